@@ -2,10 +2,10 @@
 
     python bench/analyze.py big.pickle --big big10.pickle --pt-snap PATH/pt-snap --ptmem PATH/ptmem
 
-The snapshot: any large one recorded by torch.cuda.memory._record_memory_history. The committed report used the real allocator of
-PyTorch on a stand-in CUDA runtime without hardware, training a GPT of 24 layers, width 1024, 16 heads, batch 4 for 110 steps (682,310
-entries, 67 MB), and for ``--big`` the same with 1,100 steps and a history without bound (max_entries=100_000_000).
-On a GPU, examples/train_gpt.py with more layers and steps gives the like.
+The snapshot: any large one recorded by torch.cuda.memory._record_memory_history. The committed report used the real
+allocator of PyTorch on a stand-in CUDA runtime without hardware, training a GPT of 24 layers, width 1024, 16 heads,
+batch 4 for 110 steps (682,310 entries, 67 MB), and for ``--big`` the same with 1,100 steps and a history without bound
+(max_entries=100_000_000). On a GPU, examples/train_gpt.py with more layers and steps gives the like.
 
 The others, each measured only if its program is given:
 
@@ -13,8 +13,8 @@ The others, each measured only if its program is given:
 * pt-snap-cli: ``pt-snap import`` into its database (PyPI: pt-snap-cli);
 * ptmem: ``ptmem -s``, its summary (PyPI: ptmem).
 
-pt-snap keeps a database and ptmem a cache beside the snapshot; both are removed before every run, since a second look is
-not what is compared. Mosaic's peak analysis is not on PyPI and so not here.
+pt-snap keeps a database and ptmem a cache beside the snapshot; both are removed before every run, since a second look
+is not what is compared. Mosaic's peak analysis is not on PyPI and so not here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--memdiag", type=Path, default=Path(sys.executable).with_name("memdiag"))
     parser.add_argument("--pt-snap", type=Path, help="the program pt-snap")
     parser.add_argument("--ptmem", type=Path, help="the program ptmem")
-    parser.add_argument("--output", type=Path, default=BENCH.parent / "reports" / "bench-analyze", help="report, without suffix")
+    parser.add_argument(
+        "--output", type=Path, default=BENCH.parent / "reports" / "bench-analyze", help="report, without suffix"
+    )
     return parser.parse_args()
 
 
@@ -64,7 +66,9 @@ def contenders(snapshot: Path, args: argparse.Namespace, scratch: Path) -> list[
         home.mkdir(exist_ok=True)
         command = [str(args.pt_snap.absolute()), "import", str(snapshot), "--no-focus", "-o", str(database)]
         env = {**os.environ, "HOME": str(home)}
-        chosen.append(Contender("pt-snap", command, env=env, prepare=lambda: shutil.rmtree(database, ignore_errors=True)))
+        chosen.append(
+            Contender("pt-snap", command, env=env, prepare=lambda: shutil.rmtree(database, ignore_errors=True))
+        )
     if args.ptmem:
         folder = scratch / "ptmem"  # its cache lands beside the snapshot, so it gets a snapshot of its own
         folder.mkdir(exist_ok=True)
@@ -158,7 +162,9 @@ def describe(snapshot: Path, memdiag: Contender, runs: int) -> str:
 
 def times_table(runners: list[Contender]) -> str:
     """Times and memory of every contender."""
-    rows = [[c.name, f"{c.best:.2f}", f"{c.median:.2f}", f"{max(c.walls):.2f}", f"{c.peak_bytes / MB:.0f}"] for c in runners]
+    rows = [
+        [c.name, f"{c.best:.2f}", f"{c.median:.2f}", f"{max(c.walls):.2f}", f"{c.peak_bytes / MB:.0f}"] for c in runners
+    ]
     return markdown_table(["", "best s", "median s", "worst s", "peak MB"], rows)
 
 

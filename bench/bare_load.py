@@ -1,7 +1,7 @@
 """Loads a pickle the plain way, with a pickle.Unpickler that resolves no global: the least that a reader could do.
 
-The garbage collector stays on, as it is by default. Prints the seconds of the load alone; the whole process also starts Python
-and frees the objects at the end.
+The garbage collector stays on, as it is by default. Prints the seconds of the load alone; the whole process also starts
+Python and frees the objects at the end.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python bench/calibration.py FILE_OR_FOLDER … [--oracle DIR --runs 60 --seed 5] > reports/calibration.md
 
-A folder stands for all snapshots in it. With ``--oracle`` (a folder of the real CUDA allocator on a stand-in device, as for
-bench/real_allocator.py) random programs are recorded, whole and cut at the front as a ring that has wrapped would be, and calibrated too.
+A folder stands for all snapshots in it. With ``--oracle`` (a folder of the real CUDA allocator on a stand-in device, as
+for bench/real_allocator.py) random programs are recorded, whole and cut at the front as a ring that has wrapped would
+be, and calibrated too.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ def of_programs(oracle: Path, runs: int, seed: int, out: list[str]) -> None:
                 data = pickle.dumps({**snapshot, "device_traces": [entries[at:]]}, 4)
                 for _, each in calibrations(read_snapshot(data, "recording", "torch-snapshot")):
                     (cut if at else whole).add(each)
-    out.append(f"\n## Random programs on the real CUDA allocator\n\n{_TALLY_HEAD}\n{whole.row('whole')}\n{cut.row('cut at the front')}\n")
+    out.append(
+        f"\n## Random programs on the real CUDA allocator\n\n{_TALLY_HEAD}\n{whole.row('whole')}\n{cut.row('cut at the front')}\n"
+    )
     out.append(f"{runs} programs, seed {seed}. What a cut recording does not tell is said in docs/simulate.md.")
 
 

@@ -2,10 +2,10 @@
 
     python bench/fits.py --npu PYTHON --cuda PYTHON [--capacities 10]     # each of an environment with torch_npu, with torch for CUDA
 
-A small GPT (bench/programs/nano_gpt.py) is recorded on devices with too little memory, so that it fails in its first steps. Of every
-recording the report lists the claims of tune, simulate and analyze, and the result of ``memdiag try``. The same settings are also predicted
-from a recording of the whole run, made on a device with more memory. Last, the smallest card that simulate predicts is tried, and a card
-that is 2 MiB smaller.
+A small GPT (bench/programs/nano_gpt.py) is recorded on devices with too little memory, so that it fails in its first
+steps. Of every recording the report lists the claims of tune, simulate and analyze, and the result of ``memdiag try``.
+The same settings are also predicted from a recording of the whole run, made on a device with more memory. Last, the
+smallest card that simulate predicts is tried, and a card that is 2 MiB smaller.
 """
 
 from __future__ import annotations
@@ -36,8 +36,13 @@ VARIABLES = {"npu": "PYTORCH_NPU_ALLOC_CONF", "cuda": "PYTORCH_CUDA_ALLOC_CONF"}
 EXPANDABLE = "expandable_segments:True"
 LEAST = 0.72  # of the room in which the run goes to its end: with so little it fails in its first step
 PAGE = 2 * MIB
-ENDS = {"runs_to_its_end": "runs to its end", "fails_again": "fails again", "fails_at_the_same_allocation": "fails at the same allocation",
-        "fails_earlier": "fails earlier", "ends_with_another_error": "another error"}  # fmt: skip
+ENDS = {
+    "runs_to_its_end": "runs to its end",
+    "fails_again": "fails again",
+    "fails_at_the_same_allocation": "fails at the same allocation",
+    "fails_earlier": "fails earlier",
+    "ends_with_another_error": "another error",
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,17 @@ class Machine:
     def record(self, name: str, options: str = "", conf: str = "") -> tuple[int, Path]:
         """Records the program on the device; returns its exit status and the folder of the run."""
         folder = self.folder / name
-        command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", f"{DEVICES[self.kind]}{options}", "-o", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "memdiag",
+            "record",
+            "--quiet",
+            "--phantom",
+            f"{DEVICES[self.kind]}{options}",
+            "-o",
+            str(folder),
+        ]
         done = self._run([*command, "--", self.python, str(PROGRAM), "--device", self.kind, "--steps", "3"], conf)
         return done.returncode, folder
 
@@ -117,17 +132,29 @@ def case(machine: Machine, whole: Path, outside: int, room: int) -> Case:
     conf = best["conf"] if best is not None else EXPANDABLE
     simulated = said("simulate", str(run), "--conf", conf)["results"][0]
     analyzed = said("analyze", str(run))
-    claims = [name for name, fits in (
-        ("tune", best is not None and best["fits"]), ("simulate", simulated["fits"]), ("analyze", analyzed["verdict"]["fits"]),
-    ) if fits]  # fmt: skip
+    claims = [
+        name
+        for name, fits in (
+            ("tune", best is not None and best["fits"]),
+            ("simulate", simulated["fits"]),
+            ("analyze", analyzed["verdict"]["fits"]),
+        )
+        if fits
+    ]
     rest = (simulated.get("outlook") or {}).get("rest")
     from_whole = said("simulate", str(whole), "--conf", conf, "--capacity", str(room + outside))["results"][0]["fits"]
     again = machine.retry(run, conf)
     estimate = rest["fits"] if rest is not None else None
     return Case(
-        room, again["failed_before"]["step"], conf, tuple(claims), estimate, rest is not None and estimate is not None, from_whole,
+        room,
+        again["failed_before"]["step"],
+        conf,
+        tuple(claims),
+        estimate,
+        rest is not None and estimate is not None,
+        from_whole,
         again["outcome"],
-    )  # fmt: skip
+    )
 
 
 def cases(machine: Machine, count: int) -> Iterator[Case]:
@@ -158,14 +185,26 @@ def section(machine: Machine, count: int) -> tuple[list[str], list[Case], list[t
         print(each, file=sys.stderr, flush=True)
     rows = [
         (
-            format_bytes(each.room), str(each.step), f"`{each.conf}`", ", ".join(each.claims) or "none",
+            format_bytes(each.room),
+            str(each.step),
+            f"`{each.conf}`",
+            ", ".join(each.claims) or "none",
             "no estimate" if not each.has_estimate else "goes through" if each.estimate else "fails",
-            "fits" if each.whole else "does not fit", ENDS[each.outcome],
+            "fits" if each.whole else "does not fit",
+            ENDS[each.outcome],
         )
         for each in found
-    ]  # fmt: skip
+    ]
     lines = [f"## {DEVICES[machine.kind]}", ""]
-    head = ("room", "failed in step", "setting", '"fits" claimed by', "estimate of the rest", "from the whole run", "memdiag try")
+    head = (
+        "room",
+        "failed in step",
+        "setting",
+        '"fits" claimed by',
+        "estimate of the rest",
+        "from the whole run",
+        "memdiag try",
+    )
     lines += [markdown_table(head, rows)]
     cards = []
     table = []
@@ -174,7 +213,14 @@ def section(machine: Machine, count: int) -> tuple[list[str], list[Case], list[t
         cards.append(card)
         print(options, conf, card, file=sys.stderr, flush=True)
         words = tuple("runs" if ran else "fails" for ran in card[2:])
-        table.append((options.lstrip(",") or "as in its profile", f"`{conf}`" if conf else "default", *map(format_bytes, card[:2]), *words))
+        table.append(
+            (
+                options.lstrip(",") or "as in its profile",
+                f"`{conf}`" if conf else "default",
+                *map(format_bytes, card[:2]),
+                *words,
+            )
+        )
     head = ("context", "settings", "smallest card", "room on it", "run on that card", "run on 2 MiB less")
     return [*lines, markdown_table(head, table)], found, cards
 
@@ -193,24 +239,35 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for kind in DEVICES:
             if python := getattr(options, kind):
-                part, found, tried = section(Machine(kind, str(Path(python).absolute()), Path(scratch)), options.capacities)
+                part, found, tried = section(
+                    Machine(kind, str(Path(python).absolute()), Path(scratch)), options.capacities
+                )
                 lines, every, cards = lines + part, every + found, cards + tried
     wrong = sum(bool(each.claims) and not each.ran for each in every)
     estimated = [each for each in every if each.has_estimate]
     summary = [
         ('"fits" claimed from a recording that failed, and not confirmed', f"{wrong} of {len(every)}"),
-        ("estimate of the rest that came true", f"{sum(each.estimate == each.ran for each in estimated)} of {len(estimated)}"),
-        ("prediction from the whole run that came true", f"{sum(each.whole == each.ran for each in every)} of {len(every)}"),
+        (
+            "estimate of the rest that came true",
+            f"{sum(each.estimate == each.ran for each in estimated)} of {len(estimated)}",
+        ),
+        (
+            "prediction from the whole run that came true",
+            f"{sum(each.whole == each.ran for each in every)} of {len(every)}",
+        ),
         ("smallest card that is the real one", f"{sum(card[2] and not card[3] for card in cards)} of {len(cards)}"),
     ]
     head = [
-        "# Claims about fitting, checked", "",
+        "# Claims about fitting, checked",
+        "",
         "A small GPT runs out of memory on simulated devices. memdiag predicts, and `memdiag try` repeats the run.",
         "A recording that ends in a failure cannot show that a run fits, so nothing may claim it; the rest of the run can be estimated.",
-        "A recording of the whole run, made on a device with more memory, shows it.", "",
-        "    python bench/fits.py --npu .venv-npu/bin/python --cuda .venv-cuda/bin/python", "",
+        "A recording of the whole run, made on a device with more memory, shows it.",
+        "",
+        "    python bench/fits.py --npu .venv-npu/bin/python --cuda .venv-cuda/bin/python",
+        "",
         markdown_table(("what", "how often"), summary),
-    ]  # fmt: skip
+    ]
     options.out.write_text("\n".join([*head, *lines]).rstrip() + "\n", encoding="utf-8")
     print(f"wrote {options.out}", file=sys.stderr)
     right = all(each.whole == each.ran for each in every) and all(card[2] and not card[3] for card in cards)

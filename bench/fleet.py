@@ -3,9 +3,10 @@
     python bench/fleet_files.py ranks
     python bench/fleet.py ranks
 
-The same files are read by two processes of this machine, by a Ray cluster of two nodes (both here), with processes killed on the way, and
-by a command that is interrupted and begun again; the reports are compared byte for byte. Time is told as processor seconds too, which
-a busy machine changes less. Memory is the highest resident set of the command and of the largest of its processes, as /proc has it.
+The same files are read by two processes of this machine, by a Ray cluster of two nodes (both here), with processes
+killed on the way, and by a command that is interrupted and begun again; the reports are compared byte for byte. Time is
+told as processor seconds too, which a busy machine changes less. Memory is the highest resident set of the command and
+of the largest of its processes, as /proc has it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ BENCH = Path(__file__).parent
 MB = 1_000_000
 LOOK = 0.1  # seconds between two looks at the processes
 WORKERS = 2
-# Processor seconds a file with all files over those with the fewest, beyond the start; memory likewise: at most this is called flat.
+# Processor seconds a file with all files over those with the fewest, beyond the start; memory likewise: at most this is
+# called flat.
 FLAT = 1.25
 LEAST_PROCESS = 20 * MB  # of memory, on the way to being one
 
@@ -40,7 +42,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--memdiag", type=Path, default=Path(sys.executable).with_name("memdiag"))
     parser.add_argument("--sizes", default="16,64,256,1024")
     parser.add_argument("--no-ray", action="store_true")
-    parser.add_argument("--output", type=Path, default=BENCH.parent / "reports" / "fleet", help="report, without suffix")
+    parser.add_argument(
+        "--output", type=Path, default=BENCH.parent / "reports" / "fleet", help="report, without suffix"
+    )
     return parser.parse_args()
 
 
@@ -69,7 +73,11 @@ class Run:
 
     def as_dict(self) -> dict[str, object]:
         """The numbers, for JSON."""
-        return {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(self).items() if key != "report"}
+        return {
+            key: round(value, 3) if isinstance(value, float) else value
+            for key, value in asdict(self).items()
+            if key != "report"
+        }
 
 
 def children_of(pid: int) -> list[int]:
@@ -87,7 +95,9 @@ def resident(pid: int) -> int:
     return 0
 
 
-def run(found: Run, command: list[str], scratch: Path, meanwhile: Callable[[int, Run], None] = lambda _pid, _found: None) -> Run:
+def run(
+    found: Run, command: list[str], scratch: Path, meanwhile: Callable[[int, Run], None] = lambda _pid, _found: None
+) -> Run:
     """Runs the command and measures; ``meanwhile`` is called with its process id again and again."""
     with (scratch / "stdout").open("wb") as stdout, (scratch / "stderr").open("wb") as stderr:
         begin = time.perf_counter()
@@ -180,7 +190,9 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
     """Runs everything; returns the runs, and what was compared with whether it is the same."""
     base = [str(args.memdiag), "fleet", "--json", "--workers", str(WORKERS)]
     sizes = [int(size) for size in args.sizes.split(",")]
-    run(Run("warming up", sizes[0]), [*base, *evenly(args.folder, sizes[0])], scratch)  # compiled code is built once per installation
+    run(
+        Run("warming up", sizes[0]), [*base, *evenly(args.folder, sizes[0])], scratch
+    )  # compiled code is built once per installation
     runs = [run(Run("local", size), [*base, *evenly(args.folder, size)], scratch) for size in sizes]
     most, reference = sizes[-1], runs[-1].report
     files = evenly(args.folder, most)
@@ -189,7 +201,10 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
     store = scratch / "killed"
     third = [most // 4, most // 2, 3 * most // 4]
     killed = run(
-        Run("local, processes killed", most), [*base, "-o", str(store), *files], scratch, kill_workers(store, third, large_children)
+        Run("local, processes killed", most),
+        [*base, "-o", str(store), *files],
+        scratch,
+        kill_workers(store, third, large_children),
     )
     same.append((f"{killed.killed} of its processes killed on the way", killed.report == reference))
 
@@ -209,9 +224,14 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
             same.append(("read by a Ray cluster of two nodes", runs[-1].report == reference))
             store = scratch / "ray"
             killed = run(
-                Run("Ray, processes killed", most), [*on_ray, "-o", str(store), *files], scratch, kill_workers(store, third, ray_workers)
+                Run("Ray, processes killed", most),
+                [*on_ray, "-o", str(store), *files],
+                scratch,
+                kill_workers(store, third, ray_workers),
             )
-            same.append((f"read by Ray, {killed.killed} of its processes killed on the way", killed.report == reference))
+            same.append(
+                (f"read by Ray, {killed.killed} of its processes killed on the way", killed.report == reference)
+            )
             runs.append(killed)
     return runs, same
 
@@ -240,7 +260,9 @@ in all. Other programs ran on this machine at the same time (load {load:.1f} on 
 def in_words(local: list[Run], grown: dict[str, float]) -> str:
     """The growth, for a report."""
     few, some, all_of_them = (f"{each.ranks:,}" for each in (local[0], local[-2], local[-1]))
-    time_word, memory_word = ("flat" if grown[f"{what}_ratio"] <= FLAT else "NOT flat" for what in ("time", "process_memory"))
+    time_word, memory_word = (
+        "flat" if grown[f"{what}_ratio"] <= FLAT else "NOT flat" for what in ("time", "process_memory")
+    )
     return (
         f"From {few} to {some} ranks one more file takes {grown['cpu_s_a_file_first'] * 1000:.0f} ms of the processor, from {some} to "
         f"{all_of_them} {grown['cpu_s_a_file_last'] * 1000:.0f} ms: {grown['time_ratio']:.2f} times as long, {time_word}. With "
@@ -253,7 +275,9 @@ def in_words(local: list[Run], grown: dict[str, float]) -> str:
 def main() -> None:
     """Measures and writes the report."""
     args = arguments()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # begun in the background, it would be ignored here and in all below
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # begun in the background, it would be ignored here and in all below
     here = Machine.here()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -262,12 +286,28 @@ def main() -> None:
     grown = growth(local)
     size = sum(path.stat().st_size for path in args.folder.glob("rank*.pkl")) / MB
     rows = [
-        [each.name, f"{each.ranks:,}", f"{each.wall:.1f}", f"{each.wall / each.ranks * 1000:.0f}",
-         "" if "Ray" in each.name else f"{each.cpu:.1f}", "" if "Ray" in each.name else f"{each.cpu / each.ranks * 1000:.0f}",
-         f"{each.command_bytes / MB:.0f}", "" if "Ray" in each.name else f"{each.process_bytes / MB:.0f}"]
+        [
+            each.name,
+            f"{each.ranks:,}",
+            f"{each.wall:.1f}",
+            f"{each.wall / each.ranks * 1000:.0f}",
+            "" if "Ray" in each.name else f"{each.cpu:.1f}",
+            "" if "Ray" in each.name else f"{each.cpu / each.ranks * 1000:.0f}",
+            f"{each.command_bytes / MB:.0f}",
+            "" if "Ray" in each.name else f"{each.process_bytes / MB:.0f}",
+        ]
         for each in runs
-    ]  # fmt: skip
-    head = ["", "ranks", "wall s", "wall ms a file", "processor s", "processor ms a file", "command MB", "largest process MB"]
+    ]
+    head = [
+        "",
+        "ranks",
+        "wall s",
+        "wall ms a file",
+        "processor s",
+        "processor ms a file",
+        "command MB",
+        "largest process MB",
+    ]
     text = "# memdiag fleet, measured\n\nMade by bench/fleet.py.\n\n"
     text += NOTES.format(ranks=local[-1].ranks, size=size, load=here.load_before, cores=here.cores, nice=os.nice(0))
     text += f"\n{markdown_table(head, rows)}\n"
@@ -276,9 +316,12 @@ def main() -> None:
     text += "".join(f"* {what}: {'yes' if is_same else 'NO'}\n" for what, is_same in same)
     text += f"\n{here.sentence()}\n"
     data: dict[str, object] = {
-        "machine": asdict(here), "files_mb": round(size), "runs": [each.as_dict() for each in runs], "growth": grown,
+        "machine": asdict(here),
+        "files_mb": round(size),
+        "runs": [each.as_dict() for each in runs],
+        "growth": grown,
         "same": [{"what": what, "same": is_same} for what, is_same in same],
-    }  # fmt: skip
+    }
     write_report(args.output, text, data)
     print(text)
     if not all(is_same for _, is_same in same):

@@ -2,10 +2,11 @@
 
     python bench/fleet_files.py ranks --ranks 1024 --base examples/gpt-train.pickle --seed 1
 
-What the recorded program asked for is replayed by the model of the allocator with other sizes, and what comes of that is written as a
-snapshot (as ``memdiag simulate --out`` does). Of the ranks
+What the recorded program asked for is replayed by the model of the allocator with other sizes, and what comes of that
+is written as a snapshot (as ``memdiag simulate --out`` does). Of the ranks
 
-* the first and the last eighth hold 25 % and 10 % more parameters, gradients and optimizer state (as with an embedding or a head);
+* the first and the last eighth hold 25 % and 10 % more parameters, gradients and optimizer state (as with an embedding
+  or a head);
 * every one has inputs and activations of a size of its own, within 2 %;
 * one in 97 has data that is 30 % longer;
 * each ends somewhere in the last tenth of the recording.
@@ -74,9 +75,13 @@ def write(work: tuple[Path, Path, int, int, int]) -> int:
     factors = np.append(factors_of(subject, rank, ranks, seed), 1.0)
     tensor = columns["tensor"].astype(np.int64)
     known = (columns["op"] == ALLOC) & (tensor >= 0) & (tensor < len(factors) - 1)
-    columns["size"] = np.where(known, (columns["size"] * factors[np.where(known, tensor, -1)]).astype(np.int64), columns["size"])
+    columns["size"] = np.where(
+        known, (columns["size"] * factors[np.where(known, tensor, -1)]).astype(np.int64), columns["size"]
+    )
     workload = replace(whole, **columns, start=Start())
-    replay = subject.replayer(workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, log=True)
+    replay = subject.replayer(
+        workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, log=True
+    )
     content = snapshot(as_trace(replay, workload, subject.trace, subject.device, kept_start=False), replay)
     content["memdiag"] |= {"rank": rank, "world": ranks}
     file = folder / f"rank{rank}.pkl"

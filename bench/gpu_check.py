@@ -1,10 +1,13 @@
-"""Holds phantom CUDA devices against a real one: the same scripts recorded on both, sizes in order and peaks compared. ``make gpu-check``.
+"""Holds phantom CUDA devices against a real one: the same scripts recorded on both, sizes in order and peaks compared.
+
+``make gpu-check``.
 
     python bench/gpu_check.py --python VENV/bin/python [--device cuda:h200] [--only lstm]
 
-Needs a GPU, a driver and a CUDA build of torch in VENV (transformers for one of the scripts). Without a GPU it says so and ends with 2:
-nothing is compared then. The phantom is the profile of the card that was found, with its memory and multiprocessors as the driver gives
-them, so that only what the stand-in makes of it differs. Writes reports/gpu-check.md.
+Needs a GPU, a driver and a CUDA build of torch in VENV (transformers for one of the scripts). Without a GPU it says so
+and ends with 2: nothing is compared then. The phantom is the profile of the card that was found, with its memory and
+multiprocessors as the driver gives them, so that only what the stand-in makes of it differs. Writes
+reports/gpu-check.md.
 """
 
 from __future__ import annotations
@@ -26,9 +29,21 @@ from memdiag.units import format_bytes
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "reports" / "gpu-check.md"
 KINDS = (
-    "gpt-fp32", "gpt-bf16", "gpt-compiled", "gpt-fp16-scaler", "gpt-checkpointing", "gpt-fused-adam", "gpt-graph", "gpt-expandable",
-    "convolutions", "lstm", "attention-padded", "ddp", "fsdp2", "transformers-llama",
-)  # fmt: skip
+    "gpt-fp32",
+    "gpt-bf16",
+    "gpt-compiled",
+    "gpt-fp16-scaler",
+    "gpt-checkpointing",
+    "gpt-fused-adam",
+    "gpt-graph",
+    "gpt-expandable",
+    "convolutions",
+    "lstm",
+    "attention-padded",
+    "ddp",
+    "fsdp2",
+    "transformers-llama",
+)
 PEAK_TARGET = 0.01
 _QUESTION = """
 import json, torch
@@ -63,7 +78,9 @@ def profile_of(found: dict[str, Any]) -> str:
     """The phantom of a card, by its name, capability and size, with the card's own figures."""
     from memdiag.phantom.profiles import profiles
 
-    alike = [one for one in profiles() if one.backend == "cuda" and str(one.figures["capability"]) == found["capability"]]
+    alike = [
+        one for one in profiles() if one.backend == "cuda" and str(one.figures["capability"]) == found["capability"]
+    ]
     alike = alike or [one for one in profiles() if one.backend == "cuda"]
     nearest = min(alike, key=lambda one: (one.product not in found["name"], abs(one.total_bytes - found["total"])))
     return f"{nearest.full_name},total={found['total']},sms={found['sms']},capability={found['capability']}"
@@ -72,8 +89,22 @@ def profile_of(found: dict[str, Any]) -> str:
 def record(kind: str, python: str, phantom: str | None, folder: Path) -> Recording | str:
     """Records a script on the card, or on its phantom; a text: what went wrong."""
     device = ["--phantom", phantom] if phantom else []
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--backend", "cuda", *device, "-o", str(folder), "--"]
-    done = subprocess.run([*command, python, str(HERE / "programs" / "gpu_check.py"), kind], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "record",
+        "--quiet",
+        "--backend",
+        "cuda",
+        *device,
+        "-o",
+        str(folder),
+        "--",
+    ]
+    done = subprocess.run(
+        [*command, python, str(HERE / "programs" / "gpu_check.py"), kind], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["nothing was said"])[-1][:200]
     with next(iter(sorted(folder.glob("rank*.pkl")))).open("rb") as file:
@@ -83,7 +114,14 @@ def record(kind: str, python: str, phantom: str | None, folder: Path) -> Recordi
 
 def recording(trace: Sequence[dict[str, Any]]) -> Recording:
     """Reads the allocator's entries."""
-    signs = {"alloc": 1, "free_requested": -1, "segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+    signs = {
+        "alloc": 1,
+        "free_requested": -1,
+        "segment_alloc": 1,
+        "segment_map": 1,
+        "segment_free": -1,
+        "segment_unmap": -1,
+    }
     sizes: list[int] = []
     segments: list[int] = []
     now, peaks = [0, 0], [0, 0]
@@ -109,9 +147,14 @@ def row(kind: str, real: Recording | str, phantom: Recording | str) -> tuple[str
     segments = "the same" if real.segments == phantom.segments else f"{len(real.segments)} and {len(phantom.segments)}"
     off = [abs(theirs - ours) / max(theirs, 1) for theirs, ours in zip(real.peaks, phantom.peaks, strict=True)]
     shown = " | ".join(
-        f"{format_bytes(a)} / {format_bytes(b)} ({share:.2%})" for a, b, share in zip(real.peaks, phantom.peaks, off, strict=True)
+        f"{format_bytes(a)} / {format_bytes(b)} ({share:.2%})"
+        for a, b, share in zip(real.peaks, phantom.peaks, off, strict=True)
     )
-    return f"| {kind} | {alike} | {len(real.sizes):,} / {len(phantom.sizes):,} | {segments} | {shown} |", same, max(off) <= PEAK_TARGET
+    return (
+        f"| {kind} | {alike} | {len(real.sizes):,} / {len(phantom.sizes):,} | {segments} | {shown} |",
+        same,
+        max(off) <= PEAK_TARGET,
+    )
 
 
 def _first(one: Sequence[int], other: Sequence[int]) -> int:
@@ -141,7 +184,8 @@ def main() -> int:
             continue
         with tempfile.TemporaryDirectory() as scratch:
             real, other = (
-                record(kind, given.python, device, Path(scratch) / name) for device, name in ((None, "real"), (phantom, "phantom"))
+                record(kind, given.python, device, Path(scratch) / name)
+                for device, name in ((None, "real"), (phantom, "phantom"))
             )
         line, *verdict = row(kind, real, other)
         lines.append(line)
@@ -152,7 +196,11 @@ def main() -> int:
     said = f"{found['name']} against {phantom}: {of}"
     print(said)
     if not given.only:
-        text = f"# Phantom CUDA devices against a real one\n\n`make gpu-check` writes this.\n\n{said}\n\n" + "\n".join(lines) + "\n"
+        text = (
+            f"# Phantom CUDA devices against a real one\n\n`make gpu-check` writes this.\n\n{said}\n\n"
+            + "\n".join(lines)
+            + "\n"
+        )
         REPORT.write_text(text, encoding="utf-8")
     return 0 if verdicts and 2 * num_same >= len(verdicts) and num_near == len(verdicts) else 1
 

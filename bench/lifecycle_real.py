@@ -2,13 +2,15 @@
 
     python bench/lifecycle_real.py --traces FOLDER --python VENV/bin/python
 
-FOLDER holds recordings of the lifecycle study on a phantom NPU (bench/study/record.py), VENV torch_npu and megatron-core. Four things are
-done, and written to reports/lifecycle-real.md:
+FOLDER holds recordings of the lifecycle study on a phantom NPU (bench/study/record.py), VENV torch_npu and
+megatron-core. Four things are done, and written to reports/lifecycle-real.md:
 
-1. random programs go to the allocator of tests/allocator/mindspeed, on a device that only counts, and some through torch_npu;
+1. random programs go to the allocator of tests/allocator/mindspeed, on a device that only counts, and some through
+torch_npu;
 2. so do the recorded requests, frees and hooks, through torch_npu, with the hooks of each generation; recordings on a device that is larger
    than the card once more on one of the card's size, where they run out of memory;
-3. some of the trainings run again with the allocator plugged in and its hooks in place, and are held against what the recordings predict;
+3. some of the trainings run again with the allocator plugged in and its hooks in place, and are held against what the
+recordings predict;
 4. the allocator is broken on purpose, one rule at a time, and the random programs must show it.
 """
 
@@ -60,7 +62,11 @@ BROKEN = (
     ("rule e", "if (!is_own) return true;", ""),
     ("the pre-judgement", "if (!is_retry && wrapper_.is_hopeless(size)) return nullptr;", ""),
     ("oversize blocks given back", "if (release_oversize(request)) {", "if (false) {"),
-    ("P3, other pool first", "for (Pool* pool : {request.other, request.own}) {", "for (Pool* pool : {request.own, request.other}) {"),
+    (
+        "P3, other pool first",
+        "for (Pool* pool : {request.other, request.own}) {",
+        "for (Pool* pool : {request.own, request.other}) {",
+    ),
     ("P3, ban in forward", "*pool, true)) return block", "*pool, false)) return block"),
     ("P4", "if (request.own->is_small) {", "if (false) {"),
     ("P5", "  empty_cache();\n", ""),
@@ -136,7 +142,11 @@ class Tally:
 
     def add(self, found: plugged.Compared) -> None:
         """Adds a program."""
-        self.programs, self.calls, self.allocs = self.programs + 1, self.calls + found.num_calls, self.allocs + found.num_allocs
+        self.programs, self.calls, self.allocs = (
+            self.programs + 1,
+            self.calls + found.num_calls,
+            self.allocs + found.num_allocs,
+        )
         self.ooms, self.wrong = self.ooms + found.num_ooms, self.wrong + bool(found.differences)
         self.levels = tuple(a + b for a, b in zip(self.levels, found.levels, strict=True))
 
@@ -153,13 +163,16 @@ def random_programs_table(args: argparse.Namespace, program: Path, library: Path
         case = random_case(seed)
         alone.add(plugged.compare(case.replay, case.run.calls, plugged.run_alone(program, case.run, folder)))
     cases = [random_case(seed) for seed in range(args.on_npu)]
-    for case, log in zip(cases, plugged.run_on_npu(args.python, library, [case.run for case in cases], folder), strict=True):
+    for case, log in zip(
+        cases, plugged.run_on_npu(args.python, library, [case.run for case in cases], folder), strict=True
+    ):
         on_npu.add(plugged.compare(case.replay, case.run.calls, log))
     return [
         "| where | programs | calls | requests | P1 | P2 | P3 | P4 | P5 | out of memory | programs that differ |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
-        alone.row("a device that only counts"), on_npu.row("torch_npu"),
-    ]  # fmt: skip
+        alone.row("a device that only counts"),
+        on_npu.row("torch_npu"),
+    ]
 
 
 def traces_table(args: argparse.Namespace, library: Path, folder: Path) -> list[str]:
@@ -172,10 +185,18 @@ def traces_table(args: argparse.Namespace, library: Path, folder: Path) -> list[
     card = min(subject.recorded.capacity_bytes or NO_CARD for subject in map(subject_of, paths[:1]))
     for first in range(0, len(paths), AT_ONCE):
         cases = [case for path in paths[first : first + AT_ONCE] for case in cases_of(path, card)]
-        for case, log in zip(cases, plugged.run_on_npu(args.python, library, [case.run for case in cases], folder), strict=True):
+        for case, log in zip(
+            cases, plugged.run_on_npu(args.python, library, [case.run for case in cases], folder), strict=True
+        ):
             found = plugged.compare(case.replay, case.run.calls, log)
             numbers = [found.num_calls, found.num_allocs, *found.levels, found.num_ooms]
-            cells = [case.name, HOOKS[case.policy], case.bases, *(f"{n:,}" for n in numbers), format_bytes(int(log["reserved"].max()))]
+            cells = [
+                case.name,
+                HOOKS[case.policy],
+                case.bases,
+                *(f"{n:,}" for n in numbers),
+                format_bytes(int(log["reserved"].max())),
+            ]
             lines.append(f"| {' | '.join(cells)} | {'; '.join(found.differences) or 'none'} |")
             print(lines[-1], flush=True)
     return lines
@@ -199,16 +220,26 @@ def trainings_table(args: argparse.Namespace, library: Path, folder: Path) -> li
     return lines
 
 
-def _train(args: argparse.Namespace, manifest: dict, hooks: str, library: Path, folder: Path) -> tuple[np.ndarray, int, str]:
+def _train(
+    args: argparse.Namespace, manifest: dict, hooks: str, library: Path, folder: Path
+) -> tuple[np.ndarray, int, str]:
     """Returns the log of a training, the bytes of the device that nobody held at its end, and how it ended."""
     words, phantom, log = manifest["argv"][2:], manifest["phantom"], folder / "training.log"
     command = [args.python, str(PLUGGED / "train_hooked.py"), str(library), str(log), hooks, *words]
     around = {**os.environ, "HCCL_BUFFSIZE": "200", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    environment = launch.environment_for(choose(phantom["device"]), command, around, as_rank=phantom["as_rank"], world=phantom["world"])
+    environment = launch.environment_for(
+        choose(phantom["device"]), command, around, as_rank=phantom["as_rank"], world=phantom["world"]
+    )
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     rows = np.fromfile(log, plugged.ROW)
     free = int(re.search(r"room for PyTorch: (\d+)", done.stdout)[1])  # type: ignore[index]
-    ended = "well" if done.returncode == 0 else "HCCL had no memory" if "HCCL function error" in done.stderr else "out of memory"
+    ended = (
+        "well"
+        if done.returncode == 0
+        else "HCCL had no memory"
+        if "HCCL function error" in done.stderr
+        else "out of memory"
+    )
     return rows, free, ended
 
 
@@ -254,7 +285,8 @@ def broken_table(folder: Path, num_programs: int) -> list[str]:
             (changed / path.name).write_text(text.replace(old, new))
         program = plugged.compiled(changed, alone=True, sources=changed)
         wrong = sum(
-            bool(plugged.compare(case.replay, case.run.calls, plugged.run_alone(program, case.run, folder)).differences) for case in cases
+            bool(plugged.compare(case.replay, case.run.calls, plugged.run_alone(program, case.run, folder)).differences)
+            for case in cases
         )
         lines.append(f"| {name} | {wrong} of {num_programs} |")
         print(lines[-1], flush=True)

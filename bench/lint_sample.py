@@ -27,7 +27,9 @@ def main() -> None:
     began = time.perf_counter()
     report = lint(given.paths, processes=2)
     taken = time.perf_counter() - began
-    print(f"{report.num_files:,} files in {taken:.0f} s, {len(report.findings)} places, {len(report.notes)} files not read")
+    print(
+        f"{report.num_files:,} files in {taken:.0f} s, {len(report.findings)} places, {len(report.notes)} files not read"
+    )
     counts = Counter((finding.code, finding.severity) for finding in report.findings)
     print("\n| code | severity | places |\n|---|---|--:|")
     print("\n".join(f"| {code} | {severity} | {count} |" for (code, severity), count in sorted(counts.items())))
@@ -37,7 +39,9 @@ def main() -> None:
         where = str(Path(finding.evidence[0].where).resolve())
         for root in roots:
             where = where.removeprefix(root)
-        print(f"| {finding.code} | `{where}` | `{str(finding.evidence[0].value)[:90].replace('|', '¦').replace('`', chr(39))}` |")
+        print(
+            f"| {finding.code} | `{where}` | `{str(finding.evidence[0].value)[:90].replace('|', '¦').replace('`', chr(39))}` |"
+        )
 
 
 def _sample(findings: tuple[Finding, ...], count: int, chance: random.Random) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Measures whole processes side by side: wall time and peak memory of each run, in turns, so that a busy moment hits all alike.
 
-Peak memory is ru_maxrss of the child as wait4 gives it (the largest resident set of the process or of one it waited for). On Linux a
-child also counts what its parent held when it was made, so this module imports little.
+Peak memory is ru_maxrss of the child as wait4 gives it (the largest resident set of the process or of one it waited
+for). On Linux a child also counts what its parent held when it was made, so this module imports little.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class Contender:
         out, err = scratch / "stdout", scratch / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             begin = time.perf_counter()
-            child = subprocess.Popen(self.command, cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+            child = subprocess.Popen(
+                self.command, cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+            )
             _, status, usage = os.wait4(child.pid, 0)
             wall = time.perf_counter() - begin
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -108,7 +110,10 @@ class Contender:
 
 
 def measure(contenders: Sequence[Contender], runs: int, scratch: Path) -> None:
-    """Runs every contender once unmeasured, then ``runs`` times, one after another in turns. Progress goes to stderr."""
+    """Runs every contender once unmeasured, then ``runs`` times, one after another in turns.
+
+    Progress goes to stderr.
+    """
     for contender in contenders:
         print(f"warming up: {contender.name}", file=sys.stderr)
         contender.run(scratch, keep=False)

@@ -2,8 +2,9 @@
 
     python bench/offload.py --python VENV/bin/python [--times TRACE…]
 
-The Python is one with a CUDA build of torch and torchvision; no card is needed. The length of a step is given, not measured. --times: how
-long plans for these traces take, beside replays of the same traces; without --python only that part of the report is made anew.
+The Python is one with a CUDA build of torch and torchvision; no card is needed. The length of a step is given, not
+measured. --times: how long plans for these traces take, beside replays of the same traces; without --python only that
+part of the report is made anew.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def _resnet(python: str, batch: str) -> str:
         small = _record(Path(folder) / "small", CARD, python, batch)
         large = _record(Path(folder) / "large", LARGE, python, batch)
         plain = {name: _simulate(run)["results"][0] for name, run in (("small", small), ("large", large))}
-        moved = [(name, _simulate(large, "--policy", "offload", "--max-device-memory", LIMIT, *more)["results"][0]) for name, more in RUNS]
+        moved = [
+            (name, _simulate(large, "--policy", "offload", "--max-device-memory", LIMIT, *more)["results"][0])
+            for name, more in RUNS
+        ]
     return _report(batch, plain, moved)
 
 
@@ -113,9 +117,18 @@ def _times(traces: list[Path]) -> str:
                 settings = replace(OffloadSettings(), max_device_memory=int(peak * share), step_seconds=seconds)
                 fits = make_plan(subject, own, settings).fits
                 plan = _least(lambda subject=subject, own=own, settings=settings: make_plan(subject, own, settings), 3)
-                cells = (name, f"{trace.num_events:,}", f"{seconds} s", f"{share:.0%}",
-                         "yes" if fits else "no", f"{plan:.2f} s", f"{replay:.3f} s", f"{plan / replay:.1f}", f"{loop:.3f} s",
-                         f"{plan / loop:.0f}")  # fmt: skip
+                cells = (
+                    name,
+                    f"{trace.num_events:,}",
+                    f"{seconds} s",
+                    f"{share:.0%}",
+                    "yes" if fits else "no",
+                    f"{plan:.2f} s",
+                    f"{replay:.3f} s",
+                    f"{plan / replay:.1f}",
+                    f"{loop:.3f} s",
+                    f"{plan / loop:.0f}",
+                )
                 lines.append(f"| {' | '.join(cells)} |")
                 print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
@@ -152,7 +165,9 @@ def _record(folder: Path, device: str, python: str, batch: str) -> Path:
 
 
 def _simulate(run: Path, *options: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "memdiag", "simulate", str(run), *options, "--json"], check=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", "simulate", str(run), *options, "--json"], check=True, capture_output=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -2,8 +2,8 @@
 
     python bench/oom_corpus.py [CORPUS.jsonl] [--report reports/oom-corpus.md]
 
-A corpus has a message a line, as tests/oom/corpus.py describes; without one, the large collection beside the repository is taken. The
-report names messages, but holds none of their text.
+A corpus has a message a line, as tests/oom/corpus.py describes; without one, the large collection beside the repository
+is taken. The report names messages, but holds none of their text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def main() -> None:
 def summary(rows: list[Score]) -> str:
     """Returns the score in a sentence."""
     total = len(rows) or 1
-    right, strict, loose = (sum(values) for values in ([not r.wrong for r in rows], [r.strict for r in rows], [r.loose for r in rows]))
+    right, strict, loose = (
+        sum(values) for values in ([not r.wrong for r in rows], [r.strict for r in rows], [r.loose for r in rows])
+    )
     return (
         f"{len(rows)} messages: every field right in {right} ({right / total:.1%}), "
         f"verdict as expected in {strict} ({strict / total:.1%}), or one that is accepted in {loose} ({loose / total:.1%})."

@@ -2,8 +2,9 @@
 
     python bench/oom_lines.py [CORPUS.jsonl] [--before FOLDER] [--report reports/oom-lines.md]
 
-Reports are rendered for a plain terminal of 80 columns. ``--before`` names a folder that contains another version of the package, for
-example one unpacked with ``git archive``; the report then compares the two. It names messages, but holds none of their text.
+Reports are rendered for a plain terminal of 80 columns. ``--before`` names a folder that contains another version of
+the package, for example one unpacked with ``git archive``; the report then compares the two. It names messages, but
+holds none of their text.
 """
 
 from __future__ import annotations
@@ -70,9 +71,17 @@ def measured(corpus: Path) -> list[Lines]:
     rows = []
     for row in map(json.loads, corpus.read_text(encoding="utf-8").splitlines()):
         found = read_text(row["text"])
-        fixes = [fix for message in found.messages[:1] for finding in message.findings for fix in finding.fixes if fix.kind != "record"]
+        fixes = [
+            fix
+            for message in found.messages[:1]
+            for finding in message.findings
+            for fix in finding.fixes
+            if fix.kind != "record"
+        ]
         lines = render(found, Look(width=WIDTH)).splitlines()
-        starts = [(text.splitlines() or [""])[0][:30] for text in ((fixes[0].title, fixes[0].change) if fixes else ()) if text]
+        starts = [
+            (text.splitlines() or [""])[0][:30] for text in ((fixes[0].title, fixes[0].change) if fixes else ()) if text
+        ]
         first = next((number for number, line in enumerate(lines, 1) if any(start in line for start in starts)), 0)
         rows.append(Lines(row["id"], len(lines), first))
     return rows
@@ -92,11 +101,21 @@ def report(found: dict[str, list[Lines]]) -> str:
     for name, rows in found.items():
         firsts, totals = [row.first for row in rows if row.first], [row.total for row in rows]
         late, long = sum(first > LONGEST_LEAD for first in firsts), sum(total > LONGEST_REPORT for total in totals)
-        cells = (len(rows), f"{statistics.median(firsts):g}", max(firsts), late, f"{statistics.median(totals):g}", max(totals), long)
+        cells = (
+            len(rows),
+            f"{statistics.median(firsts):g}",
+            max(firsts),
+            late,
+            f"{statistics.median(totals):g}",
+            max(totals),
+            long,
+        )
         lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
     now = found["now"]
     lines += ["", "## The longest reports now", "", "| message | lines | first remedy |", "|---|---:|---:|"]
-    lines += [f"| {row.name} | {row.total} | {row.first or 'none'} |" for row in sorted(now, key=lambda row: -row.total)[:10]]
+    lines += [
+        f"| {row.name} | {row.total} | {row.first or 'none'} |" for row in sorted(now, key=lambda row: -row.total)[:10]
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -2,9 +2,9 @@
 
     python bench/oom_scan.py [--gigabytes 1] [--runs 3]
 
-The logs are written to a temporary folder: what 64 ranks print in training (steps, NCCL, bars, warnings, tables), every line with the
-rank before it, and a message of eight ranks in the last tenth; text that is new in every line; lines that all speak of memory, every
-tenth of running out of it; and ordinary logs, in which nothing may be found.
+The logs are written to a temporary folder: what 64 ranks print in training (steps, NCCL, bars, warnings, tables), every
+line with the rank before it, and a message of eight ranks in the last tenth; text that is new in every line; lines that
+all speak of memory, every tenth of running out of it; and ordinary logs, in which nothing may be found.
 """
 
 from __future__ import annotations
@@ -65,14 +65,22 @@ def write_near(path: Path, size: int, chance: random.Random) -> None:
     """Writes a log without a message, of which every line speaks of memory and every tenth of running out of it."""
     before = (
         lambda: f"[rank{chance.randrange(RANKS)}]: ",
-        lambda: f"2024-05-11 02:{chance.randrange(60):02}:26,{chance.randrange(1000):03} - train.py[line:{chance.randrange(900)}] - INFO: ",
+        lambda: (
+            f"2024-05-11 02:{chance.randrange(60):02}:26,{chance.randrange(1000):03} - train.py[line:{chance.randrange(900)}] - INFO: "
+        ),
         lambda: f"(RayTrainWorker pid={chance.randrange(9999)}) ",
         lambda: "",
     )
     said = (
-        lambda: f"[stage3.py:1850:step] {chance.randrange(9)} pytorch allocator cache flushes since last step: high memory pressure",
-        lambda: f"step {chance.randrange(9999)} memory allocated {chance.random() * 80:.2f} GiB, reserved {chance.random() * 80:.2f} GiB",
-        lambda: f"caching allocator: memory of {chance.randrange(99999)} blocks could not be returned, retrying allocation",
+        lambda: (
+            f"[stage3.py:1850:step] {chance.randrange(9)} pytorch allocator cache flushes since last step: high memory pressure"
+        ),
+        lambda: (
+            f"step {chance.randrange(9999)} memory allocated {chance.random() * 80:.2f} GiB, reserved {chance.random() * 80:.2f} GiB"
+        ),
+        lambda: (
+            f"caching allocator: memory of {chance.randrange(99999)} blocks could not be returned, retrying allocation"
+        ),
         lambda: f"UserWarning: memory use {chance.random() * 100:.1f}% is high, allocations may fail",
     )
     close = (
@@ -86,7 +94,9 @@ def write_near(path: Path, size: int, chance: random.Random) -> None:
 
 def write_text(path: Path, size: int, chance: random.Random) -> None:
     """Writes a log of which hardly a line resembles another: text that a model generates."""
-    words = ["".join(chance.choices("etaoinshrdlucmfwypvbgk", k=chance.randrange(2, 10))) for _ in range(5000)] + ["memory"] * 5
+    words = ["".join(chance.choices("etaoinshrdlucmfwypvbgk", k=chance.randrange(2, 10))) for _ in range(5000)] + [
+        "memory"
+    ] * 5
     with path.open("w", encoding="utf-8") as file:
         written = 0
         while written < size:
@@ -127,7 +137,11 @@ def main() -> None:
         messages, lines = json.loads(ours.output)
         log.unlink()
         beside = []
-        for name, write in (("every line speaks of memory", write_near), ("every line is new", write_text), ("ordinary logs", _ordinary)):
+        for name, write in (
+            ("every line speaks of memory", write_near),
+            ("every line is new", write_text),
+            ("ordinary logs", _ordinary),
+        ):
             path = scratch / "other.log"
             write(path, given.ordinary_megabytes * 10**6, random.Random(2))  # noqa: S311 - a log, no secret
             one = Contender(name, [sys.executable, "-c", READ, str(path)], cwd=ROOT)
@@ -140,10 +154,16 @@ def main() -> None:
         rows.append([one.name, *times, f"{one.peak_bytes / 2**20:.0f} MiB", f"{ours.best_cpu / one.best_cpu:.1f}"])
     table = markdown_table(["", "wall, best", "processor, best", "speed", "peak memory", "memdiag / this"], rows)
     others = [
-        [one.name, f"{length / 1e6:.0f} MB", f"{one.best_cpu:.1f} s", f"{length / one.best_cpu / 1e6:.1f} MB/s",
-         f"{one.peak_bytes / 2**20:.0f} MiB", str(found)]
+        [
+            one.name,
+            f"{length / 1e6:.0f} MB",
+            f"{one.best_cpu:.1f} s",
+            f"{length / one.best_cpu / 1e6:.1f} MB/s",
+            f"{one.peak_bytes / 2**20:.0f} MiB",
+            str(found),
+        ]
         for one, length, found in beside
-    ]  # fmt: skip
+    ]
     second = markdown_table(["", "size", "processor", "speed", "peak memory", "messages found"], others)
     false_alarms = sum(found for _one, _length, found in beside)
     peak = max(ours.peak_bytes, *(one.peak_bytes for one, _length, _found in beside))
@@ -169,10 +189,15 @@ and signals, of which the digits decide, so most of the log is taken apart line 
 {machine.sentence()}
 """
     data: dict[str, object] = {
-        "bytes": size, "lines": lines, "messages": messages, "expected_messages": FAILED, "false_alarms": false_alarms,
+        "bytes": size,
+        "lines": lines,
+        "messages": messages,
+        "expected_messages": FAILED,
+        "false_alarms": false_alarms,
         "contenders": [one.as_dict() for one in contenders],
-        "others": [{**one.as_dict(), "bytes": length, "messages": found} for one, length, found in beside], "machine": asdict(machine),
-    }  # fmt: skip
+        "others": [{**one.as_dict(), "bytes": length, "messages": found} for one, length, found in beside],
+        "machine": asdict(machine),
+    }
     write_report(given.out, text, data)
     if messages != FAILED or false_alarms or peak > MEMORY_BOUND:
         raise SystemExit("not what is expected: see the report")

@@ -2,9 +2,11 @@
 
     python bench/pains.py --python VENV/bin/python [--only "logits;cache"] [--device cuda:h100-80g]
 
-VENV has a CUDA build of torch (for an NPU: torch_npu and its torch). Each program of bench/programs/pains.py is recorded three times on a
-phantom device: with too little memory for it, where the report is what somebody in trouble would read; with plenty, which is what
-predictions are made from; and with too little again, but mended. Kernels do nothing there; what the allocator does is real.
+VENV has a CUDA build of torch (for an NPU: torch_npu and its torch). Each program of bench/programs/pains.py is
+recorded three times on a
+phantom device: with too little memory for it, where the report is what somebody in trouble would read; with plenty,
+which is what predictions are made from; and with too little again, but mended. Kernels do nothing there; what the
+allocator does is real.
 """
 
 from __future__ import annotations
@@ -94,7 +96,19 @@ def record(pain: Pain, python: str, device: str, folder: Path, *, mended: bool =
     if mended and pain.setting:
         environment[f"PYTORCH_{'NPU' if is_npu else 'CUDA'}_ALLOC_CONF"] = pain.setting
     words = [*(("--mended",) if mended and not pain.setting else ()), *(("--npu",) if is_npu else ())]
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *pain.options, "-o", str(folder), "--"]
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "record",
+        "--quiet",
+        "--phantom",
+        device,
+        *pain.options,
+        "-o",
+        str(folder),
+        "--",
+    ]
     command += [python, str(HERE / "programs" / "pains.py"), pain.name, *words]
     subprocess.run(command, env=environment, capture_output=True, timeout=LIMIT, check=False)
     files = sorted(folder.glob("rank*.pkl"))
@@ -142,21 +156,34 @@ def predicted(pain: Pain, trace: Trace) -> dict[str, int]:
 def table(rows: list[Row], device: str, versions: str) -> str:
     """The report."""
     lines = [
-        "# Trainings that waste memory: what memdiag says, and what its remedies did", "",
+        "# Trainings that waste memory: what memdiag says, and what its remedies did",
+        "",
         f"Made by bench/pains.py on a phantom {device} ({versions}). *First*: whether what the report of the failure advises first is what",
         "an expert would begin with, and its code. *Predicted*: the peak that the report says would be left. For findings about code",
         "that is the peak of the trace with the tensors named taken out; the remedy may do more than that, then less is measured. For",
-        "settings it is a replay. *Measured*: the mended program, on the device that was too small.", "",
-        "| program | GiB it had | verdict | first | peak before | predicted | measured | fits now |", "|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        "settings it is a replay. *Measured*: the mended program, on the device that was too small.",
+        "",
+        "| program | GiB it had | verdict | first | peak before | predicted | measured | fits now |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         curve = next(iter(row.predicted), "allocated")
         told = f"{format_bytes(row.predicted[curve])}" if row.predicted else "-"
-        first = f"yes, {row.pain.code}" if row.place == 1 else f"no: {row.pain.code} is {f'number {row.place}' if row.place else 'missing'}"
+        first = (
+            f"yes, {row.pain.code}"
+            if row.place == 1
+            else f"no: {row.pain.code} is {f'number {row.place}' if row.place else 'missing'}"
+        )
         cells = [
-            row.pain.words, f"{row.pain.gib:g}", row.verdict.replace("_", " "), first, f"{format_bytes(row.before.get(curve))} {curve}",
-            told, format_bytes(row.after.get(curve)), "yes" if row.fits else "no",
-        ]  # fmt: skip
+            row.pain.words,
+            f"{row.pain.gib:g}",
+            row.verdict.replace("_", " "),
+            first,
+            f"{format_bytes(row.before.get(curve))} {curve}",
+            told,
+            format_bytes(row.after.get(curve)),
+            "yes" if row.fits else "no",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -2,10 +2,10 @@
 
     python bench/phantom_aarch64.py --cuda VENV/bin/python --npu PACKAGES --emulated PYTHON --native VENV/bin/python
 
-Needs g++ for aarch64 (Debian: g++-aarch64-linux-gnu). VENV has a CUDA build of torch: which functions it asks for is read from it.
-PACKAGES is a folder with torch_npu for aarch64 (pip install --target, --platform manylinux_2_28_aarch64). PYTHON is a script that starts
-a Python of that processor with torch and torch_npu under qemu-aarch64; the same training runs on the native one, with the same versions.
-What is left out stays as it was.
+Needs g++ for aarch64 (Debian: g++-aarch64-linux-gnu). VENV has a CUDA build of torch: which functions it asks for is
+read from it. PACKAGES is a folder with torch_npu for aarch64 (pip install --target, --platform manylinux_2_28_aarch64).
+PYTHON is a script that starts a Python of that processor with torch and torch_npu under qemu-aarch64; the same training
+runs on the native one, with the same versions. What is left out stays as it was.
 """
 
 from __future__ import annotations
@@ -67,17 +67,36 @@ def cuda(python: str) -> list[str]:
 def npu(packages: Path) -> list[str]:
     """Compiles the Ascend stand-in for a torch_npu that was made for aarch64."""
     compiler = compiler_of("gcc")
-    libraries = sorted(path for path in (packages / "torch_npu").rglob("*.so") if path.parent.name in {"lib", "torch_npu"})
+    libraries = sorted(
+        path for path in (packages / "torch_npu").rglob("*.so") if path.parent.name in {"lib", "torch_npu"}
+    )
     version = next(packages.glob("torch_npu-*.dist-info")).name.split("-")[1].removesuffix(".dist")
     with tempfile.TemporaryDirectory() as scratch:
         ascend._compile(compiler, libraries, Path(scratch))  # noqa: SLF001 - as the product does it, for libraries that nothing here can load
         return ["compiled: NPU", f"torch_npu {version}, {compiler.version}", of_aarch64(Path(scratch))]
 
 
-def record(python: str, device: str, words: Sequence[str], options: Sequence[str], folder: Path, **more: str) -> list[tuple[str, int]]:
+def record(
+    python: str, device: str, words: Sequence[str], options: Sequence[str], folder: Path, **more: str
+) -> list[tuple[str, int]]:
     """Records a training; returns what the allocator did and how large each was."""
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *options, "-o", str(folder), "--", python]
-    done = subprocess.run([*command, str(TRAIN), *words], capture_output=True, text=True, check=False, env={**os.environ, **more})
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "record",
+        "--quiet",
+        "--phantom",
+        device,
+        *options,
+        "-o",
+        str(folder),
+        "--",
+        python,
+    ]
+    done = subprocess.run(
+        [*command, str(TRAIN), *words], capture_output=True, text=True, check=False, env={**os.environ, **more}
+    )
     path = next(iter(sorted(folder.glob("rank*.pkl"))), None)
     if path is None:
         sys.exit(f"{shlex.join(words)} left no recording: {done.stderr[-2000:]}")
@@ -95,7 +114,11 @@ def trained(emulated: str, native: str) -> list[list[str]]:
             device = f"npu:910b-64g{changed}"
             there = record(emulated, device, words, options, Path(scratch) / "there", CC=f"{TARGET}gcc")
             here = record(native, device, words, options, Path(scratch) / "here")
-        outcome = "the same on x86-64" if there == here else f"others on x86-64, from number {first_other(there, here)} of {len(here):,}"
+        outcome = (
+            "the same on x86-64"
+            if there == here
+            else f"others on x86-64, from number {first_other(there, here)} of {len(here):,}"
+        )
         rows.append([f"run: {name}", about, f"{len(there):,} events, {outcome}"])
         print(" | ".join(rows[-1]), flush=True)
     return rows
@@ -103,7 +126,9 @@ def trained(emulated: str, native: str) -> list[list[str]]:
 
 def first_other(one: Sequence[object], other: Sequence[object]) -> int:
     """The first place where two lists differ."""
-    return next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
+    return next(
+        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
 
 
 def main() -> None:

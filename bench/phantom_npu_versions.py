@@ -3,8 +3,8 @@
     python bench/phantom_npu_versions.py [--only pressure] PYTHON…      # each of an environment with a torch_npu and its torch
 
 For each: the recorded rows of the allocator (tests/phantom/npu_rows.py; with --only those of some programs), tests of
-tests/phantom/test_npu.py (values, failures, models of many kinds, DDP and FSDP2 as one rank of 1,024), a GPT recorded twice, and
-what its own out-of-memory error says. Rows of versions that are not measured stay.
+tests/phantom/test_npu.py (values, failures, models of many kinds, DDP and FSDP2 as one rank of 1,024), a GPT recorded
+twice, and what its own out-of-memory error says. Rows of versions that are not measured stay.
 """
 
 from __future__ import annotations
@@ -43,23 +43,57 @@ def rows_of(python: str, only: str) -> str:
 def tests_of(python: str) -> str:
     """What the tests say; the names of those that fail."""
     environment = {**os.environ, "MEMDIAG_TEST_NPU_PYTHON": python}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rf", "-k", CHOSEN, str(TESTS / "test_npu.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tb=no",
+        "-rf",
+        "-k",
+        CHOSEN,
+        str(TESTS / "test_npu.py"),
+    ]
     said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT).stdout
     failed = re.findall(r"^FAILED \S+::(\S+)", said, re.MULTILINE)
     progress = "".join(re.findall(r"^[.FEsx]+(?= +\[)", said, re.MULTILINE))
-    counts = [f"{progress.count(mark)} {word}" for mark, word in ((".", "passed"), ("F", "failed"), ("E", "errors")) if mark in progress]
+    counts = [
+        f"{progress.count(mark)} {word}"
+        for mark, word in ((".", "passed"), ("F", "failed"), ("E", "errors"))
+        if mark in progress
+    ]
     return ", ".join(counts) + (f": {', '.join(failed)}" if failed else "")
 
 
 def record(python: str, device: str, words: Sequence[str], folder: Path) -> tuple[str, list[tuple[object, ...]]]:
     """Records the training on a device; returns what it said and the allocator's entries."""
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, "-o", str(folder), "--", python]
-    done = subprocess.run([*command, str(TESTS / "programs" / "train.py"), *words], capture_output=True, text=True, check=False, cwd=ROOT)
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "record",
+        "--quiet",
+        "--phantom",
+        device,
+        "-o",
+        str(folder),
+        "--",
+        python,
+    ]
+    done = subprocess.run(
+        [*command, str(TESTS / "programs" / "train.py"), *words], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     found: list[tuple[object, ...]] = []
     for path in sorted(folder.glob("rank*.pkl")):
         with path.open("rb") as file:
             traces = pickle.load(file)["device_traces"]  # written a moment ago, by memdiag
-        found += [(entry["action"], entry["size"], entry.get("addr"), entry.get("stream")) for trace in traces for entry in trace]
+        found += [
+            (entry["action"], entry["size"], entry.get("addr"), entry.get("stream"))
+            for trace in traces
+            for entry in trace
+        ]
     return done.stderr, found
 
 
@@ -70,9 +104,19 @@ def measure(python: str, only: str) -> list[str]:
         runs = [record(python, DEVICE, (), Path(scratch) / str(number)) for number in range(2)]
         said, _ = record(python, f"{DEVICE},capacity=1GiB", ("alone", "2048", "8", "1000"), Path(scratch) / "oom")
     hashes = {hashlib.sha256(repr(events).encode()).hexdigest() for _, events in runs}
-    trained = f"{len(runs[0][1]):,}, {'yes' if len(hashes) == 1 else 'no'}" if runs[0][1] else runs[0][0].strip().rpartition("\n")[2]
+    trained = (
+        f"{len(runs[0][1]):,}, {'yes' if len(hashes) == 1 else 'no'}"
+        if runs[0][1]
+        else runs[0][0].strip().rpartition("\n")[2]
+    )
     failure = re.search(r"NPU out of memory\. Tried to allocate [^(]*\([^)]*\)", said)
-    texts = [installed.version_of("torch_npu"), installed.version_of("torch"), rows_of(python, only), tests_of(python), trained]
+    texts = [
+        installed.version_of("torch_npu"),
+        installed.version_of("torch"),
+        rows_of(python, only),
+        tests_of(python),
+        trained,
+    ]
     return [text.replace("|", "/") for text in (*texts, failure[0] if failure else "no error came")]
 
 

@@ -3,12 +3,13 @@
     python bench/phantom_programs.py --python VENV/bin/python [--only "llama;ddp"] [--device cuda:h100-80g]
     python bench/phantom_programs.py --python VENV/bin/python --device npu:910b-64g [--runs 20]
 
-VENV has a CUDA build of torch (for an NPU: torch_npu and its torch) and the packages of PACKAGES; none is installed here. The programs are
-written for CUDA; on an NPU torch_npu's transfer_to_npu runs them, and the table is in reports/phantom-programs-npu.md.
+VENV has a CUDA build of torch (for an NPU: torch_npu and its torch) and the packages of PACKAGES; none is installed
+here. The programs are written for CUDA; on an NPU torch_npu's transfer_to_npu runs them, and the table is in
+reports/phantom-programs-npu.md.
 
-Each program is recorded with ``memdiag record``. In the table: the peaks of the device it ran on, the seconds of the whole process, and
-how many of the runs asked the allocator for the same, in the same order, at the same addresses. What cannot be imitated shows the first
-line of what it said.
+Each program is recorded with ``memdiag record``. In the table: the peaks of the device it ran on, the seconds of the
+whole process, and how many of the runs asked the allocator for the same, in the same order, at the same addresses. What
+cannot be imitated shows the first line of what it said.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ GPTS = (
     ("our own GPT, checkpointing", "gpt-checkpointing"),
     ("our own GPT, CUDA graph", "gpt-graph"),
 )
-LIMIT, CPU_LIMIT = 1800, 400  # seconds of a run: by the clock, and of a processor, which a busy machine does not lengthen
+LIMIT, CPU_LIMIT = (
+    1800,
+    400,
+)  # seconds of a run: by the clock, and of a processor, which a busy machine does not lengthen
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,27 @@ def cases(device: str) -> list[Case]:
         return [Case(name, f"gpu_check.py {kind}") for name, kind in GPTS] + cuda_cases()
     own = [Case("GPT, checkpointing, for torch_npu itself", f"{NATIVE} alone")]
     own += [Case(f"the same, {kind}, rank 517 of 1,024", f"{NATIVE} {kind}", 517, 1024) for kind in ("ddp", "fsdp2")]
-    smaller = [Case("megatron-core Llama2-7B, TP 8, half the batch, rank 0 of 8", "megatron_core.py --tp 8 --layers 32 --batch 2", 0, 8)]
+    smaller = [
+        Case(
+            "megatron-core Llama2-7B, TP 8, half the batch, rank 0 of 8",
+            "megatron_core.py --tp 8 --layers 32 --batch 2",
+            0,
+            8,
+        )
+    ]
     return own + [replace(case, words=f"on_npu.py {case.words}") for case in cuda_cases() + smaller]
 
 
 def cuda_cases() -> list[Case]:
     """All programs of other people, written for CUDA."""
     found = [Case(f"transformers {name}, plain loop", f"huggingface.py {name} plain") for name in TEXT]
-    found += [Case(f"transformers {name}, checkpointing", f"huggingface.py {name} checkpointing") for name in ("llama", "gpt2")]
-    found += [Case(f"transformers {name}, Trainer and accelerate", f"huggingface.py {name} trainer") for name in TRAINED]
+    found += [
+        Case(f"transformers {name}, checkpointing", f"huggingface.py {name} checkpointing")
+        for name in ("llama", "gpt2")
+    ]
+    found += [
+        Case(f"transformers {name}, Trainer and accelerate", f"huggingface.py {name} trainer") for name in TRAINED
+    ]
     found += [
         Case("transformers llama, Trainer, rank 3 of 8", "huggingface.py llama trainer", 3, 8),
         Case("transformers llama, generate, --compute small", "nets.py generate", options=("--compute", "small")),
@@ -112,16 +128,25 @@ def cuda_cases() -> list[Case]:
         Case("lightning, 16-mixed", "nets.py lightning"),
     ]
     found += [Case(f"timm {name}", f"nets.py timm:{name}") for name in NETS]
-    found += [Case(f"torchao {name}", f"nets.py torchao:{name}", compiles=True) for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8")]
     found += [
-        Case(f"torch.compile, {mode}", f"nets.py compile:{mode}", compiles=True) for mode in ("default", "reduce-overhead", "max-autotune")
+        Case(f"torchao {name}", f"nets.py torchao:{name}", compiles=True)
+        for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8")
+    ]
+    found += [
+        Case(f"torch.compile, {mode}", f"nets.py compile:{mode}", compiles=True)
+        for mode in ("default", "reduce-overhead", "max-autotune")
     ]
     found += [Case(f"torch {kind}, rank 3 of 8", f"parallel.py {kind}", 3, 8) for kind in PARALLEL]
     sharded = "megatron_core.py --tp 8 --pp 4 --micro 8 --layers 32 --batch 4 --distributed-optimizer"
     experts = "megatron_core.py --tp 1 --ep 8 --experts 8 --layers 4 --length 2048"
     found += [
         Case("megatron-core Llama2-7B, TP 8, rank 0 of 8", "megatron_core.py --tp 8 --layers 32 --batch 4", 0, 8),
-        Case("megatron-core Llama2-7B, TP 2 PP 4, rank 7 of 8", "megatron_core.py --tp 2 --pp 4 --micro 8 --layers 32", 7, 8),
+        Case(
+            "megatron-core Llama2-7B, TP 2 PP 4, rank 7 of 8",
+            "megatron_core.py --tp 2 --pp 4 --micro 8 --layers 32",
+            7,
+            8,
+        ),
         Case("megatron-core, 8 experts, EP 8, padded to capacity, rank 5 of 8", f"{experts} --capacity 1", 5, 8),
         Case("megatron-core, 8 experts, EP 8, no token dropped, rank 5 of 8", experts, 5, 8),
         Case("megatron-core Llama2-7B, TP 8 PP 4, distributed optimizer, rank 517 of 1,024", sharded, 517, 1024),
@@ -132,15 +157,34 @@ def cuda_cases() -> list[Case]:
 def record(case: Case, python: str, device: str, folder: Path) -> tuple[int, float, float, str]:
     """Records a program into ``folder``; returns its exit status, seconds, seconds of a processor, and what it said on stderr."""
     ranks = ("--as-rank", str(case.rank), "--world", str(case.world)) if case.rank is not None else ()
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, *ranks, *case.options, "-o", str(folder), "--"]
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "record",
+        "--quiet",
+        "--phantom",
+        device,
+        *ranks,
+        *case.options,
+        "-o",
+        str(folder),
+        "--",
+    ]
     began, used = time.monotonic(), cpu_seconds()
     environment = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "HF_HUB_OFFLINE": "1"}
     script, *arguments = case.words.split()
     try:
         done = subprocess.run(
-            [*command, python, str(HERE / "programs" / script), *arguments], cwd=folder.parent, env=environment,
-            capture_output=True, text=True, timeout=LIMIT, check=False, preexec_fn=limit,
-        )  # fmt: skip
+            [*command, python, str(HERE / "programs" / script), *arguments],
+            cwd=folder.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+            preexec_fn=limit,
+        )
     except subprocess.TimeoutExpired:
         return 124, float(LIMIT), cpu_seconds() - used, f"not done after {LIMIT} s"
     took = cpu_seconds() - used
@@ -183,7 +227,8 @@ def measure(case: Case, python: str, device: str, runs: int) -> Row:
             status, *took, said = record(case, python, device, folder)
             is_first = number <= 0
             row.seconds, row.cpu_seconds = (
-                now if is_first else min(before, now) for before, now in zip((row.seconds, row.cpu_seconds), took, strict=True)
+                now if is_first else min(before, now)
+                for before, now in zip((row.seconds, row.cpu_seconds), took, strict=True)
             )
             if status:
                 row.said = why(said)
@@ -197,7 +242,9 @@ def measure(case: Case, python: str, device: str, runs: int) -> Row:
             trace = memdiag.load(next(iter(sorted(folder.glob("rank*.pkl")))))
             found = max(trace.devices, key=lambda one: one.usage["reserved"].max(initial=0))
             row.num_events = len(events)
-            row.allocated_bytes, row.reserved_bytes = (int(found.usage[name].max(initial=0)) for name in ("allocated", "reserved"))
+            row.allocated_bytes, row.reserved_bytes = (
+                int(found.usage[name].max(initial=0)) for name in ("allocated", "reserved")
+            )
             row.said = "; ".join(line for line in said.splitlines() if line.startswith("memdiag: the phantom"))[:300]
     row.works, row.is_repeated = True, len(set(row.hashes)) == 1
     return row
@@ -225,7 +272,9 @@ def table(rows: Sequence[Row]) -> str:
 def versions(python: str) -> str:
     """The packages of the Python that runs the programs."""
     ask = f"from importlib.metadata import version\nfor name in {PACKAGES!r}:\n try: print(name, version(name))\n except Exception: pass"
-    return ", ".join(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split("\n")[:-1])
+    return ", ".join(
+        subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+    )
 
 
 def main() -> None:
@@ -233,7 +282,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", required=True)
     parser.add_argument("--device", default="cuda:h100-80g")
-    parser.add_argument("--only", default="", help="programs whose name holds one of these, by ;; the others are as in the last report")
+    parser.add_argument(
+        "--only", default="", help="programs whose name holds one of these, by ;; the others are as in the last report"
+    )
     parser.add_argument("--missing", action="store_true", help="programs that have no row yet")
     parser.add_argument("--runs", type=int, default=2)
     given = parser.parse_args()

@@ -2,9 +2,10 @@
 
     python bench/phantom_versions.py PYTHON…      # each of an environment with a CUDA build of torch; rows of others stay
 
-For each: the recorded rows of the allocator (tests/phantom/cuda_rows.py), programs of many kinds, what must be read back, what must be
-refused by name, a GPT recorded twice and once with expandable segments, and what its own out-of-memory error says. The wheels of the
-toolkit need not be there. The section NPU is that of bench/phantom_npu_versions.py.
+For each: the recorded rows of the allocator (tests/phantom/cuda_rows.py), programs of many kinds, what must be read
+back, what must be refused by name, a GPT recorded twice and once with expandable segments, and what its own
+out-of-memory error says. The wheels of the toolkit need not be there. The section NPU is that of
+bench/phantom_npu_versions.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "phantom"
 REPORT = ROOT / "reports" / "phantom-versions.md"
 BEGIN, END = "<!-- cuda -->", "<!-- cuda ends -->"
-HEAD = ("torch", "CUDA", "recorded rows", "programs", "GPT: events, twice the same", "expandable segments", "out of memory")
+HEAD = (
+    "torch",
+    "CUDA",
+    "recorded rows",
+    "programs",
+    "GPT: events, twice the same",
+    "expandable segments",
+    "out of memory",
+)
 DEVICE = "cuda:h100-80g"
 KINDS = ("attention", "amp", "checkpointing", "graph", "convolutions", "lstm", "ddp", "fsdp2")
 PROGRAMS = ("values_cuda.py", "isolation_cuda.py", "refused_cuda.py", *(f"train_cuda.py {kind}" for kind in KINDS))
@@ -59,22 +68,47 @@ def programs_of(python: str) -> str:
 
 def why(said: Sequence[str]) -> str:
     """The line of a program's stderr that says most."""
-    found = next((line for line in said if line.startswith("memdiag: the phantom device cannot")), said[-1] if said else "nothing was said")
+    found = next(
+        (line for line in said if line.startswith("memdiag: the phantom device cannot")),
+        said[-1] if said else "nothing was said",
+    )
     return re.sub(r" \(/[^)]*\)", "", found)  # where it lies on this machine
 
 
-def record(python: str, device: str, words: Sequence[str], folder: Path, **more: str) -> tuple[str, list[tuple[object, ...]]]:
+def record(
+    python: str, device: str, words: Sequence[str], folder: Path, **more: str
+) -> tuple[str, list[tuple[object, ...]]]:
     """Records the training on a device; returns what it said and the allocator's entries."""
-    command = [sys.executable, "-m", "memdiag", "record", "--quiet", "--phantom", device, "-o", str(folder), "--", python]
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "record",
+        "--quiet",
+        "--phantom",
+        device,
+        "-o",
+        str(folder),
+        "--",
+        python,
+    ]
     done = subprocess.run(
-        [*command, str(ROOT / "bench" / "timed_training.py"), *words], capture_output=True, text=True, check=False, cwd=folder.parent,
+        [*command, str(ROOT / "bench" / "timed_training.py"), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder.parent,
         env={**os.environ, **more},
-    )  # fmt: skip
+    )
     found: list[tuple[object, ...]] = []
     for path in sorted(folder.glob("rank*.pkl")):
         with path.open("rb") as file:
             traces = pickle.load(file)["device_traces"]  # written a moment ago, by memdiag
-        found += [(entry["action"], entry["size"], entry.get("addr"), entry.get("stream")) for trace in traces for entry in trace]
+        found += [
+            (entry["action"], entry["size"], entry.get("addr"), entry.get("stream"))
+            for trace in traces
+            for entry in trace
+        ]
     return done.stderr, found
 
 
@@ -88,10 +122,16 @@ def measure(python: str, settings: int) -> list[str]:
         said, mapped = record(python, DEVICE, GPT, Path(scratch) / "expandable", **expandable)
         failed, _ = record(python, f"{DEVICE},capacity=1GiB", TOO_LARGE, Path(scratch) / "oom")
     hashes = {hashlib.sha256(repr(events).encode()).hexdigest() for _, events in runs}
-    trained = f"{len(runs[0][1]):,}, {'yes' if len(hashes) == 1 else 'no'}" if runs[0][1] else why(runs[0][0].strip().splitlines())
+    trained = (
+        f"{len(runs[0][1]):,}, {'yes' if len(hashes) == 1 else 'no'}"
+        if runs[0][1]
+        else why(runs[0][0].strip().splitlines())
+    )
     maps = sum(entry[0] == "segment_map" for entry in mapped)
     grown = f"{len(mapped):,} events, {maps} of them map" if maps else why(said.strip().splitlines())
-    error = re.search(r"CUDA out of memory\. Tried to allocate [^.]*\.[^.]*\. GPU 0 has a total capacity of \S+ \S+", failed)
+    error = re.search(
+        r"CUDA out of memory\. Tried to allocate [^.]*\.[^.]*\. GPU 0 has a total capacity of \S+ \S+", failed
+    )
     texts = [torch.version, "{}.{}".format(*torch.cuda), rows_of(python, settings), programs_of(python), trained, grown]
     return [text.replace("|", "/") for text in (*texts, error[0] if error else "no error came")]
 
@@ -102,7 +142,8 @@ def write(row: Sequence[str]) -> None:
     kept, _, after = rest.partition(END)
     lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in kept.strip().splitlines()[2:]]
     rows = sorted(
-        [line for line in lines if line[0] != row[0]] + [list(row)], key=lambda line: [int(part) for part in re.findall(r"\d+", line[0])]
+        [line for line in lines if line[0] != row[0]] + [list(row)],
+        key=lambda line: [int(part) for part in re.findall(r"\d+", line[0])],
     )
     REPORT.write_text(f"{before}{BEGIN}\n\n{markdown_table(HEAD, rows)}\n{END}{after}", encoding="utf-8")
 

@@ -2,8 +2,9 @@
 
     python bench/plan.py [--folder ../shared/data/other] [--traces FILE …] [--seconds 60] [-o reports/bench-plan]
 
-The folder holds ``*.CAPACITY.csv`` (to be fitted into that capacity) and other lists of ``id,lower,upper,size`` (to be placed as low as can
-be). Every plan goes through the command as a user runs it; its offsets are then checked once more, from the file that it wrote.
+The folder holds ``*.CAPACITY.csv`` (to be fitted into that capacity) and other lists of ``id,lower,upper,size`` (to be
+placed as low as can be). Every plan goes through the command as a user runs it; its offsets are then checked once more,
+from the file that it wrote.
 """
 
 from __future__ import annotations
@@ -34,13 +35,28 @@ def planned(path: Path, seconds: float, capacity: int | None, seed: int) -> dict
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "offsets.csv"
         options = ["--capacity", str(capacity)] if capacity else []
-        command = [sys.executable, "-m", "memdiag", "plan", str(path), "--json", "--seconds", str(seconds), "--seed", str(seed)]
+        command = [
+            sys.executable,
+            "-m",
+            "memdiag",
+            "plan",
+            str(path),
+            "--json",
+            "--seconds",
+            str(seconds),
+            "--seed",
+            str(seed),
+        ]
         begun = time.monotonic()
-        done = subprocess.run([*command, "-o", str(target), *options], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "-o", str(target), *options], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         wall = time.monotonic() - begun
         if done.returncode not in {0, 1}:
             raise SystemExit(done.stderr)
-        lower, upper, size, offsets = np.loadtxt(target, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3, 4), unpack=True, ndmin=2)
+        lower, upper, size, offsets = np.loadtxt(
+            target, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3, 4), unpack=True, ndmin=2
+        )
     shown: dict[str, Any] = json.loads(done.stdout)
     wrong = problems(offsets, size, lower, upper, align=shown["align_bytes"], height=shown["height_bytes"])
     if wrong:
@@ -71,7 +87,20 @@ def table(results: list[dict[str, Any]]) -> str:
         times = [f"{result['seconds']:.1f}", f"{result['wall_seconds']:.1f}"]
         size = [result["name"], f"{result['num_buffers']:,}", f"{load:,}"]
         rows.append([*size, f"{result['ratio']:.5f}", fits, result["ended"], *rivals, held, *times])
-    head = ["", "buffers", "load", "plan", "fits", "ended", "first fit by size", "first fit", "best fit", "recorded", "s", "wall s"]
+    head = [
+        "",
+        "buffers",
+        "load",
+        "plan",
+        "fits",
+        "ended",
+        "first fit by size",
+        "first fit",
+        "best fit",
+        "recorded",
+        "s",
+        "wall s",
+    ]
     return markdown_table(head, rows)
 
 
@@ -89,9 +118,13 @@ def main() -> None:
     for kind, paths in (("lists", lists_in(options.folder)), ("traces", options.traces)):
         for path in paths:
             capacity = CAPACITY.search(path.name)
-            result = planned(path, options.seconds, int(capacity.group(1)) if kind == "lists" and capacity else None, options.seed)
+            result = planned(
+                path, options.seconds, int(capacity.group(1)) if kind == "lists" and capacity else None, options.seed
+            )
             results[kind].append(result)
-            print(f"{result['name']}: {result['ratio']:.5f} x load, {result['ended']}, {result['seconds']} s", flush=True)
+            print(
+                f"{result['name']}: {result['ratio']:.5f} x load, {result['ended']}, {result['seconds']} s", flush=True
+            )
     write(options, results, machine)
 
 
@@ -113,9 +146,17 @@ def write(options: argparse.Namespace, results: dict[str, list[dict[str, Any]]],
     if results["traces"]:
         traces = results["traces"]
         worst = max(result["ratio"] for result in traces)
-        lines += ["", f"Traces (alignment 512): {len(traces)}, the highest plan is {worst:.5f} x load.", "", table(traces)]
+        lines += [
+            "",
+            f"Traces (alignment 512): {len(traces)}, the highest plan is {worst:.5f} x load.",
+            "",
+            table(traces),
+        ]
     lines += ["", machine.sentence(), ""]
-    kept = {kind: [{k: v for k, v in r.items() if k not in {"source", "output"}} for r in found] for kind, found in results.items()}
+    kept = {
+        kind: [{k: v for k, v in r.items() if k not in {"source", "output"}} for r in found]
+        for kind, found in results.items()
+    }
     write_report(options.output, "\n".join(lines), {**kept})
 
 

@@ -1,8 +1,8 @@
 """Compares memdiag's curves with the real allocator's own counters, after every call of random programs.
 
-The programs run on PyTorch's real CUDACachingAllocator on a stand-in device (a folder made by the project's oracle: ``src/gen.py``,
-``src/oracle.py``, ``venv``). Each recording is read three times: whole, and cut at the front at two places, as a ring buffer that has
-wrapped would be; then what was there before has to be worked out backwards.
+The programs run on PyTorch's real CUDACachingAllocator on a stand-in device (a folder made by the project's oracle:
+``src/gen.py``, ``src/oracle.py``, ``venv``). Each recording is read three times: whole, and cut at the front at two
+places, as a ring buffer that has wrapped would be; then what was there before has to be worked out backwards.
 
     python bench/real_allocator.py --oracle DIR [--runs 30] [--seed 1]
 """
@@ -29,11 +29,17 @@ from memdiag.units import MIB
 
 KINDS = ("train", "serve", "random", "edge", "frag", "pressure", "streams", "pools", "all")
 CONFS = (
-    "", "expandable_segments:True", "max_split_size_mb:100", "roundup_power2_divisions:4", "garbage_collection_threshold:0.6",
-    "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "max_split_size_mb:32,garbage_collection_threshold:0.5",
-    "expandable_segments:True,roundup_power2_divisions:8", "large_segment_size_mb:64",
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:100",
+    "roundup_power2_divisions:4",
+    "garbage_collection_threshold:0.6",
+    "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+    "max_split_size_mb:32,garbage_collection_threshold:0.5",
+    "expandable_segments:True,roundup_power2_divisions:8",
+    "large_segment_size_mb:64",
     "expandable_segments:True,large_segment_size_mb:40",
-)  # fmt: skip
+)
 TOTALS = ("2GiB", "4GiB", "8GiB", "24GiB")
 CURVES = ("reserved", "allocated", "active")
 
@@ -55,9 +61,34 @@ def record(oracle: Path, folder: Path, chance: random.Random) -> tuple[dict[str,
     events, snapshot, rows = folder / "events.npz", folder / "snapshot.pickle", folder / "rows.npz"
     python = oracle / "venv" / "bin" / "python"
     total = chance.choice(TOTALS)
-    make = [python, oracle / "src" / "gen.py", chance.choice(KINDS), events, "--n", "3000", "--seed", str(chance.randrange(10**6))]
-    run = [python, oracle / "src" / "oracle.py", "run", events, "--total", total, "--conf", chance.choice(CONFS), "--done",
-           chance.choice(("now", "manual")), "--history", "10000000", "--snapshot", snapshot, "--out", rows]  # fmt: skip
+    make = [
+        python,
+        oracle / "src" / "gen.py",
+        chance.choice(KINDS),
+        events,
+        "--n",
+        "3000",
+        "--seed",
+        str(chance.randrange(10**6)),
+    ]
+    run = [
+        python,
+        oracle / "src" / "oracle.py",
+        "run",
+        events,
+        "--total",
+        total,
+        "--conf",
+        chance.choice(CONFS),
+        "--done",
+        chance.choice(("now", "manual")),
+        "--history",
+        "10000000",
+        "--snapshot",
+        snapshot,
+        "--out",
+        rows,
+    ]
     for command in ([*make, "--total", total], run):
         done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
         if done.returncode:
@@ -81,7 +112,9 @@ def compare(trace: Trace, cut: int, truth: dict[str, np.ndarray], tally: Tally) 
     tally.wrong_traces += bool(error.any())
     tally.largest_error = max(tally.largest_error, int(error.max(initial=0)))
     tally.other.update(device.anomalies)
-    tally.other["more than the note on the recording admits"] += int(error.max(initial=0)) > device.num_uncertain_blocks * MIB
+    tally.other["more than the note on the recording admits"] += (
+        int(error.max(initial=0)) > device.num_uncertain_blocks * MIB
+    )
     tally.other["identity"] += _identity_errors(device)
     tally.other["split"] += _split_errors(trace, device)
     end = device.usage_at(device.num_events - 1)
@@ -126,14 +159,23 @@ def main() -> None:
             entries = snapshot["device_traces"][0]  # type: ignore[index]
             for cut in (0, chance.randrange(1, max(len(entries), 2)), int(len(entries) * 0.9)):
                 data = pickle.dumps({**snapshot, "device_traces": [entries[cut:]]}, 4)
-                compare(read_snapshot(data, "recording", "torch-snapshot"), cut, truth, tallies["cut at the front" if cut else "whole"])
+                compare(
+                    read_snapshot(data, "recording", "torch-snapshot"),
+                    cut,
+                    truth,
+                    tallies["cut at the front" if cut else "whole"],
+                )
     head = "| recordings | read | calls compared | calls that differ | in recordings | by at most | other errors |"
     lines = [head, "|---|---|---|---|---|---|---|"]
     for name, t in tallies.items():
         other = json.dumps({key: count for key, count in t.other.items() if count}) if any(t.other.values()) else "none"
-        lines.append(f"| {name} | {t.traces} | {t.rows:,} | {t.wrong_rows:,} | {t.wrong_traces} | {t.largest_error:,} bytes | {other} |")
+        lines.append(
+            f"| {name} | {t.traces} | {t.rows:,} | {t.wrong_rows:,} | {t.wrong_traces} | {t.largest_error:,} bytes | {other} |"
+        )
     text = "\n".join(lines)
-    sys.stdout.write(f"{text}\n\n{crashed} of {args.runs} programs crashed the allocator itself (--runs {args.runs} --seed {args.seed})\n")
+    sys.stdout.write(
+        f"{text}\n\n{crashed} of {args.runs} programs crashed the allocator itself (--runs {args.runs} --seed {args.seed})\n"
+    )
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@
     python bench/record.py --device npu --command "run.sh PYTHON"
     python bench/record.py --device npu --phantom npu:910b-64g --python PYTHON       # on memdiag's own phantom device
 
-A stand-in device, on which kernels cost nothing, is the worst case: all that is left of a step is the work of the host, which the
-recorder adds to. What counts is CPU time of the process: the mean step of each run (on the CPU the recorder takes its events over every
-few steps), and the median over the runs.
+A stand-in device, on which kernels cost nothing, is the worst case: all that is left of a step is the work of the host,
+which the recorder adds to. What counts is CPU time of the process: the mean step of each run (on the CPU the recorder
+takes its events over every few steps), and the median over the runs.
 """
 
 from __future__ import annotations
@@ -58,13 +58,18 @@ def main() -> None:
     for number in range(args.runs):
         for name, seconds in _contenders(command, plain, args.device, dumps).items():
             results.setdefault(name, []).append(seconds)
-        print(f"run {number + 1} of {args.runs}: " + ", ".join(f"{n} {v[-1] * 1e3:.2f} ms" for n, v in results.items()), file=sys.stderr)
+        print(
+            f"run {number + 1} of {args.runs}: " + ", ".join(f"{n} {v[-1] * 1e3:.2f} ms" for n, v in results.items()),
+            file=sys.stderr,
+        )
     title = f"phantom {args.phantom}" if args.phantom else args.device
     stem = ROOT / "reports" / f"bench-record-{'phantom-' if args.phantom else ''}{args.device}"
     _write(args.output or stem, args.device, title, results, dumps, here)
 
 
-def _contenders(command: list[str], plain: dict[str, str], device: str, dumps: list[tuple[float, int]]) -> dict[str, float]:
+def _contenders(
+    command: list[str], plain: dict[str, str], device: str, dumps: list[tuple[float, int]]
+) -> dict[str, float]:
     """Seconds of the mean step, once with each."""
     found = {"not recorded": _step(command, plain)}
     if device != "cpu":
@@ -84,7 +89,9 @@ def _step(command: list[str], environment: dict[str, str]) -> float:
     return mean(json.loads(done.stdout.strip().splitlines()[-1])[WARM:])
 
 
-def _write(stem: Path, device: str, title: str, results: dict[str, list[float]], dumps: list[tuple[float, int]], here: Machine) -> None:
+def _write(
+    stem: Path, device: str, title: str, results: dict[str, list[float]], dumps: list[tuple[float, int]], here: Machine
+) -> None:
     middle = {name: median(values) for name, values in results.items()}
     against = "not recorded" if device == "cpu" else "PyTorch's history"
     pairs = [ours / theirs for ours, theirs in zip(results["memdiag"], results[against], strict=True)]

@@ -2,10 +2,10 @@
 
     python bench/record_faults.py --python PYTHON [--runs 100] [--seed 1] [--output reports/record-faults]
 
-PYTHON is one whose torch trains on the CPU. A file is written after every step (``--every 1``), and the training does nothing but
-short steps, so that most of its time goes into writing: a kill (SIGKILL, to the whole process group) lands within a file more often
-than not. Afterwards every rank<k>.pkl must load with ``memdiag.load``, every JSON beside it must parse, and what was being written
-must still have a name of its own (.part).
+PYTHON is one whose torch trains on the CPU. A file is written after every step (``--every 1``), and the training does
+nothing but short steps, so that most of its time goes into writing: a kill (SIGKILL, to the whole process group) lands
+within a file more often than not. Afterwards every rank<k>.pkl must load with ``memdiag.load``, every JSON beside it
+must parse, and what was being written must still have a name of its own (.part).
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the Python that trains")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=ROOT / "reports" / "record-faults", help="report, without suffix")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "reports" / "record-faults", help="report, without suffix"
+    )
     args = parser.parse_args()
     here, moments = Machine.here(), random.Random(args.seed)  # noqa: S311 - not for secrets
     runs = []
@@ -88,7 +90,9 @@ def kill_one(python: str, folder: Path, after: float) -> Left:
     program.write_text(PROGRAM)
     command = [sys.executable, "-m", "memdiag", "record", "-q", "--every", "1", "-o", "run", "--", python, str(program)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
     if process.stdout is None or process.stdout.readline() != b"ready\n":
         raise SystemExit(process.communicate()[1].decode()[-3000:])
     time.sleep(after)
@@ -136,10 +140,12 @@ def _write(stem: Path, runs: list[Left], seed: int, here: Machine) -> None:
     text = (
         "# Kills at random moments of a recording\n\n"
         f"`memdiag record --every 1` of a small training on the CPU, killed (SIGKILL) up to {LONGEST:g} s after its first step; "
-        f"seed {seed}.\n\n" + markdown_table(["", "number"], rows) + "\n"
+        f"seed {seed}.\n\n"
+        + markdown_table(["", "number"], rows)
+        + "\n"
         + "".join(f"* broken: {what}\n" for left in runs for what in left.broken)
         + f"{here.sentence()}\n"
-    )  # fmt: skip
+    )
     write_report(stem, text, {"seed": seed, "runs": [asdict(left) for left in runs]})
 
 

@@ -2,9 +2,9 @@
 
     python bench/record_startup.py [--python PATH]
 
-``python -c pass`` with and without the recorder's bootstrap on PYTHONPATH, in turns: every tool, hook and helper below a recorded
-command pays this. Beside it, the fake torch of the tests, for what it costs to load the recorder itself; and ``memdiag record -q --
-true`` against ``true``, paid once a run.
+``python -c pass`` with and without the recorder's bootstrap on PYTHONPATH, in turns: every tool, hook and helper below
+a recorded command pays this. Beside it, the fake torch of the tests, for what it costs to load the recorder itself; and
+``memdiag record -q -- true`` against ``true``, paid once a run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100, help="measured runs of each (default 100)")
     parser.add_argument("--python", default=sys.executable, help="the Python that is recorded")
-    parser.add_argument("--output", type=Path, default=ROOT / "reports" / "bench-record-startup", help="report, without suffix")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "reports" / "bench-record-startup", help="report, without suffix"
+    )
     args = parser.parse_args()
     here = Machine.here()
     # Bytecode is written as it is after an ordinary installation.
@@ -41,22 +43,37 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = Config(str(Path(folder, "run")))
         Path(config.folder).mkdir()
-        record = [str(Path(sys.executable).with_name("memdiag")), "record", "-q", "-o", str(Path(folder, "runs", "x")), "--", "true"]
+        record = [
+            str(Path(sys.executable).with_name("memdiag")),
+            "record",
+            "-q",
+            "-o",
+            str(Path(folder, "runs", "x")),
+            "--",
+            "true",
+        ]
         runners = [
             Contender("python -c pass", [args.python, "-c", "pass"], env=plain),
-            Contender("the same, below memdiag record", [args.python, "-c", "pass"], env=environment_for(config, plain)),
+            Contender(
+                "the same, below memdiag record", [args.python, "-c", "pass"], env=environment_for(config, plain)
+            ),
             Contender("import of a fake torch", [args.python, "-c", "import torch"], env=with_torch),
-            Contender("the same, recorded", [args.python, "-c", "import torch"], env=environment_for(config, with_torch)),
+            Contender(
+                "the same, recorded", [args.python, "-c", "import torch"], env=environment_for(config, with_torch)
+            ),
             Contender("true", ["true"], env=plain),
             Contender("memdiag record -q -- true", record, env=plain),
         ]
         measure(runners, args.runs, Path(folder))
     pairs = list(zip(runners[::2], runners[1::2], strict=True))
     added = [
-        {"of": ours.name, "best_ms": _ms(ours.best - other.best), "median_ms": _ms(ours.median - other.median)} for other, ours in pairs
+        {"of": ours.name, "best_ms": _ms(ours.best - other.best), "median_ms": _ms(ours.median - other.median)}
+        for other, ours in pairs
     ]
     times = [[r.name, f"{r.best * 1000:.1f}", f"{r.median * 1000:.1f}"] for r in runners]
-    rows = [[other.name, f"{_ms(ours.best - other.best)}", f"{_ms(ours.median - other.median)}"] for other, ours in pairs]
+    rows = [
+        [other.name, f"{_ms(ours.best - other.best)}", f"{_ms(ours.median - other.median)}"] for other, ours in pairs
+    ]
     met = "met" if added[0]["median_ms"] <= TARGET_MS else "MISSED"
     text = (
         "# What recording adds to start-up, measured\n\n"
@@ -65,7 +82,11 @@ def main() -> None:
         f"{markdown_table(['added to', 'best ms', 'median ms'], rows)}\n"
         f"A process that never imports torch is to pay at most {TARGET_MS:.0f} ms: {met}.\n\n{here.sentence()}\n"
     )
-    write_report(args.output, text, {"machine": asdict(here), "contenders": [runner.as_dict() for runner in runners], "added": added})
+    write_report(
+        args.output,
+        text,
+        {"machine": asdict(here), "contenders": [runner.as_dict() for runner in runners], "added": added},
+    )
     print(text)
 
 

@@ -2,10 +2,10 @@
 
     python bench/replay.py --real DIR TRACE… [--conf ''] [--rounds 7]
 
-DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a stand-in device whose driver does next to nothing (see
-tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the allocations, frees and calls of
-empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the engine, the columns of results; imports and
-compiling are not in it, and are stated apart.
+DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a stand-in device whose driver does next to
+nothing (see tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the
+allocations, frees and calls of empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the
+engine, the columns of results; imports and compiling are not in it, and are stated apart.
 """
 
 from __future__ import annotations
@@ -67,9 +67,17 @@ def plain(path: Path) -> Workload:
     rows = np.flatnonzero(((op == ALLOC) & (work.size > 0)) | ((op == FREE) & made[work.tensor]) | (op == EMPTY_CACHE))
     count = len(rows)
     return Workload(
-        op=op[rows], tensor=work.tensor[rows], size=work.size[rows], stream=work.stream[rows], pool=np.full(count, -1, np.int32),
-        row=np.arange(count), num_rows=count, num_tensors=work.num_tensors, streams=work.streams, done="now",
-    )  # fmt: skip
+        op=op[rows],
+        tensor=work.tensor[rows],
+        size=work.size[rows],
+        stream=work.stream[rows],
+        pool=np.full(count, -1, np.int32),
+        row=np.arange(count),
+        num_rows=count,
+        num_tensors=work.num_tensors,
+        streams=work.streams,
+        done="now",
+    )
 
 
 def real_seconds(folder: Path, work: Workload, conf: str, total: int) -> float:
@@ -78,12 +86,21 @@ def real_seconds(folder: Path, work: Workload, conf: str, total: int) -> float:
     calls["op"] = [REAL_OPS[op] for op in work.op.tolist()]
     calls["id"], calls["size"], calls["stream"] = work.tensor, work.size, np.maximum(work.stream, 0)
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_") and key != "LD_PRELOAD"}
-    env |= {"FAKE_CUDA_TOTAL_BYTES": str(total), "FAKE_CUDA_CONTEXT_BYTES": "0", "FAKE_CUDA_ADDR": "bump", "FAKE_CUDA_EVENTS": "now",
-            "TORCH_CPP_LOG_LEVEL": "ERROR"} | ({"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {})  # fmt: skip
+    env |= {
+        "FAKE_CUDA_TOTAL_BYTES": str(total),
+        "FAKE_CUDA_CONTEXT_BYTES": "0",
+        "FAKE_CUDA_ADDR": "bump",
+        "FAKE_CUDA_EVENTS": "now",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    } | ({"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {})
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
         calls.tofile(file.name)
         done = subprocess.run(
-            [folder / "bin/oracle_native", file.name, "--bench", "1"], env=env, capture_output=True, text=True, check=True
+            [folder / "bin/oracle_native", file.name, "--bench", "1"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
     runs = json.loads(done.stdout)["bench"]
     return next(float(run["seconds"]) for run in runs if run["cache"] == "empty")
@@ -99,7 +116,10 @@ def race(folder: Path, traces: list[Path], confs: list[str], total: int, rounds:
             begin = time.perf_counter()
             replay(works[path], "caching", conf=conf, capacity=total)
             one.ours.append(time.perf_counter() - begin)
-            print(f"round {number + 1}: {one.name} {conf!r} real {one.real[-1]:.3f} s, replay {one.ours[-1]:.3f} s", file=sys.stderr)
+            print(
+                f"round {number + 1}: {one.name} {conf!r} real {one.real[-1]:.3f} s, replay {one.ours[-1]:.3f} s",
+                file=sys.stderr,
+            )
     return races
 
 
@@ -117,7 +137,9 @@ def starts(runs: int) -> tuple[float, list[Contender]]:
         subprocess.run([sys.executable, "-c", code], env=env, check=True)
         first = time.perf_counter() - begin
         contenders = [
-            Contender("python -c 'import numba, numpy, typer'", [sys.executable, "-c", "import numba, numpy, typer"], env=env),
+            Contender(
+                "python -c 'import numba, numpy, typer'", [sys.executable, "-c", "import numba, numpy, typer"], env=env
+            ),
             Contender("python -c 'import memdiag…; replay(one call)'", [sys.executable, "-c", code], env=env),
         ]
         measure(contenders, runs, Path(scratch))
@@ -133,7 +155,16 @@ def tuned(path: Path) -> tuple[int, float, float]:
         begin = time.perf_counter()
         replay(work, "caching", capacity=work.capacity_bytes)
         once.append(time.perf_counter() - begin)
-    command = [sys.executable, "-c", "from memdiag.cli.main import main; main()", "tune", path, "--json", "--budget-seconds", "600"]
+    command = [
+        sys.executable,
+        "-c",
+        "from memdiag.cli.main import main; main()",
+        "tune",
+        path,
+        "--json",
+        "--budget-seconds",
+        "600",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     search = json.loads(done.stdout)["search"]
     return int(search["num_settings"]), float(search["seconds"]), min(once)
@@ -144,7 +175,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, nargs="+")
     parser.add_argument("--real", type=Path, required=True)
-    parser.add_argument("--conf", action="append", help="settings, repeatable; default: none, and expandable_segments:True")
+    parser.add_argument(
+        "--conf", action="append", help="settings, repeatable; default: none, and expandable_segments:True"
+    )
     parser.add_argument("--total", type=int, default=80 * GIB, help="bytes of the device (default 80 GiB)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path, default=ROOT / "reports" / "bench-replay", help="report, without suffix")
@@ -155,10 +188,16 @@ def main() -> None:
     num_tried, tune_s, once_s = tuned(args.traces[0])
     tune_ratio = tune_s / num_tried * TUNED_SETTINGS / once_s
     rows = [
-        [f"{one.name}, {one.conf or 'defaults'}", f"{one.num_calls:,}", f"{one.num_calls / min(one.real) / 1e6:.2f}",
-         f"{one.num_calls / min(one.ours) / 1e6:.2f}", f"{one.ratio:.2f}", f"{one.worst_ratio:.2f}"]
+        [
+            f"{one.name}, {one.conf or 'defaults'}",
+            f"{one.num_calls:,}",
+            f"{one.num_calls / min(one.real) / 1e6:.2f}",
+            f"{one.num_calls / min(one.ours) / 1e6:.2f}",
+            f"{one.ratio:.2f}",
+            f"{one.worst_ratio:.2f}",
+        ]
         for one in races
-    ]  # fmt: skip
+    ]
     met = "met" if min(one.ratio for one in races) >= TARGET else "MISSED"
     start = contenders[1].best_cpu / contenders[0].best_cpu
     fast, started = contenders

@@ -2,10 +2,10 @@
 
     python bench/report.py TRACE
 
-TRACE: any large one. The committed report used a recording on a phantom H100 of examples/train_gpt.py with 24 layers, width 1024, 16
-heads, batch 4 and 200 steps (1,549,721 events, 170 MB). The browser is the system's Chromium, without a window, driven by playwright. Its
-memory is the proportional share (PSS) of all its processes with the page open and everything on it drawn, less what the browser takes with
-an empty page.
+TRACE: any large one. The committed report used a recording on a phantom H100 of examples/train_gpt.py with 24 layers,
+width 1024, 16 heads, batch 4 and 200 steps (1,549,721 events, 170 MB). The browser is the system's Chromium, without a
+window, driven by playwright. Its memory is the proportional share (PSS) of all its processes with the page open and
+everything on it drawn, less what the browser takes with an empty page.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def opened(path: Path) -> dict[str, Any]:
         empty = memory_of(program)
         begin = time.perf_counter()
         page.goto(path.as_uri())
-        # Asked from here again and again: what waits inside of the page is made from text, which the page's policy forbids.
+        # Asked from here again and again: what waits inside of the page is made from text, which the page's policy
+        # forbids.
         while not page.evaluate("Boolean(window.memdiag && window.memdiag.state().drawn.includes('timeline'))"):
             if time.perf_counter() - begin > WAIT:
                 raise SystemExit("error: the page was never ready")
@@ -75,9 +76,13 @@ def opened(path: Path) -> dict[str, Any]:
         shown = page.evaluate("window.memdiag.state().num_instants")
         browser.close()
     return {
-        "bytes": path.stat().st_size, "ready_s": round(ready, 2), "instants": shown, "browser_mb": round((full - empty) / MB),
-        "step_ms": round(sorted(clicks)[len(clicks) // 2], 1), "slowest_step_ms": round(max(clicks), 1),
-    }  # fmt: skip
+        "bytes": path.stat().st_size,
+        "ready_s": round(ready, 2),
+        "instants": shown,
+        "browser_mb": round((full - empty) / MB),
+        "step_ms": round(sorted(clicks)[len(clicks) // 2], 1),
+        "slowest_step_ms": round(max(clicks), 1),
+    }
 
 
 def answered(page: Page, key: str) -> float:
@@ -109,22 +114,40 @@ def write(options: argparse.Namespace, machine: Machine, built: list[Contender],
     """Writes the report as markdown, and the numbers as JSON."""
     alone, with_page = built
     rows = [[each.name, f"{each.best:.2f}", f"{each.best_cpu:.2f}", f"{each.peak_bytes / MB:,.0f}"] for each in built]
-    rows.append(["ratio", f"{with_page.best / alone.best:.2f}", f"{with_page.best_cpu / alone.best_cpu:.2f}",
-                 f"{with_page.peak_bytes / alone.peak_bytes:.2f}"])  # fmt: skip
+    rows.append(
+        [
+            "ratio",
+            f"{with_page.best / alone.best:.2f}",
+            f"{with_page.best_cpu / alone.best_cpu:.2f}",
+            f"{with_page.peak_bytes / alone.peak_bytes:.2f}",
+        ]
+    )
     page = [
         ["size of the file", f"{browser['bytes'] / MB:.1f} MB", f"at most {MOST_BYTES / MB:.0f} MB"],
-        ["from opening it until its timeline is drawn and has answered a key", f"{browser['ready_s']:.2f} s", "seconds"],
-        ["another instant, all of the page drawn anew (median of 10)", f"{browser['step_ms']:.0f} ms", "no visible wait"],
+        [
+            "from opening it until its timeline is drawn and has answered a key",
+            f"{browser['ready_s']:.2f} s",
+            "seconds",
+        ],
+        [
+            "another instant, all of the page drawn anew (median of 10)",
+            f"{browser['step_ms']:.0f} ms",
+            "no visible wait",
+        ],
         ["the slowest of those", f"{browser['slowest_step_ms']:.0f} ms", ""],
         ["memory of the browser for the page", f"{browser['browser_mb']:,} MB", f"at most {MOST_BROWSER_MB} MB"],
         ["instants that can be looked at", f"{browser['instants']:,}", ""],
     ]
     lines = [
-        "# The HTML report, measured", "",
-        f"Made by bench/report.py, from a trace of {options.trace.stat().st_size / MB:.0f} MB; best of {options.runs} runs, in turns.", "",
+        "# The HTML report, measured",
+        "",
+        f"Made by bench/report.py, from a trace of {options.trace.stat().st_size / MB:.0f} MB; best of {options.runs} runs, in turns.",
+        "",
         markdown_table(["building it", "wall, s", "processor, s", "peak memory, MB"], rows),
-        markdown_table(["opening it", "measured", "target"], page), machine.sentence(), "",
-    ]  # fmt: skip
+        markdown_table(["opening it", "measured", "target"], page),
+        machine.sentence(),
+        "",
+    ]
     write_report(options.output, "\n".join(lines), {"built": [each.as_dict() for each in built], "page": browser})
 
 

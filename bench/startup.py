@@ -2,10 +2,10 @@
 
     python bench/startup.py
 
-The hello app is written to a temporary folder: a module (compiled to bytecode like an installed one) with as many commands as
-memdiag has, each with a docstring and two options, ``rich_markup_mode="rich"`` and an eager ``--version``, started by a script like
-the ones that pip makes. What ``oom`` is measured against is a command of it that prints a rich table of three rows. Both run in the
-interpreter of this script, in turns.
+The hello app is written to a temporary folder: a module (compiled to bytecode like an installed one) with as many
+commands as memdiag has, each with a docstring and two options, ``rich_markup_mode="rich"`` and an eager ``--version``,
+started by a script like the ones that pip makes. What ``oom`` is measured against is a command of it that prints a rich
+table of three rows. Both run in the interpreter of this script, in turns.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def num_commands() -> int:
 def write_hello(folder: Path, commands: int) -> Path:
     """Writes the hello app and returns the script that starts it."""
     # A callback keeps typer from turning a single command into the program itself, so one command is a fair case too.
-    (folder / "hello_app.py").write_text(HEAD + "".join(COMMAND.format(number=number) for number in range(1, commands)) + TABLE)
+    (folder / "hello_app.py").write_text(
+        HEAD + "".join(COMMAND.format(number=number) for number in range(1, commands)) + TABLE
+    )
     script = folder / "hello.py"
     script.write_text(SCRIPT)
     return script
@@ -101,7 +103,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=25, help="measured runs of each (default 25)")
     parser.add_argument("--memdiag", type=Path, default=Path(sys.executable).with_name("memdiag"))
     parser.add_argument(
-        "--output", type=Path, default=Path(__file__).parents[1] / "reports" / "bench-startup", help="report, without suffix"
+        "--output",
+        type=Path,
+        default=Path(__file__).parents[1] / "reports" / "bench-startup",
+        help="report, without suffix",
     )
     args = parser.parse_args()
     here = Machine.here()
@@ -118,7 +123,10 @@ def main() -> None:
         runners = [
             runner
             for name, mine, other in pairs
-            for runner in (Contender(f"memdiag {name}", [*ours, *mine]), Contender(f"hello {other[0]}", [*theirs, *other]))
+            for runner in (
+                Contender(f"memdiag {name}", [*ours, *mine]),
+                Contender(f"hello {other[0]}", [*theirs, *other]),
+            )
         ]
         measure(runners, args.runs, Path(folder))
     found = [

@@ -2,7 +2,8 @@
 
     timed_training.py DEVICE LAYERS WIDTH LENGTH STEPS      # BARE=1: with PyTorch's own history, as a user would start it
 
-CPU time of the process, not wall time: what the recorder adds is work of this process, and the machine may be busy with others.
+CPU time of the process, not wall time: what the recorder adds is work of this process, and the machine may be busy with
+others.
 """
 
 import json
@@ -26,8 +27,12 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, width // 64, 64).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
-        x = x + self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width))
+        q, k, v = (
+            t.view(batch, length, width // 64, 64).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        )
+        x = x + self.proj(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        )
         return x + self.down(self.act(self.up(self.norm2(x))))
 
 
@@ -36,7 +41,9 @@ def main():
     torch.set_num_threads(1)
     if device == "npu":
         import torch_npu  # noqa: F401
-    model = nn.Sequential(nn.Embedding(VOCAB, width), *(Block(width) for _ in range(layers)), nn.Linear(width, VOCAB)).to(device)
+    model = nn.Sequential(
+        nn.Embedding(VOCAB, width), *(Block(width) for _ in range(layers)), nn.Linear(width, VOCAB)
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     if os.environ.get("BARE"):
         memory = torch.npu.memory if device == "npu" else torch.cuda.memory

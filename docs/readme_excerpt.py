@@ -1,6 +1,7 @@
 """Updates the console examples in README.md and docs/oom.md with the current output of memdiag: ``make readme``.
 
-A comment ``<!-- first 15 lines -->`` above an example shortens its output. tests/test_readme.py compares the examples with the output.
+A comment ``<!-- first 15 lines -->`` above an example shortens its output. tests/test_readme.py compares the examples
+with the output.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "README.zh.md", ROOT / "docs" / "oom.md")
-BLOCK = re.compile(r"(?P<head>(?:<!-- first (?P<count>\d+) lines -->\n)?```console\n\$ memdiag )(?P<command>[^\n]*)\n.*?```", re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<head>(?:<!-- first (?P<count>\d+) lines -->\n)?```console\n\$ memdiag )(?P<command>[^\n]*)\n.*?```", re.DOTALL
+)
 
 
 def output(arguments: list[str]) -> str:

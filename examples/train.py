@@ -24,7 +24,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
+        q, k, v = (
+            t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(self.act(self.up(self.norm2(x))))
@@ -46,7 +48,17 @@ class GPT(nn.Module):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sizes = {"layers": 4, "width": 256, "heads": 4, "vocab": 8192, "batch": 4, "length": 256, "steps": 4, "accumulate": 2, "seed": 0}
+    sizes = {
+        "layers": 4,
+        "width": 256,
+        "heads": 4,
+        "vocab": 8192,
+        "batch": 4,
+        "length": 256,
+        "steps": 4,
+        "accumulate": 2,
+        "seed": 0,
+    }
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", help="cuda, npu, cpu; left out: the best there is")

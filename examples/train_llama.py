@@ -3,8 +3,8 @@
     memdiag record --phantom npu:910b-64g -- python examples/train_llama.py
     memdiag record --phantom npu:910b-64g --find-max batch=1..16 -- python examples/train_llama.py --batch {batch}
 
-Every batch is as long as its longest text, so lengths vary from batch to batch; gradients are collected over two batches a step. The
-default batch is a little too large for 64 GB, which shows in the second step.
+Every batch is as long as its longest text, so lengths vary from batch to batch; gradients are collected over two
+batches a step. The default batch is a little too large for 64 GB, which shows in the second step.
 """
 
 import argparse
@@ -82,7 +82,16 @@ def best_device():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sizes = {"batch": 7, "length": 2048, "steps": 4, "accumulate": 2, "layers": 22, "width": 2048, "heads": 32, "groups": 4}
+    sizes = {
+        "batch": 7,
+        "length": 2048,
+        "steps": 4,
+        "accumulate": 2,
+        "layers": 22,
+        "width": 2048,
+        "heads": 32,
+        "groups": 4,
+    }
     sizes |= {"inner": 5632, "vocab": 32_000, "seed": 0}
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -1,6 +1,7 @@
 """The one exception that users meet: what went wrong, and what to do about it.
 
-The command line prints it as two lines, ``error:`` and ``hint:``, without a traceback (set ``MEMDIAG_DEBUG=1`` for one).
+The command line prints it as two lines, ``error:`` and ``hint:``, without a traceback (set ``MEMDIAG_DEBUG=1`` for
+one).
 """
 
 from __future__ import annotations

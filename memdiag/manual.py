@@ -64,7 +64,10 @@ def names() -> tuple[str, ...]:
     """
     folder = next((place for place in _PLACES if (place / _FINDINGS).is_dir()), None)
     if folder is None:
-        raise MemdiagError("the documentation is not part of this installation", "install memdiag from its wheel or run it from a checkout")
+        raise MemdiagError(
+            "the documentation is not part of this installation",
+            "install memdiag from its wheel or run it from a checkout",
+        )
     codes = sorted(path.stem for path in (folder / _FINDINGS).glob("MD*.md"))
     return (*codes, *sorted(path.stem for path in folder.glob("*.md") if path.stem != _INDEX))
 
@@ -105,7 +108,11 @@ def blocks(text: str) -> tuple[Block, ...]:
 
     def end() -> None:
         if lines:
-            text = dedent("\n".join(lines)) if kind in {"code", "table"} else _unlinked(" ".join(line.strip() for line in lines))
+            text = (
+                dedent("\n".join(lines))
+                if kind in {"code", "table"}
+                else _unlinked(" ".join(line.strip() for line in lines))
+            )
             found.append(Block(kind, text.rstrip()))
             lines.clear()
 
@@ -127,7 +134,10 @@ def blocks(text: str) -> tuple[Block, ...]:
             lines.append(_unlinked(line) if kind == "table" else line)
         after_gap = not line.strip()
     end()
-    return tuple(Block(block.kind, re.sub(r"\n[|:\- ]+(?=\n|$)", "", block.text)) if block.kind == "table" else block for block in found)
+    return tuple(
+        Block(block.kind, re.sub(r"\n[|:\- ]+(?=\n|$)", "", block.text)) if block.kind == "table" else block
+        for block in found
+    )
 
 
 def _begins(line: str, *, after_gap: bool) -> str:

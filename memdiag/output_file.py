@@ -1,6 +1,7 @@
 """Writes output files whole: a file gets its name when all of it is on the disk, so that an error leaves the old file, or none.
 
-Devices and pipes (``/dev/null``, ``/dev/stdout``) are written directly, and so is a file whose directory takes no other.
+Devices and pipes (``/dev/null``, ``/dev/stdout``) are written directly, and so is a file whose directory takes no
+other.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise MemdiagError(f"{path}: cannot be written: {error.strerror or error}", "check the directory, its mode and the space") from None
+        raise MemdiagError(
+            f"{path}: cannot be written: {error.strerror or error}", "check the directory, its mode and the space"
+        ) from None
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

@@ -1,7 +1,10 @@
-"""What ``--redact`` takes out of text: paths, user names, addresses of people and machines. Function names, lines and file names stay.
+"""What ``--redact`` takes out of text: paths, user names, addresses of people and machines.
 
-A trace is redacted when it is read (``memdiag.sources.redacted``), so that nothing that is made of it knows more; the text of reports goes
-through ``redact_text`` once more. The switch is an environment variable, so that worker processes have it too.
+Function names, lines and file names stay.
+
+A trace is redacted when it is read (``memdiag.sources.redacted``), so that nothing that is made of it knows more; the
+text of reports goes through ``redact_text`` once more. The switch is an environment variable, so that worker processes
+have it too.
 """
 
 from __future__ import annotations
@@ -13,23 +16,48 @@ from collections.abc import Iterable
 VARIABLE = "MEMDIAG_REDACT"
 USER, ELSEWHERE = "[user]", "…"
 
-# A path keeps what stands behind one of these: which library a frame is of tells nothing of anyone, and analyzers go by it.
-_LIBRARY = re.compile(r"(?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python3(?:\.\d+)?[/\\]|memdiag[/\\]recorder[/\\]")
+# A path keeps what stands behind one of these: which library a frame is of tells nothing of anyone, and analyzers go by
+# it.
+_LIBRARY = re.compile(
+    r"(?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python3(?:\.\d+)?[/\\]|memdiag[/\\]recorder[/\\]"
+)
 _INDUCTOR = re.compile(r"[/\\]torchinductor_[^/\\]*")
-_HOME = re.compile(r"(?:/home/|/Users/|/users/|/private/var/|[A-Za-z]:\\{1,2}Users\\{1,2}|torchinductor_)([^/\\\s\"'<>|:;,*?]+)")
+_HOME = re.compile(
+    r"(?:/home/|/Users/|/users/|/private/var/|[A-Za-z]:\\{1,2}Users\\{1,2}|torchinductor_)([^/\\\s\"'<>|:;,*?]+)"
+)
 _PART = r"[^\s/\\\"'`<>|:;,*?(){}\[\]]+"
 # Text until it is used, when re keeps what it compiled: every command loads this file, and few redact.
 _PLACES = (
     rf"(?P<web>https?://)(?:[^\s/@\"'<>]+@)?(?P<rest>[^\s\"'<>]*)"  # a page stays, the name and password before it go
     rf"|(?P<store>(?<![\w+])[a-z][a-z0-9+]*://)[^\s\"'<>]*"
     rf"|(?P<windows>\b[A-Za-z]:(?:\\{{1,2}}{_PART})+)"
-    rf"|(?:(?<![\w.%])|(?<=\\[nrt]))(?P<path>(?:~|\.\.?)?(?:/{_PART}){{2,}}/?|~/{_PART})"  # in JSON, \n may stand before it
+    # in JSON, \n may stand before it
+    rf"|(?:(?<![\w.%])|(?<=\\[nrt]))(?P<path>(?:~|\.\.?)?(?:/{_PART}){{2,}}/?|~/{_PART})"
     rf"|(?<![\w.+-])(?P<mail>[\w.+-]+@[\w-][\w.-]*)"
 )
-_FIELD_WORDS = frozenset({  # accounts of machines, and names that are words of every report
-    "root", "user", "users", "home", "admin", "ubuntu", "train", "model", "torch", "python", "data", "test", "runner", "work", "cuda",
-    "npu", "shared", "public", "default",
-})  # fmt: skip
+_FIELD_WORDS = frozenset(
+    {  # accounts of machines, and names that are words of every report
+        "root",
+        "user",
+        "users",
+        "home",
+        "admin",
+        "ubuntu",
+        "train",
+        "model",
+        "torch",
+        "python",
+        "data",
+        "test",
+        "runner",
+        "work",
+        "cuda",
+        "npu",
+        "shared",
+        "public",
+        "default",
+    }
+)
 _SHORTEST = 3  # characters: a user called "a" cannot be told from a word
 
 _LONGEST = 255  # characters: what a file system takes for one name

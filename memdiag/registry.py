@@ -1,9 +1,11 @@
 """Things that can be added: each registry maps a name to a module or an attribute, which is imported when it is used.
 
-An entry has the attributes of the registry's protocol. Types of rooms above this one are ``Any`` here, since imports go down only.
+An entry has the attributes of the registry's protocol. Types of rooms above this one are ``Any`` here, since imports go
+down only.
 
-Other packages add entries by entry points (docs/extending.md). memdiag looks for them only when a registry is iterated or asked for a name
-that it does not know. A plug-in that fails is left out with one line of notice; it never ends a command.
+Other packages add entries by entry points (docs/extending.md). memdiag looks for them only when a registry is iterated
+or asked for a name that it does not know. A plug-in that fails is left out with one line of notice; it never ends a
+command.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Registry(Mapping[str, T], Generic[T]):
             MemdiagError: A plug-in has that name and cannot be loaded.
         """
         if name not in self._loaded:
-            self._loaded[name] = cast("T", resolve(self.targets[name])) if name in self.targets else self._load(self.plug_ins[name])
+            self._loaded[name] = (
+                cast("T", resolve(self.targets[name])) if name in self.targets else self._load(self.plug_ins[name])
+            )
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -116,7 +120,9 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             entry = point.load()
         except Exception as error:
-            raise MemdiagError(f"the plug-in {point.name} ({_package(point)}) cannot be loaded: {_described(error)}", _HINT) from error
+            raise MemdiagError(
+                f"the plug-in {point.name} ({_package(point)}) cannot be loaded: {_described(error)}", _HINT
+            ) from error
         missing = [name for name in members(self.protocol) if not hasattr(entry, name)]
         if missing:
             raise MemdiagError(f"the plug-in {point.name} ({_package(point)}) has no {', '.join(missing)}", _HINT)
@@ -127,7 +133,9 @@ class Registry(Mapping[str, T], Generic[T]):
             self._noted.add(point.name)
             import logging  # without a handler, a warning is one line on stderr
 
-            logging.getLogger("memdiag").warning("note: the %s %s (%s) is not used: %s", self.kind, point.name, _package(point), why)
+            logging.getLogger("memdiag").warning(
+                "note: the %s %s (%s) is not used: %s", self.kind, point.name, _package(point), why
+            )
 
 
 _HINT = "update or uninstall its package; see docs/extending.md"
@@ -135,7 +143,11 @@ _HINT = "update or uninstall its package; see docs/extending.md"
 
 def members(protocol: type) -> tuple[str, ...]:
     """Returns the attributes that a protocol asks for."""
-    return tuple(sorted({*getattr(protocol, "__annotations__", {}), *(name for name in vars(protocol) if not name.startswith("_"))}))
+    return tuple(
+        sorted(
+            {*getattr(protocol, "__annotations__", {}), *(name for name in vars(protocol) if not name.startswith("_"))}
+        )
+    )
 
 
 @cache

@@ -1,17 +1,19 @@
 """Phrases by key, in English and Chinese: what reports, findings, fixes and evidence say.
 
-A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which holds both texts of every key side by side::
+A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which holds both texts of every key side by
+side::
 
     {"stranded": {"en": "{bytes} free in {count:# block|# blocks} too small to use", "zh": "…"}}
 
     phrase("fragmentation.stranded", bytes=format_bytes(n), count=3)
 
-The part of a key before its first dot is the area. In a template, ``{name}`` is a value; whole numbers get thousands separators.
-``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase itself. ``{name:A}`` begins with
-a capital letter. Where a value of a Chinese template meets its words, ``memdiag`` sets the space that Latin words and numbers need.
+The part of a key before its first dot is the area. In a template, ``{name}`` is a value; whole numbers get thousands
+separators. ``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase
+itself. ``{name:A}`` begins with a capital letter. Where a value of a Chinese template meets its words, ``memdiag`` sets
+the space that Latin words and numbers need.
 
-A ``Phrase`` is a ``str`` in the language that was active when it was made. It remembers its key and values, so a renderer can show it
-in another language (``in_language``); the HTML report holds both.
+A ``Phrase`` is a ``str`` in the language that was active when it was made. It remembers its key and values, so a
+renderer can show it in another language (``in_language``); the HTML report holds both.
 """
 
 from __future__ import annotations
@@ -71,7 +73,10 @@ def phrase(key: str, /, **values: object) -> Phrase:
 
 
 def joined(parts: Iterable[str], separator: str = " ") -> Phrase:
-    """Returns texts and phrases one after the other, as one phrase. Empty ones are left out; Chinese sentences follow without a space."""
+    """Returns texts and phrases one after the other, as one phrase.
+
+    Empty ones are left out; Chinese sentences follow without a space.
+    """
     kept = tuple(part for part in parts if part)
     return Phrase("", {"parts": kept, "separator": separator})
 
@@ -149,10 +154,18 @@ def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
             separator = _CHINESE.get(separator, separator)
         words = in_language(separator, chosen)
         texts = [in_language(part, chosen) for part in parts]
-        return words.join(texts) if chosen != "zh" else _spaced(piece for text in texts for piece in (words, text))[len(words) :]
+        return (
+            words.join(texts)
+            if chosen != "zh"
+            else _spaced(piece for text in texts for piece in (words, text))[len(words) :]
+        )
     area, _, name = key.partition(".")
     pieces = _pieces(catalogue(area)[name][chosen])
-    filled = (text for before, field, spec in pieces for text in (before, "" if field is None else _filled(values[field], spec, chosen)))
+    filled = (
+        text
+        for before, field, spec in pieces
+        for text in (before, "" if field is None else _filled(values[field], spec, chosen))
+    )
     return _spaced(filled) if chosen == "zh" else "".join(filled)
 
 
@@ -196,4 +209,8 @@ def _filled(value: object, spec: str, chosen: Language) -> str:
 _HAN, _SIGNS = "\u3400-\u9fff", "\u3001\u3002\u300a-\u300f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
 _APART = re.compile(rf"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9%][{_HAN}]")
 _TOGETHER = re.compile(rf"[{_HAN}{_SIGNS}] [{_HAN}{_SIGNS}]|[{_SIGNS}] \S|\S [{_SIGNS}]")
-_CHINESE = {" ": "", ", ": "\uff0c", "; ": "\uff1b"}  # separators of joined texts; Chinese has full-width signs and no blanks
+_CHINESE = {
+    " ": "",
+    ", ": "\uff0c",
+    "; ": "\uff1b",
+}  # separators of joined texts; Chinese has full-width signs and no blanks

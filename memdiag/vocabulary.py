@@ -1,11 +1,11 @@
 """The words and colours of memdiag's concepts: categories, lifetimes, phases, parts of reserved memory, curves.
 
-The page, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same everywhere. Its words are in
-``messages/vocabulary.json`` (see ``memdiag.text``).
+The page, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same everywhere.
+Its words are in ``messages/vocabulary.json`` (see ``memdiag.text``).
 
-The colours keep the hues of Okabe and Ito (Color Universal Design, 2008). Their lightness was moved apart, so any two classes of one kind
-also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py measures both). Free memory
-also has a hatch, and so have some of the classes that touch each other.
+The colours keep the hues of Okabe and Ito (Color Universal Design, 2008). Their lightness was moved apart, so any two
+classes of one kind also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py
+measures both). Free memory also has a hatch, and so have some of the classes that touch each other.
 """
 
 from __future__ import annotations
@@ -18,16 +18,42 @@ from memdiag.text import Phrase, catalogue, phrase
 Kind = Literal["category", "lifetime", "phase", "part", "curve"]
 
 BLUE, SKY, VERMILLION, ORANGE, GREEN, PURPLE, YELLOW, GREY, BROWN = (
-    "#387dcb", "#94c9fd", "#e36019", "#eba80e", "#40b98b", "#8d5c96", "#f4e846", "#8f979f", "#8b523c",
-)  # fmt: skip
+    "#387dcb",
+    "#94c9fd",
+    "#e36019",
+    "#eba80e",
+    "#40b98b",
+    "#8d5c96",
+    "#f4e846",
+    "#8f979f",
+    "#8b523c",
+)
 CRIMSON, VIOLET, INDIGO = "#d41e3a", "#903295", "#6a05e4"
 FAILURE, RETRY = CRIMSON, ORANGE  # an out-of-memory error, and a request that was served after a retry
-LINES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BROWN)  # several runs in one chart, which also differ in their dashes
+LINES = (
+    BLUE,
+    VERMILLION,
+    GREEN,
+    PURPLE,
+    ORANGE,
+    SKY,
+    BROWN,
+)  # several runs in one chart, which also differ in their dashes
 # The nearest of the colours that every terminal has, and shows readably on its own ground.
 _ANSI = {
-    BLUE: "blue", SKY: "cyan", VERMILLION: "red", ORANGE: "yellow", GREEN: "green", PURPLE: "magenta", YELLOW: "bright_yellow",
-    GREY: "bright_black", BROWN: "yellow", CRIMSON: "red", VIOLET: "magenta", INDIGO: "blue",
-}  # fmt: skip
+    BLUE: "blue",
+    SKY: "cyan",
+    VERMILLION: "red",
+    ORANGE: "yellow",
+    GREEN: "green",
+    PURPLE: "magenta",
+    YELLOW: "bright_yellow",
+    GREY: "bright_black",
+    BROWN: "yellow",
+    CRIMSON: "red",
+    VIOLET: "magenta",
+    INDIGO: "blue",
+}
 
 
 class Style(NamedTuple):
@@ -46,29 +72,52 @@ class Style(NamedTuple):
 
 STYLES: Mapping[Kind, Mapping[str, Style]] = {
     "category": {
-        "parameter": Style(BLUE), "gradient": Style(VERMILLION, "////"), "optimizer_state": Style(SKY, "\\\\\\\\"),
-        "activation": Style(ORANGE), "input": Style(GREEN, "...."), "temporary": Style(YELLOW), "collective": Style(PURPLE, "xxxx"),
-        "workspace": Style(BROWN), "kv_cache": Style(INDIGO, "++++"), "unknown": Style(GREY),
+        "parameter": Style(BLUE),
+        "gradient": Style(VERMILLION, "////"),
+        "optimizer_state": Style(SKY, "\\\\\\\\"),
+        "activation": Style(ORANGE),
+        "input": Style(GREEN, "...."),
+        "temporary": Style(YELLOW),
+        "collective": Style(PURPLE, "xxxx"),
+        "workspace": Style(BROWN),
+        "kv_cache": Style(INDIGO, "++++"),
+        "unknown": Style(GREY),
     },
     # Long-lived classes first: they are the bottom of a stack, and short-lived ones its top.
     "lifetime": {
-        "persistent": Style(BLUE), "optimizer_state": Style(SKY, "\\\\\\\\"), "survives_step": Style(VERMILLION, "xxxx"),
-        "forward_to_backward": Style(ORANGE), "within_step": Style(GREEN, "////"), "within_phase": Style(PURPLE, "...."),
-        "temporary": Style(YELLOW), "unknown": Style(GREY),
+        "persistent": Style(BLUE),
+        "optimizer_state": Style(SKY, "\\\\\\\\"),
+        "survives_step": Style(VERMILLION, "xxxx"),
+        "forward_to_backward": Style(ORANGE),
+        "within_step": Style(GREEN, "////"),
+        "within_phase": Style(PURPLE, "...."),
+        "temporary": Style(YELLOW),
+        "unknown": Style(GREY),
     },
     "phase": {
-        "initialisation": Style(SKY, "...."), "forward": Style(GREEN), "backward": Style(ORANGE, "////"),
-        "optimizer": Style(PURPLE, "xxxx"), "outside": Style(GREY), "unknown": Style(GREY, glyph="·"),
+        "initialisation": Style(SKY, "...."),
+        "forward": Style(GREEN),
+        "backward": Style(ORANGE, "////"),
+        "optimizer": Style(PURPLE, "xxxx"),
+        "outside": Style(GREY),
+        "unknown": Style(GREY, glyph="·"),
     },
     # In the order of the bar: requested bytes, losses, usable free bytes.
     "part": {
-        "requested": Style(GREEN), "rounding": Style(SKY, glyph="▓"), "pending": Style(ORANGE, "....", "▒"),
-        "stranded": Style(CRIMSON, "////", "▚"), "foreign": Style(VIOLET, "\\\\\\\\", "░"), "cache": Style(GREY, "..", "·"),
+        "requested": Style(GREEN),
+        "rounding": Style(SKY, glyph="▓"),
+        "pending": Style(ORANGE, "....", "▒"),
+        "stranded": Style(CRIMSON, "////", "▚"),
+        "foreign": Style(VIOLET, "\\\\\\\\", "░"),
+        "cache": Style(GREY, "..", "·"),
     },
     "curve": {
-        "reserved": Style(GREY, glyph="░"), "active": Style(ORANGE, "....", "▒"), "allocated": Style(BLUE), "requested": Style(GREEN),
+        "reserved": Style(GREY, glyph="░"),
+        "active": Style(ORANGE, "....", "▒"),
+        "allocated": Style(BLUE),
+        "requested": Style(GREEN),
     },
-}  # fmt: skip
+}
 
 
 def color(kind: Kind, key: str) -> str:

@@ -1,8 +1,9 @@
 """Works out by hand, in plain objects, what a trace must say of a snapshot: slow, naive, and without a line of memdiag.
 
-Written from the definitions (docs/fragmentation.md) and from what PyTorch logs, not from memdiag's code: it undoes the entries one
-by one from the last state to get the first, then does them again, keeps every block in a dict, gets free ranges by taking intervals
-from intervals, and adds up every number afresh at every event. It knows honest files only: what cannot be raises ``Contradiction``.
+Written from the definitions (docs/fragmentation.md) and from what PyTorch logs, not from memdiag's code: it undoes the
+entries one by one from the last state to get the first, then does them again, keeps every block in a dict, gets free
+ranges by taking intervals from intervals, and adds up every number afresh at every event. It knows honest files only:
+what cannot be raises ``Contradiction``.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Checker:
         references: Every request that grew, retried or failed (or the largest one, if none did).
     """
 
-    def __init__(self, entries: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]] | None, sizes: Sizes) -> None:
+    def __init__(
+        self, entries: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]] | None, sizes: Sizes
+    ) -> None:
         self.entries = entries
         self.sizes = sizes
         self.final_segments = segments
@@ -83,7 +86,14 @@ class Checker:
             asked = block.get("requested_size")
             if asked is None and block.get("history"):
                 asked = block["history"][0].get("real_size")
-            blocks.append({"address": block.get("address", at), "size": block["size"], "state": block["state"], "requested": asked})
+            blocks.append(
+                {
+                    "address": block.get("address", at),
+                    "size": block["size"],
+                    "state": block["state"],
+                    "requested": asked,
+                }
+            )
             at += block["size"]
         return blocks
 
@@ -96,7 +106,10 @@ class Checker:
         """The pool of a segment event: said by the entry, else by who has the place at the end, else the default one."""
         entry = self.entries[number]
         pool: tuple[int, int] | None = tuple(entry["pool_id"]) if "pool_id" in entry else None  # type: ignore[assignment]
-        last = next((s for s in self.final_segments or () if s["address"] <= entry["addr"] < s["address"] + s["total_size"]), None)
+        last = next(
+            (s for s in self.final_segments or () if s["address"] <= entry["addr"] < s["address"] + s["total_size"]),
+            None,
+        )
         if pool is None and last is not None:
             pool = self._group_of_segment(last).pool
         small = entry["size"] == 2 * MIB
@@ -107,7 +120,11 @@ class Checker:
     def _unmapped_is_small(self, number: int, last: dict[str, Any] | None) -> bool:
         """Any number of pages goes: the map of the same place before tells, else a block in it, else a later map, else the end."""
         start, end = self.entries[number]["addr"], self.entries[number]["addr"] + self.entries[number]["size"]
-        over = [n for n, e in enumerate(self.entries) if e["action"] == "segment_map" and e["addr"] < end and start < e["addr"] + e["size"]]
+        over = [
+            n
+            for n, e in enumerate(self.entries)
+            if e["action"] == "segment_map" and e["addr"] < end and start < e["addr"] + e["size"]
+        ]
         before = [n for n in over if n < number]
         if before:
             return bool(self.entries[before[-1]]["size"] == 2 * MIB)
@@ -132,7 +149,9 @@ class Checker:
                 groups[number] = self._group_of_entry(number)
             if entry["action"] in OPENS and self.final_segments is not None:
                 ranges = minus(ranges, entry["addr"], entry["addr"] + entry["size"])
-            elif entry["action"] in OPENS:  # without an end to start from it may have been given back unseen, but not before
+            elif (
+                entry["action"] in OPENS
+            ):  # without an end to start from it may have been given back unseen, but not before
                 ranges = [r for r in ranges if r.end <= entry["addr"] or r.start >= entry["addr"] + entry["size"]]
             elif entry["action"] in CLOSES:
                 ident = None if entry["action"] == "segment_unmap" else number
@@ -206,7 +225,8 @@ class Checker:
         room_end = min((b.address for b in inside if b.address > address), default=home.end)
         edge = home.start if before is None else before.end
         if edge != address:
-            # An allocation takes the low end of a free range: the block before it, if it is from before the trace, tells its size.
+            # An allocation takes the low end of a free range: the block before it, if it is from before the trace,
+            # tells its size.
             coarse = not (home.group.small or self.sizes.fine)
             guessed = before is not None and before.alloc_at < 0 and before.address not in self._known
             if guessed and coarse and -MIB <= address - edge <= MIB:
@@ -217,7 +237,9 @@ class Checker:
                 raise Contradiction(f"{address:#x} is not the low end of a free range at event {number}")
         size = self._taken(self.sizes.round(entry["size"]), room_end - address, home.group)
         n = len(self.entries)
-        lasts = not any(e.get("addr") == address and e["action"] in ("alloc", "free_completed") for e in self.entries[number + 1 :])
+        lasts = not any(
+            e.get("addr") == address and e["action"] in ("alloc", "free_completed") for e in self.entries[number + 1 :]
+        )
         if lasts and address in self._final:
             size = self._final[address]["size"]
         if address + size > room_end:
@@ -233,7 +255,8 @@ class Checker:
         def look(number: int) -> None:
             if wanted is not None and number in wanted:
                 held = tuple(
-                    (b.address, b.size, b.requested, b.free_requested_at <= number) for b in sorted(live.values(), key=lambda b: b.address)
+                    (b.address, b.size, b.requested, b.free_requested_at <= number)
+                    for b in sorted(live.values(), key=lambda b: b.address)
                 )
                 moments[number] = Moment(joined(ranges), held)
 

@@ -1,4 +1,7 @@
-"""Memory as intervals, in plain objects: what is held, what is free of it, and how a request sees that. Used by ``checker``."""
+"""Memory as intervals, in plain objects: what is held, what is free of it, and how a request sees that.
+
+Used by ``checker``.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,11 @@ def split(moment: Moment, reference: Reference, large_page: int) -> tuple[int, i
         elif segment.ident is None:
             page = 2 * MIB if segment.group.small else large_page
             pages = (segment.end - segment.start) // page
-            whole = sum(page for n in range(pages) if start <= segment.start + n * page and segment.start + (n + 1) * page <= end)
+            whole = sum(
+                page
+                for n in range(pages)
+                if start <= segment.start + n * page and segment.start + (n + 1) * page <= end
+            )
         rest = end - start - whole
         cache += whole
         if mine:

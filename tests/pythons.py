@@ -1,7 +1,9 @@
 """Which Pythons the tests can train with: those named in the environment, else those that `make test` makes.
 
-* MEMDIAG_TEST_CUDA_PYTHON: a Python with a CUDA build of torch. Default: the one that runs the tests, if its torch is such a build.
-* MEMDIAG_TEST_NPU_PYTHON: a Python with torch_npu. Default: that of .venv-npu, which exists if torch is a build for the CPU.
+* MEMDIAG_TEST_CUDA_PYTHON: a Python with a CUDA build of torch. Default: the one that runs the tests, if its torch is
+  such a build.
+* MEMDIAG_TEST_NPU_PYTHON: a Python with torch_npu. Default: that of .venv-npu, which exists if torch is a build for the
+  CPU.
 """
 
 import importlib.util
@@ -36,5 +38,7 @@ def npu_python() -> str:
     return os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or own_npu_python()
 
 
-NO_CUDA = "there is no Python with a CUDA build of torch: neither the one that runs the tests nor MEMDIAG_TEST_CUDA_PYTHON"
+NO_CUDA = (
+    "there is no Python with a CUDA build of torch: neither the one that runs the tests nor MEMDIAG_TEST_CUDA_PYTHON"
+)
 NO_NPU = "there is no Python with torch_npu: neither .venv-npu nor MEMDIAG_TEST_NPU_PYTHON"

@@ -16,14 +16,27 @@ AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
 HAN = "\u3400-\u9fff"
 # Rejected word: the one that every catalogue uses instead.
 ONE_WORD = {
-    "生存期": "生命周期", "补救": "措施", "录制的(?!设备|内容)": "记录的", "显存": "设备内存",
-    "跟踪": "记录", "回放": "重放", "仿真": "模拟",
+    "生存期": "生命周期",
+    "补救": "措施",
+    "录制的(?!设备|内容)": "记录的",
+    "显存": "设备内存",
+    "跟踪": "记录",
+    "回放": "重放",
+    "仿真": "模拟",
     "堆栈": "调用栈",
-    "泄露": "泄漏", "舍入": "取整", "上界": "上限", "下界": "下限", "可信度": "置信度", "测得": "实测",
+    "泄露": "泄漏",
+    "舍入": "取整",
+    "上界": "上限",
+    "下界": "下限",
+    "可信度": "置信度",
+    "测得": "实测",
     "容许": "允许",
-    "分配位置|分配点": "调用位置", "micro-batch": "微批次",
-    "显存不足": "内存不足", "显卡|加速卡": "设备", "迭代": "训练步",
-}  # fmt: skip
+    "分配位置|分配点": "调用位置",
+    "micro-batch": "微批次",
+    "显存不足": "内存不足",
+    "显卡|加速卡": "设备",
+    "迭代": "训练步",
+}
 LABELS = {
     "fix": "措施",
     "Fix": "措施",
@@ -42,12 +55,18 @@ NEEDLESS_SPACE = re.compile(rf"[{HAN}，。：；（）、] [{HAN}，。：；�
 def chinese(area):
     """Yields (key, English, Chinese) of a catalogue; ``{count:# block|# blocks}`` is replaced by its two forms."""
     for key, template in text.catalogue(area).items():
-        yield key, template["en"], re.sub(r"\{\w+:([^{}]*\|[^{}]*)\}", lambda found: found[1].replace("|", "\n"), template["zh"])
+        yield (
+            key,
+            template["en"],
+            re.sub(r"\{\w+:([^{}]*\|[^{}]*)\}", lambda found: found[1].replace("|", "\n"), template["zh"]),
+        )
 
 
 @pytest.mark.parametrize("area", AREAS)
 def test_a_concept_has_one_chinese_word(area):
-    found = [(key, word, use) for key, _, words in chinese(area) for word, use in ONE_WORD.items() if re.search(word, words)]
+    found = [
+        (key, word, use) for key, _, words in chinese(area) for word, use in ONE_WORD.items() if re.search(word, words)
+    ]
     assert not found
     assert not [(key, words) for key, english, words in chinese(area) if LABELS.get(english, words) != words]
 
@@ -67,7 +86,9 @@ def test_a_value_is_set_apart_from_chinese_words_where_the_two_meet():
         assert phrase("headline.most", moment=event, share="50%", kind="KV cache") == "事件 3 的 50% 是 KV cache。"
         assert phrase("headline.most", moment="快照", share="50%", kind="张量") == "快照的 50% 是张量。"
         assert joined(["GPU 0", "的内存", "15.11 GiB"], " ") == "GPU 0 的内存 15.11 GiB"
-        assert phrase("places.named", name="张量", place="训练步") == "训练步的张量"  # the template writes a space for Latin words
+        assert (
+            phrase("places.named", name="张量", place="训练步") == "训练步的张量"
+        )  # the template writes a space for Latin words
         assert format_bytes(None) == "未知"
     assert format_bytes(None) == "unknown"
 

@@ -45,7 +45,8 @@ REGISTRIES = {name: value for name, value in vars(registry).items() if isinstanc
     "DEVICES": DEVICES,
 }
 ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in found.targets]
-# Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as well.
+# Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as
+# well.
 SHARED = {
     "ANALYZERS": {"report", *(path.stem for path in (PACKAGE / "analyzers").glob("offload*.py"))},
     "POLICIES": {"base"},
@@ -77,7 +78,9 @@ def functions_of(path: Path) -> set[str]:
     return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize(("name", "room", "asked"), [("SOURCES", "sources", {"sniff", "read"}), ("EXPORTS", "exports", {"write"})])
+@pytest.mark.parametrize(
+    ("name", "room", "asked"), [("SOURCES", "sources", {"sniff", "read"}), ("EXPORTS", "exports", {"write"})]
+)
 def test_every_reader_and_writer_is_registered(name, room, asked):
     """They stand beside their parts, so their functions tell them."""
     registered = {target.rpartition(".")[2] for target in REGISTRIES[name].targets.values()}
@@ -99,7 +102,18 @@ def test_every_source_is_documented():
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_sniffs_any_bytes_without_failing(name):
-    heads = [b"\x00", b"{", b"[", b"<", b"PK\x03\x04", b"SQLite format 3\x00", b"\x80\x04", b"a,b\n", b"\n\n", b"\xff" * 65536]
+    heads = [
+        b"\x00",
+        b"{",
+        b"[",
+        b"<",
+        b"PK\x03\x04",
+        b"SQLite format 3\x00",
+        b"\x80\x04",
+        b"a,b\n",
+        b"\n\n",
+        b"\xff" * 65536,
+    ]
     assert {SOURCES[name].sniff(head) for head in heads} <= {True, False}
 
 

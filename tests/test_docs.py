@@ -34,18 +34,30 @@ def test_every_page_is_in_the_site_and_in_the_table_of_pages(root):
 def options():
     """The options of each command, as they are typed."""
     commands = typer.main.get_command(main.app_of()).commands
-    return {name: [[*each.opts, *each.secondary_opts] for each in commands[name].params if each.opts[0][0] == "-"] for name in COMMANDS}
+    return {
+        name: [[*each.opts, *each.secondary_opts] for each in commands[name].params if each.opts[0][0] == "-"]
+        for name in COMMANDS
+    }
 
 
 def test_commands_are_shown_with_options_that_they_have(root, options):
-    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").glob("*.md"), *(root / "reports").glob("*.md")]
+    pages = [
+        *root.glob("*.md"),
+        *(root / "docs").rglob("*.md"),
+        *(root / "examples").glob("*.md"),
+        *(root / "reports").glob("*.md"),
+    ]
     unknown, seen = [], 0
     for page in pages:
         for name, rest in _CALL.findall(page.read_text(encoding="utf-8")):
             seen += 1
             own = re.split(r" -- | # |\|", rest)[0]  # what comes behind is another program's, or words
             known = EVERYWHERE.union(*options[name])
-            unknown += [f"{page.relative_to(root)}: memdiag {name}{rest}: {found}" for found in _OPTION.findall(own) if found not in known]
+            unknown += [
+                f"{page.relative_to(root)}: memdiag {name}{rest}: {found}"
+                for found in _OPTION.findall(own)
+                if found not in known
+            ]
     assert unknown == []
     assert seen > 200
 
@@ -64,4 +76,17 @@ def test_a_readme_speaks_of_commands_that_exist(root, name):
     text = (root / name).read_text(encoding="utf-8")
     spoken = set(re.findall(r"(?:^ +|`)memdiag ([a-z]+)", text, re.MULTILINE))
     assert spoken <= set(COMMANDS)
-    assert {"record", "analyze", "simulate", "tune", "try", "compare", "check", "fleet", "view", "plot", "export", "lint"} <= spoken
+    assert {
+        "record",
+        "analyze",
+        "simulate",
+        "tune",
+        "try",
+        "compare",
+        "check",
+        "fleet",
+        "view",
+        "plot",
+        "export",
+        "lint",
+    } <= spoken

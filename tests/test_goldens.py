@@ -44,7 +44,10 @@ def test_bytes_are_those_that_the_allocator_counted(golden):
 
 
 def test_requested_bytes_are_those_of_live_tensors(golden):
-    """torch counts a tensor until its block is free; memdiag (as contracts go) until it is freed. The two differ by what is pending."""
+    """torch counts a tensor until its block is free; memdiag (as contracts go) until it is freed.
+
+    The two differ by what is pending.
+    """
     trace = load(golden / "snapshot.pickle")
     truth = {device["device"]: device for device in truth_of(golden)["devices"]}
     for device in trace.devices:

@@ -7,7 +7,8 @@ import grimp
 
 PACKAGE = Path(__file__).parents[1] / "memdiag"
 
-# Modules that run inside the training process and import a submodule of torch by its name. import-linter does not see such imports.
+# Modules that run inside the training process and import a submodule of torch by its name. import-linter does not see
+# such imports.
 BY_NAME = {"memdiag/phantom/boot/world.py", "memdiag/recorder/optimizers.py", "memdiag/recorder/training.py"}
 
 
@@ -50,7 +51,10 @@ def torch_by_name(text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in {"import_module", "__import__"} and str(node.args[0].value).partition(".")[0] in {"torch", "torch_npu"}:
+            if called in {"import_module", "__import__"} and str(node.args[0].value).partition(".")[0] in {
+                "torch",
+                "torch_npu",
+            }:
                 return True
     return False
 
@@ -63,5 +67,7 @@ def test_an_import_by_name_is_found():
 
 def test_torch_is_imported_by_name_in_listed_modules_only():
     root = PACKAGE.parent
-    found = {str(path.relative_to(root)) for path in PACKAGE.rglob("*.py") if torch_by_name(path.read_text(encoding="utf-8"))}
+    found = {
+        str(path.relative_to(root)) for path in PACKAGE.rglob("*.py") if torch_by_name(path.read_text(encoding="utf-8"))
+    }
     assert found == BY_NAME

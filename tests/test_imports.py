@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"numpy", "pandas", "numba", "llvmlite", "torch", "torch_npu", "ray", "scipy", "matplotlib", "sqlite3", "textual"}
+HEAVY = {
+    "numpy",
+    "pandas",
+    "numba",
+    "llvmlite",
+    "torch",
+    "torch_npu",
+    "ray",
+    "scipy",
+    "matplotlib",
+    "sqlite3",
+    "textual",
+}
 
 # Prints, on the last line of stderr, the top-level names of all loaded modules and those of memdiag in full.
 PROBE = """
@@ -29,7 +41,9 @@ def loaded_by(statement: str, *blocked: str) -> set[str]:
     """Modules that ``statement`` loads in a fresh interpreter in which ``blocked`` ones cannot be imported."""
     block = "".join(f"import sys; sys.modules[{name!r}] = None\n" for name in blocked)
     program = block + PROBE.format(statement=statement)
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.rstrip().rpartition("\n")[2].split())
 
@@ -60,7 +74,17 @@ def test_importing_memdiag_loads_no_more_than_itself():
 
 
 @pytest.mark.parametrize(
-    "module", ["settings", "settings.conf", "errors", "units", "results.report", "results.prediction", "results.fleet", "registry"]
+    "module",
+    [
+        "settings",
+        "settings.conf",
+        "errors",
+        "units",
+        "results.report",
+        "results.prediction",
+        "results.fleet",
+        "registry",
+    ],
 )
 def test_the_bottom_of_the_house_is_light(module):
     modules = loaded_by(f"import memdiag.{module}")

@@ -24,7 +24,8 @@ from memdiag.views.picture import build_picture
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "snapshots"
 BYTES = r"([\d.,]+ (?:[KMGT]iB|B))"
-# What a headline or the title of a finding says of the report's moment; a title that names an event is about another one.
+# What a headline or the title of a finding says of the report's moment; a title that names an event is about another
+# one.
 SAID = {
     "reserved": (rf"{BYTES} reserved",),
     "allocated": (rf"{BYTES} allocated",),
@@ -43,7 +44,9 @@ NAMES_A_MOMENT = re.compile(r"\bevent [\d,]+|at the (end|allocated peak)|most th
 
 def files():
     found = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
-    return found or [pytest.param(None, marks=pytest.mark.skip(reason="needs the data folder ../shared beside the repository"))]
+    return found or [
+        pytest.param(None, marks=pytest.mark.skip(reason="needs the data folder ../shared beside the repository"))
+    ]
 
 
 class Said:
@@ -87,7 +90,10 @@ def read_sentences(said: Said, report: Report) -> None:
 
 def read_text(said: Said, form: str, text: str) -> None:
     """Notes what the tables of a report in text state."""
-    rows = {name: (name, rf"^\W*{name} .*?  +{BYTES}|^\| {name} \([^|]*\) \| {BYTES}") for name in ("reserved", "allocated", "requested")}
+    rows = {
+        name: (name, rf"^\W*{name} .*?  +{BYTES}|^\| {name} \([^|]*\) \| {BYTES}")
+        for name in ("reserved", "allocated", "requested")
+    }
     rows |= {
         f"{part} in the split": (name, rf"^\W*[█·]\W* {part} +\W*{BYTES}")
         for name, part in (("requested", "requested"), ("cached", "cache"))
@@ -104,7 +110,9 @@ def check_page(report: Report, trace) -> None:
     drawn = next(each for each in page["devices"] if each["device"] == report.devices[0].device)
     column = drawn["instants"]["event"]
     events = np.cumsum(column["v"]) if column["d"] else np.array(column["v"])
-    assert int(events[drawn["chosen_instant"]] * column["s"]) == (-1 if moment["at_event"] is None else moment["at_event"])
+    assert int(events[drawn["chosen_instant"]] * column["s"]) == (
+        -1 if moment["at_event"] is None else moment["at_event"]
+    )
     assert page["spoken"]["en"]["headline"] == report.headline
 
 
@@ -117,7 +125,10 @@ def check(path: Path) -> None:
         report, said = build_report(trace, device=device.device, replay=False), Said()
         read_json(said, json.loads(as_json.render(report))["devices"][0])
         read_sentences(said, report)
-        for form, text in (("terminal", terminal.render(report, Look(width=160))), ("markdown", markdown.render(report))):
+        for form, text in (
+            ("terminal", terminal.render(report, Look(width=160))),
+            ("markdown", markdown.render(report)),
+        ):
             read_text(said, form, text)
         for quantity, forms in said.values.items():
             if quantity == "live" and device.anomalies:  # the file contradicts itself

@@ -109,7 +109,9 @@ def installed(tmp_path_factory) -> Path:
 def run(installed: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     paths = [str(installed), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MEMDIAG_LANG": "en"}
-    return subprocess.run([sys.executable, "-m", "memdiag", *arguments], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "memdiag", *arguments], capture_output=True, text=True, env=environment, check=False
+    )
 
 
 def test_a_source_and_an_analyzer_of_another_package_take_part(installed, tmp_path):
@@ -120,8 +122,12 @@ def test_a_source_and_an_analyzer_of_another_package_take_part(installed, tmp_pa
     assert "TOY1" in {finding["code"] for finding in json.loads(done.stdout)["findings"]}
     notes = [line for line in done.stderr.splitlines() if line.startswith("note: the ")]
     package = "(package toy-plug-in 1.0) is not used:"
-    assert [line for line in notes if "analyzer peak" in line] == [f"note: the analyzer peak {package} the name is taken"]
-    assert [line for line in notes if "analyzer raising" in line] == [f"note: the analyzer raising {package} ZeroDivisionError: a bug"]
+    assert [line for line in notes if "analyzer peak" in line] == [
+        f"note: the analyzer peak {package} the name is taken"
+    ]
+    assert [line for line in notes if "analyzer raising" in line] == [
+        f"note: the analyzer raising {package} ZeroDivisionError: a bug"
+    ]
     assert len([line for line in notes if "analyzer bare" in line and "has no CODES, analyze" in line]) == 1
     assert "Traceback" not in done.stderr
 

@@ -20,9 +20,16 @@ from memdiag.sources.redacted_file import redact_snapshot
 
 CUDA = Path(__file__).parents[1] / ".venv-cuda" / "bin" / "python"  # what make test-cuda makes
 EXPORTED = [
-    "cuda-2.11.0-pools", "cuda-2.13.0-empty", "cuda-2.13.0-expandable", "cuda-2.13.0-no-trace", "cuda-2.13.0-oom",
-    "cuda-2.13.0-recorded", "cuda-2.13.0-two-devices", "npu-2.13.0-recorded", "npu-2.13.0-workspace",
-]  # fmt: skip
+    "cuda-2.11.0-pools",
+    "cuda-2.13.0-empty",
+    "cuda-2.13.0-expandable",
+    "cuda-2.13.0-no-trace",
+    "cuda-2.13.0-oom",
+    "cuda-2.13.0-recorded",
+    "cuda-2.13.0-two-devices",
+    "npu-2.13.0-recorded",
+    "npu-2.13.0-workspace",
+]
 SIMULATED = [("cpu-2.13.0-recorded", "caching"), ("cuda-2.13.0-recorded", "caching"), ("npu-2.13.0-recorded", "npu")]
 TRAINING = """
 import sys, torch
@@ -42,7 +49,9 @@ while steps > 3:
 
 
 def run(*words: str, cwd: Path, status: int = 0) -> None:
-    done = subprocess.run([sys.executable, "-m", "memdiag", *words], cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", *words], cwd=cwd, capture_output=True, text=True, check=False
+    )
     assert done.returncode == status, done.stdout + done.stderr
 
 
@@ -90,7 +99,21 @@ def test_a_recording_on_a_phantom_device_that_runs_out_of_memory(device, options
     python = python_for(kind)
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
-    run(*options, "record", "-o", "run", "--phantom", device, "--", python, str(program), kind, "4", cwd=tmp_path, status=1)
+    run(
+        *options,
+        "record",
+        "-o",
+        "run",
+        "--phantom",
+        device,
+        "--",
+        python,
+        str(program),
+        kind,
+        "4",
+        cwd=tmp_path,
+        status=1,
+    )
     (path,) = (tmp_path / "run").glob("rank*.pkl")
     content = pickle.loads(path.read_bytes())
     assert any(entry["action"] == "oom" for entry in content["device_traces"][0])

@@ -25,7 +25,9 @@ def test_examples_show_the_current_output(root, page):
     assert blocks
     for block in blocks:
         assert len(block[0].splitlines()) >= 12
-        assert excerpt.fresh(block) == block[0], f"the output of memdiag {block['command']} has changed: run `make readme`"
+        assert excerpt.fresh(block) == block[0], (
+            f"the output of memdiag {block['command']} has changed: run `make readme`"
+        )
 
 
 def test_the_readme_is_short(readme):

@@ -25,7 +25,10 @@ def events_between(device, begin, end):
     if begin["allocs"] >= 0:
         handed_out = np.cumsum(device.events.action == schema.ALLOC)
         given_back = np.cumsum(device.events.action == schema.FREE_REQUESTED)
-        counts = [np.maximum(np.searchsorted(handed_out, m["allocs"]), np.searchsorted(given_back, m["frees"])) for m in (begin, end)]
+        counts = [
+            np.maximum(np.searchsorted(handed_out, m["allocs"]), np.searchsorted(given_back, m["frees"]))
+            for m in (begin, end)
+        ]
         return np.arange(counts[0] + 1, counts[1])
     clock = device.events.time_us * 1000
     return np.flatnonzero((clock > begin["time_ns"]) & (clock < end["time_ns"] - 1000))

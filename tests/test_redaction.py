@@ -37,7 +37,10 @@ def off_again(monkeypatch):
         ("File /home/bob/x/train.py, line 3", "File train.py, line 3"),
         ("~/work/train.py", "train.py"),
         ("/data/run", "…"),
-        ("in /home/bob/v/lib/python3.11/site-packages/torch/nn/modules/linear.py:5", "in site-packages/torch/nn/modules/linear.py:5"),
+        (
+            "in /home/bob/v/lib/python3.11/site-packages/torch/nn/modules/linear.py:5",
+            "in site-packages/torch/nn/modules/linear.py:5",
+        ),
         ("/usr/lib/python3.12/threading.py", "/lib/python3.12/threading.py"),
         (r"C:\Users\bob\train.py", "train.py"),
         ('{"path": "C:\\\\Users\\\\bob\\\\x.pkl"}', '{"path": "x.pkl"}'),
@@ -72,9 +75,13 @@ def test_as_many_homes_as_a_file_may_name_take_no_long_time():
     assert redact_text("person7-b person7-bc O'Neil Smith") == "[user] [user]-bc [user]"
 
 
-@pytest.mark.parametrize("long", ["a" * 300_000, "a+" * 150_000, "/" * 300_000, "/a" * 150_000, "a@" * 150_000, "C:\\a" * 75_000])
+@pytest.mark.parametrize(
+    "long", ["a" * 300_000, "a+" * 150_000, "/" * 300_000, "/a" * 150_000, "a@" * 150_000, "C:\\a" * 75_000]
+)
 def test_a_long_word_takes_no_long_time(long):
-    assert redact_text(long) is not None  # each of these would take hours if what was looked at once were looked at again
+    assert (
+        redact_text(long) is not None
+    )  # each of these would take hours if what was looked at once were looked at again
 
 
 def test_a_path_keeps_its_library():
@@ -109,7 +116,13 @@ def planted(path):
     own["cwd"], own["host"] = HOME, "gpu-node-17"
     own["environment"] = {"PYTORCH_CUDA_ALLOC_CONF": "hunter2:1", "WANDB": "hunter2", "HOME": "/home/alicewong"}
     content["external_annotations"] = [
-        {"stage": stage, "name": f"load s3://s3cr3t-bucket/x of alicewong from {HOME}", "device": 0, "time_us": time, "id": 1}
+        {
+            "stage": stage,
+            "name": f"load s3://s3cr3t-bucket/x of alicewong from {HOME}",
+            "device": 0,
+            "time_us": time,
+            "id": 1,
+        }
         for stage, time in (("START", 1), ("END", 2))
     ]
     path.write_bytes(pickle.dumps(content, protocol=4))
@@ -148,7 +161,17 @@ COMMANDS = {
     "simulate": ["simulate", "FILE", "--policy", "expandable", "--out", "OUT/trace.pkl"],
     "simulate json": ["simulate", "FILE", "--json", "--policy", "caching,lifecycle"],
     "compare": ["compare", "FILE", "FILE", "--json"],
-    "check": ["check", "FILE", "--budget", "peak_reserved=1KiB", "--baseline", "OUT/base.json", "--update", "--junit", "OUT/junit.xml"],
+    "check": [
+        "check",
+        "FILE",
+        "--budget",
+        "peak_reserved=1KiB",
+        "--baseline",
+        "OUT/base.json",
+        "--update",
+        "--junit",
+        "OUT/junit.xml",
+    ],
     "check github": ["check", "FILE", "--budget", "peak_reserved=1KiB", "--github"],
     "fleet": ["fleet", "FILE", "--json", "-o", "OUT/fleet"],
     "export perfetto": ["export", "FILE", "--format", "perfetto", "-o", "OUT/run.json"],
@@ -172,7 +195,9 @@ def test_nothing_planted_comes_out(name, trace, tmp_path, capsys):
         assert "train" in text
 
 
-@pytest.mark.parametrize("given", ["topsecretproject/runs/rank0.pkl", "topsecretproject/runs", "topsecretproject/runs/rank*.pkl"])
+@pytest.mark.parametrize(
+    "given", ["topsecretproject/runs/rank0.pkl", "topsecretproject/runs", "topsecretproject/runs/rank*.pkl"]
+)
 def test_folders_of_a_relative_path_go_as_well(given, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "topsecretproject" / "runs").mkdir(parents=True)

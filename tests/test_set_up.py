@@ -26,7 +26,11 @@ REQUIRED = [  # by torch 2.13 from an index, build for CUDA
 
 
 def test_the_toolkit_is_left_out():
-    assert install.without_toolkit(REQUIRED) == ["filelock", "typing-extensions>=4.10.0", 'setuptools<82; python_version >= "3.12"']
+    assert install.without_toolkit(REQUIRED) == [
+        "filelock",
+        "typing-extensions>=4.10.0",
+        'setuptools<82; python_version >= "3.12"',
+    ]
 
 
 @pytest.fixture
@@ -42,7 +46,11 @@ def installed(monkeypatch):
             has_toolkit |= words == ("torch==2.13.0",)
 
         def why_no_import():
-            return "" if asked and (has_toolkit or (imports and not placeholders)) else "ImportError: libcudart.so.13: not found"
+            return (
+                ""
+                if asked and (has_toolkit or (imports and not placeholders))
+                else "ImportError: libcudart.so.13: not found"
+            )
 
         compiled = subprocess.CompletedProcess([], bool(placeholders), stderr=placeholders)
         monkeypatch.setattr(install, "install", pip_install)
@@ -108,7 +116,9 @@ def demo(tmp_path):
         path.chmod(0o755)
 
     def run(*, cuda="", npu=True, phantom=f"{MAKES_TRACE}; exit 1", cpu=MAKES_TRACE, find_max=":"):
-        words = {name: text.format(out=out) for name, text in {"phantom": phantom, "cpu": cpu, "find_max": find_max}.items()}
+        words = {
+            name: text.format(out=out) for name, text in {"phantom": phantom, "cpu": cpu, "find_max": find_max}.items()
+        }
         script(bin_ / "memdiag", FAKE_MEMDIAG.format(log=log, **words))
         script(bin_ / "python", f"#!/bin/sh\necho {cuda}\n")
         if npu:
@@ -117,19 +127,36 @@ def demo(tmp_path):
             (tmp_path / "npu").mkdir()
             (tmp_path / "npu" / "why").write_text("torch is not installed in .venv\n")
         done = subprocess.run(
-            [shutil.which("bash"), *map(str, [ROOT / "examples" / "demo.sh", bin_ / "python", tmp_path / "npu" / "bin" / "python", out])],
-            capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]},
-        )  # fmt: skip
+            [
+                shutil.which("bash"),
+                *map(str, [ROOT / "examples" / "demo.sh", bin_ / "python", tmp_path / "npu" / "bin" / "python", out]),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PATH": os.environ["PATH"]},
+        )
         return done, log.read_text().splitlines()
 
     return run
 
 
-@pytest.mark.parametrize(("has", "device"), [({"npu": True}, "npu:910b-64g"), ({"npu": False, "cuda": "13.0"}, "cuda:h100-80g")])
+@pytest.mark.parametrize(
+    ("has", "device"), [({"npu": True}, "npu:910b-64g"), ({"npu": False, "cuda": "13.0"}, "cuda:h100-80g")]
+)
 def test_the_demo_takes_the_device_that_the_build_allows(demo, has, device):
     done, commands = demo(**has)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in commands] == ["record", "analyze", "analyze", "analyze", "analyze", "tune", "try", "record"]
+    assert [line.split()[0] for line in commands] == [
+        "record",
+        "analyze",
+        "analyze",
+        "analyze",
+        "analyze",
+        "tune",
+        "try",
+        "record",
+    ]
     assert all(device in line for line in commands if line.startswith("record"))
     assert "note:" not in done.stderr
 

@@ -39,11 +39,18 @@ def asked_for():
                 for each in ast.walk(node.args[0]):
                     if isinstance(each, ast.JoinedStr):
                         begun.add(each.values[0].value)
-                    elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "." in each.value and each.value[0] != ".":
+                    elif (
+                        isinstance(each, ast.Constant)
+                        and isinstance(each.value, str)
+                        and "." in each.value
+                        and each.value[0] != "."
+                    ):
                         whole.add(each.value)
                         begun |= {f"{each.value}.when", f"{each.value}.caveat"} if name == "LazyFix" else set()
                 begun |= {
-                    each.value.values[0].value for each in node.keywords if isinstance(each.value, ast.JoinedStr) and name == "LazyFix"
+                    each.value.values[0].value
+                    for each in node.keywords
+                    if isinstance(each.value, ast.JoinedStr) and name == "LazyFix"
                 }
     return whole - begun, begun
 
@@ -116,7 +123,11 @@ def test_an_unknown_language_is_refused():
 
 
 # What readers see of a call: positions and names of its texts.
-_TEXTS = {"Finding": {1: "title"}, "Evidence": {0: "what", 3: "where"}, "Fix": {0: "title", 3: "applicability", 4: "caveat"}}
+_TEXTS = {
+    "Finding": {1: "title"},
+    "Evidence": {0: "what", 3: "where"},
+    "Fix": {0: "title", 3: "applicability", 4: "caveat"},
+}
 
 
 def texts_outside_catalogues(path):
@@ -131,12 +142,19 @@ def texts_outside_catalogues(path):
         for text_ in given:
             keys = {id(part) for each in ast.walk(text_) if isinstance(each, ast.Call) for part in ast.walk(each)}
             for part in ast.walk(text_):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value.strip() and id(part) not in keys:
+                if (
+                    isinstance(part, ast.Constant)
+                    and isinstance(part.value, str)
+                    and " " in part.value.strip()
+                    and id(part) not in keys
+                ):
                     yield part.lineno, part.value
 
 
 @pytest.mark.parametrize(
-    "module", [path for path in sorted((PACKAGE / "analyzers").rglob("*.py")) if path.stem in AREAS], ids=lambda path: path.stem
+    "module",
+    [path for path in sorted((PACKAGE / "analyzers").rglob("*.py")) if path.stem in AREAS],
+    ids=lambda path: path.stem,
 )
 def test_an_analyzer_with_a_catalogue_keeps_all_its_texts_there(module):
     assert not list(texts_outside_catalogues(module))
@@ -154,5 +172,8 @@ def asked_at_import(body):
 
 
 def test_no_phrase_is_made_before_the_language_is_chosen():
-    found = {str(path): list(asked_at_import(ast.parse(path.read_text(encoding="utf-8")).body)) for path in PACKAGE.rglob("*.py")}
+    found = {
+        str(path): list(asked_at_import(ast.parse(path.read_text(encoding="utf-8")).body))
+        for path in PACKAGE.rglob("*.py")
+    }
     assert not {path: lines for path, lines in found.items() if lines}

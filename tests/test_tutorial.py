@@ -19,16 +19,28 @@ _BLOCK = re.compile(r"```console\n\$ (memdiag [^\n]*)\n(.*?)```", re.DOTALL)
 def commands(root) -> list[tuple[str, list[str]]]:
     """The commands of the page, each with the lines that it shows."""
     blocks = _BLOCK.findall((root / "docs" / "tutorial.md").read_text(encoding="utf-8"))
-    return [(command, [line for line in shown.splitlines() if line.strip() not in {"", OMITTED}]) for command, shown in blocks]
+    return [
+        (command, [line for line in shown.splitlines() if line.strip() not in {"", OMITTED}])
+        for command, shown in blocks
+    ]
 
 
 def missing(root: Path, folder: Path, command: str, shown: list[str]) -> list[str]:
     """Returns the lines of ``shown`` that the command does not print after the ones before them."""
     python = f"{sys.executable} -m"
-    text = command.replace("memdiag ", f"{python} memdiag ", 1).replace(".venv-npu/bin/python", npu_python() or "python")
+    text = command.replace("memdiag ", f"{python} memdiag ", 1).replace(
+        ".venv-npu/bin/python", npu_python() or "python"
+    )
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(root)}
     done = subprocess.run(
-        text.split(), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=600, check=False
+        text.split(),
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=600,
+        check=False,
     )
     printed = iter([line.rstrip() for line in done.stdout.splitlines()])
     return [line for line in shown if line not in printed]  # "in" advances the iterator, so the order counts

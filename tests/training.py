@@ -28,7 +28,11 @@ STEP = (
 )
 STATE = (Frame(_TORCH + "optim/adamw.py", 140, "_init_group"), *STEP[1:])
 ZERO_GRAD = (Frame(_TORCH + "optim/optimizer.py", 900, "zero_grad"), MAIN)
-BACKWARD = (Frame(_TORCH + "autograd/__init__.py", 240, "backward"), Frame(_TORCH + "_tensor.py", 520, "backward"), MAIN)
+BACKWARD = (
+    Frame(_TORCH + "autograd/__init__.py", 240, "backward"),
+    Frame(_TORCH + "_tensor.py", 520, "backward"),
+    MAIN,
+)
 LOSS = (Frame(_TORCH + "nn/functional.py", 3000, "cross_entropy"), Frame("/app/train.py", 30, "loss"), MAIN)
 SILENT = ()  # autograd's thread
 KEEP = (Frame("/app/train.py", 70, "keep"), MAIN)

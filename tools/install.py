@@ -1,8 +1,8 @@
 """Installs packages, torch and torch_npu for `make demo` and `make test`: install.py packages SPEC, torch SPEC, torch_npu FOLDER.
 
-One version of torch has two builds, and the package index decides which of them pip installs. torch_npu works with the CPU build only. The
-CUDA build requires 3.5 GB of NVIDIA's toolkit, which phantom devices replace. This script installs that build without the toolkit and puts
-placeholders in its place.
+One version of torch has two builds, and the package index decides which of them pip installs. torch_npu works with the
+CPU build only. The CUDA build requires 3.5 GB of NVIDIA's toolkit, which phantom devices replace. This script installs
+that build without the toolkit and puts placeholders in its place.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ def pip(*words: str) -> tuple[int, str]:
     for is_last in (False, True):
         with tempfile.TemporaryFile("w+") as errors:
             with subprocess.Popen(
-                command, stdout=sys.stderr if is_terminal else subprocess.PIPE, stderr=errors, text=True,
+                command,
+                stdout=sys.stderr if is_terminal else subprocess.PIPE,
+                stderr=errors,
+                text=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            ) as process:  # fmt: skip
+            ) as process:
                 for line in process.stdout or ():
                     if _WORTH_LOGGING.match(line):
                         say(line.rstrip())
@@ -104,7 +107,10 @@ def install_torch(spec: str) -> None:
     install(*without_toolkit(metadata.requires("torch") or []))
     say("torch is a build for CUDA: compiling placeholders for NVIDIA's toolkit (about a minute), which saves 3.5 GB")
     done = subprocess.run(
-        [sys.executable, "-m", "memdiag.phantom.cuda.placeholders", sys.executable], stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "memdiag.phantom.cuda.placeholders", sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     why = done.stderr.strip().rpartition("\n")[2] if done.returncode else why_no_import()
     if why:
@@ -134,7 +140,9 @@ def _install_npu(folder: Path, version: str) -> str:
     say(f"installing torch_npu=={version} into {folder}: 50 MB to download")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = next(folder.glob("lib/python3*/site-packages"))
-    (packages / "venv.pth").write_text(os.path.relpath(sysconfig.get_path("platlib"), packages) + "\n", encoding="utf-8")
+    (packages / "venv.pth").write_text(
+        os.path.relpath(sysconfig.get_path("platlib"), packages) + "\n", encoding="utf-8"
+    )
     python = str(folder / "bin" / "python")
     words = ["install", "--disable-pip-version-check", "--no-input", "--no-deps", f"torch_npu=={version}", "pyyaml"]
     status, said = pip("--python", python, *words)
@@ -146,7 +154,10 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["packages", "torch", "torch_npu"])
-    parser.add_argument("argument", help="a folder with its extras, a requirement such as torch==2.13.0, or the folder of an environment")
+    parser.add_argument(
+        "argument",
+        help="a folder with its extras, a requirement such as torch==2.13.0, or the folder of an environment",
+    )
     args = parser.parse_args()
     if args.what == "packages":
         say(f"installing {args.argument}")

@@ -53,12 +53,18 @@ class Last(nn.Module):
 def resnet():
     def block(channels, out, stride):
         return nn.Sequential(
-            nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True),
-            nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True),
-        )  # fmt: skip
+            nn.Conv2d(channels, out, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(out),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(out, out, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(out),
+            nn.ReLU(inplace=True),
+        )
 
     layers = [block(channels, 2 * channels, 2) for channels in (32, 64, 128)]
-    return nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 1000))
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 7, 2, 3), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 1000)
+    )
 
 
 def made():
@@ -66,12 +72,18 @@ def made():
     if KIND == "convolutions":
         return resnet(), lambda: torch.randn(16, 3, 128, 128)
     if KIND == "lstm":
-        return nn.Sequential(nn.LSTM(256, 512, 2, dropout=0.1), Last(), nn.Linear(512, 1000)), lambda: torch.randn(64, 32, 256)
+        return nn.Sequential(nn.LSTM(256, 512, 2, dropout=0.1), Last(), nn.Linear(512, 1000)), lambda: torch.randn(
+            64, 32, 256
+        )
     if KIND == "transformers-llama":
         from transformers import LlamaConfig, LlamaForCausalLM
 
         config = LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=1376, num_hidden_layers=LAYERS, num_attention_heads=8
+            vocab_size=VOCABULARY,
+            hidden_size=WIDTH,
+            intermediate_size=1376,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=8,
         )
         return LlamaForCausalLM(config), lambda: torch.randint(1, VOCABULARY, (BATCH, LENGTH))
     return Gpt(), lambda: torch.randint(1, VOCABULARY, (BATCH, LENGTH))
@@ -120,10 +132,15 @@ def in_graph(model, optimizer, batch):
 torch.manual_seed(0)
 model, make = made()
 model = wrapped(model.cuda())
-optimizer = torch.optim.AdamW(model.parameters(), fused=KIND in {"gpt-fused-adam", "gpt-amp-fused"} or None, capturable=KIND == "gpt-graph")
+optimizer = torch.optim.AdamW(
+    model.parameters(), fused=KIND in {"gpt-fused-adam", "gpt-amp-fused"} or None, capturable=KIND == "gpt-graph"
+)
 dtype = {
-    "gpt-bf16": torch.bfloat16, "transformers-llama": torch.bfloat16, "gpt-fp16-scaler": torch.float16, "gpt-amp-fused": torch.float16,
-}.get(KIND)  # fmt: skip
+    "gpt-bf16": torch.bfloat16,
+    "transformers-llama": torch.bfloat16,
+    "gpt-fp16-scaler": torch.float16,
+    "gpt-amp-fused": torch.float16,
+}.get(KIND)
 scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
 if KIND == "gpt-graph":
     in_graph(model, optimizer, make().cuda())

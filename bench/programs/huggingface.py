@@ -7,9 +7,14 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 TEXT = {
-    "vocab_size": 32000, "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 4, "num_attention_heads": 8,
-    "num_key_value_heads": 4, "max_position_embeddings": 1024,
-}  # fmt: skip
+    "vocab_size": 32000,
+    "hidden_size": 512,
+    "intermediate_size": 1376,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 1024,
+}
 LENGTH, BATCH = 512, 4
 
 
@@ -30,7 +35,9 @@ def gpt2():
 
 
 def bert():
-    config = transformers.BertConfig(vocab_size=32000, hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048)
+    config = transformers.BertConfig(
+        vocab_size=32000, hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048
+    )
     return transformers.BertForMaskedLM(config), tokens()
 
 
@@ -44,9 +51,19 @@ def vit():
 
 def whisper():
     config = transformers.WhisperConfig(
-        vocab_size=32000, d_model=384, encoder_layers=4, decoder_layers=4, encoder_attention_heads=6, decoder_attention_heads=6,
-        encoder_ffn_dim=1536, decoder_ffn_dim=1536, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
-    )  # fmt: skip
+        vocab_size=32000,
+        d_model=384,
+        encoder_layers=4,
+        decoder_layers=4,
+        encoder_attention_heads=6,
+        decoder_attention_heads=6,
+        encoder_ffn_dim=1536,
+        decoder_ffn_dim=1536,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
     return transformers.WhisperForConditionalGeneration(config), {
         "input_features": torch.randn(2, 80, 3000),
         "labels": torch.randint(0, 32000, (2, 64)),
@@ -54,10 +71,16 @@ def whisper():
 
 
 MODELS = {
-    "llama": lambda: causal("Llama"), "mistral": lambda: causal("Mistral", sliding_window=256), "qwen2": lambda: causal("Qwen2"),
-    "qwen3": lambda: causal("Qwen3"), "mixtral": lambda: causal("Mixtral", num_local_experts=4, num_experts_per_tok=2),
-    "gpt2": gpt2, "bert": bert, "vit": vit, "whisper": whisper,
-}  # fmt: skip
+    "llama": lambda: causal("Llama"),
+    "mistral": lambda: causal("Mistral", sliding_window=256),
+    "qwen2": lambda: causal("Qwen2"),
+    "qwen3": lambda: causal("Qwen3"),
+    "mixtral": lambda: causal("Mixtral", num_local_experts=4, num_experts_per_tok=2),
+    "gpt2": gpt2,
+    "bert": bert,
+    "vit": vit,
+    "whisper": whisper,
+}
 
 
 def plain(model, batch, checkpointing):
@@ -78,9 +101,17 @@ def plain(model, batch, checkpointing):
 def trainer(model, batch):
     rows = [{name: value[i % len(value)] for name, value in batch.items()} for i in range(32)]
     arguments = transformers.TrainingArguments(
-        output_dir="out", max_steps=4, per_device_train_batch_size=4, gradient_accumulation_steps=2, bf16=True, report_to=[],
-        logging_steps=1, save_strategy="no", dataloader_num_workers=2, gradient_checkpointing=model.supports_gradient_checkpointing,
-    )  # fmt: skip
+        output_dir="out",
+        max_steps=4,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        bf16=True,
+        report_to=[],
+        logging_steps=1,
+        save_strategy="no",
+        dataloader_num_workers=2,
+        gradient_checkpointing=model.supports_gradient_checkpointing,
+    )
     transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
 
 

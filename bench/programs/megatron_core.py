@@ -39,25 +39,49 @@ given = parser.parse_args()
 dist.init_process_group("nccl")
 parallel_state.initialize_model_parallel(given.tp, given.pp, expert_model_parallel_size=given.ep)
 model_parallel_cuda_manual_seed(1)
-vars(moe_utils).setdefault("te_general_gemm", None)  # megatron-core 0.16 forgets to, where Transformer Engine is not installed
+vars(moe_utils).setdefault(
+    "te_general_gemm", None
+)  # megatron-core 0.16 forgets to, where Transformer Engine is not installed
 routing = {"moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall"}
 if given.capacity:  # each expert takes as many tokens as any: without this the device has to count them
     routing |= {"moe_expert_capacity_factor": given.capacity, "moe_pad_expert_input_to_capacity": True}
 experts = {"num_moe_experts": given.experts, **routing} if given.experts else {}
 config = TransformerConfig(
-    num_layers=given.layers, hidden_size=given.hidden, num_attention_heads=given.heads, ffn_hidden_size=given.ffn, gated_linear_unit=True,
-    activation_func=torch.nn.functional.silu, normalization="RMSNorm", add_bias_linear=False, bf16=True, params_dtype=torch.bfloat16,
-    pipeline_dtype=torch.bfloat16, autocast_dtype=torch.bfloat16, tensor_model_parallel_size=given.tp,
-    pipeline_model_parallel_size=given.pp, expert_model_parallel_size=given.ep, hidden_dropout=0.0,
-    attention_dropout=0.0, gradient_accumulation_fusion=False,
-    masked_softmax_fusion=False, persist_layer_norm=False, bias_dropout_fusion=False, apply_rope_fusion=False,
-    recompute_granularity=given.recompute if given.recompute != "none" else None, **experts,
-)  # fmt: skip
+    num_layers=given.layers,
+    hidden_size=given.hidden,
+    num_attention_heads=given.heads,
+    ffn_hidden_size=given.ffn,
+    gated_linear_unit=True,
+    activation_func=torch.nn.functional.silu,
+    normalization="RMSNorm",
+    add_bias_linear=False,
+    bf16=True,
+    params_dtype=torch.bfloat16,
+    pipeline_dtype=torch.bfloat16,
+    autocast_dtype=torch.bfloat16,
+    tensor_model_parallel_size=given.tp,
+    pipeline_model_parallel_size=given.pp,
+    expert_model_parallel_size=given.ep,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    gradient_accumulation_fusion=False,
+    masked_softmax_fusion=False,
+    persist_layer_norm=False,
+    bias_dropout_fusion=False,
+    apply_rope_fusion=False,
+    recompute_granularity=given.recompute if given.recompute != "none" else None,
+    **experts,
+)
 model = GPTModel(
-    config, get_gpt_layer_local_spec(num_experts=given.experts or None, normalization="RMSNorm"), vocab_size=32000,
-    max_sequence_length=given.length, pre_process=parallel_state.is_pipeline_first_stage(),
-    post_process=parallel_state.is_pipeline_last_stage(), position_embedding_type="rope", share_embeddings_and_output_weights=False,
-)  # fmt: skip
+    config,
+    get_gpt_layer_local_spec(num_experts=given.experts or None, normalization="RMSNorm"),
+    vocab_size=32000,
+    max_sequence_length=given.length,
+    pre_process=parallel_state.is_pipeline_first_stage(),
+    post_process=parallel_state.is_pipeline_last_stage(),
+    position_embedding_type="rope",
+    share_embeddings_and_output_weights=False,
+)
 model = DistributedDataParallel(
     config,
     DistributedDataParallelConfig(use_distributed_optimizer=given.distributed_optimizer, grad_reduce_in_fp32=True),
@@ -94,8 +118,14 @@ for _ in range(3):
     model.zero_grad_buffer()
     optimizer.zero_grad()
     get_forward_backward_func()(
-        forward_step_func=forward, data_iterator=None, model=[model], num_microbatches=given.micro, seq_length=given.length,
-        micro_batch_size=given.batch, decoder_seq_length=given.length, forward_only=False,
-    )  # fmt: skip
+        forward_step_func=forward,
+        data_iterator=None,
+        model=[model],
+        num_microbatches=given.micro,
+        seq_length=given.length,
+        micro_batch_size=given.batch,
+        decoder_seq_length=given.length,
+        forward_only=False,
+    )
     print("step", optimizer.step()[0])
 dist.destroy_process_group()

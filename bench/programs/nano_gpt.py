@@ -47,7 +47,15 @@ class GPT(nn.Module):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
-    for name, value in (("layers", 6), ("width", 384), ("heads", 6), ("batch", 8), ("length", 256), ("vocabulary", 8192), ("steps", 4)):
+    for name, value in (
+        ("layers", 6),
+        ("width", 384),
+        ("heads", 6),
+        ("batch", 8),
+        ("length", 256),
+        ("vocabulary", 8192),
+        ("steps", 4),
+    ):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", default="")
     options = parser.parse_args()

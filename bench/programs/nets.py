@@ -22,7 +22,9 @@ def train(model, make, steps=3, optimizer=None, dtype=torch.bfloat16):
 
 
 def images(model):
-    return nn.functional.cross_entropy(model(torch.randn(8, 3, 224, 224).cuda()), torch.zeros(8, dtype=torch.long).cuda())
+    return nn.functional.cross_entropy(
+        model(torch.randn(8, 3, 224, 224).cuda()), torch.zeros(8, dtype=torch.long).cuda()
+    )
 
 
 def timm_net(name):
@@ -42,14 +44,22 @@ def unet():
     from diffusers import UNet2DConditionModel
 
     model = UNet2DConditionModel(
-        sample_size=32, block_out_channels=(64, 128, 256, 256), cross_attention_dim=256, attention_head_dim=8, norm_num_groups=32
+        sample_size=32,
+        block_out_channels=(64, 128, 256, 256),
+        cross_attention_dim=256,
+        attention_head_dim=8,
+        norm_num_groups=32,
     )
     train(
         model,
-        lambda net: net(torch.randn(2, 4, 32, 32).cuda(), torch.randint(0, 1000, (2,)).cuda(), torch.randn(2, 77, 256).cuda())
-        .sample.float().square().mean(),
+        lambda net: (
+            net(torch.randn(2, 4, 32, 32).cuda(), torch.randint(0, 1000, (2,)).cuda(), torch.randn(2, 77, 256).cuda())
+            .sample.float()
+            .square()
+            .mean()
+        ),
         optimizer=torch.optim.AdamW,
-    )  # fmt: skip
+    )
 
 
 def lightning():
@@ -71,7 +81,13 @@ def lightning():
     data = torch.utils.data.TensorDataset(torch.randn(256, 1, 28, 28), torch.zeros(256, dtype=torch.long))
     loader = torch.utils.data.DataLoader(data, 32, pin_memory=True)
     trainer = pl.Trainer(
-        max_epochs=2, accelerator="gpu", devices=1, precision="16-mixed", logger=False, enable_checkpointing=False, gradient_clip_val=1.0
+        max_epochs=2,
+        accelerator="gpu",
+        devices=1,
+        precision="16-mixed",
+        logger=False,
+        enable_checkpointing=False,
+        gradient_clip_val=1.0,
     )
     trainer.fit(Module(), loader)
 
@@ -87,7 +103,12 @@ def generate():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=32000, hidden_size=512, intermediate_size=1376, num_hidden_layers=4, num_attention_heads=8, eos_token_id=None
+        vocab_size=32000,
+        hidden_size=512,
+        intermediate_size=1376,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        eos_token_id=None,
     )
     model = LlamaForCausalLM(config).cuda().eval()
     out = model.generate(torch.randint(0, 32000, (4, 16)).cuda(), max_new_tokens=32, do_sample=True)
@@ -97,7 +118,9 @@ def generate():
 def compiled(mode):
     net = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(3)]).cuda()
     train(
-        torch.compile(net, mode=mode), lambda model: model(torch.randn(32, 512).cuda()).float().square().mean(), optimizer=torch.optim.AdamW
+        torch.compile(net, mode=mode),
+        lambda model: model(torch.randn(32, 512).cuda()).float().square().mean(),
+        optimizer=torch.optim.AdamW,
     )
 
 

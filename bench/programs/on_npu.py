@@ -1,8 +1,8 @@
 """Runs a script for CUDA on an NPU, by torch_npu's own transfer_to_npu: on_npu.py SCRIPT ARGUMENTS.
 
-Three things that torch_npu leaves to its user, on a device as here: it names a capability in CUDA's terms only where a variable says which
-(Lightning asks for one), replaces classes for pipelines only where they were imported before it, and names types of tensors its own way
-(Megatron-core's optimizer looks for CUDA's; there MindSpeed replaces that).
+Three things that torch_npu leaves to its user, on a device as here: it names a capability in CUDA's terms only where a
+variable says which (Lightning asks for one), replaces classes for pipelines only where they were imported before it,
+and names types of tensors its own way (Megatron-core's optimizer looks for CUDA's; there MindSpeed replaces that).
 """
 
 import os

@@ -162,7 +162,9 @@ def logits():
         with torch.autocast(DEVICE, torch.bfloat16):
             if MENDED:
                 parts = zip(model.hidden(tokens)[:, :-1].flatten(0, 1).chunk(16), labels.chunk(16), strict=True)
-                loss = sum(torch.utils.checkpoint.checkpoint(part, *each, use_reentrant=False) for each in parts) / len(labels)
+                loss = sum(torch.utils.checkpoint.checkpoint(part, *each, use_reentrant=False) for each in parts) / len(
+                    labels
+                )
             else:
                 loss = functional.cross_entropy(model(tokens).float()[:, :-1].reshape(-1, vocabulary), labels)
         loss.backward()
@@ -182,7 +184,9 @@ def lengths():
 def survivors():
     """Small features stay in the segments of large activations; then one large tensor is asked for."""
     with torch.device(DEVICE):
-        net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.AdaptiveAvgPool2d(16))
+        net = nn.Sequential(
+            nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.AdaptiveAvgPool2d(16)
+        )
     with torch.no_grad():
         features = [net(torch.randn(24 + 4 * (k % 5), 3, 512, 512, device=DEVICE)) for k in range(24)]
     torch.empty(8 << 30, dtype=torch.uint8, device=DEVICE)

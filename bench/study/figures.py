@@ -1,7 +1,11 @@
-"""Draws the figures of the lifecycle study from reports/study.json, which is its argument. Needs matplotlib, and says so without it.
+"""Draws the figures of the lifecycle study from reports/study.json, which is its argument.
 
-One figure a device: how far the smallest card of each policy lies above what live tensors need at the peak. One of other people's
-snapshots: what each policy saves of the smallest card. Colours are those of Okabe and Ito, and every policy has a mark of its own.
+Needs matplotlib, and says so without it.
+
+One figure a device: how far the smallest card of each policy lies above what live tensors need at the peak. One of
+other people's
+snapshots: what each policy saves of the smallest card. Colours are those of Okabe and Ito, and every policy has a mark
+of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +30,15 @@ except ImportError:
 
 #         colour, mark
 LOOKS = {
-    "caching": ("#000000", "o"), "expandable": ("#0072B2", "s"), "lifecycle": ("#D55E00", "^"), "lifecycle-stack": ("#E69F00", "v"),
-    "lifetime-oracle": ("#CC79A7", "D"), "mempool": ("#999999", "P"), "stitch": ("#56B4E9", "X"), "plan": ("#009E73", "*"),
-}  # fmt: skip
+    "caching": ("#000000", "o"),
+    "expandable": ("#0072B2", "s"),
+    "lifecycle": ("#D55E00", "^"),
+    "lifecycle-stack": ("#E69F00", "v"),
+    "lifetime-oracle": ("#CC79A7", "D"),
+    "mempool": ("#999999", "P"),
+    "stitch": ("#56B4E9", "X"),
+    "plan": ("#009E73", "*"),
+}
 
 
 def draw_device(rows: list[dict], file: Path) -> None:
@@ -44,14 +54,22 @@ def draw_device(rows: list[dict], file: Path) -> None:
             found = row["results"].get(title, {}).get("smallest")
             if found is not None:
                 axes.plot((found - least) / GIB, y, mark, color=colour, markersize=6, alpha=0.85, markeredgewidth=0)
-    axes.set_yticks(range(len(rows)), [f"{row['title']}{', ' * bool(row['variant'])}{row['variant']}" for row in rows], fontsize=7)
+    axes.set_yticks(
+        range(len(rows)), [f"{row['title']}{', ' * bool(row['variant'])}{row['variant']}" for row in rows], fontsize=7
+    )
     axes.invert_yaxis()
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(left=-0.15)
     axes.set_xlabel(
-        "GiB of the smallest card above the bound; upright line: the card of the study (none: smaller than the bound)", fontsize=8
+        "GiB of the smallest card above the bound; upright line: the card of the study (none: smaller than the bound)",
+        fontsize=8,
     )
-    keep(figure, axes, file, {title: look for title, look in LOOKS.items() if any(title in row["results"] for row in rows)})
+    keep(
+        figure,
+        axes,
+        file,
+        {title: look for title, look in LOOKS.items() if any(title in row["results"] for row in rows)},
+    )
 
 
 def draw_strangers(rows: list[dict], file: Path) -> None:
@@ -62,7 +80,15 @@ def draw_strangers(rows: list[dict], file: Path) -> None:
         shares = sorted(shares_of(rows, title, "smallest"), reverse=True)
         if shares and title != "caching":
             drawn[title] = (colour, mark)
-            axes.plot([100 * share for share in shares], mark, linestyle="-", linewidth=0.8, color=colour, markersize=4, markeredgewidth=0)
+            axes.plot(
+                [100 * share for share in shares],
+                mark,
+                linestyle="-",
+                linewidth=0.8,
+                color=colour,
+                markersize=4,
+                markeredgewidth=0,
+            )
     axes.axhline(0, color="#000000", linewidth=0.6)
     axes.set_yscale("symlog", linthresh=5)
     axes.yaxis.set_major_formatter("{x:g}")
@@ -73,7 +99,10 @@ def draw_strangers(rows: list[dict], file: Path) -> None:
 
 def keep(figure: plt.Figure, axes: plt.Axes, file: Path, looks: dict[str, tuple[str, str]]) -> None:
     """Adds the legend and writes the file, the same bytes for the same rows."""
-    handles = [plt.Line2D([], [], color=colour, marker=mark, linestyle="", label=title) for title, (colour, mark) in looks.items()]
+    handles = [
+        plt.Line2D([], [], color=colour, marker=mark, linestyle="", label=title)
+        for title, (colour, mark) in looks.items()
+    ]
     figure.legend(handles=handles, loc="upper center", ncols=len(handles), fontsize=8, frameon=False)
     axes.tick_params(labelsize=7)
     for side in ("top", "right"):

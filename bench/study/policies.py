@@ -1,11 +1,13 @@
 """Replays the recordings of the lifecycle study under every policy that memdiag simulate has, and writes reports/study.md and .json.
 
-    python bench/study/policies.py --recordings FOLDER [--snapshots FOLDER] [--policy plan,bound] [--only 7b-s4096] [--python PYTHON]
+    python bench/study/policies.py --recordings FOLDER [--snapshots FOLDER] [--policy plan,bound] [--only 7b-s4096]
+    [--python PYTHON]
 
-FOLDER is what record.py left. Every recording that ran to its end is replayed, whole, on the card of the study: with the room that PyTorch
-had there, which is 61.22 GiB without the buffers of the collective library. Those made on a larger device are replayed on the same card.
---snapshots: a folder of other people's snapshots, replayed on the memory that they were recorded with. What is not asked for stays as the
-last report has it, the words above the first table too: they are written by hand. Figures are drawn by PYTHON, which has matplotlib.
+FOLDER is what record.py left. Every recording that ran to its end is replayed, whole, on the card of the study: with
+the room that PyTorch had there, which is 61.22 GiB without the buffers of the collective library. Those made on a
+larger device are replayed on the same card. --snapshots: a folder of other people's snapshots, replayed on the memory
+that they were recorded with. What is not asked for stays as the last report has it, the words above the first table
+too: they are written by hand. Figures are drawn by PYTHON, which has matplotlib.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ Result = dict[str, Any]
 
 def columns(backend: str, wanted: Sequence[str] = ()) -> dict[str, str]:
     """The columns of a backend's tables (all, or those wanted), and the policy of each, as far as this version has them."""
-    return {title: names[backend] for title, names in COLUMNS.items() if names[backend] in POLICIES and (not wanted or title in wanted)}
+    return {
+        title: names[backend]
+        for title, names in COLUMNS.items()
+        if names[backend] in POLICIES and (not wanted or title in wanted)
+    }
 
 
 def simulate(trace: Path, policies: Sequence[str], capacity: int | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -101,7 +107,9 @@ def brief(said: dict[str, Any], titles: dict[str, str]) -> dict[str, Result]:
             "ooms": result["num_ooms"],
             "retries": result["num_retries"],
             "mallocs": result["device_allocs"],
-            "failed": None if failed is None else {key: failed[key] for key in ("at_event", "requested_bytes", "missing_bytes")},
+            "failed": None
+            if failed is None
+            else {key: failed[key] for key in ("at_event", "requested_bytes", "missing_bytes")},
             "split": {name: result["fragmentation"][f"{name}_bytes"] for name in SPLIT},
         }
     return found
@@ -133,15 +141,25 @@ def room_of(row: Recorded, recorded: Iterable[Recorded]) -> int:
     return row.room_bytes if not row.job.room else min(other.room_bytes for other in alike)
 
 
-def as_row(device: str, row: Recorded, room: int, said: dict[str, Any], refused: dict[str, str], titles: dict[str, str]) -> dict[str, Any]:
+def as_row(
+    device: str, row: Recorded, room: int, said: dict[str, Any], refused: dict[str, str], titles: dict[str, str]
+) -> dict[str, Any]:
     """One recording, for the report."""
     job = row.job
     is_of_the_nine = job.world < 1024 and job.micro_batches <= max(2 * job.pp, 4)
     return {
-        "device": device, "name": job.name, "title": title_of(job), "variant": job.variant, "is_of_the_nine": is_of_the_nine, "room": room,
-        "live": row.allocated_bytes, "events": row.num_events, "exact": said["calibration"]["exact_fraction"], "refused": refused,
+        "device": device,
+        "name": job.name,
+        "title": title_of(job),
+        "variant": job.variant,
+        "is_of_the_nine": is_of_the_nine,
+        "room": room,
+        "live": row.allocated_bytes,
+        "events": row.num_events,
+        "exact": said["calibration"]["exact_fraction"],
+        "refused": refused,
         "results": brief(said, titles),
-    }  # fmt: skip
+    }
 
 
 def title_of(job: Job) -> str:
@@ -165,11 +183,19 @@ def strangers(folder: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]
         print(f"{file.name}: {refused or 'done'}", flush=True)
         told, own = said["calibration"], said["recorded"]
         return {
-            "name": file.name, "events": told["events"], "exact": told["exact_fraction"], "conf": own["conf"], "refused": refused,
+            "name": file.name,
+            "events": told["events"],
+            "exact": told["exact_fraction"],
+            "conf": own["conf"],
+            "refused": refused,
             "results": brief(said, titles),
-        }  # fmt: skip
+        }
 
-    files = [file for file in sorted(folder.iterdir()) if file.suffix in {".pickle", ".pkl", ".html"} and args.only in file.name]
+    files = [
+        file
+        for file in sorted(folder.iterdir())
+        if file.suffix in {".pickle", ".pkl", ".html"} and args.only in file.name
+    ]
     files = [file for file in files if (None, file.name) not in args.known]
     with ThreadPoolExecutor(args.jobs) as pool:
         yield from (row for row in pool.map(one, files) if row is not None)

@@ -1,21 +1,25 @@
 """Records the nine configurations of the lifecycle study, and three ranks of a job of 1,024, on a phantom device.
 
-    python bench/study/record.py --python VENV/bin/python --out FOLDER [--device cuda:h100-80g,capacity=61.22GiB] [--only 7b-s4096]
+    python bench/study/record.py --python VENV/bin/python --out FOLDER [--device cuda:h100-80g,capacity=61.22GiB]
+    [--only 7b-s4096]
 
-VENV has megatron-core, and torch_npu or a CUDA build of torch; run this with a Python that has memdiag. It leaves FOLDER/<backend>/<name>/
-(a run of memdiag record), FOLDER/<backend>/index.json, and reports/study-traces.md with what FOLDER holds of all devices.
+VENV has megatron-core, and torch_npu or a CUDA build of torch; run this with a Python that has memdiag. It leaves
+FOLDER/<backend>/<name>/ (a run of memdiag record), FOLDER/<backend>/index.json, and reports/study-traces.md with what
+FOLDER holds of all devices.
 
-A configuration that does not fit under the conventions of train.py is recorded all the same, up to the failure, and then in three ways:
-with recomputation until it fits (of the MLPs, of whole layers, of two layers at once); with sequence parallelism, and recomputation where
-that is not enough; and as it is on a device of 256 GiB, for whoever wants to know what another allocator would make of the whole of it.
+A configuration that does not fit under the conventions of train.py is recorded all the same, up to the failure, and
+then in three ways: with recomputation until it fits (of the MLPs, of whole layers, of two layers at once); with
+sequence parallelism, and recomputation where that is not enough; and as it is on a device of 256 GiB, for whoever wants
+to know what another allocator would make of the whole of it.
 
-How the configurations are read: those of 8 devices are TP 8. Those of 16 say TP 8, PP 1, DP 1, which is 8: they are read as TP 8, DP 2,
-with the global batch divided among both. Those of 70B are TP 8, PP 4; a global batch of 1,024 is 512 micro-batches a step, of which 8 are
-recorded (2 PP), since the peaks of all later ones are alike: 16 and 32 stand beside them.
+How the configurations are read: those of 8 devices are TP 8. Those of 16 say TP 8, PP 1, DP 1, which is 8: they are
+read as TP 8, DP 2, with the global batch divided among both. Those of 70B are TP 8, PP 4; a global batch of 1,024 is
+512 micro-batches a step, of which 8 are recorded (2 PP), since the peaks of all later ones are alike: 16 and 32 stand
+beside them.
 
-The conventions fuse the norms and recompute nothing, so their base needs less memory than many real trainings did. RMSNorm that is not
-fused keeps four copies of its input in float32, and layers were recomputed to make room for them. The first configuration is recorded with
-each of the two, and with both.
+The conventions fuse the norms and recompute nothing, so their base needs less memory than many real trainings did.
+RMSNorm that is not fused keeps four copies of its input in float32, and layers were recomputed to make room for them.
+The first configuration is recorded with each of the two, and with both.
 """
 
 from __future__ import annotations
@@ -77,7 +81,13 @@ class Job:
     @property
     def name(self) -> str:
         """Of its folder."""
-        parts = [self.model, f"s{self.length}", f"b{self.batch}", f"x{self.micro_batches}", f"rank{self.rank}of{self.world}"]
+        parts = [
+            self.model,
+            f"s{self.length}",
+            f"b{self.batch}",
+            f"x{self.micro_batches}",
+            f"rank{self.rank}of{self.world}",
+        ]
         parts += [f"recompute-{self.recompute}"] if self.recompute != "none" else []
         parts += ["plain-norms"] * self.plain_norms
         return "-".join(parts + ["sp"] * self.sequence_parallel + [f"on-{self.room}"] * bool(self.room))
@@ -85,7 +95,11 @@ class Job:
     @property
     def variant(self) -> str:
         """What is not as the study has it; "": nothing."""
-        parts = ["norms not fused" * self.plain_norms, "sequence parallel" * self.sequence_parallel, WORDS[self.recompute]]
+        parts = [
+            "norms not fused" * self.plain_norms,
+            "sequence parallel" * self.sequence_parallel,
+            WORDS[self.recompute],
+        ]
         parts += [f"on {self.room}"] if self.room else []
         return ", ".join(part for part in parts if part)
 
@@ -97,10 +111,23 @@ class Job:
     def words(self) -> list[str]:
         """Arguments of train.py."""
         return [
-            "--model", self.model, "--length", str(self.length), "--batch", str(self.batch), "--micro-batches", str(self.micro_batches),
-            "--tp", "8", "--pp", str(self.pp), "--recompute", self.recompute, *["--sequence-parallel"] * self.sequence_parallel,
+            "--model",
+            self.model,
+            "--length",
+            str(self.length),
+            "--batch",
+            str(self.batch),
+            "--micro-batches",
+            str(self.micro_batches),
+            "--tp",
+            "8",
+            "--pp",
+            str(self.pp),
+            "--recompute",
+            self.recompute,
+            *["--sequence-parallel"] * self.sequence_parallel,
             *["--plain-norms"] * self.plain_norms,
-        ]  # fmt: skip
+        ]
 
 
 @dataclass(frozen=True)
@@ -109,7 +136,8 @@ class Recorded:
 
     Attributes:
         said: The message of the failure.
-        room_bytes: What PyTorch could have at most: the rest of the device is the runtime's and the collective library's.
+        room_bytes: What PyTorch could have at most: the rest of the device is the runtime's and the collective
+            library's.
         allocated_bytes, reserved_bytes: Peaks.
         seconds, cpu_seconds: Of the whole command, and what it kept processors busy for.
     """
@@ -159,7 +187,11 @@ def record(job: Job, args: argparse.Namespace) -> Recorded:
     device = args.device + f",capacity={job.room}" * bool(job.room)
     command = [sys.executable, "-m", "memdiag", "record", "-q", "-o", str(folder), "--phantom", device]
     command += ["--as-rank", str(job.rank), "--world", str(job.world), "--", str(args.python), str(TRAIN), *job.words()]
-    environment = {**os.environ, "HCCL_BUFFSIZE": "200", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}  # the latter Megatron-core asks for
+    environment = {
+        **os.environ,
+        "HCCL_BUFFSIZE": "200",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+    }  # the latter Megatron-core asks for
     began, busy_before = time.monotonic(), busy_seconds()
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=args.folder, env=environment)
     seconds, busy = round(time.monotonic() - began, 1), round(busy_seconds() - busy_before, 1)
@@ -179,9 +211,17 @@ def record(job: Job, args: argparse.Namespace) -> Recorded:
     steps = json.loads(trace.with_suffix(".json").read_text()).get("steps", 0)
     room = re.search(r"room for PyTorch: (\d+) bytes", done.stdout)
     return Recorded(
-        job, done.returncode == 0, said[:300], loaded.num_events, steps, int(room[1]) if room else 0, peaks["allocated"], peaks["reserved"],
-        seconds, busy,
-    )  # fmt: skip
+        job,
+        done.returncode == 0,
+        said[:300],
+        loaded.num_events,
+        steps,
+        int(room[1]) if room else 0,
+        peaks["allocated"],
+        peaks["reserved"],
+        seconds,
+        busy,
+    )
 
 
 def busy_seconds() -> float:
@@ -201,7 +241,13 @@ def place(row: Recorded) -> tuple[int, bool, bool, bool, int]:
     """Where a row stands in the table."""
     order = [job.configuration for job in jobs()]
     job = row.job
-    return order.index(job.configuration), bool(job.room), job.plain_norms, job.sequence_parallel, RECOMPUTE.index(job.recompute)
+    return (
+        order.index(job.configuration),
+        bool(job.room),
+        job.plain_norms,
+        job.sequence_parallel,
+        RECOMPUTE.index(job.recompute),
+    )
 
 
 def as_markdown(rows: list[Recorded], device: str, versions: str) -> str:
@@ -217,10 +263,19 @@ def as_markdown(rows: list[Recorded], device: str, versions: str) -> str:
     for row in rows:
         job = row.job
         cells = [
-            job.model, job.length, job.batch, job.micro_batches, job.pp, f"{job.rank} of {job.world}", job.variant,
-            "yes" if row.fits else "no", *map(format_bytes, (row.room_bytes, row.allocated_bytes, row.reserved_bytes)),
-            f"{row.num_events:,}", f"{row.seconds:.0f}", f"{row.cpu_seconds:.0f}",
-        ]  # fmt: skip
+            job.model,
+            job.length,
+            job.batch,
+            job.micro_batches,
+            job.pp,
+            f"{job.rank} of {job.world}",
+            job.variant,
+            "yes" if row.fits else "no",
+            *map(format_bytes, (row.room_bytes, row.allocated_bytes, row.reserved_bytes)),
+            f"{row.num_events:,}",
+            f"{row.seconds:.0f}",
+            f"{row.cpu_seconds:.0f}",
+        ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*lines, ""])
 
@@ -248,7 +303,9 @@ def versions_of(python: Path) -> str:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", type=Path, required=True, help="has megatron-core and torch_npu, or a CUDA build of torch")
+    parser.add_argument(
+        "--python", type=Path, required=True, help="has megatron-core and torch_npu, or a CUDA build of torch"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="npu:910b-64g,capacity=61.22GiB")
     parser.add_argument("--only", default="", help="a part of the names")
@@ -263,7 +320,10 @@ def main() -> None:
         row = record(job, args)
         rows[:] = sorted([row, *(other for other in rows if other.job != row.job)], key=place)
         outcome = "fits" if row.fits else f"does not fit: {row.said}"
-        print(f"{row.job.name}: {outcome}; {format_bytes(row.allocated_bytes)} allocated, {row.cpu_seconds:.0f} CPU s", flush=True)
+        print(
+            f"{row.job.name}: {outcome}; {format_bytes(row.allocated_bytes)} allocated, {row.cpu_seconds:.0f} CPU s",
+            flush=True,
+        )
         told = {"device": args.device, "versions": versions, "rows": [asdict(each) for each in rows]}
         (args.folder / "index.json").write_text(json.dumps(told, indent=1) + "\n")
         write_report(args.out)

@@ -15,15 +15,23 @@ from memdiag.units import GIB, MIB
 
 REPORT = Path(__file__).parents[2] / "reports" / "study.md"
 MARK = "<!-- tables -->"
-TITLES = ("caching", "expandable", "lifecycle", "lifecycle-stack", "lifetime-oracle", "mempool", "stitch", "plan", "bound")
+TITLES = (
+    "caching",
+    "expandable",
+    "lifecycle",
+    "lifecycle-stack",
+    "lifetime-oracle",
+    "mempool",
+    "stitch",
+    "plan",
+    "bound",
+)
 SPLIT = ("rounding", "pending", "stranded", "foreign", "cache")
 SUMMARY = (
     "All recordings together. Above the bound: the smallest card against the most bytes that live tensors take at one moment. Saved: the"
     " smallest card against that of caching. More reserved: the peak on the card of the study against that of caching, where both run."
 )
-SMALLEST = (
-    "Smallest card (memory for PyTorch) on which it runs; ✗: more than the card of the study has, so that it runs out of memory there."
-)
+SMALLEST = "Smallest card (memory for PyTorch) on which it runs; ✗: more than the card of the study has, so that it runs out of memory there."
 RESERVED = (
     "Peak reserved on the card of the study. OOM: it runs out of memory; r: it runs, but only after all cached memory was given back to the"
     " driver at least once, which stops the device."
@@ -58,8 +66,12 @@ def summary(rows: Sequence[Row], titles: Sequence[str]) -> list[str]:
     lines = []
     for title in titles:
         known = [(row, row["results"][title]) for row in rows if title in row["results"]]
-        over = [result["smallest"] / least - 1 for row, result in known if (least := bound_of(row)) and result["smallest"]]
-        saved = [before - result["smallest"] for row, result in known if (before := row["results"]["caching"]["smallest"])]
+        over = [
+            result["smallest"] / least - 1 for row, result in known if (least := bound_of(row)) and result["smallest"]
+        ]
+        saved = [
+            before - result["smallest"] for row, result in known if (before := row["results"]["caching"]["smallest"])
+        ]
         runs = [(row["results"]["caching"], result) for row, result in known if not result["ooms"]]
         more = [result["reserved"] - before["reserved"] for before, result in runs if not before["ooms"]]
         cells = [f"{share:.1%}" for share in (median(over), max(over))] if over else ["", ""]
@@ -93,7 +105,11 @@ def bound_of(row: Row) -> int | None:
 def grid(rows: Sequence[Row], titles: Sequence[str], cell: Callable[[Row, Row], str]) -> list[str]:
     """A table with a row a recording and a column a policy."""
     cells = [
-        [row["title"], row["variant"], *(cell(row["results"][title], row) if title in row["results"] else "" for title in titles)]
+        [
+            row["title"],
+            row["variant"],
+            *(cell(row["results"][title], row) if title in row["results"] else "" for title in titles),
+        ]
         for row in rows
     ]
     return table(["configuration", "instead", *titles], cells)
@@ -137,15 +153,28 @@ def device_part(device: str, rows: Sequence[Row]) -> list[str]:
     exact = sum(row["exact"] == 1 for row in rows)
     backend = device.partition(":")[0]
     return [
-        f"## {device}", "",
-        f"{len(rows)} recordings. Of {exact} the recorded settings, replayed, give every recorded address and segment. All in GiB.", "",
-        f"![Smallest card of every policy](study-{backend}.svg)", "",
-        SUMMARY, "", *summary(rows, titles),
-        SMALLEST, "", *grid(rows, titles, smallest),
-        RESERVED, "", *grid(rows, titles, reserved),
-        BOTH, "", *grid(rows, [title for title in titles if title != "caching"], both),
-        WHERE, "", *table(["configuration", "policy", *SPLIT], split_rows(rows)),
-    ]  # fmt: skip
+        f"## {device}",
+        "",
+        f"{len(rows)} recordings. Of {exact} the recorded settings, replayed, give every recorded address and segment. All in GiB.",
+        "",
+        f"![Smallest card of every policy](study-{backend}.svg)",
+        "",
+        SUMMARY,
+        "",
+        *summary(rows, titles),
+        SMALLEST,
+        "",
+        *grid(rows, titles, smallest),
+        RESERVED,
+        "",
+        *grid(rows, titles, reserved),
+        BOTH,
+        "",
+        *grid(rows, [title for title in titles if title != "caching"], both),
+        WHERE,
+        "",
+        *table(["configuration", "policy", *SPLIT], split_rows(rows)),
+    ]
 
 
 def strangers_part(rows: Sequence[Row]) -> list[str]:
@@ -153,10 +182,15 @@ def strangers_part(rows: Sequence[Row]) -> list[str]:
     known = [row for row in rows if "caching" in row["results"]]
     exact = sum(row["exact"] == 1 for row in known)
     lines = [
-        "## Other people's snapshots", "",
-        f"{len(known)} public snapshots with a trace. {exact} of them are reproduced exactly, and count.", "", STRANGERS, "",
-        "![What each policy saves](study-snapshots.svg)", "",
-    ]  # fmt: skip
+        "## Other people's snapshots",
+        "",
+        f"{len(known)} public snapshots with a trace. {exact} of them are reproduced exactly, and count.",
+        "",
+        STRANGERS,
+        "",
+        "![What each policy saves](study-snapshots.svg)",
+        "",
+    ]
     for what, name in (("reserved", "peak reserved"), ("smallest", "smallest card")):
         cells = []
         for title in TITLES[1:]:
@@ -167,7 +201,13 @@ def strangers_part(rows: Sequence[Row]) -> list[str]:
                     *(sum(share > least for share in shares) for least in (0.01, 0.1)),
                     sum(share < -0.01 for share in shares),
                 ]
-                cells.append([title, *map(str, counts), *(f"{share:.1%}" for share in (median(shares), max(shares), min(shares)))])
+                cells.append(
+                    [
+                        title,
+                        *map(str, counts),
+                        *(f"{share:.1%}" for share in (median(shares), max(shares), min(shares))),
+                    ]
+                )
         lines += table([name, "of", "saved", "over 10 %", "worse", "median", "best", "worst"], cells, words=1)
     return lines
 

@@ -1,8 +1,9 @@
 """Trains one rank of a Llama2 with Megatron-core, on CUDA or on an NPU: train.py --model 7b --length 4096 --batch 4 --tp 8.
 
-bfloat16 with float32 main parameters and gradients, Adam, no distributed optimizer, no recomputation and no sequence parallelism unless
-asked for. Megatron-core's local specification writes attention out; here it is one fused operator, as in the training that is studied:
-npu_fusion_attention on an NPU, scaled_dot_product_attention elsewhere; so is RMSNorm (npu_rms_norm). The vocabulary is not padded.
+bfloat16 with float32 main parameters and gradients, Adam, no distributed optimizer, no recomputation and no sequence
+parallelism unless asked for. Megatron-core's local specification writes attention out; here it is one fused operator,
+as in the training that is studied: npu_fusion_attention on an NPU, scaled_dot_product_attention elsewhere; so is
+RMSNorm (npu_rms_norm). The vocabulary is not padded.
 """
 
 import argparse
@@ -90,8 +91,16 @@ class FusedAttention(torch.nn.Module):
             FusedAttention.mask = torch.triu(torch.ones(2048, 2048, dtype=torch.bool, device=query.device), 1)
         q, k, v = (t.flatten(2) for t in (query, key, value))
         return torch_npu.npu_fusion_attention(
-            q, k, v, heads, "SBH", atten_mask=FusedAttention.mask, scale=self.scale, keep_prob=1.0, sparse_mode=2,
-        )[0]  # fmt: skip
+            q,
+            k,
+            v,
+            heads,
+            "SBH",
+            atten_mask=FusedAttention.mask,
+            scale=self.scale,
+            keep_prob=1.0,
+            sparse_mode=2,
+        )[0]
 
 
 def arguments():
@@ -101,7 +110,9 @@ def arguments():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--recompute", choices=RECOMPUTED, default="none")
     parser.add_argument("--plain-norms", action="store_true", help="on an NPU: RMSNorm as PyTorch writes it out")
-    parser.add_argument("--sequence-parallel", action="store_true", help="what lies between layers is divided among the TP ranks")
+    parser.add_argument(
+        "--sequence-parallel", action="store_true", help="what lies between layers is divided among the TP ranks"
+    )
     parser.add_argument("--distributed-optimizer", action="store_true")
     return parser.parse_args()
 
@@ -109,26 +120,55 @@ def arguments():
 def make(args):
     layers, width, heads, groups, inner = MODELS[args.model]
     config = TransformerConfig(
-        num_layers=layers, hidden_size=width, num_attention_heads=heads, num_query_groups=groups, ffn_hidden_size=inner,
-        gated_linear_unit=True, activation_func=functional.silu, normalization="RMSNorm", add_bias_linear=False, bf16=True,
-        params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16, autocast_dtype=torch.bfloat16, tensor_model_parallel_size=args.tp,
-        pipeline_model_parallel_size=args.pp, hidden_dropout=0.0, attention_dropout=0.0, gradient_accumulation_fusion=False,
-        masked_softmax_fusion=False, persist_layer_norm=False, bias_dropout_fusion=False, apply_rope_fusion=False,
-        sequence_parallel=args.sequence_parallel, **RECOMPUTED[args.recompute],
-    )  # fmt: skip
+        num_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        num_query_groups=groups,
+        ffn_hidden_size=inner,
+        gated_linear_unit=True,
+        activation_func=functional.silu,
+        normalization="RMSNorm",
+        add_bias_linear=False,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        pipeline_dtype=torch.bfloat16,
+        autocast_dtype=torch.bfloat16,
+        tensor_model_parallel_size=args.tp,
+        pipeline_model_parallel_size=args.pp,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        gradient_accumulation_fusion=False,
+        masked_softmax_fusion=False,
+        persist_layer_norm=False,
+        bias_dropout_fusion=False,
+        apply_rope_fusion=False,
+        sequence_parallel=args.sequence_parallel,
+        **RECOMPUTED[args.recompute],
+    )
     layer = get_gpt_layer_local_spec(normalization="RMSNorm")
     layer.submodules.self_attention.submodules.core_attention = FusedAttention
     model = GPTModel(
-        config, layer, vocab_size=VOCABULARY, max_sequence_length=args.length, pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(), position_embedding_type="rope", share_embeddings_and_output_weights=False,
-    )  # fmt: skip
+        config,
+        layer,
+        vocab_size=VOCABULARY,
+        max_sequence_length=args.length,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        position_embedding_type="rope",
+        share_embeddings_and_output_weights=False,
+    )
     has_shards = args.distributed_optimizer
     options = DistributedDataParallelConfig(use_distributed_optimizer=has_shards, grad_reduce_in_fp32=True)
     model = DistributedDataParallel(config, options, model.cuda().bfloat16())
     config.finalize_model_grads_func = finalize_model_grads
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
-            optimizer="adam", lr=1e-4, bf16=True, params_dtype=torch.bfloat16, use_distributed_optimizer=has_shards, clip_grad=1.0
+            optimizer="adam",
+            lr=1e-4,
+            bf16=True,
+            params_dtype=torch.bfloat16,
+            use_distributed_optimizer=has_shards,
+            clip_grad=1.0,
         ),
         [model],
     )
@@ -164,9 +204,15 @@ def main():
             model.zero_grad_buffer()
             optimizer.zero_grad()
             get_forward_backward_func()(
-                forward_step_func=forward, data_iterator=None, model=[model], num_microbatches=args.micro_batches, seq_length=args.length,
-                micro_batch_size=args.batch, decoder_seq_length=args.length, forward_only=False,
-            )  # fmt: skip
+                forward_step_func=forward,
+                data_iterator=None,
+                model=[model],
+                num_microbatches=args.micro_batches,
+                seq_length=args.length,
+                micro_batch_size=args.batch,
+                decoder_seq_length=args.length,
+                forward_only=False,
+            )
             optimizer.step()
             peak = torch.cuda.max_memory_allocated() / 2**30
             print(f"step {step}: {time.monotonic() - began:.1f} s, peak {peak:.2f} GiB allocated", flush=True)

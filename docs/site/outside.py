@@ -1,4 +1,6 @@
-"""What the site shows beside docs/: the reports, the changelog, how to contribute. Links out of docs/ lead to those, or become plain text.
+"""What the site shows beside docs/: the reports, the changelog, how to contribute.
+
+Links out of docs/ lead to those, or become plain text.
 
 A hook of mkdocs, named in mkdocs.yml.
 """

@@ -1,7 +1,7 @@
 """A trace, simulated or not, as a file: a genuine PyTorch snapshot, which opens in PyTorch's own viewer and in ``memdiag analyze``.
 
-It holds builtin containers only, in pickle protocol 4. That it is simulated, of what and under which settings, stands under the extra key
-``memdiag``, with marks that carry over phases, steps and the names of tensors.
+It holds builtin containers only, in pickle protocol 4. That it is simulated, of what and under which settings, stands
+under the extra key ``memdiag``, with marks that carry over phases, steps and the names of tensors.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
     trace, device = simulated.trace, simulated.device
     told = {
         "simulated": {
-            "of": trace.path, "policy": replay.policy, "conf": replay.conf, "torch_version": replay.torch_version,
+            "of": trace.path,
+            "policy": replay.policy,
+            "conf": replay.conf,
+            "torch_version": replay.torch_version,
             "capacity_bytes": replay.capacity_bytes,
         },
-    }  # fmt: skip
+    }
     return as_pytorch_has_it(trace, (device,), torch_version=replay.torch_version, told=told)
 
 
@@ -74,9 +77,15 @@ def as_pytorch_has_it(
     active = [device for device in devices if device.num_events]
     marks = _marks(trace, active[0]) if trace.bases.get("phase") == "marks" and len(active) == 1 else {}
     content["memdiag"] = {
-        "format": _FORMAT, "memdiag_version": __version__, "backend": trace.backend, "torch_version": torch_version,
-        "phantom": trace.phantom, "capacity_bytes": capacities or None, **told, **marks,
-    }  # fmt: skip
+        "format": _FORMAT,
+        "memdiag_version": __version__,
+        "backend": trace.backend,
+        "torch_version": torch_version,
+        "phantom": trace.phantom,
+        "capacity_bytes": capacities or None,
+        **told,
+        **marks,
+    }
     return content
 
 
@@ -111,8 +120,11 @@ def _entries(device: DeviceTrace, frames: _Frames, strings: Sequence[str]) -> li
         entry: dict[str, Any] = {
             "action": schema.ACTIONS[action],
             "device_free" if action == schema.OOM else "addr": max(addr, 0),
-            "size": size, "stream": stream, **constants, "frames": frames.of(stack),
-        }  # fmt: skip
+            "size": size,
+            "stream": stream,
+            **constants,
+            "frames": frames.of(stack),
+        }
         for name, column in texts.items():
             entry[name] = strings[column[at]] if column[at] >= 0 else ""
         if has_times:
@@ -129,22 +141,37 @@ def _segments(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     names = ("start", "size", "group", "expandable")
     for start, size, group, expandable in zip(*(topology.segments[name].tolist() for name in names), strict=True):
-        found.append({
-            "device": device.device, "address": start, "total_size": size, "allocated_size": 0, "active_size": 0, "requested_size": 0,
-            "stream": int(groups.stream[group]), "segment_type": "small" if groups.small[group] else "large",
-            "segment_pool_id": (int(groups.pool_major[group]), int(groups.pool_minor[group])), "is_expandable": expandable, "frames": [],
-            "blocks": [],
-        })  # fmt: skip
+        found.append(
+            {
+                "device": device.device,
+                "address": start,
+                "total_size": size,
+                "allocated_size": 0,
+                "active_size": 0,
+                "requested_size": 0,
+                "stream": int(groups.stream[group]),
+                "segment_type": "small" if groups.small[group] else "large",
+                "segment_pool_id": (int(groups.pool_major[group]), int(groups.pool_minor[group])),
+                "is_expandable": expandable,
+                "frames": [],
+                "blocks": [],
+            }
+        )
     blocks = ("segment", "address", "size", "tensor", "pending")
     for home, address, size, tensor, pending in zip(*(topology.blocks[name].tolist() for name in blocks), strict=True):
         segment = found[home]
         is_free = tensor < 0
         requested = 0 if is_free else int(tensors.requested_bytes[tensor])
         state = schema.INACTIVE if is_free else schema.ACTIVE_PENDING_FREE if pending else schema.ACTIVE_ALLOCATED
-        segment["blocks"].append({
-            "address": address, "size": size, "requested_size": requested, "state": schema.BLOCK_STATES[state],
-            "frames": [] if is_free else frames.of(int(tensors.stack[tensor])),
-        })  # fmt: skip
+        segment["blocks"].append(
+            {
+                "address": address,
+                "size": size,
+                "requested_size": requested,
+                "state": schema.BLOCK_STATES[state],
+                "frames": [] if is_free else frames.of(int(tensors.stack[tensor])),
+            }
+        )
         if not is_free:
             segment["active_size"] += size
             segment["requested_size"] += requested
@@ -191,14 +218,20 @@ def _marks(trace: Trace, device: DeviceTrace) -> dict[str, Any]:
     looks = place[len(turns) + len(steps) :]
     return {
         "names": list(trace.strings),
-        "marks": _packed(time_ns=none, kind=kind[order], value=value[order], device=here, allocs=allocs[moment], frees=frees[moment]),
+        "marks": _packed(
+            time_ns=none, kind=kind[order], value=value[order], device=here, allocs=allocs[moment], frees=frees[moment]
+        ),
         "modules": _packed(time_ns=none[:0], name=none[:0], device=none[:0], allocs=none[:0], frees=none[:0]),
         "tensors": _packed(
-            device=np.full(len(named), device.device), addr=tensors.addr[named], category=tensors.category[named],
-            name=tensors.name[named], first=looks, last=looks,
+            device=np.full(len(named), device.device),
+            addr=tensors.addr[named],
+            category=tensors.category[named],
+            name=tensors.name[named],
+            first=looks,
+            last=looks,
         ),
         "counts": {device.device: {"allocs": int(allocs[-1]), "frees": int(frees[-1])}},
-    }  # fmt: skip
+    }
 
 
 def _packed(**columns: Array) -> dict[str, str]:

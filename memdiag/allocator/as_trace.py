@@ -1,7 +1,7 @@
 """A replay as a trace like any other, so that everything that looks at recordings looks at predictions too.
 
-Entries stand in the order of the simulated allocator; stacks, times, phases, names and categories are those of the recording, since what
-the program did is the same. Addresses of ranges that the recording did not have are invented.
+Entries stand in the order of the simulated allocator; stacks, times, phases, names and categories are those of the
+recording, since what the program did is the same. Addresses of ranges that the recording did not have are invented.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Simulated:
         return self.trace.devices[0]
 
 
-def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTrace, *, kept_start: bool = True) -> Simulated:
+def as_trace(
+    replay: Replay, workload: Workload, trace: Trace, device: DeviceTrace, *, kept_start: bool = True
+) -> Simulated:
     """Returns ``replay`` (with its log) as a trace.
 
     Args:
@@ -66,7 +68,9 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
         raise ValueError("a replay without its log has no entries")
     policy = POLICIES[replay.policy]
     conf = Conf.parse(policy.with_own(replay.conf), policy.BACKEND, replay.torch_version)
-    layout = _layout(conf, rules_for(policy.BACKEND, replay.torch_version).pad, getattr(policy, "LARGE_GRAIN", MIN_BLOCK))
+    layout = _layout(
+        conf, rules_for(policy.BACKEND, replay.torch_version).pad, getattr(policy, "LARGE_GRAIN", MIN_BLOCK)
+    )
     call = log["call"].astype(np.int64)
     row = np.where(call >= 0, workload.row[np.maximum(call, 0)], -1) if len(workload.row) else np.full(len(call), -1)
     addr = _addresses(replay, log)
@@ -75,19 +79,34 @@ def as_trace(replay: Replay, workload: Workload, trace: Trace, device: DeviceTra
     handles = workload.streams.view(np.int64)
     pools = np.array(workload.pools if replay.pools is None else replay.pools, np.int64)
     raw = RawDevice(
-        device=device.device, action=log["action"].astype(np.int8), addr=addr, size=log["size"].astype(np.int64),
+        device=device.device,
+        action=log["action"].astype(np.int8),
+        addr=addr,
+        size=log["size"].astype(np.int64),
         stream=handles[np.clip(log["stream"], 0, max(len(handles) - 1, 0))] if len(handles) else None,
-        time_us=_at(device.events.time_us, row, -1), stack=_stacks(device, log, row),
-        pool=pools[np.clip(log["pool"], 0, len(pools) - 1)], segments=segments, blocks=blocks, capacity_bytes=replay.capacity_bytes,
+        time_us=_at(device.events.time_us, row, -1),
+        stack=_stacks(device, log, row),
+        pool=pools[np.clip(log["pool"], 0, len(pools) - 1)],
+        segments=segments,
+        blocks=blocks,
+        capacity_bytes=replay.capacity_bytes,
         texts={name: _at(device.events[name], row, -1) for name in TEXT_COLUMNS},
-    )  # fmt: skip
+    )
     built = build_trace(
-        path=trace.path, format=FORMAT, backend=policy.BACKEND, raws=[raw], layout=layout, stacks=trace.stacks,
-        torch_version=replay.torch_version, phantom=trace.phantom, settings={VARIABLE[policy.BACKEND]: policy.with_own(replay.conf)},
-        strings=trace.strings, annotations=trace.annotations,
+        path=trace.path,
+        format=FORMAT,
+        backend=policy.BACKEND,
+        raws=[raw],
+        layout=layout,
+        stacks=trace.stacks,
+        torch_version=replay.torch_version,
+        phantom=trace.phantom,
+        settings={VARIABLE[policy.BACKEND]: policy.with_own(replay.conf)},
+        strings=trace.strings,
+        annotations=trace.annotations,
         notes=[Note("MD924", phrase("notes.simulated"))],
         bases={name: trace.bases.get(name, "none") for name in BASES},
-    )  # fmt: skip
+    )
     found = replace(built, devices=(_carry(built.devices[0], device, log, row, start),))
     return Simulated(found, row)
 

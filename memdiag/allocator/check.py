@@ -1,8 +1,9 @@
 """Re-verifies a replay the slow way, from its log alone: whatever made the replay, blocks must lie where blocks can lie.
 
-Nothing of the engine is used here. The log is gone through entry by entry with sets of intervals: what is held from the driver, what of
-it is free. That shows blocks that overlap, neighbours that were not merged (a request that passed over a piece which merged neighbours
-offer), wrong sizes, curves that are no sums, counters that the log does not bear out, limits that were passed.
+Nothing of the engine is used here. The log is gone through entry by entry with sets of intervals: what is held from the
+driver, what of it is free. That shows blocks that overlap, neighbours that were not merged (a request that passed over
+a piece which merged neighbours offer), wrong sizes, curves that are no sums, counters that the log does not bear out,
+limits that were passed.
 """
 
 from __future__ import annotations
@@ -116,7 +117,11 @@ class _Checker:
         return max(_GRAIN, -(-size // _GRAIN) * _GRAIN)
 
     def device_bytes(self, size: int, page: int) -> int:
-        return -(-size // _DEVICE_PAGE) * _DEVICE_PAGE if not page else size // page * (-(-page // _DEVICE_PAGE) * _DEVICE_PAGE)
+        return (
+            -(-size // _DEVICE_PAGE) * _DEVICE_PAGE
+            if not page
+            else size // page * (-(-page // _DEVICE_PAGE) * _DEVICE_PAGE)
+        )
 
     # -------------------------------------------------------------------------------------------------------- pieces
 
@@ -168,7 +173,12 @@ class _Checker:
         bases = self.replay.bases.tolist()
         heads = set(start.base.tolist())
         num = 0
-        while num < len(bases) and num < len(start.base) and bases[num] in heads and (num == 0 or bases[num] > bases[num - 1]):
+        while (
+            num < len(bases)
+            and num < len(start.base)
+            and bases[num] in heads
+            and (num == 0 or bases[num] > bases[num - 1])
+        ):
             num += 1
         seg_of: list[int] = []
         for row in range(len(start.base)):
@@ -184,7 +194,9 @@ class _Checker:
             seg = seg_of[row]
             off, size = int(start.base[row]) - bases[seg] + int(start.block_off[k]), int(start.block_size[k])
             if self.take(seg, off, off + size) is None:
-                self.fault(f"at the start a block of {size} bytes at {off} of range {seg} overlaps another, or lies in no range")
+                self.fault(
+                    f"at the start a block of {size} bytes at {off} of range {seg} overlaps another, or lies in no range"
+                )
             block = _Block(seg, off, size, int(start.block_requested[k]), bool(start.block_pending[k]))
             self.blocks[int(start.block_tensor[k])] = block
             self.active += size
@@ -207,7 +219,11 @@ class _Checker:
             self.obtain(action == schema.SEGMENT_MAP, seg, off, size, stream, pool)
         elif action in {schema.SEGMENT_FREE, schema.SEGMENT_UNMAP}:
             self.device_frees += 1
-            if action == schema.SEGMENT_FREE and seg in self.ranges and self.ranges[seg].held.around(off, off + size) != (off, off + size):
+            if (
+                action == schema.SEGMENT_FREE
+                and seg in self.ranges
+                and self.ranges[seg].held.around(off, off + size) != (off, off + size)
+            ):
                 self.fault(f"a part of range {seg} was freed")
             self.drop(seg, off, size)
         elif action == schema.OOM:
@@ -232,7 +248,9 @@ class _Checker:
         block = int(self.replay.block[self.call]) if self.call >= 0 else self.rounded(size)
         if self.call >= 0 and (seg, off) != (int(self.replay.seg[self.call]), int(self.replay.off[self.call])):
             self.fault("the log has the block elsewhere than the row of the call")
-        if self.call >= 0 and (tensor != int(self.workload.tensor[self.call]) or size != int(self.workload.size[self.call])):
+        if self.call >= 0 and (
+            tensor != int(self.workload.tensor[self.call]) or size != int(self.workload.size[self.call])
+        ):
             self.fault("the log has another allocation than the workload")
         if tensor in self.blocks:
             self.fault(f"tensor {tensor} was allocated twice")
@@ -252,7 +270,11 @@ class _Checker:
 
     def block_of_start(self, seg: int, off: int, block: int) -> int:
         piece = self.ranges[seg].free.around(off, off + block) if seg in self.ranges else None
-        return piece[1] - off if piece and not self.is_split(block, self.ranges[seg].lane, piece[1] - off - block) else block
+        return (
+            piece[1] - off
+            if piece and not self.is_split(block, self.ranges[seg].lane, piece[1] - off - block)
+            else block
+        )
 
     def is_split(self, rounded: int, lane: tuple[int, bool, int], rest: int) -> bool:
         if lane[1] or self.conf.expandable:
@@ -331,7 +353,9 @@ class _Checker:
                 self.is_searched = False
         elif op == SET_FRACTION and self.replay.capacity_bytes is not None:
             whole = size == 10**9 and not self.rules.whole_fraction_is_limit
-            total = self.total if self.rules.capacity_is_asked and self.total is not None else self.replay.capacity_bytes
+            total = (
+                self.total if self.rules.capacity_is_asked and self.total is not None else self.replay.capacity_bytes
+            )
             self.limit = None if whole else int(size / 1e9 * total)
         elif op == EXTERNAL:
             self.others = size

@@ -31,7 +31,8 @@ def _segments(replay: Replay, workload: Workload, start: Start, addr: Array) -> 
     log = replay.log or {}
     rows = np.flatnonzero(np.isin(log["action"], _OPENS + _CLOSES))
     action, size = log["action"][rows], log["size"][rows]
-    # What becomes of the address space, cut at every boundary that occurs: the opener of each piece, the ranges at the start first.
+    # What becomes of the address space, cut at every boundary that occurs: the opener of each piece, the ranges at the
+    # start first.
     lo_at = np.concatenate((start.base, addr[rows]))
     hi_at = lo_at + np.concatenate((start.size, size))
     bounds = np.unique(np.concatenate((lo_at, hi_at)))
@@ -59,11 +60,22 @@ def _segments(replay: Replay, workload: Workload, start: Start, addr: Array) -> 
     which = of[first]
     ids = np.array(workload.pools, np.int64)
     unknown = np.full(len(first), -1, np.int64)
-    return Table(schema.SEGMENTS, {
-        "address": bounds[held[first]] if len(held) else held, "total_size": total, "allocated_size": unknown, "active_size": unknown,
-        "requested_size": unknown, "stream": workload.streams.view(np.int64)[stream[which]], "small": small[which],
-        "expandable": expandable[which], "pool_major": ids[pool[which], 0], "pool_minor": ids[pool[which], 1], "stack": unknown,
-    })  # fmt: skip
+    return Table(
+        schema.SEGMENTS,
+        {
+            "address": bounds[held[first]] if len(held) else held,
+            "total_size": total,
+            "allocated_size": unknown,
+            "active_size": unknown,
+            "requested_size": unknown,
+            "stream": workload.streams.view(np.int64)[stream[which]],
+            "small": small[which],
+            "expandable": expandable[which],
+            "pool_major": ids[pool[which], 0],
+            "pool_minor": ids[pool[which], 1],
+            "stack": unknown,
+        },
+    )
 
 
 def _blocks(replay: Replay, start: Start, addr: Array, segments: Table) -> Table:
@@ -74,12 +86,21 @@ def _blocks(replay: Replay, start: Start, addr: Array, segments: Table) -> Table
     size = np.concatenate((start.block_size, replay.block[log["call"][made]]))
     requested = np.concatenate((start.block_requested, log["size"][made]))
     pending = np.concatenate((start.block_pending, np.zeros(len(made), bool)))
-    asked, gone = (np.isin(tensor, log["tensor"][log["action"] == code]) for code in (schema.FREE_REQUESTED, schema.FREE_COMPLETED))
+    asked, gone = (
+        np.isin(tensor, log["tensor"][log["action"] == code]) for code in (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
+    )
     left = np.flatnonzero(~gone)
     left = left[np.argsort(place[left], kind="stable")]
     state = np.where(pending[left] | asked[left], schema.ACTIVE_PENDING_FREE, schema.ACTIVE_ALLOCATED)
     home = np.searchsorted(segments.address, place[left], side="right") - 1
-    return Table(schema.BLOCKS, {
-        "segment": home, "address": place[left], "size": size[left], "requested_size": requested[left], "state": state,
-        "stack": np.full(len(left), -1),
-    })  # fmt: skip
+    return Table(
+        schema.BLOCKS,
+        {
+            "segment": home,
+            "address": place[left],
+            "size": size[left],
+            "requested_size": requested[left],
+            "state": state,
+            "stack": np.full(len(left), -1),
+        },
+    )

@@ -1,7 +1,8 @@
 """In which order pools that lend to the default pool are asked: as they lie in a hash table of the allocator's.
 
-The table (ska::flat_hash_set in c10) has slots in powers of two, at most half of them full, and a few more behind. An id belongs into the
-slot that Fibonacci hashing gives it, or as close behind as may be: of two that meet, the one that is further from its own slot stays.
+The table (ska::flat_hash_set in c10) has slots in powers of two, at most half of them full, and a few more behind. An
+id belongs into the slot that Fibonacci hashing gives it, or as close behind as may be: of two that meet, the one that
+is further from its own slot stays.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Pools of the program's own (``torch.cuda.MemPool``), opened by what it is doing: what users can have today without another allocator.
 
-A scope (``with use_mem_pool(pool)``) sends the requests of its thread to a pool; which pool a tensor goes to is decided when it is made,
-and by nothing else than the place in the program. So three scopes are laid over a recording:
+A scope (``with use_mem_pool(pool)``) sends the requests of its thread to a pool; which pool a tensor goes to is decided
+when it is made, and by nothing else than the place in the program. So three scopes are laid over a recording:
 
 * *weights*: around the set-up of the model;
 * *optimizer*: around the first optimizer step, which makes the states; later steps have none;
 * *layers*: around each forward call of a part of a list of modules, recomputed ones included.
 
-All layers share one pool: more pools, one for each layer or kind of part, need more memory (reports/mempool-modules.md).
+All layers share one pool: more pools, one for each layer or kind of part, need more memory
+(reports/mempool-modules.md).
 
-Gradients and all else that backward makes are made by a thread of autograd's, which no scope of the program's reaches: they stay in the
-default pool, with the rest. The pools live as long as the program, so that what is cached in them is never given back, not even when
-memory runs out.
+Gradients and all else that backward makes are made by a thread of autograd's, which no scope of the program's reaches:
+they stay in the default pool, with the rest. The pools live as long as the program, so that what is cached in them is
+never given back, not even when memory runs out.
 """
 
 from __future__ import annotations
@@ -127,13 +128,17 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
     if len(start.pool):
         start = replace(start, pool=np.where(start.pool == 0, first + WEIGHTS, start.pool).astype(np.int32))
     changed = replace(
-        workload, op=op, tensor=np.concatenate((edge, workload.tensor))[order].astype(np.int32),
+        workload,
+        op=op,
+        tensor=np.concatenate((edge, workload.tensor))[order].astype(np.int32),
         size=np.concatenate((np.zeros(2 * num), workload.size))[order].astype(np.int64),
         stream=np.concatenate((edge, workload.stream))[order].astype(np.int32),
         pool=np.concatenate((first + scopes.pool, first + scopes.pool, own))[order].astype(np.int32),
-        row=np.concatenate((row, workload.row))[order].astype(np.int64), pools=pools, start=start,
+        row=np.concatenate((row, workload.row))[order].astype(np.int64),
+        pools=pools,
+        start=start,
         stand_in=workload.stand_in | (frozenset(range(first, first + len(NAMES))) if lends else frozenset()),
-    )  # fmt: skip
+    )
     return changed, np.concatenate((edge, np.arange(count)))[order]
 
 
@@ -154,26 +159,55 @@ def replay_mempool(
     """Replays a workload with the pools of ``scopes`` through the policy ``base``; ``text`` and ``policy`` are said in the result."""
     changed, was = with_pools(workload, scopes, lends=lends)
     found = replay(
-        changed, base, conf=conf, torch_version=torch_version, capacity=capacity, fraction=fraction, log=log, keep_start=False,
-    )  # fmt: skip
+        changed,
+        base,
+        conf=conf,
+        torch_version=torch_version,
+        capacity=capacity,
+        fraction=fraction,
+        log=log,
+        keep_start=False,
+    )
     stays = was >= 0
     columns = {
         name: getattr(found, name)[stays]
         for name in (
-            "status", "seg", "off", "block", "reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs",
+            "status",
+            "seg",
+            "off",
+            "block",
+            "reserved",
+            "allocated",
+            "active",
+            "requested",
+            "retries",
+            "ooms",
+            "device_allocs",
             "device_frees",
         )
-    }  # fmt: skip
+    }
     entries = None
     if found.log is not None:
-        following = np.minimum.accumulate(np.where(stays, was, len(workload.op))[::-1])[::-1]  # entries of an edge: of what comes next
+        following = np.minimum.accumulate(np.where(stays, was, len(workload.op))[::-1])[
+            ::-1
+        ]  # entries of an edge: of what comes next
         call = found.log["call"]
         last = max(len(workload.op) - 1, -1)
-        entries = {**found.log, "call": np.where(call >= 0, np.minimum(following[np.maximum(call, 0)], last), -1) if len(was) else call}
+        entries = {
+            **found.log,
+            "call": np.where(call >= 0, np.minimum(following[np.maximum(call, 0)], last), -1) if len(was) else call,
+        }
     result = MempoolReplay(
-        policy=policy, conf=text, torch_version=found.torch_version, capacity_bytes=found.capacity_bytes, limit_bytes=found.limit_bytes,
-        bases=found.bases, log=entries, pools=changed.pools, **columns,
-    )  # fmt: skip
+        policy=policy,
+        conf=text,
+        torch_version=found.torch_version,
+        capacity_bytes=found.capacity_bytes,
+        limit_bytes=found.limit_bytes,
+        bases=found.bases,
+        log=entries,
+        pools=changed.pools,
+        **columns,
+    )
     return result if entries is None else replace(result, mempools=_told(result, workload, scopes))
 
 

@@ -39,7 +39,8 @@ def replay(
         capacity: Bytes of the device; None: unlimited.
         fraction: Memory fraction set before the first call.
         log: Whether to keep the allocator's own entries.
-        bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal free blocks). As
+        bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal
+            free blocks). As
             two rows: with what each was for, ``(2 * pool + small) * number of streams + stream``.
         keep_start: Begins with the ranges and blocks of ``workload.start`` as they were; False: its tensors are allocated first, by
             address, under the settings of the replay. In the log these are calls -1; if one of them fails, ``ooms`` begins above 0.
@@ -51,7 +52,10 @@ def replay(
         raise MemdiagError(f"there is no policy {policy}", f"choose from {', '.join(POLICIES)}")
     how = POLICIES[policy]
     if hasattr(how, "marks"):
-        raise MemdiagError(f"policy {policy} goes by what the program was doing, which a workload does not tell", "memdiag simulate knows")
+        raise MemdiagError(
+            f"policy {policy} goes by what the program was doing, which a workload does not tell",
+            "memdiag simulate knows",
+        )
     rules = rules_for(how.BACKEND, torch_version)
     numbers = Conf.parse(how.with_own(conf), how.BACKEND, torch_version)
     before = 0
@@ -60,9 +64,17 @@ def replay(
         workload = with_start_allocated(workload)
         before = len(workload.op) - num_calls
     model = Model.of(
-        workload, numbers, rules, how.columns(workload.size, numbers, rules), pools_of(workload, rules), capacity=capacity,
-        fraction=fraction, log_level=LOG_ALL if log else LOG_NOTHING, first=before, bases=bases,
-    )  # fmt: skip
+        workload,
+        numbers,
+        rules,
+        how.columns(workload.size, numbers, rules),
+        pools_of(workload, rules),
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_NOTHING,
+        first=before,
+        bases=bases,
+    )
     lenders = Lenders(workload.pools, _pools(model)) if len(workload.stand_in) > 1 else None
     if lenders:
         for end in changes_of(workload):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from memdiag.trace.table import Array
 
-# Of every call. UNDEFINED: the real allocator stops at an assertion of its own here, or goes on with freed memory; so does all after it.
+# Of every call. UNDEFINED: the real allocator stops at an assertion of its own here, or goes on with freed memory; so
+# does all after it.
 STATUSES: tuple[str, ...] = ("ok", "oom", "skipped", "undefined")
 OK, OUT_OF_MEMORY, SKIPPED, UNDEFINED = range(4)
 
@@ -19,7 +20,8 @@ class Replay:
         policy, conf, torch_version: What was replayed.
         capacity_bytes, limit_bytes: Of the device; what the process may hold of it. None: unlimited.
         status: Index into ``STATUSES`` (int8).
-        seg: Number of the range from the driver that a new block lies in (ranges at the start first, by address); -1: none (int32).
+        seg: Number of the range from the driver that a new block lies in (ranges at the start first, by address); -1:
+            none (int32).
         off: Bytes from the beginning of that range; -1: none.
         block: Bytes of the block; -1: none.
         reserved, allocated, active, requested: Bytes.

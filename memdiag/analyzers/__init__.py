@@ -4,5 +4,6 @@ A module has ``CODES`` (finding code: one-line meaning) and
 
     def analyze(trace: Trace, context: Context) -> Iterable[Finding]
 
-Codes: MD1xx what is live, MD2xx fragmentation, MD3xx growth, MD4xx churn, MD5xx streams, MD6xx settings, MD9xx the input.
+Codes: MD1xx what is live, MD2xx fragmentation, MD3xx growth, MD4xx churn, MD5xx streams, MD6xx settings, MD9xx the
+input.
 """

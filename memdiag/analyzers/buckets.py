@@ -1,8 +1,9 @@
 """The buffers in which data-parallel libraries gather gradients before they send them: they stay, and are no tensor of the model.
 
-They are told by who asks for them: the reducer of DistributedDataParallel (a C++ class: its caller is the last Python frame), Megatron's
-buffers of parameters and gradients, DeepSpeed's buckets. What a smaller bucket changes differs: DistributedDataParallel and Megatron cut
-the bytes of all gradients into more pieces; of DeepSpeed's, the buffer is as large as one bucket.
+They are told by who asks for them: the reducer of DistributedDataParallel (a C++ class: its caller is the last Python
+frame), Megatron's buffers of parameters and gradients, DeepSpeed's buckets. What a smaller bucket changes differs:
+DistributedDataParallel and Megatron cut the bytes of all gradients into more pieces; of DeepSpeed's, the buffer is as
+large as one bucket.
 """
 
 from __future__ import annotations
@@ -42,9 +43,21 @@ def _fix(library: str) -> Fix:
         change, when = "DistributedDataParallel(model, gradient_as_bucket_view=True)", phrase("buckets.ddp.when")
         return Fix(phrase("buckets.ddp.fix"), "code", change, when, phrase("buckets.ddp.caveat"))
     if library == _MEGATRON:
-        return Fix(phrase("buckets.megatron.fix"), "flag", "", phrase("buckets.megatron.when"), phrase("buckets.megatron.caveat"))
+        return Fix(
+            phrase("buckets.megatron.fix"),
+            "flag",
+            "",
+            phrase("buckets.megatron.when"),
+            phrase("buckets.megatron.caveat"),
+        )
     change = '"zero_optimization": {"reduce_bucket_size": 100000000, "allgather_bucket_size": 100000000}'
-    return Fix(phrase("buckets.deepspeed.fix"), "flag", change, phrase("buckets.deepspeed.when"), phrase("buckets.deepspeed.caveat"))
+    return Fix(
+        phrase("buckets.deepspeed.fix"),
+        "flag",
+        change,
+        phrase("buckets.deepspeed.when"),
+        phrase("buckets.deepspeed.caveat"),
+    )
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -65,7 +78,8 @@ def _owners(trace: Trace) -> Array:
     for number, owner in enumerate(owners):
         mask = of_frame == owner if len(of_frame) else np.zeros(0, bool)
         found[stacks.with_frame(np.asarray(mask, bool))] = number
-    # Of what DistributedDataParallel's callers make themselves, nothing else lives long; but a frame below them is another matter.
+    # Of what DistributedDataParallel's callers make themselves, nothing else lives long; but a frame below them is
+    # another matter.
     for stack in np.flatnonzero(found == owners.index(_DDP)).tolist():
         inner = next((frame for frame in stacks[stack] if frame.is_python), None)
         if inner is not None and _owner(inner) != _DDP:
@@ -104,9 +118,17 @@ def _held(view: DeviceView, owner: Array) -> Iterator[Finding]:
         (
             Evidence(phrase("buckets.held"), held, "bytes", moment_name(device, view.at)),
             Evidence(phrase("buckets.share"), round(held / max(allocated, 1), 3), "ratio"),
-            Evidence(phrase("buckets.largest"), int(tensors.block_bytes[rows].max()), "bytes", phrase("buckets.count", count=len(rows))),
+            Evidence(
+                phrase("buckets.largest"),
+                int(tensors.block_bytes[rows].max()),
+                "bytes",
+                phrase("buckets.count", count=len(rows)),
+            ),
             Evidence(phrase("buckets.gradients"), int(tensors.block_bytes[gradients].sum()), "bytes"),
-            *(Evidence(phrase("buckets.site"), place.bytes, "bytes", place.label) for place in by_place(view, rows)[:NUM_PLACES]),
+            *(
+                Evidence(phrase("buckets.site"), place.bytes, "bytes", place.label)
+                for place in by_place(view, rows)[:NUM_PLACES]
+            ),
         ),
         tuple(_fix(name) for name in libraries),
         weight_bytes=held,

@@ -1,9 +1,9 @@
 """Requests whose size changes from step to step, and what that costs: cached blocks never fit the next size.
 
-A place in the code that asks in step after step for sizes that it has never asked for before leaves free blocks that are a little too
-small, or are cut and leave pieces. Its requests then take new memory although the cache holds enough bytes. A place that asks for many
-sizes, but the same ones in every step (a loop over layers), is another matter: its blocks fit again. So what counts are new sizes after
-its first step.
+A place in the code that asks in step after step for sizes that it has never asked for before leaves free blocks that
+are a little too small, or are cut and leave pieces. Its requests then take new memory although the cache holds enough
+bytes. A place that asks for many sizes, but the same ones in every step (a loop over layers), is another matter: its
+blocks fit again. So what counts are new sizes after its first step.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def find_changing(view: DeviceView) -> Changing | None:
     size, step = events.size[asks], events.step[asks].astype(np.int64)
     first_step = np.full(len(stacks), np.iinfo(np.int64).max)
     np.minimum.at(first_step, place, step)
-    _, first = np.unique(np.stack((place, size)), axis=1, return_index=True)  # of every size of a place, when it first asks for it
+    _, first = np.unique(
+        np.stack((place, size)), axis=1, return_index=True
+    )  # of every size of a place, when it first asks for it
     new = first[step[first] > first_step[place[first]]]
     num_new = np.bincount(np.unique(np.stack((place[new], step[new])), axis=1)[0], minlength=len(stacks))
     num_later = np.bincount(np.unique(np.stack((place, step)), axis=1)[0], minlength=len(stacks)) - 1
@@ -102,8 +104,16 @@ def find_changing(view: DeviceView) -> Changing | None:
     np.maximum.at(most, place, size)
     num_sizes = np.bincount(place[first], minlength=len(stacks))
     return Changing(
-        asks[changes[place]], stacks[changes], num_sizes[changes], least[changes], most[changes], at, opened, free, retried
-    )  # fmt: skip
+        asks[changes[place]],
+        stacks[changes],
+        num_sizes[changes],
+        least[changes],
+        most[changes],
+        at,
+        opened,
+        free,
+        retried,
+    )
 
 
 def _misses(view: DeviceView, asks: Array) -> tuple[Array, Array, Array, Array]:
@@ -168,6 +178,8 @@ def _places(view: DeviceView, found: Changing) -> Iterator[Evidence]:
             stack = int(found.stacks[place])
             label = label_of(view, stack) if stack >= 0 else phrase("places.stackless.backward")
             least, most = (format_bytes(int(sizes[place])) for sizes in (found.least, found.most))
-            yield Evidence(phrase("changing_sizes.sizes", least=least, most=most), int(found.num_sizes[place]), "sizes", label)
+            yield Evidence(
+                phrase("changing_sizes.sizes", least=least, most=most), int(found.num_sizes[place]), "sizes", label
+            )
             times = int((number == place).sum())
             yield Evidence(phrase("changing_sizes.taken.here", count=times), int(taken[place]), "bytes", label)

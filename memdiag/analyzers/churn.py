@@ -1,11 +1,12 @@
 """How often memory is taken from the device and given back, and whether that is pressure or the program's own doing.
 
-The allocator gives cached memory back in two cases: a request failed and everything free is released before a second try (a
-retry), or the program called empty_cache(). Both synchronise the device. In the log both are runs of segment_free or
-segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and its entries carry the stack of
-that request. A call is followed by something else, its entries carry a stack that holds empty_cache, or what is asked for next
-would have fitted beside what was released, as more than that was reserved at another time. With garbage_collection_threshold set, a
-release before a new segment that leaves cached memory behind is its work: a retry leaves none. One that leaves none may be either.
+The allocator gives cached memory back in two cases: a request failed and everything free is released before a second
+try (a retry), or the program called empty_cache(). Both synchronise the device. In the log both are runs of
+segment_free or segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and
+its entries carry the stack of that request. A call is followed by something else, its entries carry a stack that holds
+empty_cache, or what is asked for next would have fitted beside what was released, as more than that was reserved at
+another time. With garbage_collection_threshold set, a release before a new segment that leaves cached memory behind is
+its work: a retry leaves none. One that leaves none may be either.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _CAPTURE = ("torch/cuda/graphs.py", "torch_npu/npu/graphs.py")
 REBUILT = 0.25  # of what empty_cache() gave back is taken again: below that it does no harm
 GROWTH = 0.05  # of the reserved peak, in the second half of the trace
 FLOOR = 32 * MIB
-MIN_OPENED = 3  # times that new memory was taken in it, with another rise in its later half: else it was one large tensor
+MIN_OPENED = (
+    3  # times that new memory was taken in it, with another rise in its later half: else it was one large tensor
+)
 SPARE = 0.95  # a retry is possible only near the highest reserved bytes ever seen
 NUM_PLACES = 3
 
@@ -175,7 +178,9 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
 def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
     """MD402: only where a good part of what was given back is taken again, so that a call between phases is no problem."""
     device = view.device
-    training = device.events.step[bursts.first] >= 0 if (device.events.step >= 0).any() else np.ones(len(bursts.first), bool)
+    training = (
+        device.events.step[bursts.first] >= 0 if (device.events.step >= 0).any() else np.ones(len(bursts.first), bool)
+    )
     mine = np.flatnonzero(bursts.is_call & training & ~_of_capture(view)[device.events.stack[bursts.last]])
     if len(mine) < MIN_CALLS:
         return
@@ -185,7 +190,9 @@ def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
     released, rebuilt = int(bursts.bytes[mine].sum()), int(again.sum())
     if rebuilt < REBUILT * released:
         return
-    called = np.flatnonzero((device.events.stack >= 0) & _has_name(view, "empty_cache")[np.maximum(device.events.stack, 0)])
+    called = np.flatnonzero(
+        (device.events.stack >= 0) & _has_name(view, "empty_cache")[np.maximum(device.events.stack, 0)]
+    )
     stacks = device.events.stack[np.intersect1d(called, bursts.last[mine])]
     yield Finding(
         "MD402",
@@ -233,7 +240,12 @@ def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
         "warning",
         device.device,
         (
-            Evidence(phrase("churn.growth.reserved"), reserved, "bytes", phrase("churn.growth.from", moment=moment_name(device, half))),
+            Evidence(
+                phrase("churn.growth.reserved"),
+                reserved,
+                "bytes",
+                phrase("churn.growth.from", moment=moment_name(device, half)),
+            ),
             Evidence(phrase("churn.growth.active"), active, "bytes"),
             Evidence(phrase("churn.growth.opened"), len(opened), "events"),
             *_changing_sizes(view, opened),

@@ -1,8 +1,9 @@
 """What collectives leave in memory: shards gathered into a list and then joined, and the buffers of buckets.
 
-``all_gather(list, tensor)`` needs a tensor for each rank, and then either the program or the library makes another one as large as all
-of them together. In a trace that is a burst of equal allocations, soon followed, while they live, by one of their sum, with
-``all_gather`` on a stack. FSDP is left out: its own gathers go into one tensor, and its copies out of that look alike.
+``all_gather(list, tensor)`` needs a tensor for each rank, and then either the program or the library makes another one
+as large as all of them together. In a trace that is a burst of equal allocations, soon followed, while they live, by
+one of their sum, with ``all_gather`` on a stack. FSDP is left out: its own gathers go into one tensor, and its copies
+out of that look alike.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def find_gathers(view: DeviceView) -> Gathers:
             if tensors.alloc_at[order[at]] >= until:
                 break
             # The rank's own shard may not be in the list: then one more than the list has.
-            is_sum = any(0 <= int(size[at]) - parts * int(size[start]) <= parts * SLACK for parts in (number, number + 1))
+            is_sum = any(
+                0 <= int(size[at]) - parts * int(size[start]) <= parts * SLACK for parts in (number, number + 1)
+            )
             if is_sum and stack[at] != stack[start] and (names_it[start] or names_it[at]):
                 found.append((start, number, at))
                 break
@@ -95,7 +98,9 @@ def _gathering(view: DeviceView) -> Array:
     stacks = view.trace.stacks
     if not len(stacks):
         return np.zeros(1, bool)
-    yes = stacks.with_frame(np.array(["all_gather" in frame.name and not _is_flat(frame) for frame in stacks.frames], bool))
+    yes = stacks.with_frame(
+        np.array(["all_gather" in frame.name and not _is_flat(frame) for frame in stacks.frames], bool)
+    )
     return yes & ~stacks.with_frame(np.array([_is_flat(frame) for frame in stacks.frames], bool))
 
 
@@ -109,9 +114,12 @@ def _gathered(view: DeviceView) -> Iterator[Finding]:
     if not len(found.first):
         return
     tensors = device.tensors
-    held = np.array([
-        int(tensors.block_bytes[found.order[first : first + count]].sum()) for first, count in zip(found.first, found.count, strict=True)
-    ])  # fmt: skip
+    held = np.array(
+        [
+            int(tensors.block_bytes[found.order[first : first + count]].sum())
+            for first, count in zip(found.first, found.count, strict=True)
+        ]
+    )
     most = int(np.argmax(held))
     joined = found.order[found.joined]
     members = [found.order[first : first + count] for first, count in zip(found.first, found.count, strict=True)]
@@ -126,7 +134,12 @@ def _gathered(view: DeviceView) -> Iterator[Finding]:
         "warning" if at_peak >= SHARE * allocated > 0 else "info",
         device.device,
         (
-            Evidence(phrase("communication.list"), int(held[most]), "bytes", moment_name(device, int(tensors.alloc_at[joined[most]]))),
+            Evidence(
+                phrase("communication.list"),
+                int(held[most]),
+                "bytes",
+                moment_name(device, int(tensors.alloc_at[joined[most]])),
+            ),
             Evidence(phrase("communication.joined"), int(tensors.block_bytes[joined[most]]), "bytes"),
             Evidence(phrase("communication.lists"), len(held), "lists"),
             Evidence(phrase("communication.live"), at_peak, "bytes", moment_name(device, view.at)),
@@ -143,7 +156,7 @@ def _gathered(view: DeviceView) -> Iterator[Finding]:
         ),
         saving=Saving(0, at_peak, at_peak, "estimated") if at_peak and is_highest else None,
         weight_bytes=max(at_peak, int(held[most])),
-    )  # fmt: skip
+    )
 
 
 def _places(view: DeviceView, stacks: Array, held: Array) -> Iterator[Evidence]:

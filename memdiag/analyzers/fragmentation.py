@@ -1,9 +1,9 @@
 """Free memory that cannot be used: how much, seen from which request, why, and which live tensors are to blame.
 
-Reserved - allocated is not fragmentation. What is free is split, from the point of view of a request, into what could serve it
-(cache), what is too small or in the wrong place (stranded, foreign); docs/fragmentation.md defines every byte. A finding is made
-where that is a twentieth of reserved memory and at least 32 MiB, or where a request failed: below that nobody gains by acting. It is a
-warning from a tenth on.
+Reserved - allocated is not fragmentation. What is free is split, from the point of view of a request, into what could
+serve it (cache), what is too small or in the wrong place (stranded, foreign); docs/fragmentation.md defines every byte.
+A finding is made where that is a twentieth of reserved memory and at least 32 MiB, or where a request failed: below
+that nobody gains by acting. It is a warning from a tenth on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         stranded = _stranded(here)
         if not stranded and view.kind == "peak" and (elsewhere := most_stranded(view, settings)):
             stranded = _stranded(elsewhere, elsewhere.name)
-        lost = [*_out_of_memory(here), *stranded, *(_pinned(here) or _pinned(at_end(view, settings), over=True)), *_foreign(here)]
+        lost = [
+            *_out_of_memory(here),
+            *stranded,
+            *(_pinned(here) or _pinned(at_end(view, settings), over=True)),
+            *_foreign(here),
+        ]
         yield from lost
         yield from rounding.findings(here)
         if not lost:
@@ -90,7 +95,14 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             title,
             "critical",
             here.device.device,
-            (*evidence, in_all, *_split_evidence(here), *_outside_evidence(here, facts), *_fit_evidence(here), *_history_evidence(here)),
+            (
+                *evidence,
+                in_all,
+                *_split_evidence(here),
+                *_outside_evidence(here, facts),
+                *_fit_evidence(here),
+                *_history_evidence(here),
+            ),
             (*([_share_pools()] if _set_aside(here) else []), *_fixes(here)),
             weight_bytes=free,
         )
@@ -145,7 +157,9 @@ def _stranded(here: Look, moment: str = "") -> list[Finding]:
     return [
         Finding(
             "MD201",
-            phrase("fragmentation.stranded.then", moment=moment, **sizes) if moment else phrase("fragmentation.stranded", **sizes),
+            phrase("fragmentation.stranded.then", moment=moment, **sizes)
+            if moment
+            else phrase("fragmentation.stranded", **sizes),
             "warning" if share >= WARN_SHARE else "info",
             here.device.device,
             (
@@ -181,9 +195,17 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
             (
                 Evidence(phrase(f"fragmentation.pinned.free.{what}"), found.held_bytes, "bytes", here.name),
                 Evidence(phrase("fragmentation.pinned.bytes"), found.live_bytes, "bytes"),
-                *(_pin_evidence(here, pin, what) for pin in found.pins[:NUM_PLACES] if pin.held_bytes >= TRIFLE * found.held_bytes),
+                *(
+                    _pin_evidence(here, pin, what)
+                    for pin in found.pins[:NUM_PLACES]
+                    if pin.held_bytes >= TRIFLE * found.held_bytes
+                ),
             ),
-            present(remedies.expandable_segments(here.settings), remedies.smaller_pages(here.settings), _keep_together(found)),
+            present(
+                remedies.expandable_segments(here.settings),
+                remedies.smaller_pages(here.settings),
+                _keep_together(found),
+            ),
             weight_bytes=found.held_bytes,
         )
     ]
@@ -192,8 +214,15 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
 def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
     kind = lifetime_name(pin.lifetime)
     lived = age(here.device, pin.oldest_alloc_at, here.at)
-    alive = phrase("fragmentation.pin.oldest" if pin.num_tensors > 1 else "fragmentation.pin.alive", age=lived) if lived else ""
-    who = joined((phrase("fragmentation.pin.who", count=pin.num_tensors, bytes=format_bytes(pin.tensor_bytes)), kind, alive), ", ")
+    alive = (
+        phrase("fragmentation.pin.oldest" if pin.num_tensors > 1 else "fragmentation.pin.alive", age=lived)
+        if lived
+        else ""
+    )
+    who = joined(
+        (phrase("fragmentation.pin.who", count=pin.num_tensors, bytes=format_bytes(pin.tensor_bytes)), kind, alive),
+        ", ",
+    )
     text = phrase(f"fragmentation.pin.{what}", count=pin.num_pieces, who=who)
     return Evidence(text, pin.held_bytes, "bytes", pin.place)
 
@@ -214,7 +243,10 @@ def _foreign(here: Look) -> Iterator[Finding]:
         return
     device, groups = here.device, here.device.groups
     idle = idle_by_group(here.view, here.topology, here.settings)
-    others = sorted((group for group in idle if _is_apart(device, group, here.group) and idle[group]), key=lambda group: -idle[group])
+    others = sorted(
+        (group for group in idle if _is_apart(device, group, here.group) and idle[group]),
+        key=lambda group: -idle[group],
+    )
     apart = sum(idle[group] for group in others)
     if not _worth(apart, here.usage["reserved"], FOREIGN_SHARE):
         return
@@ -244,7 +276,13 @@ def _foreign(here: Look) -> Iterator[Finding]:
 
 
 def _one_stream() -> Fix:
-    return Fix(phrase("fragmentation.stream.fix"), "code", "", phrase("fragmentation.stream.when"), phrase("fragmentation.stream.caveat"))
+    return Fix(
+        phrase("fragmentation.stream.fix"),
+        "code",
+        "",
+        phrase("fragmentation.stream.when"),
+        phrase("fragmentation.stream.caveat"),
+    )
 
 
 def _share_pools() -> Fix:
@@ -280,7 +318,9 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
     """MD205, at the moment of the report or at the end of the trace, whichever has more of it; the title names the end."""
     chosen = at
     if at >= 0 and device.usage.reference[at] >= 0 and device.references.opened_at[device.usage.reference[at]] <= at:
-        at = max(at, int(device.references.at_event[device.usage.reference[at]]))  # new memory is cache until its request has it
+        at = max(
+            at, int(device.references.at_event[device.usage.reference[at]])
+        )  # new memory is cache until its request has it
     moments = [moment for moment in (at, device.num_events - 1) if moment >= 0 and device.usage.cache[moment] >= 0]
     if not moments:
         return

@@ -1,8 +1,8 @@
 """FSDP with one unit for most of the model: it gathers all weights at once, so sharding saves little at the peak.
 
-Each unit (a module that FSDP wrapped) gathers its weights before its forward and its backward, and frees them afterwards. A model that is
-wrapped as a whole has one unit. memdiag recognises it by the sizes that FSDP allocates for gathering: one of them is most of the bytes that
-a forward gathers.
+Each unit (a module that FSDP wrapped) gathers its weights before its forward and its backward, and frees them
+afterwards. A model that is wrapped as a whole has one unit. memdiag recognises it by the sizes that FSDP allocates for
+gathering: one of them is most of the bytes that a forward gathers.
 """
 
 from __future__ import annotations
@@ -53,10 +53,14 @@ def _gathers(frame: Frame) -> bool:
 def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
     """MD129."""
     device, tensors, events = view.device, view.device.tensors, view.device.events
-    mine = np.flatnonzero(np.isin(events.action, (ALLOC, OOM)) & asks[events.stack] & (events.phase == _FORWARD) & (events.size >= MIB))
+    mine = np.flatnonzero(
+        np.isin(events.action, (ALLOC, OOM)) & asks[events.stack] & (events.phase == _FORWARD) & (events.size >= MIB)
+    )
     if not len(mine):
         return
-    later = np.flatnonzero(events.phase[mine[0] :] != _FORWARD)  # a step of several micro-batches gathers all units for each
+    later = np.flatnonzero(
+        events.phase[mine[0] :] != _FORWARD
+    )  # a step of several micro-batches gathers all units for each
     sizes = events.size[mine[mine < mine[0] + later[0]]] if len(later) else events.size[mine]
     largest, gathered = int(sizes.max()), int(sizes.sum())
     ran_out = bool((events.action == OOM).any())

@@ -1,7 +1,7 @@
 """Chains of element-wise operators in one module: each operator allocates a tensor as large as its input, and frees the input.
 
-In a trace this is a run of allocations of one size in one ``forward``, where each tensor is freed soon after the next one is allocated.
-Tensors that autograd keeps for backward do not count: they are activations (see ``kept_chains``).
+In a trace this is a run of allocations of one size in one ``forward``, where each tensor is freed soon after the next
+one is allocated. Tensors that autograd keeps for backward do not count: they are activations (see ``kept_chains``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def find_chains(view: DeviceView) -> Chains:
     order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
     size = tensors.requested_bytes[order]
     module = np.append(modules_of(view, np.unique(tensors.stack[order[size >= FLOOR // 2]])), -1)[tensors.stack[order]]
-    # Tensors of another size between them (a mask, a scalar) do not end a run: of each module, those of one size follow each other.
+    # Tensors of another size between them (a mask, a scalar) do not end a run: of each module, those of one size follow
+    # each other.
     mine = np.flatnonzero((module >= 0) & (size >= FLOOR // 2))
     order, module, size, position = order[mine], module[mine], size[mine], mine
     same = (np.diff(module) == 0) & (np.diff(size) == 0) & (np.diff(position) <= SOON)
@@ -81,7 +82,9 @@ def find_chains(view: DeviceView) -> Chains:
     runs = np.split(rows, first[1:])
     worth = np.flatnonzero(most >= FLOOR)
     ends = np.append(2 * first[1:], len(total))
-    at = [int(when[begin + np.argmax(total[begin:end])]) for begin, end in zip(2 * first[worth], ends[worth], strict=True)]
+    at = [
+        int(when[begin + np.argmax(total[begin:end])]) for begin, end in zip(2 * first[worth], ends[worth], strict=True)
+    ]
     return Chains([runs[i] for i in worth], tensors.stack[rows[first[worth]]], most[worth], np.array(at, np.int64))
 
 
@@ -125,7 +128,9 @@ def _chained(view: DeviceView) -> Iterator[Finding]:
     is_highest = device.usage_at(view.at)["reserved"] == max(int(device.usage.reserved.max()), device.start["reserved"])
     yield Finding(
         "MD123",
-        phrase("intermediates.title", count=len(found.rows[worst]), size=format_bytes(size), bytes=format_bytes(largest)),
+        phrase(
+            "intermediates.title", count=len(found.rows[worst]), size=format_bytes(size), bytes=format_bytes(largest)
+        ),
         "warning" if less >= WARNING_SHARE * allocated else "info",
         device.device,
         (

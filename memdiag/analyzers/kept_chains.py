@@ -1,8 +1,9 @@
 """Element-wise operators that autograd keeps intermediates of: unfused norms, bias-dropout-add, rotary embeddings written out.
 
-In a trace that is a run of allocations of one number of elements in one call of a ``forward``, of which several live until backward. One
-fused operator keeps its input, its result and a few statistics. So of each run all could go but the result, and often one tensor more: the
-input, which the chain need not have kept. The size may change with the type: a mask has one byte for each element.
+In a trace that is a run of allocations of one number of elements in one call of a ``forward``, of which several live
+until backward. One fused operator keeps its input, its result and a few statistics. So of each run all could go but the
+result, and often one tensor more: the input, which the chain need not have kept. The size may change with the type: a
+mask has one byte for each element.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def find_runs(view: DeviceView) -> list[Array]:
     """Returns the kept tensors (rows of Tensors, in order of birth) of each run that keeps enough."""
     tensors = view.device.tensors
-    order = np.flatnonzero((tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST))
+    order = np.flatnonzero(
+        (tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST)
+    )
     order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
     module = np.append(modules_of(view, np.unique(tensors.stack[order])), -1)[tensors.stack[order]]
     size = tensors.requested_bytes[order]
@@ -51,7 +54,11 @@ def find_runs(view: DeviceView) -> list[Array]:
     same = (np.diff(module) == 0) & (module[1:] >= 0) & alike
     run = np.cumsum(np.concatenate(([0], ~same)))[: len(order)]
     is_saved = tensors.lifetime[order] == _SAVED
-    enough = (np.bincount(run) >= MIN_MADE) & (np.bincount(run, weights=is_saved) >= MIN_KEPT) if len(order) else np.zeros(0, bool)
+    enough = (
+        (np.bincount(run) >= MIN_MADE) & (np.bincount(run, weights=is_saved) >= MIN_KEPT)
+        if len(order)
+        else np.zeros(0, bool)
+    )
     rows = order[is_saved & enough[run]]
     number = run[is_saved & enough[run]]
     return np.split(rows, np.flatnonzero(np.diff(number)) + 1) if len(rows) else []
@@ -93,8 +100,18 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
 
 
 def _fused(backend: str | None) -> Fix:
-    line = "torch_npu.npu_rms_norm(x, weight, eps)[0]" if backend == "npu" else "torch.nn.functional.rms_norm(x, (dim,), weight, eps)"
-    return Fix(phrase("kept_chains.fix.fused"), "code", line, phrase("kept_chains.fix.fused.when"), phrase("kept_chains.fix.fused.caveat"))
+    line = (
+        "torch_npu.npu_rms_norm(x, weight, eps)[0]"
+        if backend == "npu"
+        else "torch.nn.functional.rms_norm(x, (dim,), weight, eps)"
+    )
+    return Fix(
+        phrase("kept_chains.fix.fused"),
+        "code",
+        line,
+        phrase("kept_chains.fix.fused.when"),
+        phrase("kept_chains.fix.fused.caveat"),
+    )
 
 
 def _compiled() -> Fix:

@@ -1,11 +1,13 @@
 """Forward passes whose activations are kept although no backward uses them: evaluation without ``no_grad``, losses kept with their graph.
 
-A forward pass keeps the tensors that its backward needs. Normally one pass is live at a time, or a fixed number of them (a pipeline,
-several losses of one backward). More live passes than at the start of any earlier backward, none of them freed by a backward, mean that a
+A forward pass keeps the tensors that its backward needs. Normally one pass is live at a time, or a fixed number of them
+(a pipeline, several losses of one backward). More live passes than at the start of any earlier backward, none of them
+freed by a backward, mean that a
 variable keeps their graphs: an output, a loss or a prediction in a list.
 
-This needs the recorder's marks, because call stacks alone do not separate one pass from the next. A pass counts if a good part of its
-tensors is still live, from the same call sites as in the largest pass: outputs that are collected under ``no_grad`` are a small part.
+This needs the recorder's marks, because call stacks alone do not separate one pass from the next. A pass counts if a
+good part of its tensors is still live, from the same call sites as in the largest pass: outputs that are collected
+under ``no_grad`` are a small part.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ USED = 0.2  # of the bytes are freed by a backward: it was to come
 LOOKS = 32  # moments before that are looked at, at most: each takes as long as the trace has events
 
 _FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
-_BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "kv_cache", "input")]
+_BY_DESIGN = [
+    CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "kv_cache", "input")
+]
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,10 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
 
 
 def _passes(device: DeviceTrace) -> Array:
-    """Returns, per event, the number of its forward pass; -1: none. Events outside of the model right after it belong to its loss."""
+    """Returns, per event, the number of its forward pass; -1: none.
+
+    Events outside of the model right after it belong to its loss.
+    """
     phase = device.events.phase
     is_first = np.concatenate(([True], phase[1:] != phase[:-1]))  # of a stretch of one phase
     own = phase[is_first]
@@ -143,14 +150,18 @@ def _kept_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Arra
     largest = rows[of_tensor[rows] == int(np.argmax(there))]
     stacks, which = np.unique(tensors.stack[rows], return_inverse=True)
     numbers: dict[str, int] = {}  # a model is called from several lines
-    place = np.array([numbers.setdefault(view.label(stack), len(numbers)) for stack in stacks.tolist()], np.int64)[which]
+    place = np.array([numbers.setdefault(view.label(stack), len(numbers)) for stack in stacks.tolist()], np.int64)[
+        which
+    ]
     keys = place * (len(view.trace.strings) + 1) + tensors.name[rows]
     places = np.unique(keys[np.isin(rows, largest)])
     if len(np.unique(tensors.stack[largest])) < FEWEST_PLACES:
         return np.empty(0, np.int64)
     alike = np.isin(keys, places)
     same = np.bincount(of_tensor[rows[alike]], weights=tensors.block_bytes[rows[alike]], minlength=number)
-    return np.flatnonzero((there > 0) & (there >= KEPT * asked) & (same >= ALIKE * there) & (there >= ALIKE / 2 * there.max()))
+    return np.flatnonzero(
+        (there > 0) & (there >= KEPT * asked) & (same >= ALIKE * there) & (there >= ALIKE / 2 * there.max())
+    )
 
 
 def _all_such(view: DeviceView, rows: Array) -> Array:
@@ -215,6 +226,10 @@ def _evidence(view: DeviceView, found: KeptPasses, held: int) -> Iterator[Eviden
         yield Evidence(phrase("kept_passes.site"), held, "bytes", caller)
     yield peak_without(view.device, _all_such(view, found.rows))
     first, last = str(found.steps[0]), str(found.steps[-1])
-    steps = phrase("kept_passes.steps", first=first, last=last) if len(found.steps) > 1 else phrase("places.step", step=first)
+    steps = (
+        phrase("kept_passes.steps", first=first, last=last)
+        if len(found.steps) > 1
+        else phrase("places.step", step=first)
+    )
     yield Evidence(phrase("kept_passes.graphs"), found.number, "graphs", steps)
     yield Evidence(phrase("kept_passes.usual"), found.usual, "graphs")

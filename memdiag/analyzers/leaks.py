@@ -1,12 +1,14 @@
 """Memory that grows from step to step, by the place in the code whose tensors stay.
 
-What counts is what is live at the ends of steps, of tensors made within the steps: a curve for each place. A place leaks if its curve
+What counts is what is live at the ends of steps, of tensors made within the steps: a curve for each place. A place
+leaks if its curve
 keeps rising: in the last third of the steps still, and without falling back. Memory that is taken once (workspaces,
-optimizer state in the second step, caches that fill up) rises early and then stays; tensors that a variable holds until the next step
-are the same every time; batches of different lengths go up and down. None of these is a leak.
+optimizer state in the second step, caches that fill up) rises early and then stays; tensors that a variable holds until
+the next step are the same every time; batches of different lengths go up and down. None of these is a leak.
 
-Thresholds: growth counts if at its rate 10,000 steps would take a tenth of the reserved peak (warning: 1,000 steps). Below
-MIN_STEPS ends of steps nothing is certain, and the finding (MD302) says so (warning: if 100 steps would take that much).
+Thresholds: growth counts if at its rate 10,000 steps would take a tenth of the reserved peak (warning: 1,000 steps).
+Below MIN_STEPS ends of steps nothing is certain, and the finding (MD302) says so (warning: if 100 steps would take that
+much).
 """
 
 from __future__ import annotations
@@ -108,18 +110,29 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
         slope = _slope(_curve(born[mine], until[mine], tensors.block_bytes[rows[mine]], num_ends), least)
         if slope > 0:
             there = rows[mine & kept[rows]]
-            found.append(Growth(label, place_of(view, there, label), slope, there, int(tensors.block_bytes[there].sum()), rows[mine]))
+            found.append(
+                Growth(
+                    label, place_of(view, there, label), slope, there, int(tensors.block_bytes[there].sum()), rows[mine]
+                )
+            )
     found.sort(key=lambda growth: -growth.slope)
     if not found:  # many places, each too little or too irregular to tell
         slope = _slope(_curve(born, until, tensors.block_bytes[rows], num_ends), least)
         there = rows[kept[rows]]
-        found = [Growth("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()), rows)] if slope > 0 else []
+        found = (
+            [Growth("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()), rows)]
+            if slope > 0
+            else []
+        )
     if found:
         yield _finding(view, found, num_ends, reserved)
 
 
 def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
-    """Returns the names of the places of tensors, and for each tensor which one it is. Those without a stack are told apart by size."""
+    """Returns the names of the places of tensors, and for each tensor which one it is.
+
+    Those without a stack are told apart by size.
+    """
     tensors = view.device.tensors
     stack, group = np.unique(tensors.stack[rows], return_inverse=True)
     numbers: dict[str, int] = {}
@@ -180,7 +193,9 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
         Evidence(phrase("leaks.ends"), num_ends, "steps"),
     ]
     evidence += [
-        Evidence(phrase("leaks.grows"), round(growth.slope), "bytes/step", growth.place) for growth in found[:NUM_PLACES] if len(found) > 1
+        Evidence(phrase("leaks.grows"), round(growth.slope), "bytes/step", growth.place)
+        for growth in found[:NUM_PLACES]
+        if len(found) > 1
     ]
     evidence += [
         Evidence(phrase("leaks.kept"), sum(growth.bytes for growth in found), "bytes"),
@@ -210,7 +225,9 @@ def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int
         fixes.insert(0, Fix(phrase("leaks.fix.record", steps=MIN_STEPS + 1), "record"))
     return Finding(
         "MD301" if certain else "MD302",
-        phrase("leaks.title", rate=rate, where=where) if certain else phrase("leaks.title.short", rate=rate, where=where, steps=num_ends),
+        phrase("leaks.title", rate=rate, where=where)
+        if certain
+        else phrase("leaks.title.short", rate=rate, where=where, steps=num_ends),
         "warning" if soon else "info",
         device.device,
         tuple(evidence),

@@ -1,7 +1,8 @@
 """Segments that temporary tensors of initialisation leave behind, and that are never used later.
 
-Loading a model allocates tensors that are freed again: a state dict, weights in another type, a copy before sharding. Their segments stay
-in the cache. One call of ``empty_cache()`` releases completely free segments. A segment that also holds a weight stays.
+Loading a model allocates tensors that are freed again: a state dict, weights in another type, a copy before sharding.
+Their segments stay in the cache. One call of ``empty_cache()`` releases completely free segments. A segment that also
+holds a weight stays.
 """
 
 from __future__ import annotations
@@ -74,7 +75,11 @@ def find_leftovers(view: DeviceView) -> Leftovers | None:
         return None
     pieces = device.regions
     held = np.flatnonzero(
-        (pieces.opened_at >= 0) & (pieces.opened_at <= end) & (pieces.closed_at > view.at) & ~pieces.expandable & (pieces.segment >= 0)
+        (pieces.opened_at >= 0)
+        & (pieces.opened_at <= end)
+        & (pieces.closed_at > view.at)
+        & ~pieces.expandable
+        & (pieces.segment >= 0)
     )
     if not len(held):
         return None
@@ -83,7 +88,9 @@ def find_leftovers(view: DeviceView) -> Leftovers | None:
     placed = np.flatnonzero(tensors.group >= 0)
     home = np.searchsorted(start, tensors.addr[placed], side="right") - 1
     inside = (
-        (home >= 0) & (tensors.addr[placed] < start[home] + size[home]) & (tensors.free_completed_at[placed] > pieces.opened_at[held][home])
+        (home >= 0)
+        & (tensors.addr[placed] < start[home] + size[home])
+        & (tensors.free_completed_at[placed] > pieces.opened_at[held][home])
     )
     placed, home = placed[inside], home[inside]
     born, gone, length = tensors.alloc_at[placed], tensors.free_completed_at[placed], tensors.block_bytes[placed]
@@ -131,7 +138,9 @@ def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
         device.device,
         (
             Evidence(phrase("leftovers.unused"), unused, "bytes", moment_name(device, found.at)),
-            Evidence(phrase("leftovers.whole"), whole, "bytes", phrase("scattered.segments", count=int(found.whole.sum()))),
+            Evidence(
+                phrase("leftovers.whole"), whole, "bytes", phrase("scattered.segments", count=int(found.whole.sum()))
+            ),
             Evidence(phrase("leftovers.segments"), len(found.unused_bytes), "segments"),
             *(
                 Evidence(phrase("leftovers.temporaries"), place.bytes, "bytes", place.label)

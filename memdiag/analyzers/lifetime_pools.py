@@ -1,8 +1,10 @@
-"""Suggests lifetime-segregated pools: MindSpeed's allocator keeps long-lived and short-lived tensors apart. Some versions can enable it.
+"""Suggests lifetime-segregated pools: MindSpeed's allocator keeps long-lived and short-lived tensors apart.
 
-Its authors recommend it if reserved - allocated is above 1 GiB when memory runs out. That rule is only a hint: replays of the trace
-(``pools_judged``) compare the pools with expandable segments, which exclude them, and with the lower bound of every allocator. The texts
-are in ``messages/pools.json``.
+Some versions can enable it.
+
+Its authors recommend it if reserved - allocated is above 1 GiB when memory runs out. That rule is only a hint: replays
+of the trace (``pools_judged``) compare the pools with expandable segments, which exclude them, and with the lower bound
+of every allocator. The texts are in ``messages/pools.json``.
 """
 
 from __future__ import annotations
@@ -73,7 +75,13 @@ def buffers(trace: Trace) -> Evidence:
 
 def switch() -> Fix:
     """Returns the option that enables the pools."""
-    return Fix(phrase("pools.switch"), "flag", "--memory-fragmentation", phrase("pools.switch.when"), phrase("pools.switch.caveat"))
+    return Fix(
+        phrase("pools.switch"),
+        "flag",
+        "--memory-fragmentation",
+        phrase("pools.switch.when"),
+        phrase("pools.switch.caveat"),
+    )
 
 
 def share(fraction: float) -> Fix:

@@ -1,13 +1,13 @@
 """Long-lived tensors: those that are kept longer than they need to be, and those that lie among short-lived ones.
 
-Four kinds of tensor outlive the work that made them, and each leaves a hole of its own where it goes: weights and gradients from
-initialisation; activations, from forward to backward; tensors that survive to the next step; optimizer states, which come with the
-first optimizer step. Between them lies what lives for an operation or two. Where the two sorts share segments, holes appear that no
-large request fits into (MD113). Two of the kinds are often there by mistake: outputs of the last step (MD111), and its gradients
-(MD112).
+Four kinds of tensor outlive the work that made them, and each leaves a hole of its own where it goes: weights and
+gradients from initialisation; activations, from forward to backward; tensors that survive to the next step; optimizer
+states, which come with the first optimizer step. Between them lies what lives for an operation or two. Where the two
+sorts share segments, holes appear that no large request fits into (MD113). Two of the kinds are often there by mistake:
+outputs of the last step (MD111), and its gradients (MD112).
 
-Thresholds: MD111 and MD112 from a twentieth of the live bytes on (warning; MD111 from a hundredth as information), and 32 MiB; MD113
-where 1 GiB is free but of no use, or a tenth of what is reserved and 256 MiB.
+Thresholds: MD111 and MD112 from a twentieth of the live bytes on (warning; MD111 from a hundredth as information), and
+32 MiB; MD113 where 1 GiB is free but of no use, or a tenth of what is reserved and 256 MiB.
 """
 
 from __future__ import annotations
@@ -68,9 +68,19 @@ def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
         return np.isin(index, [of.index(name) for name in names])
 
     optimizer = is_(("optimizer_state",), CATEGORIES, category)
-    activation = (is_(("activation",), CATEGORIES, category) | is_(("forward_to_backward",), LIFETIMES, lifetime)) & ~optimizer
-    survives = is_(("survives_step",), LIFETIMES, lifetime) & ~optimizer & ~is_(("gradient", "parameter"), CATEGORIES, category)
-    start = (is_(("parameter", "gradient"), CATEGORIES, category) | is_(("persistent",), LIFETIMES, lifetime)) & ~optimizer & ~survives
+    activation = (
+        is_(("activation",), CATEGORIES, category) | is_(("forward_to_backward",), LIFETIMES, lifetime)
+    ) & ~optimizer
+    survives = (
+        is_(("survives_step",), LIFETIMES, lifetime)
+        & ~optimizer
+        & ~is_(("gradient", "parameter"), CATEGORIES, category)
+    )
+    start = (
+        (is_(("parameter", "gradient"), CATEGORIES, category) | is_(("persistent",), LIFETIMES, lifetime))
+        & ~optimizer
+        & ~survives
+    )
     short = is_(("temporary", "within_phase"), LIFETIMES, lifetime) & ~(optimizer | activation | survives | start)
     return {
         "start": rows[start],
@@ -88,10 +98,16 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
         return
     step = int(device.events.step[view.at])
     age = step - tensors.step_alloc[rows]
-    ours = np.isin(tensors.category[rows], [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")])
-    replaced = (tensors.step_free[rows] - tensors.step_alloc[rows] == 1) | (tensors.free_requested_at[rows] >= device.num_events)
+    ours = np.isin(
+        tensors.category[rows], [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")]
+    )
+    replaced = (tensors.step_free[rows] - tensors.step_alloc[rows] == 1) | (
+        tensors.free_requested_at[rows] >= device.num_events
+    )
     older = ours & (tensors.step_alloc[rows] >= 0) & (age > 1)
-    piling_up = (tensors.stack[rows] >= 0) & np.isin(tensors.stack[rows], tensors.stack[rows[older]])  # that is a leak (MD301)
+    piling_up = (tensors.stack[rows] >= 0) & np.isin(
+        tensors.stack[rows], tensors.stack[rows[older]]
+    )  # that is a leak (MD301)
     old = rows[ours & (tensors.step_alloc[rows] >= 0) & (age == 1) & replaced & ~piling_up]
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
     if held < max(SEEN_SHARE * total, FLOOR):
@@ -136,7 +152,9 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
-    if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(KEPT_SHARE * total, FLOOR):
+    if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(
+        KEPT_SHARE * total, FLOOR
+    ):
         return  # without them, the step's own would need as much
     yield Finding(
         "MD112",
@@ -148,7 +166,10 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
             Evidence(phrase("lifetimes.count"), len(old), "tensors"),
             Evidence(phrase("lifetimes.total"), total, "bytes"),
             Evidence(phrase("without.left"), left, "bytes", phrase("lifetimes.step")),
-            *(Evidence(phrase("lifetimes.of"), size, "bytes", name) for name, size, _, _ in largest_names(view, old, NUM_PLACES)),
+            *(
+                Evidence(phrase("lifetimes.of"), size, "bytes", name)
+                for name, size, _, _ in largest_names(view, old, NUM_PLACES)
+            ),
         ),
         (
             Fix(
@@ -171,10 +192,17 @@ def _most_without(view: DeviceView, old: Array) -> int:
     device, tensors = view.device, view.device.tensors
     step = np.flatnonzero(device.events.step == device.events.step[view.at])
     first, last = int(step[0]), int(step[-1])
-    added = (tensors.alloc_at > first) & (tensors.alloc_at <= last) & (tensors.phase_alloc == _BACKWARD) & (tensors.phase_free == _BACKWARD)
+    added = (
+        (tensors.alloc_at > first)
+        & (tensors.alloc_at <= last)
+        & (tensors.phase_alloc == _BACKWARD)
+        & (tensors.phase_free == _BACKWARD)
+    )
     rows = np.flatnonzero(added & np.isin(tensors.requested_bytes, tensors.requested_bytes[old]))
     made: dict[int, list[int]] = {}
-    for size, at in zip(tensors.requested_bytes[rows][::-1].tolist(), tensors.free_requested_at[rows][::-1].tolist(), strict=True):
+    for size, at in zip(
+        tensors.requested_bytes[rows][::-1].tolist(), tensors.free_requested_at[rows][::-1].tolist(), strict=True
+    ):
         made.setdefault(size, []).append(at)
     until = tensors.free_requested_at[old].copy()
     for number, size in enumerate(tensors.requested_bytes[old].tolist()):
@@ -206,7 +234,10 @@ def _mixed(here: Look) -> Iterator[Finding]:
         (
             Evidence(phrase("lifetimes.mixed.free"), unusable, "bytes", here.name),
             Evidence(phrase("lifetimes.mixed.long"), long, "bytes"),
-            *(Evidence(phrase("lifetimes.kind", kind=phrase(f"lifetimes.kind.{name}")), amount, "bytes") for name, amount in held.items()),
+            *(
+                Evidence(phrase("lifetimes.kind", kind=phrase(f"lifetimes.kind.{name}")), amount, "bytes")
+                for name, amount in held.items()
+            ),
         ),
         present(
             remedies.expandable_segments(here.settings),

@@ -1,9 +1,9 @@
 """A checkpoint loaded to the device and kept next to the model it was copied into.
 
-``torch.load(path, map_location="cuda")`` allocates every tensor of the file on the device, and ``load_state_dict`` copies them into the
-model's parameters. While a variable holds the checkpoint there are two of each. memdiag recognises them by call stack and size: tensors
-that a loader allocated, and as many others of the same sizes. If the model took over the loaded tensors (``assign=True``), there are no
-others.
+``torch.load(path, map_location="cuda")`` allocates every tensor of the file on the device, and ``load_state_dict``
+copies them into the model's parameters. While a variable holds the checkpoint there are two of each. memdiag recognises
+them by call stack and size: tensors that a loader allocated, and as many others of the same sizes. If the model took
+over the loaded tensors (``assign=True``), there are no others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ NUM_PLACES = 3
 _LOADERS = ("torch/serialization.py", "safetensors/torch.py")
 _PASSING = [LIFETIMES.index(name) for name in ("temporary", "within_phase", "within_step", "forward_to_backward")]
 _STATE = CATEGORIES.index("optimizer_state")
-_NOT_A_MODEL = [CATEGORIES.index(name) for name in ("gradient", "activation", "input", "temporary", "collective", "workspace", "kv_cache")]
+_NOT_A_MODEL = [
+    CATEGORIES.index(name)
+    for name in ("gradient", "activation", "input", "temporary", "collective", "workspace", "kv_cache")
+]
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -59,8 +62,11 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     is_state = tensors.category[rows] == _STATE
     mine = rows[loaded]
     sizes, which = np.unique(tensors.requested_bytes[mine], return_inverse=True)
-    weights, states = (_of_sizes(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state))
-    # State may be that of the loaded weights themselves, which the model took over: it counts only with other weights of its size.
+    weights, states = (
+        _of_sizes(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state)
+    )
+    # State may be that of the loaded weights themselves, which the model took over: it counts only with other weights
+    # of its size.
     have = weights + np.minimum(states, STATES * weights)
     order = np.argsort(which, kind="stable")
     first = np.searchsorted(which[order], np.arange(len(sizes)))
@@ -87,7 +93,13 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
     places = by_place(view, rows)
     yield Finding(
         "MD127",
-        phrase("loaded_twice.title", place=places[0].label, bytes=format_bytes(held), share=f"{held / total:.0%}", when=when(view)),
+        phrase(
+            "loaded_twice.title",
+            place=places[0].label,
+            bytes=format_bytes(held),
+            share=f"{held / total:.0%}",
+            when=when(view),
+        ),
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (

@@ -30,7 +30,9 @@ fully_shard(model, offload_policy=CPUOffloadPolicy(pin_memory={}))"""
 Snippet = tuple[str, str, str]  # name, which part of the plan it realises, text
 
 
-def snippets(trace: Trace, device: DeviceTrace, plan: OffloadPlan, settings: OffloadSettings, hooked: Hooked | None) -> tuple[Snippet, ...]:
+def snippets(
+    trace: Trace, device: DeviceTrace, plan: OffloadPlan, settings: OffloadSettings, hooked: Hooked | None
+) -> tuple[Snippet, ...]:
     """Returns the snippets and settings that carry out a plan, or a part of it."""
     moves, windows = plan.chosen.moves, plan.windows
     if not len(moves):
@@ -59,8 +61,13 @@ def modules_of(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> list[str
     rows = windows.tensor[moves.window[windows.is_saved[moves.window]]]
     rows = rows[np.argsort(device.tensors.alloc_at[rows], kind="stable")]
     names = [trace.strings[name] for name in device.tensors.name[rows].tolist() if name >= 0]
-    paths = list(dict.fromkeys(path for path in (block_of_activation(name) or module_of_activation(name) for name in names) if path))
-    # For a module that contains others, the part that made the tensor is unknown; a list of modules is never called itself.
+    paths = list(
+        dict.fromkeys(
+            path for path in (block_of_activation(name) or module_of_activation(name) for name in names) if path
+        )
+    )
+    # For a module that contains others, the part that made the tensor is unknown; a list of modules is never called
+    # itself.
     return [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
 
 
@@ -71,12 +78,18 @@ def smallest_of(plan: OffloadPlan) -> int:
     return int(sizes.min()) if len(sizes) else 0
 
 
-def _of_activations(trace: Trace, device: DeviceTrace, plan: OffloadPlan, size: str, hooked: Hooked | None) -> list[Snippet]:
+def _of_activations(
+    trace: Trace, device: DeviceTrace, plan: OffloadPlan, size: str, hooked: Hooked | None
+) -> list[Snippet]:
     modules = modules_of(trace, device, plan)
     found: list[Snippet] = []
     if modules and hooked is not None:
         room = ELSEWHERE if trace.backend == "cpu" else PINNED
-        text = SAVED_TENSORS.replace("ROOM", room).replace("MODULES", json.dumps(modules)).replace("SMALLEST", str(smallest_of(plan)))
+        text = (
+            SAVED_TENSORS.replace("ROOM", room)
+            .replace("MODULES", json.dumps(modules))
+            .replace("SMALLEST", str(smallest_of(plan)))
+        )
         part = phrase(
             "offload_howto.hooks.part",
             modules=len(modules),
@@ -103,7 +116,9 @@ def _of_activations(trace: Trace, device: DeviceTrace, plan: OffloadPlan, size: 
     return found
 
 
-def _of_the_model(states: str, weights: str, has_states: object, has_weights: object, settings: OffloadSettings) -> list[Snippet]:
+def _of_the_model(
+    states: str, weights: str, has_states: object, has_weights: object, settings: OffloadSettings
+) -> list[Snippet]:
     found: list[Snippet] = [
         (
             phrase("offload_howto.fsdp"),
@@ -124,7 +139,13 @@ def _of_the_model(states: str, weights: str, has_states: object, has_weights: ob
                 "--optimizer-cpu-offload --optimizer-offload-fraction 1.0",
             )
         )
-        found.append((phrase("offload_howto.mindspeed"), phrase("offload_howto.mindspeed.states", states=states), "--swap-optimizer"))
+        found.append(
+            (
+                phrase("offload_howto.mindspeed"),
+                phrase("offload_howto.mindspeed.states", states=states),
+                "--swap-optimizer",
+            )
+        )
     return found
 
 
@@ -144,11 +165,17 @@ def _deepspeed(has_states: object, has_weights: object, settings: OffloadSetting
 def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: OffloadSettings) -> Snippet:
     place = settings.offload_param or ("disk" if on_disk else "cpu" if of_model else "")
     config = {
-        "offload_param": place, "auto_offload": settings.auto_offload, "offload_cpu_size": _mindspore_size(settings.offload_cpu_size),
-        "offload_disk_size": _mindspore_size(settings.offload_disk_size), "offload_path": settings.offload_path,
-        "host_mem_block_size": _mindspore_size(settings.host_mem_block_size), "enable_pinned_mem": settings.enable_pinned_mem,
-        "enable_aio": settings.enable_aio, "hbm_ratio": settings.hbm_ratio, "cpu_ratio": settings.cpu_ratio,
-    }  # fmt: skip
+        "offload_param": place,
+        "auto_offload": settings.auto_offload,
+        "offload_cpu_size": _mindspore_size(settings.offload_cpu_size),
+        "offload_disk_size": _mindspore_size(settings.offload_disk_size),
+        "offload_path": settings.offload_path,
+        "host_mem_block_size": _mindspore_size(settings.host_mem_block_size),
+        "enable_pinned_mem": settings.enable_pinned_mem,
+        "enable_aio": settings.enable_aio,
+        "hbm_ratio": settings.hbm_ratio,
+        "cpu_ratio": settings.cpu_ratio,
+    }
     memory = f', max_device_memory="{_mindspore_size(budget)}"' if budget else ""
     text = (
         f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON"{memory})\n'
@@ -162,5 +189,8 @@ def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: Of
 
 
 def _mindspore_size(size: int) -> str:
-    """Returns a size as MindSpore writes it: its GB has 1024^3 bytes. Rounded down to hundredths, but never to nothing."""
+    """Returns a size as MindSpore writes it: its GB has 1024^3 bytes.
+
+    Rounded down to hundredths, but never to nothing.
+    """
     return f"{max(size * 100 // GIB, 1) / 100:g}GB"

@@ -50,19 +50,34 @@ def told(
     moved = _moved(trace, device, plan)
     left = int(plan.chosen.load.max(initial=0))
     return Offloading(
-        strategy="automatic" if settings.auto_offload else "forced", budget_bytes=plan.budget, fits=plan.fits, missing_bytes=missing_bytes,
+        strategy="automatic" if settings.auto_offload else "forced",
+        budget_bytes=plan.budget,
+        fits=plan.fits,
+        missing_bytes=missing_bytes,
         fits_with_host_bytes=fits_with_host_bytes,
-        load_peak_bytes=int(plan.load.max(initial=0)), load_left_bytes=left, bound_bytes=plan.bound,
-        host_peak_bytes=plan.chosen.host_bytes, host_used_bytes=plan.chosen.host_used_bytes, disk_peak_bytes=plan.chosen.disk_bytes,
-        host_budget_bytes=settings.host_bytes, disk_budget_bytes=settings.offload_disk_size, num_moves=len(moves),
-        bytes_away=int(size.sum()) // steps, bytes_back=int(size[returns].sum()) // steps,
-        hidden_us=round(max(spent - exposed, 0.0) * 1e6) if timed else None, exposed_us=round(exposed * 1e6) if timed else None,
-        step_us=_micro(clock.step_seconds), new_step_us=_micro(clock.step_seconds, exposed),
+        load_peak_bytes=int(plan.load.max(initial=0)),
+        load_left_bytes=left,
+        bound_bytes=plan.bound,
+        host_peak_bytes=plan.chosen.host_bytes,
+        host_used_bytes=plan.chosen.host_used_bytes,
+        disk_peak_bytes=plan.chosen.disk_bytes,
+        host_budget_bytes=settings.host_bytes,
+        disk_budget_bytes=settings.offload_disk_size,
+        num_moves=len(moves),
+        bytes_away=int(size.sum()) // steps,
+        bytes_back=int(size[returns].sum()) // steps,
+        hidden_us=round(max(spent - exposed, 0.0) * 1e6) if timed else None,
+        exposed_us=round(exposed * 1e6) if timed else None,
+        step_us=_micro(clock.step_seconds),
+        new_step_us=_micro(clock.step_seconds, exposed),
         link=_rate(settings.link),
-        disk=_rate(settings.disk), moved=moved, recomputable=_recomputable(trace, device, plan),
-        snippets=snippets(trace, device, plan, settings, hooked), hooked=hooked,
+        disk=_rate(settings.disk),
+        moved=moved,
+        recomputable=_recomputable(trace, device, plan),
+        snippets=snippets(trace, device, plan, settings, hooked),
+        hooked=hooked,
         notes=tuple(_notes(trace, device, plan, settings)),
-    )  # fmt: skip
+    )
 
 
 def _micro(seconds: float | None, more: float = 0.0) -> int | None:
@@ -89,9 +104,14 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedT
     keys: list[tuple[str, str, int]] = []
     tensors = device.tensors
     rows = zip(
-        tensor.tolist(), tensors.name[tensor].tolist(), tensors.stack[tensor].tolist(), windows.category[moves.window].tolist(),
-        windows.is_saved[moves.window].tolist(), moves.place.tolist(), strict=True,
-    )  # fmt: skip
+        tensor.tolist(),
+        tensors.name[tensor].tolist(),
+        tensors.stack[tensor].tolist(),
+        windows.category[moves.window].tolist(),
+        windows.is_saved[moves.window].tolist(),
+        moves.place.tolist(),
+        strict=True,
+    )
     for row, name, stack, category, saved, place in rows:
         if (name, stack) not in label:
             label[name, stack] = collapsed(name_of(view, row)) or trace.stacks.label(stack)
@@ -107,11 +127,16 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedT
         comes = own[moves.back_at[own] <= last]
         found.append(
             MovedTensors(
-                kind, name, "host" if place == CPU else "disk", _usual(phase[np.minimum(moves.out_at[own], last)]),
-                _usual(phase[moves.back_at[comes]]) if len(comes) else "", len(own), int(size[own].sum()),
+                kind,
+                name,
+                "host" if place == CPU else "disk",
+                _usual(phase[np.minimum(moves.out_at[own], last)]),
+                _usual(phase[moves.back_at[comes]]) if len(comes) else "",
+                len(own),
+                int(size[own].sum()),
                 round(float(wait[own].sum()) * 1e6) if plan.clock.is_known else None,
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(found, key=lambda each: -each.bytes)[:_MOST])
 
 

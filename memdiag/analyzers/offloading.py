@@ -1,7 +1,7 @@
 """``--policy offload``: a plan to move tensors to the host or to disk so that a recorded run fits, and its cost.
 
-The plan is made from live bytes. Then memdiag replays the remaining requests through the allocator, since moving tensors also changes
-fragmentation. The automatic strategy lowers its target until the replay fits.
+The plan is made from live bytes. Then memdiag replays the remaining requests through the allocator, since moving
+tensors also changes fragmentation. The automatic strategy lowers its target until the replay fits.
 """
 
 from __future__ import annotations
@@ -61,16 +61,26 @@ def predict_offload(
     prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity, with_rest=False)
     peak = subject.comparable_peak
     words: Offloading = told(
-        subject.trace, subject.device, plan, settings, _hooked(beginning, scenario, plan),
-        missing_bytes=_missing(plan, moved), fits_with_host_bytes=_host_needed(plan, beginning, scenario, settings),
-    )  # fmt: skip
+        subject.trace,
+        subject.device,
+        plan,
+        settings,
+        _hooked(beginning, scenario, plan),
+        missing_bytes=_missing(plan, moved),
+        fits_with_host_bytes=_host_needed(plan, beginning, scenario, settings),
+    )
     fits = prediction.fits if plan.fits else False
     told_of = replace(
-        prediction, policy="offload", conf=scenario.conf, offload=replace(words, fits=fits), fits=fits, is_recorded=False,
+        prediction,
+        policy="offload",
+        conf=scenario.conf,
+        offload=replace(words, fits=fits),
+        fits=fits,
+        is_recorded=False,
         saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
         capacity_bytes=None if plan.budget is None else plan.budget + outside,
         min_capacity_bytes=None if prediction.min_capacity_bytes is None else prediction.min_capacity_bytes + outside,
-    )  # fmt: skip
+    )
     return plan.subject, (told_of, replay, simulated)
 
 
@@ -123,7 +133,9 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     if not settings.auto_offload:
         chosen = forced(windows, load, clock, settings, _checkpoints(subject, windows))
         changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
-        return OffloadPlan(windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing)
+        return OffloadPlan(
+            windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing
+        )
     if budget is None:
         raise MemdiagError(
             "the automatic strategy needs a memory limit, and the trace does not contain the size of the card",
@@ -137,7 +149,9 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
         chosen = automatic(windows, load, target, clock, settings, must_wait=must_wait)
         must_wait = must_wait or chosen.stall_seconds > 0
         changed, missing = _tried(subject, scenario, windows, chosen.moves, budget)
-        plan = OffloadPlan(windows, clock, chosen, load, bound, changed, budget, not missing and _has_room(chosen, settings), missing)
+        plan = OffloadPlan(
+            windows, clock, chosen, load, bound, changed, budget, not missing and _has_room(chosen, settings), missing
+        )
         if best is None or plan.fits or missing < best.missing:
             best = plan
         if plan.fits or not chosen.is_enough:
@@ -153,7 +167,11 @@ def _hooked(subject: Subject, scenario: Scenario, plan: OffloadPlan) -> Hooked |
     if not modules:
         return None
     names = device.tensors.name[windows.tensor]
-    within = {int(name): _is_within(module_of_activation(trace.strings[name]), modules) for name in np.unique(names).tolist() if name >= 0}
+    within = {
+        int(name): _is_within(module_of_activation(trace.strings[name]), modules)
+        for name in np.unique(names).tolist()
+        if name >= 0
+    }
     known = np.array([within.get(int(name), False) for name in names], bool)
     rows = np.flatnonzero(windows.is_saved & known & (windows.copy_bytes >= smallest))
     clock = replace(plan.clock, seconds=np.zeros(device.num_events + 1), is_known=False)
@@ -161,7 +179,9 @@ def _hooked(subject: Subject, scenario: Scenario, plan: OffloadPlan) -> Hooked |
     changed = replace(subject, workload=rewrite(subject.workload, windows, moves).workload, hooks={})
     replay = changed.replay(replace(scenario, capacity_bytes=None, fraction=None), log=False)
     size = int(windows.copy_bytes[rows].sum()) // plan.clock.num_steps
-    return Hooked(tuple(modules), smallest, size, int(replay.reserved.max(initial=0)), int(replay.allocated.max(initial=0)))
+    return Hooked(
+        tuple(modules), smallest, size, int(replay.reserved.max(initial=0)), int(replay.allocated.max(initial=0))
+    )
 
 
 def _is_within(path: str, modules: list[str]) -> bool:
@@ -172,7 +192,9 @@ def _has_room(chosen: Chosen, settings: OffloadSettings) -> bool:
     return chosen.host_bytes <= settings.host_bytes and chosen.disk_bytes <= settings.offload_disk_size
 
 
-def _tried(subject: Subject, scenario: Scenario, windows: Windows, moves: Moves, budget: int | None) -> tuple[Subject, int]:
+def _tried(
+    subject: Subject, scenario: Scenario, windows: Windows, moves: Moves, budget: int | None
+) -> tuple[Subject, int]:
     """Returns the recording with the moves in it, and how many bytes the device lacks for it."""
     rewritten = rewrite(subject.workload, windows, moves)
     changed = replace(subject, workload=rewritten.workload, hooks={})
@@ -201,8 +223,12 @@ def _checkpoints(subject: Subject, windows: Windows) -> Array:
     if trace.recorded is None:
         return np.zeros(len(windows), bool)
     running = module_at(trace.recorded, device)[device.events.phase == _BACKWARD]
-    again = {block_of_activation(trace.recorded.names[name]) for name in np.unique(running).tolist() if name >= 0} - {""}
+    again = {block_of_activation(trace.recorded.names[name]) for name in np.unique(running).tolist() if name >= 0} - {
+        ""
+    }
     names = device.tensors.name[windows.tensor]
-    of_name = {int(name): block_of_activation(trace.strings[name]) in again for name in np.unique(names).tolist() if name >= 0}
+    of_name = {
+        int(name): block_of_activation(trace.strings[name]) in again for name in np.unique(names).tolist() if name >= 0
+    }
     found: Array = windows.is_saved & np.array([of_name.get(int(name), False) for name in names], bool)
     return found

@@ -1,9 +1,11 @@
 """What is live when memory is highest: by category, place in the code, layer and phase, and what was there before the recording.
 
-One finding says what the peak consists of, with the remedies for its largest part (MD101 to MD103). Two say where a peak is higher
+One finding says what the peak consists of, with the remedies for its largest part (MD101 to MD103). Two say where a
+peak is higher
 than the model needs: temporaries of the optimizer step (MD104), logits and their loss (MD105).
 
-Thresholds: a part is "most" from a third of the live bytes on; the other two findings begin at a tenth of them, and at 64 MiB.
+Thresholds: a part is "most" from a third of the live bytes on; the other two findings begin at a tenth of them, and at
+64 MiB.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     mine = rows[np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in names])]
     evidence = (
         Evidence(phrase("peak.live"), total, "bytes", moment_name(device, view.at)),
-        *(Evidence(phrase("peak.kind", kind=kind_words(name)), size, "bytes") for name, size in list(held.items())[: NUM_LISTED + 1]),
+        *(
+            Evidence(phrase("peak.kind", kind=kind_words(name)), size, "bytes")
+            for name, size in list(held.items())[: NUM_LISTED + 1]
+        ),
         *_before(view, rows),
         *_origins(view, mine),
     )
@@ -101,7 +106,9 @@ def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     tensors = view.device.tensors
     for name, size, count, largest in largest_names(view, rows, NUM_LISTED):
         where = label_of(view, int(tensors.stack[largest]))
-        yield Evidence(phrase("peak.named", count=count, name=short(name)), size, "bytes", "" if where in name else where)
+        yield Evidence(
+            phrase("peak.named", count=count, name=short(name)), size, "bytes", "" if where in name else where
+        )
     yield from _made_at(view, [place for place in by_place(view, rows) if place.label != stackless()])
     for module, size in list(by_module(view, rows).items())[:NUM_LISTED]:
         yield Evidence(phrase("peak.layers"), size, "bytes", module)
@@ -134,7 +141,9 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
     live = device.live(at)
     brief = np.isin(tensors.lifetime[live], [schema.LIFETIMES.index(name) for name in ("temporary", "within_phase")])
     failed_within = _failed_after(device, at, optimizer)
-    if failed_within:  # whether these would have gone at the end of the step, the trace does not show; state would have stayed
+    if (
+        failed_within
+    ):  # whether these would have gone at the end of the step, the trace does not show; state would have stayed
         brief |= (tensors.step_alloc[live] == device.events.step[at]) & ~_is_state(view, live)
     rows = live[brief & (tensors.phase_alloc[live] == optimizer)]
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
@@ -188,7 +197,9 @@ def _failed_after(device: DeviceTrace, at: int, phase: int) -> bool:
 def _is_state(view: DeviceView, rows: Array) -> Array:
     """Which tensors ``rows`` are the optimizer's state or the model's, or may be: those of unknown origin too."""
     tensors, stacks = view.device.tensors, view.trace.stacks
-    kept = np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in _STATE]) | (tensors.stack[rows] < 0)
+    kept = np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in _STATE]) | (
+        tensors.stack[rows] < 0
+    )
     making = np.array(["_init_group" in frame.name or "init_state" in frame.name for frame in stacks.frames], bool)
     made: Array = kept | np.append(stacks.with_frame(making), False)[tensors.stack[rows]]
     return made
@@ -200,7 +211,9 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     named = np.array([any(word in frame.name for word in _LOSS) for frame in stacks.frames], bool)
     of_loss = np.append(stacks.with_frame(named), False)
     at = max((device.peak("allocated"), view.at), key=lambda event: device.usage_at(event)["allocated"])
-    failed = np.flatnonzero((device.events.action == schema.OOM) & (of_loss[device.events.stack] | _after_model(device)))
+    failed = np.flatnonzero(
+        (device.events.action == schema.OOM) & (of_loss[device.events.stack] | _after_model(device))
+    )
     wanted = 0
     if len(failed):
         at = int(failed[-1])
@@ -209,7 +222,9 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     rows = live[of_loss[tensors.stack[live]]]
     sites = [stacks.site(stack) for stack in np.flatnonzero(of_loss).tolist()]
     functions = {(site.filename, site.name) for site in sites if site is not None}
-    made = tensors.requested_bytes[of_loss[tensors.stack]].max(initial=0)  # in the whole trace: copies for it come before it
+    made = tensors.requested_bytes[of_loss[tensors.stack]].max(
+        initial=0
+    )  # in the whole trace: copies for it come before it
     rows = np.union1d(rows, _inputs_of(view, rows, max(int(made), wanted), live, functions))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     if not held or held + wanted < max(LARGE * total, FLOOR):
@@ -266,13 +281,19 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
     tensors = view.device.tensors
     if largest < FLOOR:
         return rows
-    near = [np.abs(tensors.requested_bytes[live] - size) <= SAME * size for size in (2 * largest, largest, largest // 2)]
+    near = [
+        np.abs(tensors.requested_bytes[live] - size) <= SAME * size for size in (2 * largest, largest, largest // 2)
+    ]
     same_pass = (tensors.phase_alloc[live] != schema.PHASES.index("initialisation")) & (tensors.alloc_at[live] >= 0)
-    made = np.isin(tensors.category[live], [schema.CATEGORIES.index(name) for name in ("unknown", "activation", "temporary")])
+    made = np.isin(
+        tensors.category[live], [schema.CATEGORIES.index(name) for name in ("unknown", "activation", "temporary")]
+    )
     inputs: Array = live[np.logical_or.reduce(near) & same_pass & made]
     if not functions:
         return inputs
-    beside = [bool((site := view.trace.stacks.site(int(stack))) and site[::2] in functions) for stack in tensors.stack[inputs]]
+    beside = [
+        bool((site := view.trace.stacks.site(int(stack))) and site[::2] in functions) for stack in tensors.stack[inputs]
+    ]
     beside_loss: Array = inputs[np.array(beside, bool)]
     return beside_loss
 
@@ -280,7 +301,9 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
 def _activation_fixes() -> tuple[Fix, ...]:
     recompute = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
     return (
-        Fix(phrase("peak.recompute"), "code", recompute, phrase("peak.recompute.when"), phrase("peak.recompute.caveat")),
+        Fix(
+            phrase("peak.recompute"), "code", recompute, phrase("peak.recompute.when"), phrase("peak.recompute.caveat")
+        ),
         Fix(phrase("peak.micro"), "code", "", phrase("peak.micro.when"), phrase("peak.micro.caveat")),
     )
 

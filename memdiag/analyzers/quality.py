@@ -1,7 +1,7 @@
 """Weaknesses of the recording that another recording would remove.
 
-Notes (codes MD901 to MD949) list the facts that are missing in a file. These findings are the few cases in which the user can do
-something. The texts are in ``messages/quality.json``.
+Notes (codes MD901 to MD949) list the facts that are missing in a file. These findings are the few cases in which the
+user can do something. The texts are in ``messages/quality.json``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
             Fix(
                 phrase("quality.before.fix"),
                 "record",
-                _record(backend, f"max_entries={format_count(max(1_000_000, 4 * device.num_events)).replace(',', '_')}"),
+                _record(
+                    backend, f"max_entries={format_count(max(1_000_000, 4 * device.num_events)).replace(',', '_')}"
+                ),
                 "",
                 phrase("quality.before.fix.caveat"),
             ),
@@ -137,6 +139,10 @@ def _contradictions(view: DeviceView) -> Iterator[Finding]:
         phrase("quality.contradictions.title", share=f"{count / device.num_events:.0%}"),
         "warning",
         device.device,
-        tuple(Evidence(phrase(f"anomalies.{kind}"), number, "events") for kind, number in sorted(device.anomalies.items()) if number),
+        tuple(
+            Evidence(phrase(f"anomalies.{kind}"), number, "events")
+            for kind, number in sorted(device.anomalies.items())
+            if number
+        ),
         (Fix(phrase("quality.contradictions.fix"), "record"),),
     )

@@ -1,8 +1,8 @@
 """Tensors that grow by reallocation, a little at a time: KV caches, results joined by ``torch.cat``.
 
-``cache = torch.cat([cache, new])`` needs the old and the new tensor at once and copies all of it. It leaves a free block into which the
-next tensor does not fit, because all cached blocks are slightly too small. In a trace, one call site allocates a larger tensor, and the
-previous one is freed right after, again and again.
+``cache = torch.cat([cache, new])`` needs the old and the new tensor at once and copies all of it. It leaves a free
+block into which the next tensor does not fit, because all cached blocks are slightly too small. In a trace, one call
+site allocates a larger tensor, and the previous one is freed right after, again and again.
 """
 
 from __future__ import annotations
@@ -73,7 +73,11 @@ def find_regrown(view: DeviceView) -> list[Regrown]:
     others = np.bincount(tensors.stack[is_other], minlength=len(view.trace.stacks))[stacks].tolist()
     found = []
     for stack, mine, here, other in zip(
-        stacks.tolist(), _by_stack(view, np.flatnonzero(depth > 0), stacks), _by_stack(view, ends, stacks), others, strict=True
+        stacks.tolist(),
+        _by_stack(view, np.flatnonzero(depth > 0), stacks),
+        _by_stack(view, ends, stacks),
+        others,
+        strict=True,
     ):
         if len(mine) >= MOSTLY * (len(mine) + other):
             found.append(Regrown(stack, mine, len(here), int(depth[here].max())))
@@ -84,7 +88,10 @@ def _by_stack(view: DeviceView, rows: Array, stacks: Array) -> list[Array]:
     """Returns the tensors of each of some stacks (sorted)."""
     rows = rows[np.argsort(view.device.tensors.stack[rows], kind="stable")]
     own = view.device.tensors.stack[rows]
-    return [rows[low:high] for low, high in zip(np.searchsorted(own, stacks), np.searchsorted(own, stacks, "right"), strict=True)]
+    return [
+        rows[low:high]
+        for low, high in zip(np.searchsorted(own, stacks), np.searchsorted(own, stacks, "right"), strict=True)
+    ]
 
 
 def _replaced(view: DeviceView) -> tuple[Array, Array]:
@@ -137,7 +144,9 @@ def _regrown(view: DeviceView) -> Iterator[Finding]:
             Evidence(phrase("regrown.total"), int(tensors.block_bytes[rows].sum()), "bytes"),
             Evidence(phrase("regrown.idle"), idle, "bytes"),
             *(
-                Evidence(phrase("regrown.site"), int(tensors.block_bytes[one.rows].sum()), "bytes", label_of(view, one.stack))
+                Evidence(
+                    phrase("regrown.site"), int(tensors.block_bytes[one.rows].sum()), "bytes", label_of(view, one.stack)
+                )
                 for one in found[:NUM_PLACES]
             ),
         ),

@@ -22,7 +22,13 @@ _EVIDENCE = ("annotations+stacks", "annotations", "stacks", "periodicity")  # ba
 
 
 def build_report(
-    trace: Trace, *, at: str | int = DEFAULT, top: int = 10, device: int | None = None, replay: bool = True, fitting: int | None = None
+    trace: Trace,
+    *,
+    at: str | int = DEFAULT,
+    top: int = 10,
+    device: int | None = None,
+    replay: bool = True,
+    fitting: int | None = None,
 ) -> Report:
     """Diagnoses a trace.
 
@@ -78,13 +84,20 @@ def _is_for_a_line(finding: Finding, views: list[DeviceView]) -> bool:
     return saving is not None and saving.basis == "simulated" and saving.low_bytes >= WORTH * max(peak, 1)
 
 
-def _replayed(trace: Trace, context: Context, findings: list[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...], tuple[Note, ...]]:
+def _replayed(
+    trace: Trace, context: Context, findings: list[Finding]
+) -> tuple[list[Finding], tuple[WhatIf, ...], tuple[Note, ...]]:
     """Returns the findings with simulated savings, the replays, and the note that says so if there can be none (MD925)."""
     from memdiag.analyzers.support.what_if import replayed  # loads the machine
 
     try:
         return *replayed(trace, context, findings), ()
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a diagnosis without savings is better than none
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # a diagnosis without savings is better than none
         if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
             raise
         return findings, (), (Note("MD925", phrase("notes.no-replay", error=f"{type(error).__name__}: {error}")),)

@@ -1,7 +1,7 @@
 """Long-lived tensors of one kind in many blocks, where one buffer with views into it would need less memory.
 
-Each such block is rounded up, and keeps its segment from being released. The saving of one buffer does not follow from these bytes, so
-memdiag replays the trace (``merged``), and withdraws the finding if the replay saves nothing.
+Each such block is rounded up, and keeps its segment from being released. The saving of one buffer does not follow from
+these bytes, so memdiag replays the trace (``merged``), and withdraws the finding if the replay saves nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def find_groups(view: DeviceView) -> list[ScatteredGroup]:
         return []
     topology = device.topology(view.at)
     blocks, segments = topology.blocks, topology.segments
-    used = np.bincount(blocks["segment"], weights=np.where(blocks["tensor"] >= 0, blocks["size"], 0), minlength=len(segments["start"]))
+    used = np.bincount(
+        blocks["segment"], weights=np.where(blocks["tensor"] >= 0, blocks["size"], 0), minlength=len(segments["start"])
+    )
     segment_of = np.full(len(tensors), -1, np.int64)
     held = blocks["tensor"] >= 0
     segment_of[blocks["tensor"][held]] = blocks["segment"][held]
@@ -92,7 +94,9 @@ def find_groups(view: DeviceView) -> list[ScatteredGroup]:
         own = np.bincount(segment_of[members], weights=size, minlength=len(used))
         alone = np.flatnonzero((own > 0) & (own >= used) & ~segments["expandable"])
         rounding = int((size - tensors.requested_bytes[members]).sum())
-        group = ScatteredGroup(name, members, rounding, int(segments["size"][alone].sum() - own[alone].sum()), len(alone))
+        group = ScatteredGroup(
+            name, members, rounding, int(segments["size"][alone].sum() - own[alone].sum()), len(alone)
+        )
         if group.lost_bytes >= least:
             found.append(group)
     return sorted(found, key=lambda group: (-group.lost_bytes, group.name))[:NUM_GROUPS]
@@ -102,16 +106,25 @@ def _by_kind(view: DeviceView, rows: Array) -> dict[str, Array]:
     """Returns the tensors of each category, place, pool and stream."""
     tensors, groups = view.device.tensors, view.device.groups
     of = tensors.group[rows]
-    keys = np.stack([
-        tensors.category[rows], tensors.stack[rows], groups.pool_major[of], groups.pool_minor[of], groups.stream[of],
-    ], axis=1).astype(np.int64)  # fmt: skip
+    keys = np.stack(
+        [
+            tensors.category[rows],
+            tensors.stack[rows],
+            groups.pool_major[of],
+            groups.pool_minor[of],
+            groups.stream[of],
+        ],
+        axis=1,
+    ).astype(np.int64)
     kinds, inverse = np.unique(keys, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     order = np.argsort(inverse, kind="stable")
     parts = np.split(rows[order], np.cumsum(np.bincount(inverse, minlength=len(kinds)))[:-1])
     found: dict[tuple[str, int, int, int], list[Array]] = {}
     for (category, stack, *where), members in zip(kinds.tolist(), parts, strict=True):
-        name: str = phrase("scattered.group", place=view.label(stack), category=vocabulary.name("category", CATEGORIES[category]))
+        name: str = phrase(
+            "scattered.group", place=view.label(stack), category=vocabulary.name("category", CATEGORIES[category])
+        )
         found.setdefault((name, *where), []).append(members)
     largest: dict[str, Array] = {}
     for (name, *_), arrays in found.items():  # of one place in several pools or streams, where most of them are
@@ -136,7 +149,12 @@ def _finding(view: DeviceView, group: ScatteredGroup) -> Finding:
             Evidence(phrase("scattered.requested"), int(asked.sum()), "bytes"),
             Evidence(phrase("scattered.median"), int(np.median(asked)), "bytes"),
             Evidence(phrase("scattered.rounding"), group.rounding_bytes, "bytes", moment_name(view.device, view.at)),
-            Evidence(phrase("scattered.pinned"), group.pinned_bytes, "bytes", phrase("scattered.segments", count=group.num_segments)),
+            Evidence(
+                phrase("scattered.pinned"),
+                group.pinned_bytes,
+                "bytes",
+                phrase("scattered.segments", count=group.num_segments),
+            ),
         ),
         (
             Fix(

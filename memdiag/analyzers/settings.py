@@ -1,7 +1,7 @@
 """Allocator settings: unknown and conflicting ones, and those without an effect on this trace.
 
-memdiag looks for the effect in the trace: an expandable segment, a block too large to be split, a request rounded to a power of two.
-It reports "no effect" only if the trace would show one. The texts are in ``messages/settings.json``.
+memdiag looks for the effect in the trace: an expandable segment, a block too large to be split, a request rounded to a
+power of two. It reports "no effect" only if the trace would show one. The texts are in ``messages/settings.json``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def _conflicts(settings: AllocatorSettings) -> Iterator[Finding]:
     """MD603."""
     if settings.keys.get("expandable_segments") != "True":
         return
-    excluded = [key for key in (NPU_EXCLUDED if settings.backend == "npu" else ("max_split_size_mb",)) if key in settings.keys]
+    excluded = [
+        key for key in (NPU_EXCLUDED if settings.backend == "npu" else ("max_split_size_mb",)) if key in settings.keys
+    ]
     if not excluded:
         return
     title = phrase("settings.conflict.cuda.title")
@@ -173,7 +175,10 @@ def _segment_sizes(device: DeviceTrace, chosen: Array) -> Array:
 
 
 def _is_default(device: DeviceTrace) -> Array:
-    """Returns a mask of the regions in the default pool. A MemPool may use another allocator, without expandable segments."""
+    """Returns a mask of the regions in the default pool.
+
+    A MemPool may use another allocator, without expandable segments.
+    """
     groups, group = device.groups, device.regions.group
     if not len(groups):
         return np.ones(len(group), bool)
@@ -221,7 +226,9 @@ def _collection(settings: AllocatorSettings, views: list[DeviceView]) -> Evidenc
 def _page_size(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evidence | None:
     if settings.keys.get("page_size", "").lower() != "1g":
         return None
-    large = [_segment_sizes(device, ~device.groups.small[device.regions.group]) for device in devices if len(device.groups)]
+    large = [
+        _segment_sizes(device, ~device.groups.small[device.regions.group]) for device in devices if len(device.groups)
+    ]
     sizes = np.concatenate(large) if large else np.empty(0, np.int64)
     if not len(sizes) or (sizes % GIB == 0).any():
         return None
@@ -242,7 +249,11 @@ def settings_in_effect(trace: Trace) -> dict[str, object]:
         trace has no addresses.
     """
     settings = AllocatorSettings.of(trace)
-    seen = settings.expandable_seen if any(device.has_addresses and len(device.regions) for device in trace.devices) else None
+    seen = (
+        settings.expandable_seen
+        if any(device.has_addresses and len(device.regions) for device in trace.devices)
+        else None
+    )
     return {**trace.settings, "seen": {"expandable_segments": seen}}
 
 

@@ -1,7 +1,8 @@
 """Freed memory that the allocator cannot reuse yet, because another stream may still use it.
 
-A tensor on which record_stream was called, or that a collective used, stays in its block after it is freed until an event on the
-other stream completes. The host runs ahead of the device, so that can take long: active is then well above allocated.
+A tensor on which record_stream was called, or that a collective used, stays in its block after it is freed until an
+event on the other stream completes. The host runs ahead of the device, so that can take long: active is then well above
+allocated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,16 @@ SHARE = 0.05  # of reserved memory, at the moment looked at: a warning
 ANYTIME_SHARE = 0.1  # of the reserved peak, at any other moment: worth knowing
 FLOOR = 32 * MIB
 NUM_PLACES = 3
-_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all", "unshard", "allgather", "allreduce")
+_COLLECTIVES = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "broadcast",
+    "all_to_all",
+    "unshard",
+    "allgather",
+    "allreduce",
+)
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -150,7 +160,9 @@ def _is_collective(view: DeviceView, rows: Array) -> bool:
     stacks = view.trace.stacks
     if not len(stacks) or not len(rows):
         return False
-    named = stacks.with_frame(np.array([any(word in frame.name for word in _COLLECTIVES) for frame in stacks.frames], bool))
+    named = stacks.with_frame(
+        np.array([any(word in frame.name for word in _COLLECTIVES) for frame in stacks.frames], bool)
+    )
     tensors = view.device.tensors
     both = np.concatenate((tensors.stack[rows], tensors.free_stack[rows]))
     return bool(named[both[both >= 0]].any())
@@ -163,7 +175,11 @@ def _too_late(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
         return
     yield Finding(
         "MD502",
-        phrase("streams.late.title", asked=format_bytes(here.request_bytes), bytes=format_bytes(here.fit.largest_free_bytes)),
+        phrase(
+            "streams.late.title",
+            asked=format_bytes(here.request_bytes),
+            bytes=format_bytes(here.fit.largest_free_bytes),
+        ),
         "critical",
         view.device.device,
         (

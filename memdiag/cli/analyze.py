@@ -22,7 +22,9 @@ def analyze(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+            metavar="TRACE",
+            help="A trace file or run directory. Default: the newest run in this directory.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -30,7 +32,12 @@ def analyze(
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
     as_html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write an interactive HTML page to FILE (memdiag explain report).", show_default=False),
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write an interactive HTML page to FILE (memdiag explain report).",
+            show_default=False,
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -43,7 +50,9 @@ def analyze(
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 10,
-    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Report only this device.", show_default=False)] = None,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="Report only this device.", show_default=False)
+    ] = None,
     at: At = None,
     would_fit: Annotated[
         str | None,
@@ -55,7 +64,9 @@ def analyze(
         ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
-    no_replay: Annotated[bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")] = False,
+    no_replay: Annotated[
+        bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")
+    ] = False,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,7 +126,9 @@ def _read_size(text: str) -> int:
     return size
 
 
-def _report(path: Path, at: str | int, top: int, device: int | None, *, replay: bool, fitting: int | None) -> tuple[Trace, Report]:
+def _report(
+    path: Path, at: str | int, top: int, device: int | None, *, replay: bool, fitting: int | None
+) -> tuple[Trace, Report]:
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
 

@@ -9,7 +9,10 @@ import typer
 Capacity = Annotated[
     str | None,
     typer.Option(
-        "--capacity", metavar="SIZE", help="Total memory of the device, for example 64GiB. Default: as recorded.", show_default=False
+        "--capacity",
+        metavar="SIZE",
+        help="Total memory of the device, for example 64GiB. Default: as recorded.",
+        show_default=False,
     ),
 ]
 Outside = Annotated[

@@ -22,7 +22,9 @@ _HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metr
 def check(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="TRACE...", help="Trace files, or run directories with all their ranks.", show_default=False),
+        typer.Argument(
+            metavar="TRACE...", help="Trace files, or run directories with all their ranks.", show_default=False
+        ),
     ] = None,
     *,
     budget: Annotated[
@@ -65,7 +67,8 @@ def check(
     at: At = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain check).")] = False,
     junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE.xml", help="Also write JUnit XML to this file.", show_default=False)
+        Path | None,
+        typer.Option("--junit", metavar="FILE.xml", help="Also write JUnit XML to this file.", show_default=False),
     ] = None,
     github: Annotated[
         bool,
@@ -99,7 +102,10 @@ def check(
     if not budgets and baseline is None:
         raise MemdiagError("nothing to check against: no budget and no baseline", _HINT)
     if baseline is None and (update or tolerance):
-        raise MemdiagError(f"{'--update' if update else '--tolerance'} is about a baseline, and none is given", "add --baseline base.json")
+        raise MemdiagError(
+            f"{'--update' if update else '--tolerance'} is about a baseline, and none is given",
+            "add --baseline base.json",
+        )
     from memdiag.gates.baseline import read_baseline, write_baseline
     from memdiag.gates.check import check as judge
     from memdiag.gates.check import updated
@@ -120,7 +126,9 @@ def check(
         raise typer.Exit(report.exit_code)
 
 
-def _subjects(given: Sequence[Path], device: int | None, at: str | int, written: Sequence[Path | None]) -> list[MeasuredDevice]:
+def _subjects(
+    given: Sequence[Path], device: int | None, at: str | int, written: Sequence[Path | None]
+) -> list[MeasuredDevice]:
     """Reads and measures every trace, one after the other; one that cannot be read is told among the results.
 
     Raises:
@@ -142,7 +150,9 @@ def _subjects(given: Sequence[Path], device: int | None, at: str | int, written:
         except MemdiagError as error:
             if error.exit_code != COULD_NOT:
                 raise
-            subjects.append(MeasuredDevice(key, str(path), error=f"{error.message} ({error.hint})" if error.hint else error.message))
+            subjects.append(
+                MeasuredDevice(key, str(path), error=f"{error.message} ({error.hint})" if error.hint else error.message)
+            )
     return subjects
 
 

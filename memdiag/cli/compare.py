@@ -30,7 +30,9 @@ _LETTERS = "ABCDEFGH"
 def compare(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="A B [C...]", help="Trace files or run directories; the first one is the base.", show_default=False),
+        typer.Argument(
+            metavar="A B [C...]", help="Trace files or run directories; the first one is the base.", show_default=False
+        ),
     ] = None,
     *,
     at: At = None,
@@ -38,15 +40,24 @@ def compare(
     device: Annotated[
         int | None,
         typer.Option(
-            "--device", metavar="N", min=0, help="Compare only this device. Default: the one with the highest peak.", show_default=False
+            "--device",
+            metavar="N",
+            min=0,
+            help="Compare only this device. Default: the one with the highest peak.",
+            show_default=False,
         ),
     ] = None,
     rank: Annotated[
-        int | None, typer.Option("--rank", metavar="N", min=0, help="Rank of each run to compare. Default: the first.", show_default=False)
+        int | None,
+        typer.Option(
+            "--rank", metavar="N", min=0, help="Rank of each run to compare. Default: the first.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain compare).")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
-    as_html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)] = None,
+    as_html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -91,7 +102,9 @@ def compare(
         emit(lambda look: page(comparison, look), as_html)
 
 
-def _chosen(given: Sequence[Path], device: int | None, rank: int | None, written: Mapping[str, Path | None]) -> list[ComparedTrace]:
+def _chosen(
+    given: Sequence[Path], device: int | None, rank: int | None, written: Mapping[str, Path | None]
+) -> list[ComparedTrace]:
     """Reads the traces and chooses the device of each.
 
     Raises:
@@ -104,7 +117,9 @@ def _chosen(given: Sequence[Path], device: int | None, rank: int | None, written
     ranks = list(ranks_in(given[0]).values()) if len(given) == 1 and rank is None else []
     paths = ranks if len(ranks) > 1 else one_each(given, rank)
     if len(paths) > _MOST:
-        raise MemdiagError(f"{len(paths)} traces are more than fit beside each other ({_MOST})", "memdiag fleet takes any number")
+        raise MemdiagError(
+            f"{len(paths)} traces are more than fit beside each other ({_MOST})", "memdiag fleet takes any number"
+        )
     for option, file in written.items():
         if file is not None and any(is_same(file, path) for path in paths):
             raise MemdiagError(f"{option} {file}: this is one of the traces", "name another file")
@@ -132,7 +147,9 @@ def _devices(path: Path, trace: Trace, device: int | None) -> list[ComparedTrace
     if device is not None or len(used) < 2:
         raise MemdiagError(f"{path}: one trace of one device has nothing to be compared with", "give a second trace")
     if len(used) > _MOST:
-        raise MemdiagError(f"{path} has {len(used)} devices, more than fit beside each other", "give a second trace, and --device")
+        raise MemdiagError(
+            f"{path} has {len(used)} devices, more than fit beside each other", "give a second trace, and --device"
+        )
     return [_one(letter, path, trace, number) for letter, number in zip(_LETTERS, used, strict=False)]
 
 

@@ -29,7 +29,9 @@ def conf(
     text: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SETTINGS", help="Settings as key:value,… or NAME=key:value,…; - reads them from stdin.", show_default=False
+            metavar="SETTINGS",
+            help="Settings as key:value,… or NAME=key:value,…; - reads them from stdin.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -38,19 +40,32 @@ def conf(
     backend: Annotated[
         str | None,
         typer.Option(
-            "--backend", metavar="cuda|hip|npu", help="Backend that reads the settings. Default: inferred from them.", show_default=False
+            "--backend",
+            metavar="cuda|hip|npu",
+            help="Backend that reads the settings. Default: inferred from them.",
+            show_default=False,
         ),
     ] = None,
     torch: Annotated[
         str | None,
-        typer.Option("--torch", metavar="X.Y", help="torch version to check for. Default: the newest known.", show_default=False),
+        typer.Option(
+            "--torch", metavar="X.Y", help="torch version to check for. Default: the newest known.", show_default=False
+        ),
     ] = None,
     torch_npu: Annotated[
         str | None,
-        typer.Option("--torch-npu", metavar="X.Y", help="torch_npu version to check for; implies --backend npu.", show_default=False),
+        typer.Option(
+            "--torch-npu",
+            metavar="X.Y",
+            help="torch_npu version to check for; implies --backend npu.",
+            show_default=False,
+        ),
     ] = None,
     platform: Annotated[
-        str | None, typer.Option("--platform", metavar="linux|windows", help="Platform that the program runs on.", show_default=False)
+        str | None,
+        typer.Option(
+            "--platform", metavar="linux|windows", help="Platform that the program runs on.", show_default=False
+        ),
     ] = None,
     using: Annotated[
         list[str] | None,
@@ -65,7 +80,13 @@ def conf(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain settings).")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE; the ending .json selects JSON.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report to FILE; the ending .json selects JSON.",
+            show_default=False,
+        ),
     ] = None,
     fail_on: Annotated[
         list[str] | None,
@@ -101,7 +122,11 @@ def conf(
         from memdiag.settings.environment import check_environment, guess_backend
 
         scene = _scene(
-            backend, torch, torch_npu, platform or ("windows" if sys.platform == "win32" else "linux"), guess_backend(os.environ)
+            backend,
+            torch,
+            torch_npu,
+            platform or ("windows" if sys.platform == "win32" else "linux"),
+            guess_backend(os.environ),
         )
         report = check_environment(os.environ, scene, features, torch_npu or torch)
     else:
@@ -115,7 +140,12 @@ def conf(
 
 
 def _text(
-    text: str, backend: str | None, torch: str | None, torch_npu: str | None, platform: str | None, features: tuple[str, ...]
+    text: str,
+    backend: str | None,
+    torch: str | None,
+    torch_npu: str | None,
+    platform: str | None,
+    features: tuple[str, ...],
 ) -> ConfReport:
     """Checks what was given on the command line: settings, or a shell line with any number of variables."""
     from memdiag.settings.environment import ALLOC_VARIABLES, check_environment, guess_backend, read_order
@@ -129,7 +159,11 @@ def _text(
     guess = guess_backend(named) if named else guess_by_keys(text)
     scene = _scene(backend, torch, torch_npu, platform or "", guess)
     if named:
-        named |= {read_order(scene)[0]: each.value for each in given if not each.variable and read_order(scene)[0] not in named}
+        named |= {
+            read_order(scene)[0]: each.value
+            for each in given
+            if not each.variable and read_order(scene)[0] not in named
+        }
     alone = [assignment for assignment in given if not assignment.variable or assignment.variable in ALLOC_VARIABLES]
     if len(given) == 1 and (not given[0].variable or given[0].variable == read_order(scene)[0]):
         return lint(alone[0], scene, features, torch_npu or torch)
@@ -160,7 +194,9 @@ def _scene(backend: str | None, torch: str | None, torch_npu: str | None, platfo
 def _features(given: list[str]) -> tuple[str, ...]:
     from memdiag.settings.features import FEATURES
 
-    features = tuple(word.strip().lower().replace("_", "-") for item in given for word in item.split(",") if word.strip())
+    features = tuple(
+        word.strip().lower().replace("_", "-") for item in given for word in item.split(",") if word.strip()
+    )
     for feature in features:
         if feature not in FEATURES:
             raise MemdiagError(f"--with {feature}: not a feature known here", f"features are {', '.join(FEATURES)}")

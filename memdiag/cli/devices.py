@@ -10,7 +10,9 @@ import typer
 def devices(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="DEVICE", help="Show everything known about this device, with sources.", show_default=False),
+        typer.Argument(
+            metavar="DEVICE", help="Show everything known about this device, with sources.", show_default=False
+        ),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,

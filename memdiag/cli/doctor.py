@@ -13,7 +13,9 @@ def doctor(
     pythons: Annotated[
         list[str] | None,
         typer.Option(
-            "--python", metavar="PATH", help="Check this Python; can be repeated. Default: those on the PATH and in this directory."
+            "--python",
+            metavar="PATH",
+            help="Check this Python; can be repeated. Default: those on the PATH and in this directory.",
         ),
     ] = None,
     *,
@@ -32,5 +34,7 @@ def doctor(
     from memdiag.settings.environment import check_builds
 
     found = survey(pythons or (), lambda path: busy(phrase("progress.looking", file=path)))
-    settings = check_builds(os.environ, [python.facts for python in found], "windows" if sys.platform == "win32" else "linux")
+    settings = check_builds(
+        os.environ, [python.facts for python in found], "windows" if sys.platform == "win32" else "linux"
+    )
     write_out(renderer("doctor", "json" if as_json else "terminal")(found, settings, look_of(sys.stdout)))

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 DIAGNOSE, RECORD, PREDICT, SHARE, CHECK = "Diagnose", "Record", "Predict", "Share", "Check"
 TASKS = {
-    "analyze": DIAGNOSE, "oom": DIAGNOSE, "view": DIAGNOSE, "compare": DIAGNOSE, "fleet": DIAGNOSE, "explain": DIAGNOSE,
-    "record": RECORD, "devices": RECORD, "doctor": RECORD,
-    "simulate": PREDICT, "tune": PREDICT, "try": PREDICT, "plan": PREDICT,
-    "plot": SHARE, "export": SHARE,
-    "check": CHECK, "conf": CHECK, "lint": CHECK,
-}  # fmt: skip
+    "analyze": DIAGNOSE,
+    "oom": DIAGNOSE,
+    "view": DIAGNOSE,
+    "compare": DIAGNOSE,
+    "fleet": DIAGNOSE,
+    "explain": DIAGNOSE,
+    "record": RECORD,
+    "devices": RECORD,
+    "doctor": RECORD,
+    "simulate": PREDICT,
+    "tune": PREDICT,
+    "try": PREDICT,
+    "plan": PREDICT,
+    "plot": SHARE,
+    "export": SHARE,
+    "check": CHECK,
+    "conf": CHECK,
+    "lint": CHECK,
+}
 EXAMPLES = {
     "analyze": ("analyze trace.pkl", "analyze trace.pkl --full --at peak", "analyze trace.pkl --html report.html"),
     "oom": ("oom train.log", "oom logs/ --all", "oom train.log --from-trace trace.pkl"),
@@ -35,7 +48,10 @@ EXAMPLES = {
     "plan": ("plan trace.pkl", "plan buffers.csv --capacity 1MiB -o placed.csv"),
     "plot": ("plot trace.pkl", "plot trace.pkl --kind timeline,map -o figures/"),
     "export": ("export trace.pkl -o trace.perfetto.json.gz", "export trace.pkl --format csv --table tensors"),
-    "check": ("check run/ --budget peak_reserved=60GiB --budget stranded=2%", "check run/ --baseline base.json --tolerance 2%"),
+    "check": (
+        "check run/ --budget peak_reserved=60GiB --budget stranded=2%",
+        "check run/ --baseline base.json --tolerance 2%",
+    ),
     "conf": ("conf expandable_segments:True,max_split_size_mb:128", "conf --env", "conf --list --backend npu"),
     "lint": ("lint train.py", "lint src/ --select MD806 --fail-on warning"),
 }

@@ -12,7 +12,9 @@ import typer
 def explain(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CODE|PAGE", help="Finding code such as MD201, or page name such as conf.", show_default=False),
+        typer.Argument(
+            metavar="CODE|PAGE", help="Finding code such as MD201, or page name such as conf.", show_default=False
+        ),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
@@ -31,5 +33,11 @@ def explain(
     from memdiag.render import renderer
 
     found = [manual.page(name) for name in names or manual.names()]
-    form = "json" if form_of(as_json=as_json, as_md=False, output=output) == "json" else "terminal" if names else "list_terminal"
+    form = (
+        "json"
+        if form_of(as_json=as_json, as_md=False, output=output) == "json"
+        else "terminal"
+        if names
+        else "list_terminal"
+    )
     emit(partial(renderer("explain", form), found), output)

@@ -22,14 +22,20 @@ def export(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+            metavar="TRACE",
+            help="A trace file or run directory. Default: the newest run in this directory.",
+            show_default=False,
         ),
     ] = None,
     *,
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", "-f", metavar="NAME", help=f"Format: {', '.join(EXPORTS)}. Default: by the ending of -o.", show_default=False
+            "--format",
+            "-f",
+            metavar="NAME",
+            help=f"Format: {', '.join(EXPORTS)}. Default: by the ending of -o.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -42,7 +48,9 @@ def export(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Export only this device.", show_default=False)] = None,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="Export only this device.", show_default=False)
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,11 +63,16 @@ def export(
     min_size: Annotated[
         str | None,
         typer.Option(
-            "--min-size", metavar="SIZE", help="Leave out tensors smaller than this with perfetto, for example 1MiB.", show_default=False
+            "--min-size",
+            metavar="SIZE",
+            help="Leave out tensors smaller than this with perfetto, for example 1MiB.",
+            show_default=False,
         ),
     ] = None,
     at: At = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list of written files as JSON (memdiag explain export).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the list of written files as JSON (memdiag explain export).")
+    ] = False,
 ) -> None:
     """Write a trace in another tool's format.
 
@@ -91,14 +104,18 @@ def export(
         try:
             written = EXPORTS[name].write(read, file, wanted)
         except OSError as error:
-            raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+            raise MemdiagError(
+                f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
+            ) from None
     for each in written:
         say(f"wrote {each}")
     if as_json:
         import json
 
         files = [{"file": str(each), "bytes": each.stat().st_size} for each in written]
-        write_out(json.dumps({"schema_version": 1, "format": name, "trace": read.path, "files": files}, indent=2) + "\n")
+        write_out(
+            json.dumps({"schema_version": 1, "format": name, "trace": read.path, "files": files}, indent=2) + "\n"
+        )
 
 
 def _format(given: str | None, output: Path | None) -> str:
@@ -113,11 +130,17 @@ def _format(given: str | None, output: Path | None) -> str:
         return given
     endings = {name: export.SUFFIXES for name, export in EXPORTS.items()}
     if output is None:
-        raise MemdiagError("which format?", f"--format {'|'.join(EXPORTS)}, or -o with a file whose name ends in one of theirs")
-    found = [(len(ending), name) for name, own in endings.items() for ending in own if output.name.lower().endswith(ending)]
+        raise MemdiagError(
+            "which format?", f"--format {'|'.join(EXPORTS)}, or -o with a file whose name ends in one of theirs"
+        )
+    found = [
+        (len(ending), name) for name, own in endings.items() for ending in own if output.name.lower().endswith(ending)
+    ]
     if not found:
         known = "; ".join(f"{name}: {', '.join(own)}" for name, own in endings.items())
-        raise MemdiagError(f"-o {output}: what it ends in names no format", f"give --format, or one of these endings: {known}")
+        raise MemdiagError(
+            f"-o {output}: what it ends in names no format", f"give --format, or one of these endings: {known}"
+        )
     return max(found)[1]
 
 

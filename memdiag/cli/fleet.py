@@ -47,36 +47,52 @@ def fleet(
             show_default=False,
         ),
     ] = None,
-    as_html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)] = None,
+    as_html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
+    ] = None,
     heatmap: Annotated[
         Path | None,
         typer.Option(
-            "--heatmap", metavar="FILE", help="Draw a heat map of bytes by rank and step to FILE (.png, .svg or .pdf).", show_default=False
+            "--heatmap",
+            metavar="FILE",
+            help="Draw a heat map of bytes by rank and step to FILE (.png, .svg or .pdf).",
+            show_default=False,
         ),
     ] = None,
     capacity: Annotated[
         str | None,
         typer.Option(
-            "--capacity", metavar="SIZE", help="Memory of each device, for example 64GiB. Default: as recorded.", show_default=False
+            "--capacity",
+            metavar="SIZE",
+            help="Memory of each device, for example 64GiB. Default: as recorded.",
+            show_default=False,
         ),
     ] = None,
     at: At = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Search allocator settings for all ranks together, and replay them on each rank.")
+        bool,
+        typer.Option("--tune", help="Search allocator settings for all ranks together, and replay them on each rank."),
     ] = False,
     budget: Annotated[
-        float, typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time limit in seconds for the search of --tune.")
+        float,
+        typer.Option("--budget-seconds", metavar="N", min=0.0, help="Time limit in seconds for the search of --tune."),
     ] = _SECONDS,
     engine: Annotated[
-        str, typer.Option("--engine", metavar="local|ray", help="Run in processes of this machine, or on a Ray cluster.")
+        str,
+        typer.Option("--engine", metavar="local|ray", help="Run in processes of this machine, or on a Ray cluster."),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", metavar="HOST:PORT", help="Address of the Ray cluster.", show_default=False)
+        str | None,
+        typer.Option("--address", metavar="HOST:PORT", help="Address of the Ray cluster.", show_default=False),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            "--workers", metavar="N", min=1, help="Number of files read in parallel. Default: one per processor.", show_default=False
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Number of files read in parallel. Default: one per processor.",
+            show_default=False,
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 8,
@@ -97,7 +113,9 @@ def fleet(
 
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no readable file.
     """
-    budgets = read_budgets(fail_on, "for example --fail-on oom or --fail-on MD201", _ALSO, "oom, odd, broken, warning, critical nor a code")
+    budgets = read_budgets(
+        fail_on, "for example --fail-on oom or --fail-on MD201", _ALSO, "oom, odd, broken, warning, critical nor a code"
+    )
 
     from memdiag.cli.emit import emit, form_of
     from memdiag.fleet.files import find
@@ -110,14 +128,20 @@ def fleet(
     if size is not None and size <= 0:
         raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
     if engine not in FLEET_ENGINES:
-        raise MemdiagError(f"--engine {engine}: neither {' nor '.join(FLEET_ENGINES)}", "--engine local reads files on this machine")
+        raise MemdiagError(
+            f"--engine {engine}: neither {' nor '.join(FLEET_ENGINES)}", "--engine local reads files on this machine"
+        )
     if address is not None and engine != "ray":
         raise MemdiagError("--address is that of a Ray cluster", "add --engine ray")
     if heatmap is not None and heatmap.suffix.lower() not in _PICTURES:
-        raise MemdiagError(f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}")
+        raise MemdiagError(
+            f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}"
+        )
     files, said = find(paths or _newest())
     options = {} if at is None else {"at": read_moment(at)}
-    report = _report(files, FLEET_ENGINES[engine], workers, address, output, size, budget if tune else None, said, options)
+    report = _report(
+        files, FLEET_ENGINES[engine], workers, address, output, size, budget if tune else None, said, options
+    )
 
     render = renderer("fleet", form)
     emit(lambda look: render(report, look, top), None)
@@ -145,9 +169,16 @@ def _newest() -> list[str]:
 
 
 def _report(
-    files: list[File], make: Any, workers: int | None, address: str | None, output: Path | None, capacity: int | None,
-    seconds: float | None, said: list[str], options: Mapping[str, object],
-) -> FleetReport:  # fmt: skip
+    files: list[File],
+    make: Any,
+    workers: int | None,
+    address: str | None,
+    output: Path | None,
+    capacity: int | None,
+    seconds: float | None,
+    said: list[str],
+    options: Mapping[str, object],
+) -> FleetReport:
     """Reads all files and makes the report.
 
     Args:
@@ -178,7 +209,9 @@ def _report(
         engine.close()
 
 
-def _read(files: list[File], engine: Engine, store: ResultStore | None, options: Mapping[str, object]) -> tuple[list[dict[str, Any]], int]:
+def _read(
+    files: list[File], engine: Engine, store: ResultStore | None, options: Mapping[str, object]
+) -> tuple[list[dict[str, Any]], int]:
     """Reads all files; says on Ctrl-C what is kept."""
     from memdiag.cli.loading import announce_compiling
     from memdiag.cli.progress import Line, bar
@@ -217,18 +250,29 @@ def _read(files: list[File], engine: Engine, store: ResultStore | None, options:
 
 
 def _with_setting(
-    report: FleetReport, files: list[File], engine: Engine, store: ResultStore | None, capacity: int | None, seconds: float
+    report: FleetReport,
+    files: list[File],
+    engine: Engine,
+    store: ResultStore | None,
+    capacity: int | None,
+    seconds: float,
 ) -> FleetReport:
     from memdiag.cli.progress import Line, bar
     from memdiag.fleet.run import with_setting
 
     with Line() as line:
         return with_setting(
-            report, files, engine, store,
+            report,
+            files,
+            engine,
+            store,
             lambda done, most, _: line(phrase("progress.replayed", bar=bar(done / most), count=done, most=most)),
-            capacity=capacity, seconds=seconds,
-            searching=lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most)),
-        )  # fmt: skip
+            capacity=capacity,
+            seconds=seconds,
+            searching=lambda done, most: line(
+                phrase("progress.searching", bar=bar(done / most), count=done, most=most)
+            ),
+        )
 
 
 def _write(report: FleetReport, files: Mapping[str, Path], top: int) -> None:
@@ -246,12 +290,16 @@ def _draw(report: FleetReport, file: Path) -> None:
     from memdiag.render import renderer
 
     if report.heat is None:
-        raise MemdiagError(f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history")
+        raise MemdiagError(
+            f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history"
+        )
     with busy(phrase("progress.drawing.heat")):
         try:
             renderer("fleet", "picture")(report, file)
         except OSError as error:
-            raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+            raise MemdiagError(
+                f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
+            ) from None
     say(f"wrote {file}")
 
 
@@ -265,4 +313,7 @@ def _over(report: FleetReport, budgets: list[str]) -> list[str]:
     hits = [word for word in _ALSO if word in budgets and there[word]]
     severities = {"warning": ("critical", "warning"), "critical": ("critical",)}
     wanted = {severity for budget in budgets for severity in severities.get(budget, ())}
-    return [*hits, *(finding.code for finding in report.findings if finding.severity in wanted or finding.code in budgets)]
+    return [
+        *hits,
+        *(finding.code for finding in report.findings if finding.severity in wanted or finding.code in budgets),
+    ]

@@ -22,21 +22,28 @@ _FORMATS = ("terminal", "json", "github", "sarif")
 
 def lint(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Python files, or directories to search.", show_default=False)
+        list[Path] | None,
+        typer.Argument(metavar="PATH...", help="Python files, or directories to search.", show_default=False),
     ] = None,
     *,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="CODE", help="Check only these codes; can be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option("--select", metavar="CODE", help="Check only these codes; can be repeated.", show_default=False),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="Exclude files or directories; can be repeated.", show_default=False),
+        typer.Option(
+            "--exclude", metavar="PATTERN", help="Exclude files or directories; can be repeated.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain lint).")] = False,
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="github|sarif|json", help="Output format: pull request annotations, SARIF or JSON.", show_default=False
+            "--format",
+            metavar="github|sarif|json",
+            help="Output format: pull request annotations, SARIF or JSON.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -110,5 +117,7 @@ def _form(form: str | None, *, as_json: bool, output: Path | None) -> str:
         suffix = output.suffix.lower() if output else ""
         return "json" if as_json else {".json": "json", ".sarif": "sarif"}.get(suffix, "terminal")
     if form not in _FORMATS or (as_json and form != "json"):
-        raise MemdiagError(f"--format {form}: not a form of its own", "one of github, sarif, json; without it, text for a terminal")
+        raise MemdiagError(
+            f"--format {form}: not a form of its own", "one of github, sarif, json; without it, text for a terminal"
+        )
     return form

@@ -43,7 +43,9 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
         function = getattr(import_module(f"memdiag.cli.{called}"), called)
         settings = {"allow_interspersed_args": False} if name == "record" else None
         kind = TextCommand if name == "oom" else QuickCommand
-        app.command(name, cls=kind, context_settings=settings, epilog=epilog(name), rich_help_panel=TASKS[name])(function)
+        app.command(name, cls=kind, context_settings=settings, epilog=epilog(name), rich_help_panel=TASKS[name])(
+            function
+        )
     return app
 
 
@@ -62,15 +64,25 @@ def _show_version(wanted: bool) -> None:
 
 
 def options(
-    _version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
     *,
     redact: Annotated[
         bool,
-        typer.Option("--redact", help="Strip paths, user names, command lines and environment from all output (memdiag explain redact)."),
+        typer.Option(
+            "--redact",
+            help="Strip paths, user names, command lines and environment from all output (memdiag explain redact).",
+        ),
     ] = False,
     _lang: Annotated[  # read by main(), wherever it stands
         str,
-        typer.Option("--lang", metavar="en|zh", help="Language of reports. Default: MEMDIAG_LANG or the locale.", show_default=False),
+        typer.Option(
+            "--lang",
+            metavar="en|zh",
+            help="Language of reports. Default: MEMDIAG_LANG or the locale.",
+            show_default=False,
+        ),
     ] = "",
 ) -> None:
     """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and what would have prevented it."""
@@ -147,7 +159,9 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except MemoryError:
         _trace_back()
-        say_error("there is not enough memory for this file", "use a machine with more, or record fewer events (max_entries)")
+        say_error(
+            "there is not enough memory for this file", "use a machine with more, or record fewer events (max_entries)"
+        )
         return COULD_NOT
     except OSError as error:
         _trace_back()
@@ -158,6 +172,9 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C in a compiled loop arrives as a SystemError
             return INTERRUPTED
         _trace_back()
-        say_error(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag: set MEMDIAG_DEBUG=1 for a traceback to report")
+        say_error(
+            f"internal: {type(error).__name__}: {error}",
+            "this is a bug in memdiag: set MEMDIAG_DEBUG=1 for a traceback to report",
+        )
         return COULD_NOT
     return DONE

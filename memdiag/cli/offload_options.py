@@ -17,52 +17,90 @@ def _option(name: str, metavar: str, said: str) -> Any:
 
 
 Config = Annotated[str | None, _option("--offload-config", "FILE|JSON", "Settings as in MindSpore's offload_config.")]
-MaxDevice = Annotated[str | None, _option("--max-device-memory", "SIZE", "Device memory that the plan may use. Default: all of it.")]
-Param = Annotated[
-    str | None, _option("--offload-param", "cpu|disk", "Initial location of parameters; with --no-auto-offload, their permanent one.")
+MaxDevice = Annotated[
+    str | None, _option("--max-device-memory", "SIZE", "Device memory that the plan may use. Default: all of it.")
 ]
-Checkpoint = Annotated[str | None, _option("--offload-checkpoint", "cpu|disk", "Location of the inputs of recomputed parts.")]
+Param = Annotated[
+    str | None,
+    _option(
+        "--offload-param", "cpu|disk", "Initial location of parameters; with --no-auto-offload, their permanent one."
+    ),
+]
+Checkpoint = Annotated[
+    str | None, _option("--offload-checkpoint", "cpu|disk", "Location of the inputs of recomputed parts.")
+]
 Auto = Annotated[
     bool | None,
-    typer.Option("--auto-offload/--no-auto-offload", help="Search for a strategy (default), or apply the given one.", show_default=False,
-                 rich_help_panel=_PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--auto-offload/--no-auto-offload",
+        help="Search for a strategy (default), or apply the given one.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
 CpuSize = Annotated[str | None, _option("--offload-cpu-size", "SIZE", "Host memory to use. Default: 512GB.")]
 DiskSize = Annotated[str | None, _option("--offload-disk-size", "SIZE", "Disk space to use. Default: 512GB.")]
 HbmRatio = Annotated[float | None, _option("--hbm-ratio", "F", "Fraction of the device memory that the plan may use.")]
 CpuRatio = Annotated[float | None, _option("--cpu-ratio", "F", "Fraction of the host memory that the plan may use.")]
-HostBlock = Annotated[str | None, _option("--host-mem-block-size", "SIZE", "Block size of the pinned host pool. Default: 1GB.")]
+HostBlock = Annotated[
+    str | None, _option("--host-mem-block-size", "SIZE", "Block size of the pinned host pool. Default: 1GB.")
+]
 Pinned = Annotated[
     bool | None,
-    typer.Option("--enable-pinned-mem/--no-enable-pinned-mem", help="Copy to pinned memory asynchronously (default).",
-                 show_default=False, rich_help_panel=_PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--enable-pinned-mem/--no-enable-pinned-mem",
+        help="Copy to pinned memory asynchronously (default).",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
 Aio = Annotated[
     bool | None,
-    typer.Option("--enable-aio/--no-enable-aio", help="Copy to disk asynchronously (default).", show_default=False,
-                 rich_help_panel=_PANEL),
-]  # fmt: skip
-AioBlock = Annotated[str | None, _option("--aio-block-size", "SIZE", "Block size of copies to disk. Default: depends on the disk.")]
-AioDepth = Annotated[int | None, _option("--aio-queue-depth", "N", "Queue depth of copies to disk. Default: depends on the disk.")]
-DiskPath = Annotated[str | None, _option("--offload-path", "DIR", "Disk directory to write into the printed configuration.")]
+    typer.Option(
+        "--enable-aio/--no-enable-aio",
+        help="Copy to disk asynchronously (default).",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+AioBlock = Annotated[
+    str | None, _option("--aio-block-size", "SIZE", "Block size of copies to disk. Default: depends on the disk.")
+]
+AioDepth = Annotated[
+    int | None, _option("--aio-queue-depth", "N", "Queue depth of copies to disk. Default: depends on the disk.")
+]
+DiskPath = Annotated[
+    str | None, _option("--offload-path", "DIR", "Disk directory to write into the printed configuration.")
+]
 Kinds = Annotated[
     str | None,
-    _option("--offload-kinds", "KIND,…", "Kinds of tensors that may move: activation, parameter, gradient, optimizer_state. Default: all."),
+    _option(
+        "--offload-kinds",
+        "KIND,…",
+        "Kinds of tensors that may move: activation, parameter, gradient, optimizer_state. Default: all.",
+    ),
 ]
 LinkRate = Annotated[
-    str | None, _option("--link", "NAME|RATE", "Bandwidth to the host: pcie3x16, pcie4x16, pcie5x16, hccs, nvlink-c2c, or 20GB/s.")
+    str | None,
+    _option("--link", "NAME|RATE", "Bandwidth to the host: pcie3x16, pcie4x16, pcie5x16, hccs, nvlink-c2c, or 20GB/s."),
 ]
 DiskRate = Annotated[
-    str | None, _option("--disk", "NAME|RATE", "Bandwidth to the disk: sata-ssd, nvme-gen3, nvme-gen4, nvme-gen5, or 3GB/s.")
+    str | None,
+    _option("--disk", "NAME|RATE", "Bandwidth to the disk: sata-ssd, nvme-gen3, nvme-gen4, nvme-gen5, or 3GB/s."),
 ]
 StepSeconds = Annotated[
-    float | None, _option("--step-seconds", "S", "Duration of a step in seconds, if the trace has no times of a real device.")
+    float | None,
+    _option("--step-seconds", "S", "Duration of a step in seconds, if the trace has no times of a real device."),
 ]
 Exposed = Annotated[
     bool | None,
-    typer.Option("--allow-exposed", help="Also move tensors that cannot return in time; the step then waits for them.", show_default=False,
-                 rich_help_panel=_PANEL),
-]  # fmt: skip
+    typer.Option(
+        "--allow-exposed",
+        help="Also move tensors that cannot return in time; the step then waits for them.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
 
 
 def read_offload(config: str | None, wanted: bool, **options: Any) -> OffloadSettings | None:

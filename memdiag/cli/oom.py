@@ -21,23 +21,43 @@ MOST_ROWS = 10
 def oom(
     given: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message.", show_default=False),
+        typer.Argument(
+            metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message.", show_default=False
+        ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain oom-json).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain oom-json).")
+    ] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this file; .json and .md choose the form.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to this file; .json and .md choose the form.",
+            show_default=False,
+        ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show every remedy and reason, and the whole account of memory.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show a row for every rank and message; includes --verbose.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show every remedy and reason, and the whole account of memory.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show a row for every rank and message; includes --verbose.")
+    ] = False,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list; default 10.", show_default=False)
+        int | None,
+        typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list; default 10.", show_default=False),
     ] = None,
     from_trace: Annotated[
         Path | None,
-        typer.Option("--from-trace", metavar="TRACE", help="Explain the failure with this memory trace of the run.", show_default=False),
+        typer.Option(
+            "--from-trace",
+            metavar="TRACE",
+            help="Explain the failure with this memory trace of the run.",
+            show_default=False,
+        ),
     ] = None,
     fail_on: Annotated[
         list[str] | None,

@@ -67,6 +67,8 @@ class Page:
             from memdiag.views.policies import simulated_curves
 
             runs = simulated if simulated is not None else runs_of_report(trace, report) if replay else ()
-            text = renderer("analyze", "html")(build_picture(trace, report, at=at, simulated=simulated_curves(runs)), language())
+            text = renderer("analyze", "html")(
+                build_picture(trace, report, at=at, simulated=simulated_curves(runs)), language()
+            )
         write_whole(self.path, text)
         say(f"wrote {self.path}: open it in a browser")

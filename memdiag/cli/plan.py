@@ -16,7 +16,9 @@ def plan(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            metavar="TRACE", help="A CSV file with id,lower,upper,size, or a trace. Default: the newest run.", show_default=False
+            metavar="TRACE",
+            help="A CSV file with id,lower,upper,size, or a trace. Default: the newest run.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -32,10 +34,15 @@ def plan(
     align: Annotated[
         str | None,
         typer.Option(
-            "--align", metavar="SIZE", help="Alignment of offsets in bytes. Default: 512 for a trace, 1 for a CSV file.", show_default=False
+            "--align",
+            metavar="SIZE",
+            help="Alignment of offsets in bytes. Default: 512 for a trace, 1 for a CSV file.",
+            show_default=False,
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="N", help="Time limit in seconds for the search.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="N", help="Time limit in seconds for the search.")
+    ] = 60.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0,
     ends: Annotated[
         str | None,
@@ -58,7 +65,13 @@ def plan(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.csv", help="Write id,lower,upper,size,offset to this CSV file.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.csv",
+            help="Write id,lower,upper,size,offset to this CSV file.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain plan).")] = False,
 ) -> None:
@@ -80,7 +93,8 @@ def plan(
     ends_known = ("half-open", "open", "closed")
     if ends is not None and ends not in ends_known:
         raise MemdiagError(
-            f"--ends {ends}: neither {', '.join(ends_known[:-1])} nor {ends_known[-1]}", "half-open: alive from lower until before upper"
+            f"--ends {ends}: neither {', '.join(ends_known[:-1])} nor {ends_known[-1]}",
+            "half-open: alive from lower until before upper",
         )
     path = choose_trace(trace)
     if output is not None and is_same(output, path):

@@ -29,7 +29,9 @@ def plot(
     traces: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="TRACE…", help="Trace files or run directories. Default: the newest run in this directory.", show_default=False
+            metavar="TRACE…",
+            help="Trace files or run directories. Default: the newest run in this directory.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -56,7 +58,10 @@ def plot(
     size: Annotated[
         str | None,
         typer.Option(
-            "--size", metavar="WxH", help="Size in inches such as 10x5.4, or 25x14cm. Default: depends on the kind.", show_default=False
+            "--size",
+            metavar="WxH",
+            help="Size in inches such as 10x5.4, or 25x14cm. Default: depends on the kind.",
+            show_default=False,
         ),
     ] = None,
     width: Annotated[
@@ -71,32 +76,52 @@ def plot(
     dpi: Annotated[int, typer.Option("--dpi", metavar="N", help="Resolution of a PNG in pixels per inch.")] = 160,
     style: Annotated[str, typer.Option("--style", metavar="NAME", help="Colour style: light or dark.")] = "light",
     title: Annotated[
-        str | None, typer.Option("--title", metavar="TEXT", help="Title of the picture, instead of the default one.", show_default=False)
+        str | None,
+        typer.Option(
+            "--title", metavar="TEXT", help="Title of the picture, instead of the default one.", show_default=False
+        ),
     ] = None,
     device: Annotated[
         int | None,
         typer.Option(
-            "--device", metavar="N", min=0, help="Use only this device. Default: the one with the highest peak.", show_default=False
+            "--device",
+            metavar="N",
+            min=0,
+            help="Use only this device. Default: the one with the highest peak.",
+            show_default=False,
         ),
     ] = None,
     at: At = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", metavar="NAME,…", help="Policy to compare in --kind policies, as in memdiag simulate.", show_default=False
+            "--policy",
+            metavar="NAME,…",
+            help="Policy to compare in --kind policies, as in memdiag simulate.",
+            show_default=False,
         ),
     ] = None,
     conf: Annotated[
         list[str] | None,
         typer.Option(
-            "--conf", metavar="KEY:VALUE,…", help="Allocator settings to compare in --kind policies; can be repeated.", show_default=False
+            "--conf",
+            metavar="KEY:VALUE,…",
+            help="Allocator settings to compare in --kind policies; can be repeated.",
+            show_default=False,
         ),
     ] = None,
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", metavar="SIZE", help="Memory of the device in --kind policies, for example 64GiB.", show_default=False),
+        typer.Option(
+            "--capacity",
+            metavar="SIZE",
+            help="Memory of the device in --kind policies, for example 64GiB.",
+            show_default=False,
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list of written pictures as JSON (memdiag explain plot).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the list of written pictures as JSON (memdiag explain plot).")
+    ] = False,
 ) -> None:
     """Draw a trace as a PNG, SVG or PDF picture.
 
@@ -114,11 +139,14 @@ def plot(
     look = _look(size, width, dpi, style, title)
     moment = read_moment(at)
     if (policy or conf or capacity) and "policies" not in kinds:
-        raise MemdiagError(f"--policy, --conf and --capacity are of --kind policies, not of {', '.join(kinds)}", "add --kind policies")
+        raise MemdiagError(
+            f"--policy, --conf and --capacity are of --kind policies, not of {', '.join(kinds)}", "add --kind policies"
+        )
     wanted = SimulationRequest.read(policy or [], conf, None, capacity, None)
     if wanted.offload:
         raise MemdiagError(
-            "--policy offload moves tensors and cannot be drawn beside others", "memdiag simulate --policy offload tells of it"
+            "--policy offload moves tensors and cannot be drawn beside others",
+            "memdiag simulate --policy offload tells of it",
         )
     paths = list(dict.fromkeys(choose_trace(path) for path in traces)) if traces else [choose_trace(None)]
     files = _files(paths, kinds, output)
@@ -139,7 +167,9 @@ def plot(
                 continue
             _write(file, picture, output)
             say(f"wrote {file}")
-            drawn.append({"file": str(file), "kind": name, "trace": trace.path, "device": chosen.device, "bytes": len(picture)})
+            drawn.append(
+                {"file": str(file), "kind": name, "trace": trace.path, "device": chosen.device, "bytes": len(picture)}
+            )
     if as_json:
         import json
 
@@ -174,9 +204,15 @@ def _look(size: str | None, width: str | None, dpi: int, style: str, title: str 
     inches = parse_size(size) if size is not None else None
     wide = parse_width(width) if width is not None else None
     if wide is not None and wide * wide * dpi * dpi > _MOST_PIXELS:
-        raise MemdiagError(f"--width {width} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels", "-o x.pdf needs no pixels")
+        raise MemdiagError(
+            f"--width {width} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels",
+            "-o x.pdf needs no pixels",
+        )
     if inches is not None and inches[0] * inches[1] * dpi * dpi > _MOST_PIXELS:
-        raise MemdiagError(f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels", "-o x.pdf needs no pixels")
+        raise MemdiagError(
+            f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels",
+            "-o x.pdf needs no pixels",
+        )
     return PlotLook(inches, dpi, style, title, wide)
 
 
@@ -193,11 +229,14 @@ def _files(paths: list[Path], kinds: list[str], output: Path | None) -> dict[tup
         return {(path, name): (output or Path()) / f"{stems[path]}-{name}.png" for path, name in wanted}
     if output.suffix.lower().lstrip(".") not in _FORMS:
         raise MemdiagError(
-            f"-o {output}: what it ends in names no form of picture", f"end it in {', '.join('.' + form for form in _FORMS)}"
+            f"-o {output}: what it ends in names no form of picture",
+            f"end it in {', '.join('.' + form for form in _FORMS)}",
         )
     if len(paths) > 1:
         raise MemdiagError(f"-o {output}: one file, and pictures of {len(paths)} traces", "name a folder")
-    return {(path, name): output if len(kinds) == 1 else output.with_stem(f"{output.stem}-{name}") for path, name in wanted}
+    return {
+        (path, name): output if len(kinds) == 1 else output.with_stem(f"{output.stem}-{name}") for path, name in wanted
+    }
 
 
 def _device(trace: Trace, number: int | None) -> DeviceTrace:
@@ -216,7 +255,7 @@ def _device(trace: Trace, number: int | None) -> DeviceTrace:
 
 def _draw(
     trace: Trace, device: DeviceTrace, kind: str, file: Path, look: PlotLook, at: str | int, wanted: SimulationRequest
-) -> bytes:  # fmt: skip
+) -> bytes:
     from memdiag.views.plot_frame import Ask
 
     form = file.suffix.lower().lstrip(".")
@@ -248,5 +287,7 @@ def _write(file: Path, picture: bytes, folder: Path | None) -> None:
         if folder is not None and not folder.suffix:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MemdiagError(f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode") from None
+        raise MemdiagError(
+            f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
+        ) from None
     write_whole(file, picture)

@@ -70,7 +70,11 @@ class Progress:
             return
         from memdiag.units import format_bytes
 
-        read = f"{bar(done / total)} {min(done / total, 1.0):4.0%} of {format_bytes(total)}" if total else format_bytes(done)
+        read = (
+            f"{bar(done / total)} {min(done / total, 1.0):4.0%} of {format_bytes(total)}"
+            if total
+            else format_bytes(done)
+        )
         self._line(phrase("progress.bytes", read=read, name=phrase("progress.stdin") if name == "-" else name))
 
 

@@ -32,7 +32,9 @@ class TextCommand(QuickCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads its part of the command line."""
-        return super().parse_args(ctx, [f" {arg}" if arg.lstrip("-")[:1].isspace() and arg[0] == "-" else arg for arg in args])
+        return super().parse_args(
+            ctx, [f" {arg}" if arg.lstrip("-")[:1].isspace() and arg[0] == "-" else arg for arg in args]
+        )
 
 
 class QuickGroup(TyperGroup):
@@ -72,7 +74,11 @@ def _as_it_is(value: Any, param: Any) -> Any:
         return value
     if wanted is Path and isinstance(value, str) and not _asks(param.type_descriptor.parameter_info):
         return Path(value)
-    if wanted in (list[str], list[Path]) and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+    if (
+        wanted in (list[str], list[Path])
+        and isinstance(value, list | tuple)
+        and all(isinstance(each, str) for each in value)
+    ):
         return [Path(each) for each in value] if wanted == list[Path] else list(value)
     return None
 

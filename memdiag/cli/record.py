@@ -18,7 +18,9 @@ _STEPS = re.compile(r"(\d*):(\d*)")
 def record(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND …", help="Command to run, as you would type it without memdiag.", show_default=False),
+        typer.Argument(
+            metavar="COMMAND …", help="Command to run, as you would type it without memdiag.", show_default=False
+        ),
     ] = None,
     *,
     output: Annotated[
@@ -33,17 +35,33 @@ def record(
     ] = None,
     backend: Annotated[
         list[str] | None,
-        typer.Option("--backend", metavar="cuda|npu|cpu", help="Backends to record. Default: the accelerators in use, else the CPU."),
+        typer.Option(
+            "--backend",
+            metavar="cuda|npu|cpu",
+            help="Backends to record. Default: the accelerators in use, else the CPU.",
+        ),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", metavar="FROM:TO", help="Record only these training steps; TO is excluded.", show_default=False)
+        str | None,
+        typer.Option(
+            "--steps", metavar="FROM:TO", help="Record only these training steps; TO is excluded.", show_default=False
+        ),
     ] = None,
     every: Annotated[
         int,
-        typer.Option("--every", metavar="N", min=0, help="Write the files every N steps; 0 writes them at the end.", show_default=False),
+        typer.Option(
+            "--every",
+            metavar="N",
+            min=0,
+            help="Write the files every N steps; 0 writes them at the end.",
+            show_default=False,
+        ),
     ] = 0,
     max_events: Annotated[
-        int, typer.Option("--max-events", metavar="N", min=1, help="Number of events kept per device; older ones are dropped.")
+        int,
+        typer.Option(
+            "--max-events", metavar="N", min=1, help="Number of events kept per device; older ones are dropped."
+        ),
     ] = 2_000_000,
     phantom: Annotated[
         str | None,
@@ -56,10 +74,19 @@ def record(
     ] = None,
     as_rank: Annotated[
         int | None,
-        typer.Option("--as-rank", metavar="K", min=0, help="Run alone as this rank of --world N (requires --phantom).", show_default=False),
+        typer.Option(
+            "--as-rank",
+            metavar="K",
+            min=0,
+            help="Run alone as this rank of --world N (requires --phantom).",
+            show_default=False,
+        ),
     ] = None,
     world: Annotated[
-        int | None, typer.Option("--world", metavar="N", min=1, help="Number of ranks of the run (requires --phantom).", show_default=False)
+        int | None,
+        typer.Option(
+            "--world", metavar="N", min=1, help="Number of ranks of the run (requires --phantom).", show_default=False
+        ),
     ] = None,
     values: Annotated[
         str | None,
@@ -140,7 +167,8 @@ def _made_up(values: str | None, compute: str | None, phantom: str | None) -> di
     """Returns the variables that set the computed values on a simulated device."""
     if phantom is None and (values or compute) is not None:
         raise MemdiagError(
-            f"--{'values' if values is not None else 'compute'} needs --phantom", "for example --phantom cuda:h100-80g --values finite"
+            f"--{'values' if values is not None else 'compute'} needs --phantom",
+            "for example --phantom cuda:h100-80g --values finite",
         )
     said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
     if compute is not None:
@@ -161,8 +189,15 @@ def _settings(backends: list[str], steps: str | None, every: int, max_events: in
     if steps is not None:
         match = _STEPS.fullmatch(steps.strip())
         if match is None or (match[2] and int(match[2]) <= int(match[1] or 0)):
-            raise MemdiagError(f"--steps {steps}: not a range of steps", "for example --steps 3:6 (steps 3, 4 and 5), 10: or :5")
+            raise MemdiagError(
+                f"--steps {steps}: not a range of steps", "for example --steps 3:6 (steps 3, 4 and 5), 10: or :5"
+            )
         first, last = int(match[1] or 0), int(match[2]) if match[2] else None
     return {
-        "backends": chosen, "every": every, "max_events": max_events, "first_step": first, "last_step": last, "names": names,
-    }  # fmt: skip
+        "backends": chosen,
+        "every": every,
+        "max_events": max_events,
+        "first_step": first,
+        "last_step": last,
+        "names": names,
+    }

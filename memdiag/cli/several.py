@@ -21,7 +21,9 @@ def one_each(given: Sequence[Path], rank: int | None) -> list[Path]:
     for path in given:
         ranks = ranks_in(path)
         if not ranks:
-            raise MemdiagError(f"--rank {rank}: {path} is no run directory (rank0.pkl …)", "leave out --rank, or name directories")
+            raise MemdiagError(
+                f"--rank {rank}: {path} is no run directory (rank0.pkl …)", "leave out --rank, or name directories"
+            )
         if rank not in ranks:
             raise MemdiagError(f"{path} has no rank {rank}", f"it has {_listed(list(ranks))}")
         chosen.append(ranks[rank])

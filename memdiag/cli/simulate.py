@@ -25,7 +25,9 @@ def simulate(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+            metavar="TRACE",
+            help="A trace file or run directory. Default: the newest run in this directory.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -53,14 +55,19 @@ def simulate(
     torch: Annotated[
         str | None,
         typer.Option(
-            "--torch", metavar="X.Y", help="torch version whose allocator rules apply. Default: the recorded one.", show_default=False
+            "--torch",
+            metavar="X.Y",
+            help="torch version whose allocator rules apply. Default: the recorded one.",
+            show_default=False,
         ),
     ] = None,
     capacity: card.Capacity = None,
     outside: card.Outside = None,
     fraction: Annotated[
         float | None,
-        typer.Option("--fraction", metavar="F", help="Per-process memory fraction, for example 0.94.", show_default=False),
+        typer.Option(
+            "--fraction", metavar="F", help="Per-process memory fraction, for example 0.94.", show_default=False
+        ),
     ] = None,
     communicators: Annotated[
         int | None,
@@ -75,7 +82,11 @@ def simulate(
     device: Annotated[
         int | None,
         typer.Option(
-            "--device", metavar="N", min=0, help="Use only this device. Default: the one with the highest peak.", show_default=False
+            "--device",
+            metavar="N",
+            min=0,
+            help="Use only this device. Default: the one with the highest peak.",
+            show_default=False,
         ),
     ] = None,
     offload_config: o.Config = None,
@@ -99,25 +110,43 @@ def simulate(
     step_seconds: o.StepSeconds = None,
     allow_exposed: o.Exposed = None,
     at: At = None,
-    min_capacity: Annotated[bool, typer.Option("--min-capacity", help="Find the smallest device memory with which the run fits.")] = False,
+    min_capacity: Annotated[
+        bool, typer.Option("--min-capacity", help="Find the smallest device memory with which the run fits.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain simulate).")] = False,
     rows: Annotated[
         Path | None,
         typer.Option(
-            "--rows", metavar="FILE.npz", help="Write the allocator state after each event to this .npz file.", show_default=False
+            "--rows",
+            metavar="FILE.npz",
+            help="Write the allocator state after each event to this .npz file.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE.pkl", help="Write the simulated run to this file, as a trace to analyze.", show_default=False),
+        typer.Option(
+            "--out",
+            metavar="FILE.pkl",
+            help="Write the simulated run to this file, as a trace to analyze.",
+            show_default=False,
+        ),
     ] = None,
     as_html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write an HTML page with the curves of all runs to FILE.", show_default=False),
+        typer.Option(
+            "--html", metavar="FILE", help="Write an HTML page with the curves of all runs to FILE.", show_default=False
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the table to FILE; the ending .json selects JSON.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the table to FILE; the ending .json selects JSON.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Predict a recorded run under other allocator settings, or on another device.
@@ -135,13 +164,28 @@ def simulate(
 
     wanted = SimulationRequest.read(policy or [], conf, torch, capacity, fraction, outside)
     moving = o.read_offload(
-        offload_config, wanted.offload, max_device_memory=max_device_memory, offload_param=offload_param,
-        offload_checkpoint=offload_checkpoint, auto_offload=auto_offload, offload_cpu_size=offload_cpu_size,
-        offload_disk_size=offload_disk_size, hbm_ratio=hbm_ratio, cpu_ratio=cpu_ratio, host_mem_block_size=host_mem_block_size,
-        enable_pinned_mem=enable_pinned_mem, enable_aio=enable_aio, aio_block_size=aio_block_size, aio_queue_depth=aio_queue_depth,
-        offload_path=offload_path, offload_kinds=offload_kinds, link=link, disk=disk,
-        step_seconds=step_seconds, allow_exposed=allow_exposed,
-    )  # fmt: skip
+        offload_config,
+        wanted.offload,
+        max_device_memory=max_device_memory,
+        offload_param=offload_param,
+        offload_checkpoint=offload_checkpoint,
+        auto_offload=auto_offload,
+        offload_cpu_size=offload_cpu_size,
+        offload_disk_size=offload_disk_size,
+        hbm_ratio=hbm_ratio,
+        cpu_ratio=cpu_ratio,
+        host_mem_block_size=host_mem_block_size,
+        enable_pinned_mem=enable_pinned_mem,
+        enable_aio=enable_aio,
+        aio_block_size=aio_block_size,
+        aio_queue_depth=aio_queue_depth,
+        offload_path=offload_path,
+        offload_kinds=offload_kinds,
+        link=link,
+        disk=disk,
+        step_seconds=step_seconds,
+        allow_exposed=allow_exposed,
+    )
     form, moment = form_of(as_json=as_json, as_md=False, output=output), read_moment(at)
     page = read_page(as_html)
     path = choose_trace(trace)
@@ -176,7 +220,9 @@ def simulate(
     if out is not None:
         _write_trace(out, simulated, replay)
     if page is not None:
-        _write_page(page, subject, [(scenario, each) for scenario, (_, each, _) in zip(scenarios, predicted, strict=True)])
+        _write_page(
+            page, subject, [(scenario, each) for scenario, (_, each, _) in zip(scenarios, predicted, strict=True)]
+        )
 
     from memdiag.render import renderer
 
@@ -192,7 +238,10 @@ def _check_files(path: Path, files: dict[str, Path | None], wanted: object) -> N
             raise MemdiagError(f"{option} {file}: this is the trace itself", "name another file")
     for option in ("--rows", "--out"):
         if files[option] is not None and getattr(wanted, "num", 1) > 1:
-            raise MemdiagError(f"{option} is of one simulated run, and several are asked for", "give one --policy and one --conf with it")
+            raise MemdiagError(
+                f"{option} is of one simulated run, and several are asked for",
+                "give one --policy and one --conf with it",
+            )
 
 
 def _read(path: Path, device: int | None) -> tuple[Trace, DeviceTrace]:
@@ -209,16 +258,23 @@ def _read(path: Path, device: int | None) -> tuple[Trace, DeviceTrace]:
     have = ", ".join(str(each.device) for each in trace.devices) or "none"
     if device is not None and all(each.device != device for each in trace.devices):
         raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {have}")
-    usable = [each for each in trace.devices if len(each.tensors) and each.num_events and (device is None or each.device == device)]
+    usable = [
+        each
+        for each in trace.devices
+        if len(each.tensors) and each.num_events and (device is None or each.device == device)
+    ]
     if not usable:
         raise MemdiagError(
-            f"{path} has no allocations to replay" + (" (only what was held when it was written)" if trace.num_tensors else ""),
+            f"{path} has no allocations to replay"
+            + (" (only what was held when it was written)" if trace.num_tensors else ""),
             "record the run from its beginning: memdiag record -- python train.py",
         )
     chosen = max(usable, key=lambda each: each.most_held_bytes)
     if len(usable) > 1:
         most = format_bytes(chosen.most_held_bytes)
-        say(f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another")
+        say(
+            f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another"
+        )
     return trace, chosen
 
 
@@ -251,11 +307,19 @@ def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Repl
     from memdiag.analyzers.support.simulated_runs import simulated_run
     from memdiag.trace.moments import DEFAULT
 
-    at = DEFAULT if subject.at == "oom" else subject.at  # the same moment, and a recording without a failure has one too
+    at = (
+        DEFAULT if subject.at == "oom" else subject.at
+    )  # the same moment, and a recording without a failure has one too
     report = build_report(subject.trace, device=subject.device.device, at=at)
     own = subject.recorded
-    runs = [simulated_run(subject, own, subject.replay(own, log=False), "as recorded")] if subject.calibration.exact is not None else []
+    runs = (
+        [simulated_run(subject, own, subject.replay(own, log=False), "as recorded")]
+        if subject.calibration.exact is not None
+        else []
+    )
     for scenario, replay in replays:
-        if scenario != own and len(replay.reserved) == len(subject.workload.row):  # what moves away has calls of its own
+        if scenario != own and len(replay.reserved) == len(
+            subject.workload.row
+        ):  # what moves away has calls of its own
             runs.append(simulated_run(subject, scenario, replay, f"{scenario.policy}: {scenario.conf or 'defaults'}"))
     page.write(subject.trace, report, simulated=runs)

@@ -13,14 +13,20 @@ from memdiag.errors import MemdiagError
 def try_run(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="Directory of a recorded run. Default: the newest one in this directory.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help="Directory of a recorded run. Default: the newest one in this directory.",
+            show_default=False,
+        ),
     ] = None,
     *,
     conf: Annotated[
         str | None,
         typer.Option("--conf", metavar="'k:v,…'", help="Complete allocator settings to run with.", show_default=False),
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="Use the settings that memdiag tune recommends for this run (default).")] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="Use the settings that memdiag tune recommends for this run (default).")
+    ] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="DIR", help="Directory of the new run.", show_default=False)
     ] = None,

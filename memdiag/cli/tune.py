@@ -35,13 +35,23 @@ def tune(
     min_saving: Annotated[
         float,
         typer.Option(
-            "--min-saving", metavar="PERCENT", min=0.0, max=100.0, help="Smallest saving to recommend, as a share of the reserved peak."
+            "--min-saving",
+            metavar="PERCENT",
+            min=0.0,
+            max=100.0,
+            help="Smallest saving to recommend, as a share of the reserved peak.",
         ),
     ] = _MIN_SAVING,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain tune).")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the result to FILE; the ending .json selects JSON.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the result to FILE; the ending .json selects JSON.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Search the allocator settings with which a recorded run needs the least memory.
@@ -101,7 +111,10 @@ def _subject(path: Path) -> Subject:
     trace = read_trace(path)
     usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
     if not usable:
-        raise MemdiagError(f"{path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py")
+        raise MemdiagError(
+            f"{path} has no allocations to replay",
+            "record the run from its beginning: memdiag record -- python train.py",
+        )
     chosen = max(usable, key=lambda device: device.most_held_bytes)
     with busy(phrase("progress.model", file=str(path))):
         from memdiag.analyzers.support.subject import Subject

@@ -24,13 +24,19 @@ def view(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            metavar="TRACE", help="A trace file or run directory. Default: the newest run in this directory.", show_default=False
+            metavar="TRACE",
+            help="A trace file or run directory. Default: the newest run in this directory.",
+            show_default=False,
         ),
     ] = None,
     *,
     at: At = None,
-    device: Annotated[int | None, typer.Option("--device", metavar="N", min=0, help="Device to start with.", show_default=False)] = None,
-    no_replay: Annotated[bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")] = False,
+    device: Annotated[
+        int | None, typer.Option("--device", metavar="N", min=0, help="Device to start with.", show_default=False)
+    ] = None,
+    no_replay: Annotated[
+        bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")
+    ] = False,
 ) -> None:
     """Browse a trace in the terminal: live tensors, memory map and findings at any event.
 
@@ -78,7 +84,10 @@ def _must_be_a_terminal() -> None:
     if any(stream is None or not stream.isatty() for stream in streams):
         raise MemdiagError("memdiag view needs a terminal: input, output and messages must not be redirected", hint)
     if os.environ.get("TERM", "") in _LIKE_DUMB:
-        raise MemdiagError(f"memdiag view needs a terminal that can move its cursor (TERM is {os.environ.get('TERM') or 'not set'})", hint)
+        raise MemdiagError(
+            f"memdiag view needs a terminal that can move its cursor (TERM is {os.environ.get('TERM') or 'not set'})",
+            hint,
+        )
     try:
         "█▒…".encode(sys.stderr.encoding or "ascii")
     except (LookupError, UnicodeEncodeError):

@@ -1,7 +1,7 @@
 """Where an event lies on an axis that two traces can share: in training steps, or as a share of the trace.
 
-Traces of one program under two settings have different numbers of events; step 3 is step 3 in both. What comes before the first step is
-as long as a step.
+Traces of one program under two settings have different numbers of events; step 3 is step 3 in both. What comes before
+the first step is as long as a step.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def axes_of(devices: list[DeviceTrace]) -> tuple[Literal["step", "share"], list[
 def curves_of(devices: list[DeviceTrace]) -> Curves | None:
     """Returns the curves of several devices on one axis; None: fewer than two have any.
 
-    Steps are laid upon each other by their numbers, where the traces have one in common; recordings of different steps by their order.
+    Steps are laid upon each other by their numbers, where the traces have one in common; recordings of different steps
+    by their order.
     """
     if sum(device.num_events > 1 for device in devices) < 2:
         return None
@@ -89,7 +90,10 @@ def curves_of(devices: list[DeviceTrace]) -> Curves | None:
     end = max(float(axis.places[-1]) + shift for axis, shift in zip(axes, shifts, strict=True))
 
     def drawn(name: str) -> tuple[tuple[int, ...], ...]:
-        return tuple(_curve(device, name, axis, shift, start, end) for device, axis, shift in zip(devices, axes, shifts, strict=True))
+        return tuple(
+            _curve(device, name, axis, shift, start, end)
+            for device, axis, shift in zip(devices, axes, shifts, strict=True)
+        )
 
     return Curves(aligned_by, start, end, firsts, drawn("reserved"), drawn("allocated"))
 

@@ -60,7 +60,11 @@ def run_of(trace: Path) -> dict[str, str]:
     if not _is_of_a_run(manifest):
         return {}
     found: dict[str, str] = {}
-    sections = (("versions", "version of "),) if is_on() else (("versions", "version of "), ("environment", ""), ("phantom", "phantom "))
+    sections = (
+        (("versions", "version of "),)
+        if is_on()
+        else (("versions", "version of "), ("environment", ""), ("phantom", "phantom "))
+    )
     for section, lead in sections:
         values = manifest.get(section)
         if isinstance(values, dict):
@@ -106,14 +110,17 @@ def _is_number(word: str) -> bool:
 def differences_of(sides: tuple[Side, ...]) -> tuple[FactDifference, ...]:
     """Returns the facts, settings and options that differ, in that order.
 
-    What a file does not say differs from nothing. An option or variable that only one of two known commands has is a difference.
+    What a file does not say differs from nothing. An option or variable that only one of two known commands has is a
+    difference.
     """
     rows = []
     for told in ([side.facts for side in sides], [side.settings for side in sides], [side.run for side in sides]):
         are_runs = told[0] is sides[0].run
         for name in dict.fromkeys(name for values in told for name in values):
             values = tuple(each.get(name) for each in told)
-            known = {value for each, value in zip(told, values, strict=True) if value is not None or (are_runs and each)}
+            known = {
+                value for each, value in zip(told, values, strict=True) if value is not None or (are_runs and each)
+            }
             is_set = name.endswith("ALLOC_CONF") and None in values and known - {"not set"}
             if len(known) > 1 or is_set:
                 rows.append(FactDifference(name, values))

@@ -1,8 +1,9 @@
 """Finds the places of one trace again in another: code is edited between two runs, and lies elsewhere on another machine.
 
-A file is found again by the longest end that its path shares with one of the other trace's. Within it, places belong to functions. If most
-of a function's lines that either trace knows are the same, the function was not edited there, and equal lines are one place; what is left
-between them, and all lines of a function that has moved, are paired in their order, so that the lines are as near as can be.
+A file is found again by the longest end that its path shares with one of the other trace's. Within it, places belong to
+functions. If most of a function's lines that either trace knows are the same, the function was not edited there, and
+equal lines are one place; what is left between them, and all lines of a function that has moved, are paired in their
+order, so that the lines are as near as can be.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ def same_files(base: set[str], other: set[str]) -> dict[str, str]:
     for path in base - taken - {""}:
         ends.setdefault(_parts(path)[-1], []).append(path)
     alike = {name: paths for name, paths in ends.items() if len(paths) <= _MOST_ALIKE}
-    pairs = [(len(_common_end(path, old)), old, path) for path in other - taken - {""} for old in alike.get(_parts(path)[-1], ())]
+    pairs = [
+        (len(_common_end(path, old)), old, path)
+        for path in other - taken - {""}
+        for old in alike.get(_parts(path)[-1], ())
+    ]
     for _, old, path in sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2])):
         if path not in found and old not in taken:
             found[path] = old

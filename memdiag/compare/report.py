@@ -31,7 +31,9 @@ from memdiag.text import joined, phrase
 from memdiag.trace.moments import DEFAULT, require_moment
 
 
-def compare(chosen: Sequence[ComparedTrace], *, at: str | int = DEFAULT, top: int = 10, with_findings: bool = True) -> Comparison:
+def compare(
+    chosen: Sequence[ComparedTrace], *, at: str | int = DEFAULT, top: int = 10, with_findings: bool = True
+) -> Comparison:
     """Compares traces; the first is the base.
 
     Args:
@@ -55,7 +57,13 @@ def compare(chosen: Sequence[ComparedTrace], *, at: str | int = DEFAULT, top: in
 
 
 def held_against(
-    sides: tuple[Side, ...], known: Sequence[Known], curves: Curves | None, life_unit: Literal["steps", "share"], *, at: str | int, top: int
+    sides: tuple[Side, ...],
+    known: Sequence[Known],
+    curves: Curves | None,
+    life_unit: Literal["steps", "share"],
+    *,
+    at: str | int,
+    top: int,
 ) -> Comparison:
     """Returns the comparison of what is told of several traces."""
     sites = site_rows([side.sites for side in sides], known)
@@ -121,7 +129,10 @@ def _name_rows(sides: Sequence[Side]) -> tuple[NameRow, ...] | None:
     if sum(side.names is not None for side in sides) < 2:
         return None
     names = dict.fromkeys(name for side in sides for name in side.names or ())
-    rows = [NameRow(name, tuple(None if side.names is None else side.names.get(name, NOTHING) for side in sides)) for name in names]
+    rows = [
+        NameRow(name, tuple(None if side.names is None else side.names.get(name, NOTHING) for side in sides))
+        for name in names
+    ]
     return tuple(sorted(rows, key=lambda row: (-_most_moved(row.amounts), -_most_held(row.amounts), row.name)))
 
 
@@ -166,7 +177,10 @@ def _is_same(comparison: Comparison) -> bool:
             == (base.usage, base.split, base.counts, base.peak_allocated, base.num_steps)
             for side in comparison.sides
         )
-        and (comparison.curves is None or len({*zip(comparison.curves.reserved, comparison.curves.allocated, strict=True)}) == 1)
+        and (
+            comparison.curves is None
+            or len({*zip(comparison.curves.reserved, comparison.curves.allocated, strict=True)}) == 1
+        )
     )
 
 

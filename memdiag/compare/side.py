@@ -1,7 +1,7 @@
 """One trace of a comparison: what it holds at its peak, by place in the code and by name, as plain data.
 
-The moment is that of ``memdiag analyze`` (``memdiag.trace.moments``): the failed allocation, else the peak. The bytes of all places, and
-what is stranded, foreign and cache, add up to what is reserved then.
+The moment is that of ``memdiag analyze`` (``memdiag.trace.moments``): the failed allocation, else the peak. The bytes
+of all places, and what is stranded, foreign and cache, add up to what is reserved then.
 """
 
 from __future__ import annotations
@@ -59,11 +59,15 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
             raise MemdiagError(f"{trace.path}: device {number} is not in this trace", f"devices in it: {have}")
         return found
     if not trace.devices:
-        raise MemdiagError(f"{trace.path}: there is no device in this trace", "nothing was allocated while it was recorded")
+        raise MemdiagError(
+            f"{trace.path}: there is no device in this trace", "nothing was allocated while it was recorded"
+        )
     return max(trace.devices, key=lambda device: device.most_held_bytes)
 
 
-def side_of(chosen: ComparedTrace, axis: Axis | None, *, at: str | int = DEFAULT, with_findings: bool = True) -> tuple[Side, Known]:
+def side_of(
+    chosen: ComparedTrace, axis: Axis | None, *, at: str | int = DEFAULT, with_findings: bool = True
+) -> tuple[Side, Known]:
     """Returns what is compared of one trace, and the places that it knows.
 
     Args:
@@ -86,7 +90,9 @@ def side_of(chosen: ComparedTrace, axis: Axis | None, *, at: str | int = DEFAULT
         facts=facts_of(trace, device),
         settings=settings_of(trace),
         run=dict(chosen.run),
-        num_steps=len(np.unique(device.events.step[device.events.step >= 0])) if (device.events.step >= 0).any() else None,
+        num_steps=len(np.unique(device.events.step[device.events.step >= 0]))
+        if (device.events.step >= 0).any()
+        else None,
         at_event=moment if has_history(device) else None,
         moment=moment_name(device, moment) if has_history(device) else "the snapshot",
         moment_kind=view.kind,
@@ -122,7 +128,9 @@ class _Lives:
         ended = rows[freed]
         weight, life = size[freed].astype(np.float64), None
         if self._axis is not None and weight.sum() > 0:
-            lasted = self._axis.place(tensors.free_requested_at[ended]) - self._axis.place(np.maximum(tensors.alloc_at[ended], 0))
+            lasted = self._axis.place(tensors.free_requested_at[ended]) - self._axis.place(
+                np.maximum(tensors.alloc_at[ended], 0)
+            )
             life = round(float((lasted * weight).sum() / weight.sum()), 4)
         return Amount(
             bytes=int(size.sum()),
@@ -160,7 +168,9 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
         if len(mine):
             found.append((Held(place, lives.amount(mine)), mine))
     found.sort(key=lambda item: (-item[0].amount.bytes, item[0].place.label, item[0].place.path))
-    named = [replace(held, names=names_of(view, mine, 2)) for held, mine in found[:_MOST_NAMED]] if has_names(view) else []
+    named = (
+        [replace(held, names=names_of(view, mine, 2)) for held, mine in found[:_MOST_NAMED]] if has_names(view) else []
+    )
     sites = [*named, *(held for held, _ in found[len(named) :])]
     rest = active - sum(held.amount.bytes for held in sites)
     if rest > 0:
@@ -183,7 +193,9 @@ def _names(view: DeviceView, lives: _Lives) -> dict[str, Amount]:
     numbers, group = np.unique(view.device.tensors.name[rows], return_inverse=True)
     names: dict[str, int] = {}
     strings = view.trace.strings
-    of_number = np.array([names.setdefault(collapsed(strings[n]) if n >= 0 else "", len(names)) for n in numbers.tolist()], np.int64)
+    of_number = np.array(
+        [names.setdefault(collapsed(strings[n]) if n >= 0 else "", len(names)) for n in numbers.tolist()], np.int64
+    )
     own = of_number[group] if len(rows) else np.empty(0, np.int64)
     order = np.argsort(own, kind="stable")
     ends = np.searchsorted(own[order], np.arange(len(names) + 1))
@@ -204,4 +216,6 @@ def _findings(trace: Trace, device: DeviceTrace, at: str | int) -> tuple[Compare
     from memdiag.analyzers.report import build_report
 
     report = build_report(trace, at=at, device=device.device, replay=False)
-    return tuple(ComparedFinding(finding.code, finding.severity, finding.title, finding.device) for finding in report.findings)
+    return tuple(
+        ComparedFinding(finding.code, finding.severity, finding.title, finding.device) for finding in report.findings
+    )

@@ -1,7 +1,8 @@
 """The verdict of a comparison, one sentence for each trace but the first: how much more or less, and what that is.
 
-What is reserved is the sum of what places in the code hold and of what is free in several ways; so is the difference. Of its parts the
-largest are named, until most of it is told. Where no place has a good part of it, kinds of tensors are named instead.
+What is reserved is the sum of what places in the code hold and of what is free in several ways; so is the difference.
+Of its parts the largest are named, until most of it is told. Where no place has a good part of it, kinds of tensors are
+named instead.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
     else:
         share = f", {more / before:+.1%}" if before else ""
         change = f"{format_bytes(before)} → {format_bytes(after)}{share}"
-        head = phrase("compare.needs.more" if more > 0 else "compare.needs.less", **facts, bytes=format_bytes(abs(more)), change=change)
+        head = phrase(
+            "compare.needs.more" if more > 0 else "compare.needs.less",
+            **facts,
+            bytes=format_bytes(abs(more)),
+            change=change,
+        )
     told = causes(number, sides, sites)
     tail = _tail(more, told, level=abs(more) < _LEVEL * max(before, 1))
     return joined((phrase("compare.verdict", head=head, tail=tail), _failed(base, side)))
@@ -66,7 +72,9 @@ def _failed(base: Side, side: Side) -> Phrase | str:
     if bool(counts[0]) == bool(counts[1]):
         return ""
     broken, other = (base, side) if counts[0] else (side, base)
-    return phrase("compare.failed.unknown" if None in counts else "compare.failed", letter=broken.letter, other=other.letter)
+    return phrase(
+        "compare.failed.unknown" if None in counts else "compare.failed", letter=broken.letter, other=other.letter
+    )
 
 
 def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) -> list[Cause]:
@@ -106,13 +114,23 @@ def _tail(more: int, told: list[Cause], *, level: bool) -> Phrase | str:
 
 def _as_part(cause: Cause) -> Phrase:
     return phrase(
-        "compare.part.free" if cause.is_free else "compare.part", bytes=format_bytes(abs(cause.bytes)), what=cause.what, detail=cause.detail
+        "compare.part.free" if cause.is_free else "compare.part",
+        bytes=format_bytes(abs(cause.bytes)),
+        what=cause.what,
+        detail=cause.detail,
     )
 
 
 def _as_change(cause: Cause) -> Phrase:
-    amount = phrase("compare.amount.more" if cause.bytes > 0 else "compare.amount.less", bytes=format_bytes(abs(cause.bytes)))
-    return phrase("compare.change.free" if cause.is_free else "compare.change", amount=amount, what=cause.what, detail=cause.detail)
+    amount = phrase(
+        "compare.amount.more" if cause.bytes > 0 else "compare.amount.less", bytes=format_bytes(abs(cause.bytes))
+    )
+    return phrase(
+        "compare.change.free" if cause.is_free else "compare.change",
+        amount=amount,
+        what=cause.what,
+        detail=cause.detail,
+    )
 
 
 def _free(base: Side, side: Side) -> Iterable[Cause]:
@@ -136,7 +154,11 @@ def _of_sites(number: int, sites: Iterable[SiteRow], base: str, other: str) -> I
             continue
         larger = after if after.bytes > before.bytes else before
         label = short(row.label)
-        what = phrase("compare.kind" if label.startswith("(") else "compare.kind.of", kind=kind_words(larger.category), place=label)
+        what = phrase(
+            "compare.kind" if label.startswith("(") else "compare.kind.of",
+            kind=kind_words(larger.category),
+            place=label,
+        )
         yield Cause(after.bytes - before.bytes, what, _counts(before, after, base, other))
 
 
@@ -165,7 +187,11 @@ def _of_kinds(number: int, sites: Iterable[SiteRow]) -> Iterable[Cause]:
     for kind, change in total.items():
         if change:
             at, label = most[kind]
-            yield Cause(change, kind, phrase("compare.most", bytes=format_bytes(abs(at)), place=label) if at * change > 0 else "")
+            yield Cause(
+                change,
+                kind,
+                phrase("compare.most", bytes=format_bytes(abs(at)), place=label) if at * change > 0 else "",
+            )
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

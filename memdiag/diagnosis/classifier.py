@@ -1,8 +1,9 @@
 """The one classifier of failures: which of the facts left no room for the request.
 
-If ``allocated + requested`` fits the device, the missing memory is either reserved here and unused, or outside this allocator. The rules
-therefore first test whether the request would fit without fragmentation, then whether a limit was reached, and then compare the two.
-``Judgement.rule`` names the rule that decided. A trace's free blocks make a verdict surer; they do not change which rules apply.
+If ``allocated + requested`` fits the device, the missing memory is either reserved here and unused, or outside this
+allocator. The rules therefore first test whether the request would fit without fragmentation, then whether a limit was
+reached, and then compare the two. ``Judgement.rule`` names the rule that decided. A trace's free blocks make a verdict
+surer; they do not change which rules apply.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ def _oversubscribed(facts: Facts) -> Judgement | None:
             return Judgement("fragmentation", "low", ("unknown", "capacity"), (slack, counted), "oversubscribed")
         return Judgement("capacity", "medium", ("fragmentation",), (counted, slack), "oversubscribed")
     sizes = {"free": format_bytes(facts.free), "slack": format_bytes(facts.slack)}
-    left = phrase("oom_cause.left", **sizes) if facts.slack is not None else phrase("oom_cause.left.free", free=sizes["free"])
+    left = (
+        phrase("oom_cause.left", **sizes)
+        if facts.slack is not None
+        else phrase("oom_cause.left.free", free=sizes["free"])
+    )
     if facts.free is None:
         left = phrase("oom_cause.left.unknown")
     return Judgement("capacity", "low" if asleep else "medium", ("unknown",), (counted, left), "oversubscribed")
@@ -101,7 +106,9 @@ def _pools(facts: Facts) -> Judgement | None:
         return None
     reasons = (phrase("oom_cause.pools", pool=format_bytes(facts.pool)), phrase("oom_cause.pools.printed"))
     is_sure = facts.is_counted and facts.missing > 0 and facts.total is not None
-    return Judgement("workspace_or_comm", "high" if is_sure else "medium", ("capacity", "fragmentation"), reasons, "pools")
+    return Judgement(
+        "workspace_or_comm", "high" if is_sure else "medium", ("capacity", "fragmentation"), reasons, "pools"
+    )
 
 
 def _slack(facts: Facts) -> Judgement | None:
@@ -121,14 +128,21 @@ def _slack(facts: Facts) -> Judgement | None:
             reasons.append(phrase("oom_cause.slack.free", free=format_bytes(free)))
             rivals.append("unknown")
         is_clear = slack >= thresholds.CLEAR * requested and facts.share(slack) >= 2 * thresholds.SMALL_SLACK
-        if facts.is_counted:  # without the size of the device, others may hold it: then slack must serve the whole segment
+        if (
+            facts.is_counted
+        ):  # without the size of the device, others may hold it: then slack must serve the whole segment
             is_clear = facts.total is not None or slack >= (facts.requested or 0)
         is_sure = not rivals and is_clear and not facts.fits
-        return Judgement("fragmentation", "high" if is_sure else "medium", (*rivals, "capacity"), tuple(reasons), "slack")
+        return Judgement(
+            "fragmentation", "high" if is_sure else "medium", (*rivals, "capacity"), tuple(reasons), "slack"
+        )
     sizes = {"free": format_bytes(free), "slack": format_bytes(slack), "sum": format_bytes(free + slack)}
     size, live, total = format_bytes(requested), format_bytes(facts.live), format_bytes(facts.total)
     is_clear = slack >= requested / 2 and free + slack >= thresholds.CLEAR * requested
-    reasons = [phrase("oom_cause.both", size=size, **sizes), phrase("oom_cause.both.packed", live=live, size=size, total=total)]
+    reasons = [
+        phrase("oom_cause.both", size=size, **sizes),
+        phrase("oom_cause.both.packed", live=live, size=size, total=total),
+    ]
     if not is_clear:
         reasons.append(phrase("oom_cause.both.close"))
     confidence: Confidence = "medium" if is_clear or facts.is_counted else "low"

@@ -1,14 +1,15 @@
 """The facts that decide why memory ran out, read from a message or from a trace; None where a source does not have one.
 
-*slack* is what the allocator has reserved and no tensor uses. *outside* is what is neither free nor reserved here: the device
-context and libraries of this process, and everything of other processes. What PyTorch prints as allocated counts the free blocks of
-private pools as well (CUDA graphs, MemPool), so live tensors are ``allocated - pool``. Messages up to PyTorch 1.3 call slack "cached".
+*slack* is what the allocator has reserved and no tensor uses. *outside* is what is neither free nor reserved here: the
+device context and libraries of this process, and everything of other processes. What PyTorch prints as allocated counts
+the free blocks of private pools as well (CUDA graphs, MemPool), so live tensors are ``allocated - pool``. Messages up
+to PyTorch 1.3 call slack "cached".
 
-A message prints two decimals of a unit, and the size of the segment instead of the request. A trace is exact and knows the free blocks,
-but often neither the size of the device nor its other processes.
+A message prints two decimals of a unit, and the size of the segment instead of the request. A trace is exact and knows
+the free blocks, but often neither the size of the device nor its other processes.
 
-In some containers and virtual machines the driver reports no memory per process, and PyTorch prints "this process has 0 bytes memory in
-use". Such a figure is not used (``Facts.from_fields``).
+In some containers and virtual machines the driver reports no memory per process, and PyTorch prints "this process has 0
+bytes memory in use". Such a figure is not used (``Facts.from_fields``).
 """
 
 from __future__ import annotations
@@ -146,7 +147,10 @@ class Facts:
 
     @property
     def outside(self) -> int | None:
-        """What is neither free nor reserved here; with slack in it where ``reserved`` is not printed. Never negative."""
+        """What is neither free nor reserved here; with slack in it where ``reserved`` is not printed.
+
+        Never negative.
+        """
         if self.total is None or self.free is None:
             return None
         held = self.allocated if self.reserved is None else self.reserved
@@ -179,9 +183,10 @@ class Facts:
         if self.process is not None or self.reserved is None:
             return None
         likely = [
-            (pid, size) for pid, size in self.listed
+            (pid, size)
+            for pid, size in self.listed
             if self.reserved <= size + ROUNDING and size - self.reserved <= 4 * self.allowance
-        ]  # fmt: skip
+        ]
         return min(likely, key=lambda entry: entry[1]) if likely else None
 
     @property
@@ -204,7 +209,8 @@ class Facts:
 def _is_believable(process: int, allocated: int | None, total: int | None, free: int | None) -> bool:
     """Returns whether the driver's figure for this process can be right: it covers what the allocator counts as allocated.
 
-    Sleeping pools count as allocated although their pages were given back. Then the whole device holds less than is allocated.
+    Sleeping pools count as allocated although their pages were given back. Then the whole device holds less than is
+    allocated.
     """
     if process == 0:
         return False

@@ -25,10 +25,15 @@ def idle(facts: Facts) -> Judgement | None:
 def lacking(facts: Facts, missing: str, alternatives: tuple[Cause, ...]) -> Judgement:
     """Returns the verdict of a message that lacks a decisive number, with those that it has."""
     sizes = {
-        "requested": facts.requested, "total": facts.total, "free": facts.free, "allocated": facts.allocated,
+        "requested": facts.requested,
+        "total": facts.total,
+        "free": facts.free,
+        "allocated": facts.allocated,
         "unallocated": facts.slack,
-    }  # fmt: skip
-    known = [phrase(f"oom_cause.known.{name}", size=format_bytes(size)) for name, size in sizes.items() if size is not None]
+    }
+    known = [
+        phrase(f"oom_cause.known.{name}", size=format_bytes(size)) for name, size in sizes.items() if size is not None
+    ]
     told = phrase("oom_cause.known", sizes=joined(known, ", ")) if known else ""
     return Judgement("unknown", "low", alternatives, (joined([phrase("oom_cause.missing", what=missing), told]),))
 
@@ -53,16 +58,23 @@ def incomplete(facts: Facts) -> Judgement | None:
         reason = phrase("oom_cause.use.free", **sizes) if facts.free is not None else phrase("oom_cause.use", **sizes)
         return Judgement("capacity", "low", ("other_process", "unknown"), (reason,))
     part = facts.share(facts.allocated)
-    allocated = phrase("oom_cause.part", allocated=sizes["allocated"], total=format_bytes(facts.total), share=f"{part:.0%}")
+    allocated = phrase(
+        "oom_cause.part", allocated=sizes["allocated"], total=format_bytes(facts.total), share=f"{part:.0%}"
+    )
     if facts.free is None:
         if part < thresholds.FULL and facts.backend == "xpu" and facts.needed >= thresholds.XPU_LARGEST:
             reason = phrase("oom_cause.level_zero.part", size=size, part=allocated)
             return Judgement("limit", "medium", ("unknown", "capacity"), (reason,))
         if part >= thresholds.FULL:
             return Judgement(
-                "capacity", "medium", ("other_process", "fragmentation"), (phrase("oom_cause.part.request", part=allocated, size=size),)
+                "capacity",
+                "medium",
+                ("other_process", "fragmentation"),
+                (phrase("oom_cause.part.request", part=allocated, size=size),),
             )
-        likely: tuple[Cause, ...] = ("limit", "other_process") if facts.backend == "xpu" else ("other_process", "capacity")
+        likely: tuple[Cause, ...] = (
+            ("limit", "other_process") if facts.backend == "xpu" else ("other_process", "capacity")
+        )
         return lacking(facts, phrase("oom_cause.missing.free"), likely)
     return _unsplit(facts, allocated)
 
@@ -76,7 +88,9 @@ def _without_allocated(facts: Facts) -> Judgement:
     if facts.process is not None and facts.share(facts.foreign_excess) >= thresholds.HALF:
         return Judgement("other_process", "medium", ("capacity",), who(facts))
     if facts.share(facts.process) >= thresholds.FULL:
-        held = phrase("oom_cause.process", process=format_bytes(facts.process), total=format_bytes(facts.total), size=size)
+        held = phrase(
+            "oom_cause.process", process=format_bytes(facts.process), total=format_bytes(facts.total), size=size
+        )
         return Judgement("capacity", "low", ("fragmentation", "unknown"), (held, phrase("oom_cause.process.tensors")))
     return lacking(facts, phrase("oom_cause.missing.allocated"), ("capacity", "other_process"))
 
@@ -86,12 +100,18 @@ def _unsplit(facts: Facts, allocated: Phrase) -> Judgement:
     gap, own = facts.outside or 0, (facts.process or 0) - (facts.allocated or 0)
     if facts.process is None:
         if gap <= facts.allowance or facts.share(facts.allocated) >= thresholds.FULL:
-            reason = phrase("oom_cause.part.free", part=allocated, free=format_bytes(facts.free), size=format_bytes(facts.requested))
-            sure: Confidence = "high" if gap <= facts.allowance and facts.share(facts.allocated) >= thresholds.FULL else "medium"
+            reason = phrase(
+                "oom_cause.part.free", part=allocated, free=format_bytes(facts.free), size=format_bytes(facts.requested)
+            )
+            sure: Confidence = (
+                "high" if gap <= facts.allowance and facts.share(facts.allocated) >= thresholds.FULL else "medium"
+            )
             return Judgement("capacity", sure, ("fragmentation", "other_process"), (reason,))
         if facts.share(gap - facts.allowance) >= thresholds.MOST_OF_DEVICE:
             return _mostly_foreign(facts, gap)
-        return lacking(facts, phrase("oom_cause.missing.reserved", gap=format_bytes(gap)), ("other_process", "fragmentation"))
+        return lacking(
+            facts, phrase("oom_cause.missing.reserved", gap=format_bytes(gap)), ("other_process", "fragmentation")
+        )
     if facts.share(facts.foreign_excess) >= thresholds.FEW_OUTSIDE and facts.foreign_excess > own - facts.allowance:
         return Judgement("other_process", "medium", ("fragmentation", "capacity"), who(facts))
     if own - facts.allowance >= facts.needed and facts.share(own) >= thresholds.FEW_OUTSIDE:

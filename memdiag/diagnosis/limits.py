@@ -31,7 +31,9 @@ def capped(facts: Facts) -> Judgement | None:
     sizes = {"held": format_bytes(held), "size": format_bytes(requested), "sum": format_bytes(held + requested)}
     sizes["limit"] = format_bytes(facts.limit)
     is_reserved = facts.reserved is not None
-    reasons = [phrase("oom_cause.capped.reserved", **sizes) if is_reserved else phrase("oom_cause.capped.allocated", **sizes)]
+    reasons = [
+        phrase("oom_cause.capped.reserved", **sizes) if is_reserved else phrase("oom_cause.capped.allocated", **sizes)
+    ]
     if held + requested <= facts.limit:
         reasons.append(phrase("oom_cause.capped.rounding"))
     if facts.free is not None:
@@ -51,8 +53,14 @@ def _cut_off(facts: Facts) -> Judgement | None:
         return None
     sizes = {"limit": format_bytes(facts.limit), "free": format_bytes(facts.free), "size": format_bytes(facts.needed)}
     held = facts.held
-    more = phrase("oom_cause.allowed.held", held=format_bytes(held)) if held is not None else phrase("oom_cause.allowed.unknown")
-    return Judgement("limit", "medium", ("fragmentation", "unknown"), (phrase("oom_cause.allowed", **sizes), more), "limit")
+    more = (
+        phrase("oom_cause.allowed.held", held=format_bytes(held))
+        if held is not None
+        else phrase("oom_cause.allowed.unknown")
+    )
+    return Judgement(
+        "limit", "medium", ("fragmentation", "unknown"), (phrase("oom_cause.allowed", **sizes), more), "limit"
+    )
 
 
 def _heaps(facts: Facts) -> Judgement:
@@ -68,7 +76,11 @@ def _heaps(facts: Facts) -> Judgement:
 
 def unseen_limit(facts: Facts) -> Judgement | None:
     """Judges a failure in a trace alone, where the device had room for the whole segment: a trace does not contain limits."""
-    if facts.is_printed or not driver_has_it(facts) or (facts.total and facts.needed >= thresholds.WHOLE_DEVICE * facts.total):
+    if (
+        facts.is_printed
+        or not driver_has_it(facts)
+        or (facts.total and facts.needed >= thresholds.WHOLE_DEVICE * facts.total)
+    ):
         return None
     others: tuple[Cause, ...] = ("fragmentation", "unknown") if facts.missing <= 0 else ("unknown",)
     sizes = {"size": format_bytes(facts.requested), "free": format_bytes(facts.free)}
@@ -108,10 +120,18 @@ def _implied_limit(facts: Facts) -> int | None:
     PyTorch 2.1 and the next versions keep to set_per_process_memory_fraction without printing it.
     """
     requested = facts.requested or 0
-    if not facts.total or not facts.reserved or requested > facts.total // 100 or (facts.free or 0) < thresholds.MUCH_FREE * facts.total:
+    if (
+        not facts.total
+        or not facts.reserved
+        or requested > facts.total // 100
+        or (facts.free or 0) < thresholds.MUCH_FREE * facts.total
+    ):
         return None
     for percent in range(5, 100, 5):
         allowed = facts.total * percent // 100
-        if facts.reserved <= allowed + thresholds.ROUNDING and allowed < facts.reserved + requested + thresholds.ROUNDING:
+        if (
+            facts.reserved <= allowed + thresholds.ROUNDING
+            and allowed < facts.reserved + requested + thresholds.ROUNDING
+        ):
             return percent
     return None

@@ -17,7 +17,9 @@ def full(facts: Facts) -> Judgement:
     reasons = [phrase("oom_cause.full", size=format_bytes(requested), free=format_bytes(facts.free), **sizes)]
     alternatives: list[Cause] = []
     if facts.slack is not None:
-        reasons.append(phrase("oom_cause.full.slack", slack=format_bytes(facts.slack), share=f"{facts.share(facts.slack):.1%}"))
+        reasons.append(
+            phrase("oom_cause.full.slack", slack=format_bytes(facts.slack), share=f"{facts.share(facts.slack):.1%}")
+        )
         if max(facts.slack, facts.usable) + facts.pending >= requested:
             alternatives.append("fragmentation")
     foreign = facts.foreign_excess if facts.is_counted else facts.foreign or 0
@@ -34,5 +36,7 @@ def full(facts: Facts) -> Judgement:
     if facts.is_counted and facts.total is None and facts.missing > 0:
         alternatives.append("other_process")
     is_full = part >= thresholds.NEARLY_FULL or (facts.is_counted and facts.free is not None)
-    sure: Confidence = "high" if is_full and not alternatives else "medium" if part >= thresholds.HALF or facts.is_counted else "low"
+    sure: Confidence = (
+        "high" if is_full and not alternatives else "medium" if part >= thresholds.HALF or facts.is_counted else "low"
+    )
     return Judgement("capacity", sure, tuple(dict.fromkeys(alternatives)), tuple(reasons), "full")

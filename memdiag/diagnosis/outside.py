@@ -23,13 +23,16 @@ def outside(facts: Facts) -> Judgement | None:
     if facts.process is None and not facts.listed and is_ones_own(facts):
         reason = phrase("oom_cause.outside", outside=format_bytes(facts.outside))
         hccl = phrase("oom_cause.outside.hccl")
-        return Judgement("workspace_or_comm", "low", ("other_process", "fragmentation"), (reason, hccl, short), "outside")
+        return Judgement(
+            "workspace_or_comm", "low", ("other_process", "fragmentation"), (reason, hccl, short), "outside"
+        )
     is_clear = facts.process is not None or bool(facts.listed) or facts.share(facts.foreign_excess) >= thresholds.HALF
     alternatives: tuple[Cause, ...] = ("capacity", "fragmentation") if is_clear else ("workspace_or_comm", "capacity")
     if facts.limit is not None:
         alternatives = (*alternatives, "limit")
     is_large = facts.foreign_excess > (facts.reserved or 0)
-    # A trace alone cannot tell other processes from libraries of this one, and slack that would serve the request is a rival.
+    # A trace alone cannot tell other processes from libraries of this one, and slack that would serve the request is a
+    # rival.
     is_sure = is_clear and is_large and facts.is_printed and facts.missing > 0
     confidence: Confidence = "high" if is_sure else "medium"
     return Judgement("other_process", confidence, alternatives, (*who(facts), short), "outside")
@@ -39,7 +42,10 @@ def is_ones_own(facts: Facts) -> bool:
     """Returns whether this process may own the outside memory: by the driver's numbers, or as usual for training on Ascend."""
     if facts.process is not None and facts.reserved is not None:
         return (facts.own_outside or 0) > (facts.foreign or 0)
-    is_usual = facts.share(facts.reserved) >= thresholds.HALF and facts.share(facts.outside) <= thresholds.MOST_OF_ASCEND_OUTSIDE
+    is_usual = (
+        facts.share(facts.reserved) >= thresholds.HALF
+        and facts.share(facts.outside) <= thresholds.MOST_OF_ASCEND_OUTSIDE
+    )
     return facts.backend == "npu" and is_usual
 
 
@@ -48,7 +54,11 @@ def who(facts: Facts) -> tuple[str, ...]:
     others = sum(size for _, size in facts.others)
     sizes = {"total": format_bytes(facts.total), "free": format_bytes(facts.free)}
     if facts.process is not None:
-        sizes = {"total": sizes["total"], "foreign": format_bytes(max(facts.foreign or 0, others)), "own": format_bytes(facts.process)}
+        sizes = {
+            "total": sizes["total"],
+            "foreign": format_bytes(max(facts.foreign or 0, others)),
+            "own": format_bytes(facts.process),
+        }
         return (phrase("oom_cause.others", **sizes),)
     sizes |= {"reserved": format_bytes(facts.reserved), "outside": format_bytes(facts.outside)}
     reason = phrase("oom_cause.foreign", usual=format_bytes(facts.allowance), **sizes)

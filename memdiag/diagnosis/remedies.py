@@ -22,7 +22,11 @@ def expandable_segments(line: str, backend: str, dropped: Sequence[str] = ()) ->
     title = phrase("remedies.expandable")
     if backend == "npu":
         when, keys = phrase("remedies.expandable.npu.when"), ", ".join(dropped)
-        caveat = phrase("remedies.expandable.npu.dropped", keys=keys) if dropped else phrase("remedies.expandable.npu.caveat")
+        caveat = (
+            phrase("remedies.expandable.npu.dropped", keys=keys)
+            if dropped
+            else phrase("remedies.expandable.npu.caveat")
+        )
         return Fix(title, "env", line, when, caveat)
     when = phrase("remedies.expandable.hip.when") if backend == "hip" else phrase("remedies.expandable.cuda.when")
     return Fix(title, "env", line, when, phrase("remedies.expandable.cuda.caveat"))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from memdiag.units import GIB, MIB, TIB
 
-# What one process holds outside its allocator, at most, before anything else must be at work: context, kernels, libraries and, on
-# Ascend, HCCL (2 x 200 MB a communicator) and operator workspaces.
+# What one process holds outside its allocator, at most, before anything else must be at work: context, kernels,
+# libraries and, on Ascend, HCCL (2 x 200 MB a communicator) and operator workspaces.
 ALLOWANCES = {"npu": 3 * GIB, "hip": 3 * GIB // 2, "xpu": GIB // 2}
 ALLOWANCE = GIB
 

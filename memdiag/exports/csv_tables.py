@@ -1,7 +1,7 @@
 """Tensors, events and call stacks as CSV (RFC 4180): for spreadsheets, databases, awk.
 
-Numbers are whole. Text from a trace may say anything: control characters are written as escapes, and a cell that a spreadsheet would take
-for a formula gets an apostrophe before it.
+Numbers are whole. Text from a trace may say anything: control characters are written as escapes, and a cell that a
+spreadsheet would take for a formula gets an apostrophe before it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What all exports share: what is asked for, files that are either whole or not there, and time as other tools want it.
 
-A format is a module with ``SUFFIXES`` (what its files end in, the default first) and ``write(trace, path, wanted) -> list[Path]``.
+A format is a module with ``SUFFIXES`` (what its files end in, the default first) and ``write(trace, path, wanted) ->
+list[Path]``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tensors, events and call stacks as Parquet: for pandas, DuckDB, Spark. The columns are those of the CSV files, with their types."""
+"""Tensors, events and call stacks as Parquet: for pandas, DuckDB, Spark.
+
+The columns are those of the CSV files, with their types.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     try:
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")  # has no types
     except ImportError:
-        raise MemdiagError("--format parquet needs pyarrow, which is not installed", "pip install 'memdiag[parquet]'") from None
+        raise MemdiagError(
+            "--format parquet needs pyarrow, which is not installed", "pip install 'memdiag[parquet]'"
+        ) from None
     tables = Tables(trace, wanted)
     files = {table: file_of(path, table, wanted.tables, ".parquet") for table in wanted.tables}
     packing = "zstd" if pa.Codec.is_available("zstd") else "snappy"
@@ -50,4 +55,6 @@ def _array(pa: Any, column: Column) -> Any:
     codes = np.asarray(column.codes, np.int64)
     codes = np.where(codes < 0, codes + len(words), codes)
     used, index = np.unique(codes, return_inverse=True)
-    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array([words[code] for code in used.tolist()], pa.string()))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(index.astype(np.int32)), pa.array([words[code] for code in used.tolist()], pa.string())
+    )

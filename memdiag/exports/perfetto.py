@@ -1,9 +1,12 @@
 """Traces for Perfetto (https://ui.perfetto.dev) and chrome://tracing: curves as counters, tensors, phases and steps as slices.
 
-The file is Chrome's trace event format, which both read. A device is a process. Tensors live at the same time in no order that nests, so
-they are asynchronous slices: each category of tensors gets as many lanes as it needs, and in a lane one tensor follows the other. A lane is
-named after its category by an event of its own before the first slice, so that viewers show all lanes of a category as one group. Ends have
-names too: chrome://tracing drops those without. No displayTimeUnit: older versions of Perfetto took times to be in that unit.
+The file is Chrome's trace event format, which both read. A device is a process. Tensors live at the same time in no
+order that nests, so
+they are asynchronous slices: each category of tensors gets as many lanes as it needs, and in a lane one tensor follows
+the other. A lane is named after its category by an event of its own before the first slice, so that viewers show all
+lanes of a category as one group. Ends have
+names too: chrome://tracing drops those without. No displayTimeUnit: older versions of Perfetto took times to be in that
+unit.
 """
 
 from __future__ import annotations
@@ -40,14 +43,17 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     devices = [device for device in wanted.devices(trace) if device.num_events]
     if not devices:
         raise MemdiagError(
-            f"{trace.path} holds no events: there is nothing over time to show", "record the run: memdiag record -- python train.py"
+            f"{trace.path} holds no events: there is nothing over time to show",
+            "record the run: memdiag record -- python train.py",
         )
     with whole_file(path) as file:
         other = {
-            "exporter": f"memdiag {__version__}", "source": plain(trace.path, _LONGEST), "format": plain(trace.format, _LONGEST),
+            "exporter": f"memdiag {__version__}",
+            "source": plain(trace.path, _LONGEST),
+            "format": plain(trace.format, _LONGEST),
             "torch_version": plain(trace.torch_version or "unknown", _LONGEST),
             "time": {str(device.device): _clock(device) for device in devices},
-        }  # fmt: skip
+        }
         file.write(b'{"otherData":' + json.dumps(other).encode() + b',"traceEvents":[\n')
         writer = _Writer(file)
         for device in devices:
@@ -115,8 +121,15 @@ def _spans(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
     """Yields steps and phases."""
     starts, phases = step_starts(device), phase_spans(device)
     ends = np.append(starts["event"][1:], device.num_events)
-    steps = zip(starts["event"].tolist(), ends.tolist(), [f"step {step}" for step in starts["step"].tolist()], strict=False)
-    named = zip(phases["start"].tolist(), phases["end"].tolist(), [schema.PHASES[phase] for phase in phases["phase"].tolist()], strict=True)
+    steps = zip(
+        starts["event"].tolist(), ends.tolist(), [f"step {step}" for step in starts["step"].tolist()], strict=False
+    )
+    named = zip(
+        phases["start"].tolist(),
+        phases["end"].tolist(),
+        [schema.PHASES[phase] for phase in phases["phase"].tolist()],
+        strict=True,
+    )
     for tid, category, spans in ((_STEPS, "step", steps), (_PHASES, "phase", named)):
         for start, stop, name in spans:
             if name != "unknown":
@@ -166,7 +179,9 @@ def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_byte
     rows = np.flatnonzero(tensors.block_bytes >= max(min_bytes, 0))
     born, gone = np.maximum(tensors.alloc_at[rows], 0), np.minimum(tensors.free_completed_at[rows], n)
     # an end comes before what begins with the same event; a tensor that ends before it began has no length
-    order = np.lexsort((np.tile(rows, 2), np.repeat((1, 0), len(rows)), np.concatenate((born, np.maximum(gone, born + 1)))))
+    order = np.lexsort(
+        (np.tile(rows, 2), np.repeat((1, 0), len(rows)), np.concatenate((born, np.maximum(gone, born + 1))))
+    )
     label = _labels(trace, device)
     lanes = {category: _Lanes(pid, category) for category in schema.CATEGORIES}
     where: dict[int, int] = {}

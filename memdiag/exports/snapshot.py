@@ -1,7 +1,7 @@
 """A PyTorch memory snapshot of any trace that knows addresses: for PyTorch's own viewer (https://pytorch.org/memory_viz) and other tools.
 
-It is a genuine snapshot: a pickle of builtin containers. What only memdiag knows (phases, names) stands under one extra key, as in a
-recording.
+It is a genuine snapshot: a pickle of builtin containers. What only memdiag knows (phases, names) stands under one extra
+key, as in a recording.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
             f"a snapshot says where in memory tensors lie, which {trace.path} ({trace.format}) does not",
             "memdiag simulate TRACE --out simulated.pkl writes where they would lie; --format csv needs no addresses",
         )
-    # nothing of what is made now goes away before the end: looking for garbage among millions of entries would take longer than the rest
+    # nothing of what is made now goes away before the end: looking for garbage among millions of entries would take
+    # longer than the rest
     was_on = gc.isenabled()
     gc.disable()
     try:
-        content = as_pytorch_has_it(trace, found, torch_version=trace.torch_version, told={"exported": {"from": trace.format}})
+        content = as_pytorch_has_it(
+            trace, found, torch_version=trace.torch_version, told={"exported": {"from": trace.format}}
+        )
         with whole_file(path) as file:
             pickle.dump(content, file, protocol=4)
     finally:

@@ -1,7 +1,8 @@
 """Flame graphs for speedscope (https://www.speedscope.app): bytes by call stack at the peak, bytes x time, and all that was ever asked for.
 
-The file is speedscope's own JSON format (``file-format-schema.json``): frames once, then "sampled" profiles: lists of stacks, outermost
-frame first, with a weight each. Weights are whole bytes; bytes x time is in byte-milliseconds, or byte-events where times are not known.
+The file is speedscope's own JSON format (``file-format-schema.json``): frames once, then "sampled" profiles: lists of
+stacks, outermost frame first, with a weight each. Weights are whole bytes; bytes x time is in byte-milliseconds, or
+byte-events where times are not known.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     frames = _Frames(trace.stacks)
     profiles = [profile for device in wanted.devices(trace) for profile in _profiles(trace, device, frames, wanted.at)]
     if not profiles:
-        raise MemdiagError(f"{trace.path} holds no tensors: there is nothing to draw as a flame graph", "record while memory is used")
+        raise MemdiagError(
+            f"{trace.path} holds no tensors: there is nothing to draw as a flame graph", "record while memory is used"
+        )
     content = {
-        "$schema": _SCHEMA, "shared": {"frames": frames.shared}, "profiles": profiles, "name": plain(trace.path, _LONGEST),
-        "activeProfileIndex": 0, "exporter": f"memdiag {__version__}",
-    }  # fmt: skip
+        "$schema": _SCHEMA,
+        "shared": {"frames": frames.shared},
+        "profiles": profiles,
+        "name": plain(trace.path, _LONGEST),
+        "activeProfileIndex": 0,
+        "exporter": f"memdiag {__version__}",
+    }
     with whole_file(path) as file:
         file.write(json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode())
     return [path]
@@ -79,16 +86,31 @@ def _profiles(trace: Trace, device: DeviceTrace, frames: _Frames, at: str | int)
     time = rows["byte_us"] / _US if known else rows["byte_events"]
     where = f"device {device.device}: " if len(trace.devices) > 1 else ""
     columns = (
-        (f"{where}bytes {when(view)}" + (f", {moment_name(device, view.at)}" if view.kind != "event" else ""), "bytes", rows["bytes_at"]),
+        (
+            f"{where}bytes {when(view)}" + (f", {moment_name(device, view.at)}" if view.kind != "event" else ""),
+            "bytes",
+            rows["bytes_at"],
+        ),
         (f"{where}bytes x time (byte-{'milliseconds' if known else 'events'})", "none", time.round()),
         (f"{where}bytes asked for, freed or not", "bytes", rows["total_bytes"]),
     )
     found = []
     for name, unit, weights in columns:
-        pairs = [(stack, int(weight)) for stack, weight in zip(rows["stack"].tolist(), weights.tolist(), strict=True) if weight >= 1]
+        pairs = [
+            (stack, int(weight))
+            for stack, weight in zip(rows["stack"].tolist(), weights.tolist(), strict=True)
+            if weight >= 1
+        ]
         if pairs:
-            found.append({
-                "type": "sampled", "name": name, "unit": unit, "startValue": 0, "endValue": sum(weight for _, weight in pairs),
-                "samples": [frames.of(stack) for stack, _ in pairs], "weights": [weight for _, weight in pairs],
-            })  # fmt: skip
+            found.append(
+                {
+                    "type": "sampled",
+                    "name": name,
+                    "unit": unit,
+                    "startValue": 0,
+                    "endValue": sum(weight for _, weight in pairs),
+                    "samples": [frames.of(stack) for stack, _ in pairs],
+                    "weights": [weight for _, weight in pairs],
+                }
+            )
     return found

@@ -1,8 +1,8 @@
 """The tables that CSV and Parquet hold: tensors, events and call stacks, a million rows at a time in columns.
 
-Columns have the names and numbers of the model (docs/export.md, ``memdiag.trace.schema``); what is an index there (category, phase, action,
-name) is a text here. A row of ``stacks`` has the whole call stack that the column ``stack`` of the others points to; ``site`` is its short
-name.
+Columns have the names and numbers of the model (docs/export.md, ``memdiag.trace.schema``); what is an index there
+(category, phase, action, name) is a text here. A row of ``stacks`` has the whole call stack that the column ``stack``
+of the others points to; ``site`` is its short name.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from memdiag.trace.table import Array
 CHUNK = 50_000
 _LONGEST_SITE, _LONGEST_STACK = 300, 20_000
 _CODES: dict[str, tuple[str, ...]] = {
-    "action": schema.ACTIONS, "phase": schema.PHASES, "phase_alloc": schema.PHASES, "phase_free": schema.PHASES,
-    "category": schema.CATEGORIES, "lifetime": schema.LIFETIMES,
-}  # fmt: skip
+    "action": schema.ACTIONS,
+    "phase": schema.PHASES,
+    "phase_alloc": schema.PHASES,
+    "phase_free": schema.PHASES,
+    "category": schema.CATEGORIES,
+    "lifetime": schema.LIFETIMES,
+}
 _OF_GROUP = ("pool_major", "pool_minor", "small")
 
 

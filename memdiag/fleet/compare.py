@@ -1,7 +1,7 @@
 """How one rank differs from another: what it holds more of, and what that points to.
 
-Both are looked at when most is allocated. Twice as many tensors of a part are another cause (micro-batches in flight, as in the first
-stages of a pipeline) than tensors twice as large (longer sequences, more tokens for an expert).
+Both are looked at when most is allocated. Twice as many tensors of a part are another cause (micro-batches in flight,
+as in the first stages of a pipeline) than tensors twice as large (longer sequences, more tokens for an expert).
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def _words(cause: str, own: list[GroupDifference], total: int, here: Facts, ther
     if cause == "model":
         return phrase("fleet.why.model", amount=amount, what=_named(first))
     if cause == "experts":
-        return phrase("fleet.why.experts.more" if is_more else "fleet.why.experts.fewer", amount=amount, what=_named(first))
+        return phrase(
+            "fleet.why.experts.more" if is_more else "fleet.why.experts.fewer", amount=amount, what=_named(first)
+        )
     if cause == "more":
         counts = {"kind": kind_words(first.kind), "part": first.part, "count": first.num_here, "other": first.num_there}
         said = phrase("fleet.why.more", amount=amount, **counts)

@@ -1,8 +1,9 @@
 """What is kept of one rank's diagnosis: a few kilobytes of plain numbers and words, in the types of JSON.
 
-A thousand ranks are compared by these alone, so they hold what tells ranks apart: what is live when most is allocated, by kind of tensor
-and part of the model, with counts (twice as many tensors is another cause than tensors twice as large), the parameters, the largest
-input, the highest bytes of each step. All byte counts are those of blocks, so that they add up to the active bytes of that moment.
+A thousand ranks are compared by these alone, so they hold what tells ranks apart: what is live when most is allocated,
+by kind of tensor and part of the model, with counts (twice as many tensors is another cause than tensors twice as
+large), the parameters, the largest input, the highest bytes of each step. All byte counts are those of blocks, so that
+they add up to the active bytes of that moment.
 """
 
 from __future__ import annotations
@@ -68,9 +69,13 @@ def _worst(trace: Trace, report: Report) -> tuple[DeviceTrace, DeviceReport] | N
 
     def order(pair: tuple[DeviceTrace, DeviceReport]) -> tuple[int, int, int]:
         _, told = pair
-        most = [peak or end or 0 for peak, end in (
-            (told.peak.reserved_bytes, told.end.reserved_bytes), (told.peak_allocated.allocated_bytes, told.end.allocated_bytes),
-        )]  # fmt: skip
+        most = [
+            peak or end or 0
+            for peak, end in (
+                (told.peak.reserved_bytes, told.end.reserved_bytes),
+                (told.peak_allocated.allocated_bytes, told.end.allocated_bytes),
+            )
+        ]
         return told.counts.get("num_ooms") or 0, most[0], most[1]
 
     return max(pairs, key=order, default=None)
@@ -129,7 +134,13 @@ def _failed(device: DeviceTrace) -> dict[str, Any] | None:
 def _held(view: DeviceView, rows: Array) -> tuple[list[list[Any]], list[list[Any]], dict[str, list[int]]]:
     """Returns what is held by (kind, part of the model), by place in the code, and the parameters by part: bytes and tensors of each."""
     tensors = view.device.tensors
-    keys = np.stack([tensors.category[rows].astype(np.int64), tensors.name[rows].astype(np.int64), tensors.stack[rows].astype(np.int64)])
+    keys = np.stack(
+        [
+            tensors.category[rows].astype(np.int64),
+            tensors.name[rows].astype(np.int64),
+            tensors.stack[rows].astype(np.int64),
+        ]
+    )
     if not keys.shape[1]:
         return [], [], {}
     distinct, group = np.unique(keys, axis=1, return_inverse=True)
@@ -196,7 +207,8 @@ def _steps(device: DeviceTrace) -> tuple[int, list[list[int]]]:
     np.maximum.at(most[1], column, device.usage.allocated[inside])
     there = np.bincount(column, minlength=most.shape[1]) > 0
     return width, [
-        [(number + first // width) * width, int(most[0][number]), int(most[1][number])] for number in np.flatnonzero(there).tolist()
+        [(number + first // width) * width, int(most[0][number]), int(most[1][number])]
+        for number in np.flatnonzero(there).tolist()
     ]
 
 
@@ -212,7 +224,10 @@ def _curve(device: DeviceTrace) -> list[int]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     """Returns a finding with the place it is about: of several ranks, those with one code and place are one."""
-    where = next((item.where for item in finding.evidence if item.where and not _MOMENT.search(in_language(item.where, "en"))), "")
+    where = next(
+        (item.where for item in finding.evidence if item.where and not _MOMENT.search(in_language(item.where, "en"))),
+        "",
+    )
     return {
         "code": finding.code,
         "title": finding.title,

@@ -1,7 +1,7 @@
 """Brings a file to where it can be read: from an object store through fsspec, or out of a compression that readers do not see through.
 
-One file at a time is on the disk, in a temporary file that goes away again. gzip is left to the readers, which bound what it expands to;
-what is decompressed here is bounded in the same way.
+One file at a time is on the disk, in a temporary file that goes away again. gzip is left to the readers, which bound
+what it expands to; what is decompressed here is bounded in the same way.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def _bring(url: str, kind: str | None, into: IO[bytes]) -> None:
             while piece := source.read(_PIECE):
                 size += len(piece)
                 if kind is not None and size > most:
-                    raise RefusedFile(f"{url}: refused, it expands beyond {format_bytes(size)}", "decompress it yourself if you trust it")
+                    raise RefusedFile(
+                        f"{url}: refused, it expands beyond {format_bytes(size)}",
+                        "decompress it yourself if you trust it",
+                    )
                 into.write(piece)
     except MemdiagError:
         raise
@@ -94,6 +97,8 @@ def _why(url: str, error: Exception) -> tuple[str, str]:
     said = str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return f"{url}: no such file", "check the address"
-    if isinstance(error, ImportError | ValueError):  # a protocol or compression that is not known, or whose package is missing
+    if isinstance(
+        error, ImportError | ValueError
+    ):  # a protocol or compression that is not known, or whose package is missing
         return f"{url}: {said}", "install the package that fsspec names, for example s3fs or zstandard"
     return f"{url}: cannot be read: {said}", "check the address, and what the file system needs to let you in"

@@ -1,7 +1,7 @@
 """Which files a fleet consists of, and which rank each of them is.
 
-A directory is a run of ``memdiag record`` (rank0.pkl, rank1.pkl …), several of them (one for each machine of a job), or anything with
-snapshots below it. Files are in the natural order of their names, so that 2 comes before 10.
+A directory is a run of ``memdiag record`` (rank0.pkl, rank1.pkl …), several of them (one for each machine of a job), or
+anything with snapshots below it. Files are in the natural order of their names, so that 2 comes before 10.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def find(given: Iterable[str]) -> tuple[list[File], list[str]]:
     for text in given:
         found = _remote(text) if is_url(text) else _local(text, said)
         if not found:
-            raise MemdiagError(f"{text}: no trace files there", "give files, a run directory, or a pattern in quotes: 'run/rank*.pkl'")
+            raise MemdiagError(
+                f"{text}: no trace files there", "give files, a run directory, or a pattern in quotes: 'run/rank*.pkl'"
+            )
         files |= {file.url: file for file in found if file.url not in files}
     return list(files.values()), said
 
@@ -83,7 +85,11 @@ def _local(text: str, said: list[str]) -> list[File]:
     if path.exists() or not _MAGIC.search(text):
         return [_file(path)]  # also what is not there: a rank whose file is missing is a broken one
     matches = sorted(glob.glob(text, recursive=True), key=natural)  # noqa: PTH207 - Path.glob takes no absolute pattern
-    return [_file(inside) for match in matches for inside in (_in_folder(Path(match), said) if Path(match).is_dir() else [Path(match)])]
+    return [
+        _file(inside)
+        for match in matches
+        for inside in (_in_folder(Path(match), said) if Path(match).is_dir() else [Path(match)])
+    ]
 
 
 def _file(path: Path) -> File:
@@ -99,7 +105,11 @@ def _in_folder(folder: Path, said: list[str]) -> list[Path]:
     own = _recorded(folder)
     if own:
         return own
-    runs = sorted((ranks for run in folder.glob("memdiag-*") if run.is_dir() and (ranks := _recorded(run))), key=_written, reverse=True)
+    runs = sorted(
+        (ranks for run in folder.glob("memdiag-*") if run.is_dir() and (ranks := _recorded(run))),
+        key=_written,
+        reverse=True,
+    )
     if runs:
         return _one_job(runs, said)
     below = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
@@ -108,7 +118,10 @@ def _in_folder(folder: Path, said: list[str]) -> list[Path]:
 
 def _recorded(folder: Path) -> list[Path]:
     """The ranks of a run of ``memdiag record``."""
-    return sorted((path for path in folder.glob("rank*.pkl") if _RECORDED.fullmatch(path.name)), key=lambda path: natural(path.name))
+    return sorted(
+        (path for path in folder.glob("rank*.pkl") if _RECORDED.fullmatch(path.name)),
+        key=lambda path: natural(path.name),
+    )
 
 
 def _written(ranks: Sequence[Path]) -> int:
@@ -172,7 +185,12 @@ def _of_store(system: Any, path: str) -> File:
     try:
         about = system.info(path)
         stamp = next(
-            (str(about[key]) for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated", "created") if key in about), ""
+            (
+                str(about[key])
+                for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated", "created")
+                if key in about
+            ),
+            "",
         )
         return replace(plain, size=about.get("size"), stamp=stamp)
     except OSError:

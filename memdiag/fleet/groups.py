@@ -1,8 +1,8 @@
 """Ranks that should need the same, and those among them that do not.
 
-Ranks of a job are not alike: the first stage of a pipeline holds the embedding, the last one the head, and the earlier a stage the more
-micro-batches are in flight in it. So ranks are grouped by the parameters they hold, and within that by how many activations are alive at
-once, and a rank is odd where it differs from the middle of its own group.
+Ranks of a job are not alike: the first stage of a pipeline holds the embedding, the last one the head, and the earlier
+a stage the more micro-batches are in flight in it. So ranks are grouped by the parameters they hold, and within that by
+how many activations are alive at once, and a rank is odd where it differs from the middle of its own group.
 """
 
 from __future__ import annotations
@@ -53,11 +53,23 @@ def groups_of(ranks: Mapping[int, Facts]) -> list[RankGroup]:
         differs: tuple[GroupDifference, ...] = ()
         if number != typical:
             why, differs = _against(ranks[middle], ranks[middles[typical]])
-        found.append(RankGroup(
-            number, labels[number], tuple(own), middle, min(peaks), peak_of(ranks[middle]), max(peaks),
-            sum(size for size, _ in ranks[middle].get("parameters", {}).values()), _activations(ranks[middle]),
-            None if number == typical else typical, why, differs, _apart(ranks, own),
-        ))  # fmt: skip
+        found.append(
+            RankGroup(
+                number,
+                labels[number],
+                tuple(own),
+                middle,
+                min(peaks),
+                peak_of(ranks[middle]),
+                max(peaks),
+                sum(size for size, _ in ranks[middle].get("parameters", {}).values()),
+                _activations(ranks[middle]),
+                None if number == typical else typical,
+                why,
+                differs,
+                _apart(ranks, own),
+            )
+        )
     return found
 
 
@@ -86,10 +98,19 @@ def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Od
             rank, _, delta = max(members, key=lambda member: (abs(member[2]), -member[0]))
             differs = differences(ranks[rank], middle, reserved=curve == "reserved")
             _, why = cause_of(differs, ranks[rank], middle)
-            found.append(Odd(
-                tuple(sorted(member[0] for member in members)), rank, group.middle, curve, delta, cause, why,
-                tuple(differs[:_MOST_DIFFERENCES]), places(ranks[rank], middle),
-            ))  # fmt: skip
+            found.append(
+                Odd(
+                    tuple(sorted(member[0] for member in members)),
+                    rank,
+                    group.middle,
+                    curve,
+                    delta,
+                    cause,
+                    why,
+                    tuple(differs[:_MOST_DIFFERENCES]),
+                    places(ranks[rank], middle),
+                )
+            )
     return sorted(found, key=lambda odd: (odd.delta_bytes < 0, -abs(odd.delta_bytes), odd.rank))
 
 
@@ -131,7 +152,10 @@ def _against(here: Facts, there: Facts) -> tuple[str, tuple[GroupDifference, ...
 
 
 def _split(ranks: Mapping[int, Facts]) -> list[list[int]]:
-    """Returns the numbers of each group. Parameters decide; where all differ, their names do; where these do too, nothing does."""
+    """Returns the numbers of each group.
+
+    Parameters decide; where all differ, their names do; where these do too, nothing does.
+    """
     numbers = sorted(ranks)
     for near in (_NEAR, None):
         by_model = _by_model(ranks, numbers, near)
@@ -168,7 +192,10 @@ def _is_near(one: Mapping[str, int], other: Mapping[str, int], near: float) -> b
 
 
 def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list[int]]:
-    """Divides ranks by how many activations live at once, where that takes a few values only. What ran out of memory stays with most."""
+    """Divides ranks by how many activations live at once, where that takes a few values only.
+
+    What ran out of memory stays with most.
+    """
     complete = [rank for rank in numbers if not ranks[rank].get("failed")]
     ordered = sorted(complete, key=lambda rank: (_activations(ranks[rank]), rank))
     levels: list[list[int]] = []
@@ -181,7 +208,9 @@ def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list
     several = [level for level in levels if len(level) > 1]
     if len(several) < 2:
         return [numbers]
-    for rank in [level[0] for level in levels if len(level) == 1]:  # nobody to be compared with: odd among those that are nearest
+    for rank in [
+        level[0] for level in levels if len(level) == 1
+    ]:  # nobody to be compared with: odd among those that are nearest
         min(several, key=lambda level: abs(_activations(ranks[level[0]]) - _activations(ranks[rank]))).append(rank)
     max(several, key=len).extend(rank for rank in numbers if ranks[rank].get("failed"))
     return [sorted(level) for level in several]
@@ -198,7 +227,11 @@ def _labels(middles: Sequence[Facts]) -> list[str]:
     parts = [_notable(facts) for facts in middles]
     labels: list[str] = []
     for own, facts in zip(parts, middles, strict=True):
-        only = [part for part in sorted(own, key=lambda part: -own[part]) if sum(part in other for other in parts) <= len(parts) / 2]
+        only = [
+            part
+            for part in sorted(own, key=lambda part: -own[part])
+            if sum(part in other for other in parts) <= len(parts) / 2
+        ]
         said = [phrase("fleet.label.with", parts=", ".join(only[:2]))] if only else []
         if len({format_bytes(sum(other.values())) for other in parts}) > 1 and own:
             said.append(phrase("fleet.label.parameters", bytes=format_bytes(sum(own.values()))))

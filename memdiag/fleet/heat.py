@@ -46,6 +46,8 @@ def _by_step(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap:
                 table[step // width] = max(table.get(step // width, -1), value)
         tables.append(table)
     there = sorted({column for table in tables for column in table})
-    names = tuple(str(column * width) if width == 1 else f"{column * width}-{(column + 1) * width - 1}" for column in there)
+    names = tuple(
+        str(column * width) if width == 1 else f"{column * width}-{(column + 1) * width - 1}" for column in there
+    )
     rows = tuple(tuple(table.get(column) for column in there) for table in tables)
     return HeatMap("reserved" if reserved else "allocated", "step", names, tuple(ranks), rows)

@@ -1,8 +1,9 @@
 """The engine on this machine: a few processes, each with one file at a time.
 
-Not a pool of ``concurrent.futures``: when one of its processes is killed the whole pool is broken, and nobody knows which file was to
-blame. Here each process has a thread that hands it files, so a file whose process dies is tried once more, last of all, in a fresh one,
-and the others notice nothing. A process is replaced after some files, so that memory stays what one file needs, times the processes.
+Not a pool of ``concurrent.futures``: when one of its processes is killed the whole pool is broken, and nobody knows
+which file was to blame. Here each process has a thread that hands it files, so a file whose process dies is tried once
+more, last of all, in a fresh one, and the others notice nothing. A process is replaced after some files, so that memory
+stays what one file needs, times the processes.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Local:
         for number in range(len(tasks)):
             todo.put((number, 0))
         threads = [
-            threading.Thread(target=self._serve, args=(tasks, todo, done), daemon=True) for _ in range(min(self.workers, len(tasks)))
+            threading.Thread(target=self._serve, args=(tasks, todo, done), daemon=True)
+            for _ in range(min(self.workers, len(tasks)))
         ]
         self._scratch = tempfile.mkdtemp(prefix="memdiag-fleet-")
         try:
@@ -106,7 +108,9 @@ class Local:
         except MemdiagError as error:
             done.put(error)
         except OSError as error:
-            done.put(MemdiagError(f"no process could be started: {error.strerror or error}", "fewer --workers need less"))
+            done.put(
+                MemdiagError(f"no process could be started: {error.strerror or error}", "fewer --workers need less")
+            )
         except Exception as error:  # noqa: BLE001 - whoever waits for results would wait for ever
             done.put(MemdiagError(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag"))
         finally:
@@ -148,14 +152,18 @@ class _Process:
     """One process, from its start to its end."""
 
     def __init__(self, scratch: str) -> None:
-        # BLAS would start as many threads as there are processors, in each process. What a killed process leaves lies in the folder.
+        # BLAS would start as many threads as there are processors, in each process. What a killed process leaves lies
+        # in the folder.
         environment = {**dict.fromkeys(_THREADS, "1"), **os.environ, **dict.fromkeys(_FOLDERS, scratch)}
         is_told = os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}
         self._child = subprocess.Popen(  # noqa: S603 - Python itself
             [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None if is_told else subprocess.DEVNULL, env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if is_told else subprocess.DEVNULL,
+            env=environment,
             start_new_session=True,  # Ctrl-C is for the command, which ends its processes
-        )  # fmt: skip
+        )
         self._into, self._out = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
         self.num_files = 0
 

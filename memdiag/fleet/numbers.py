@@ -16,7 +16,10 @@ def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[
     The recording itself says the number, else the file's name does, else its place among the files. Of files with the same number the
     first keeps it; the others get numbers beyond the highest.
     """
-    wanted = [fact.get("rank") if isinstance(fact.get("rank"), int) else number_of(name) for name, fact in zip(names, facts, strict=True)]
+    wanted = [
+        fact.get("rank") if isinstance(fact.get("rank"), int) else number_of(name)
+        for name, fact in zip(names, facts, strict=True)
+    ]
     if all(number is None for number in wanted):
         return list(range(len(names))), []
     taken: dict[int, int] = {}
@@ -37,7 +40,9 @@ def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[
         same = wanted[at]
         (silent if same is None else twice.setdefault(same, [])).append(number)
     return numbers, [_same(rank, own, names, numbers, names[taken[rank]]) for rank, own in twice.items()] + [
-        phrase("fleet.number.unknown", file=_named(own, names, numbers), ranks=format_ranges(own)) for own in [silent] if own
+        phrase("fleet.number.unknown", file=_named(own, names, numbers), ranks=format_ranges(own))
+        for own in [silent]
+        if own
     ]
 
 

@@ -1,7 +1,10 @@
-"""The engine on a cluster: the same function on the same tasks, as Ray tasks. Nodes need memdiag, and the files under the same paths.
+"""The engine on a cluster: the same function on the same tasks, as Ray tasks.
 
-A task whose process dies is tried once more, last of all, as on this machine. A worker is replaced after some files, and no more tasks
-are handed out than keep the cluster busy, so that the command's own memory does not grow with the number of files.
+Nodes need memdiag, and the files under the same paths.
+
+A task whose process dies is tried once more, last of all, as on this machine. A worker is replaced after some files,
+and no more tasks are handed out than keep the cluster busy, so that the command's own memory does not grow with the
+number of files.
 """
 
 from __future__ import annotations
@@ -35,16 +38,21 @@ class OnRay:
         try:
             import ray
         except ImportError:
-            raise MemdiagError("--engine ray needs Ray, which is not installed", "pip install 'memdiag[fleet]'") from None
+            raise MemdiagError(
+                "--engine ray needs Ray, which is not installed", "pip install 'memdiag[fleet]'"
+            ) from None
         self._ray: Any = ray
         self._is_own = not ray.is_initialized()
         self._quiet = ExitStack()
-        # Ray prints on stdout when a worker dies; that is for data, and a file that it was to blame for is told of anyway.
+        # Ray prints on stdout when a worker dies; that is for data, and a file that it was to blame for is told of
+        # anyway.
         nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - the stack closes it
         self._quiet.enter_context(nowhere)
         self._quiet.enter_context(redirect_stdout(nowhere))
         if self._is_own:
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as it will be; without it Ray warns of that
+            os.environ.setdefault(
+                "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+            )  # as it will be; without it Ray warns of that
             try:
                 self._connect(address, workers)
             except BaseException:
@@ -66,7 +74,8 @@ class OnRay:
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             first = str(error).strip().partition("\n")[0]
             raise MemdiagError(
-                f"the Ray cluster does not answer: {first}", "start it (ray start --head), or name it: --address HOST:6379"
+                f"the Ray cluster does not answer: {first}",
+                "start it (ray start --head), or name it: --address HOST:6379",
             ) from None
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
@@ -87,7 +96,12 @@ class OnRay:
                     number = running.pop(reference)
                     try:
                         yield number, ray.get(reference)
-                    except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.LocalRayletDiedError):
+                    except (
+                        errors.WorkerCrashedError,
+                        errors.OutOfMemoryError,
+                        errors.NodeDiedError,
+                        errors.LocalRayletDiedError,
+                    ):
                         if number in again:
                             yield number, {"error": KILLED}
                         else:

@@ -20,7 +20,9 @@ def subject_of(trace: Trace) -> Subject | None:
     usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
     if not usable:
         return None
-    subject = Subject.of(trace, max(usable, key=lambda device: (int((device.events.action == OOM).sum()), device.most_held_bytes)))
+    subject = Subject.of(
+        trace, max(usable, key=lambda device: (int((device.events.action == OOM).sum()), device.most_held_bytes))
+    )
     return subject if bool((subject.workload.op == ALLOC).any()) else None
 
 
@@ -33,7 +35,8 @@ def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
         capacity: Bytes of the card; None: as recorded.
 
     Returns:
-        ``before``, ``after``: reserved peak, and whether a request fails; ``error_bytes``: what the model may be off by (None: unknown).
+        ``before``, ``after``: reserved peak, and whether a request fails; ``error_bytes``: what the model may be off by
+        (None: unknown).
 
     Raises:
         MemdiagError: There is nothing to replay.
@@ -51,8 +54,14 @@ def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
 
 def _outcome(subject: Subject, scenario: Scenario) -> dict[str, Any]:
     replay = subject.replayer(
-        subject.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
-        fraction=scenario.fraction, log=False, keep_start=False,
-    )  # fmt: skip
+        subject.workload,
+        scenario.policy,
+        conf=scenario.conf,
+        torch_version=scenario.torch_version,
+        capacity=scenario.capacity_bytes,
+        fraction=scenario.fraction,
+        log=False,
+        keep_start=False,
+    )
     failed = bool(np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any())
     return {"peak_bytes": int(replay.reserved.max(initial=0)), "fails": failed}

@@ -23,7 +23,9 @@ _MOST_MISSING = 64  # ranks that are missing, beyond which only their number is 
 _PLACE = re.compile(r"\s+")
 
 
-def roll_up(files: Sequence[File], results: Sequence[Result], *, capacity: int | None = None, num_kept: int = 0) -> FleetReport:
+def roll_up(
+    files: Sequence[File], results: Sequence[Result], *, capacity: int | None = None, num_kept: int = 0
+) -> FleetReport:
     """Makes the report.
 
     Args:
@@ -34,12 +36,15 @@ def roll_up(files: Sequence[File], results: Sequence[Result], *, capacity: int |
     """
     good = [(file, result["facts"]) for file, result in zip(files, results, strict=True) if "facts" in result]
     numbers, said = assign([file.name for file, _ in good], [facts for _, facts in good])
-    ranks: dict[int, Facts] = {number: facts for number, (_, facts) in sorted(zip(numbers, good, strict=True), key=lambda pair: pair[0])}
+    ranks: dict[int, Facts] = {
+        number: facts for number, (_, facts) in sorted(zip(numbers, good, strict=True), key=lambda pair: pair[0])
+    }
     names = {number: file.name for number, (file, _) in zip(numbers, good, strict=True)}
     broken = tuple(
         Broken(file.name, number_of(file.name), result["error"]["message"], result["error"]["hint"])
-        for file, result in zip(files, results, strict=True) if "error" in result
-    )  # fmt: skip
+        for file, result in zip(files, results, strict=True)
+        if "error" in result
+    )
     groups = groups_of(ranks)
     home = {rank: group.number for group in groups for rank in group.ranks}
     rows = tuple(_rank(number, names[number], home[number], facts, capacity) for number, facts in ranks.items())
@@ -65,7 +70,13 @@ def roll_up(files: Sequence[File], results: Sequence[Result], *, capacity: int |
 def worst_of(rows: Sequence[Rank]) -> Rank:
     """Returns the rank that fares worst: one that ran out of memory, else the one with the smallest headroom, else the highest peak."""
     return min(
-        rows, key=lambda row: (not row.ran_out, row.headroom_bytes if row.headroom_bytes is not None else 0, -row.peak_bytes, row.rank)
+        rows,
+        key=lambda row: (
+            not row.ran_out,
+            row.headroom_bytes if row.headroom_bytes is not None else 0,
+            -row.peak_bytes,
+            row.rank,
+        ),
     )
 
 
@@ -80,12 +91,26 @@ def _rank(number: int, name: str, group: int, facts: Facts, capacity: int | None
         left = free if free is not None else size - held if size is not None and held is not None else None
         headroom = None if left is None else min(left - failed["request_bytes"], 0)
     return Rank(
-        rank=number, file=name, group=group, device=facts.get("device"), capacity_bytes=size, peak_reserved_bytes=reserved,
-        peak_allocated_bytes=facts.get("peak_allocated_bytes"), headroom_bytes=headroom, ran_out=bool(failed), failed=failed,
-        num_retries=facts.get("num_retries"), step=facts.get("peak_step"), phase=facts.get("peak_phase"), unused_bytes=unused(facts),
-        num_events=facts["num_events"], conf=facts.get("conf"), torch_version=facts.get("torch_version"), headline=facts["headline"],
+        rank=number,
+        file=name,
+        group=group,
+        device=facts.get("device"),
+        capacity_bytes=size,
+        peak_reserved_bytes=reserved,
+        peak_allocated_bytes=facts.get("peak_allocated_bytes"),
+        headroom_bytes=headroom,
+        ran_out=bool(failed),
+        failed=failed,
+        num_retries=facts.get("num_retries"),
+        step=facts.get("peak_step"),
+        phase=facts.get("peak_phase"),
+        unused_bytes=unused(facts),
+        num_events=facts["num_events"],
+        conf=facts.get("conf"),
+        torch_version=facts.get("torch_version"),
+        headline=facts["headline"],
         by_category=facts.get("by_category", {}),
-    )  # fmt: skip
+    )
 
 
 def bins_of(peaks: Mapping[int, int]) -> tuple[Bin, ...]:
@@ -100,7 +125,8 @@ def bins_of(peaks: Mapping[int, int]) -> tuple[Bin, ...]:
     for rank, peak in peaks.items():
         held.setdefault(peak // width, []).append(rank)
     return tuple(
-        Bin(number * width, (number + 1) * width, tuple(sorted(held.get(number, ())))) for number in range(low // width, high // width + 1)
+        Bin(number * width, (number + 1) * width, tuple(sorted(held.get(number, ()))))
+        for number in range(low // width, high // width + 1)
     )
 
 
@@ -116,9 +142,19 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
         rank, most = max(members, key=lambda member: (member[1]["weight_bytes"], -member[0]))
         weights = [finding["weight_bytes"] for _, finding in members]
         fixes = tuple(Fix(*fix) for fix in most["fixes"])
-        found.append(Merged(
-            code, severity, most["title"], place, tuple(sorted({member[0] for member in members})), rank, min(weights), max(weights), fixes
-        ))  # fmt: skip
+        found.append(
+            Merged(
+                code,
+                severity,
+                most["title"],
+                place,
+                tuple(sorted({member[0] for member in members})),
+                rank,
+                min(weights),
+                max(weights),
+                fixes,
+            )
+        )
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -each.high_bytes, each.code, each.place))
 
 
@@ -126,7 +162,11 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
 
 
 def _verdict(
-    rows: Sequence[Rank], groups: Sequence[RankGroup], odd: Sequence[Odd], broken: Sequence[Broken], states: Collection[int]
+    rows: Sequence[Rank],
+    groups: Sequence[RankGroup],
+    odd: Sequence[Odd],
+    broken: Sequence[Broken],
+    states: Collection[int],
 ) -> list[str]:
     if not rows:
         return [phrase("fleet.nothing")]
@@ -145,7 +185,9 @@ def _states(ranks: Mapping[int, Facts]) -> list[int]:
 def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int]) -> Phrase:
     if not failed:
         highest = max(rows, key=lambda row: (row.peak_bytes, -row.rank))
-        known = all(row.num_retries is not None for row in rows)  # else a file has no record of what the driver was asked for
+        known = all(
+            row.num_retries is not None for row in rows
+        )  # else a file has no record of what the driver was asked for
         one = "one" if len(rows) == 1 else "many"
         none = phrase(f"fleet.none.{one}" if known else f"fleet.unknown.{one}")
         facts = {"rank": str(highest.rank), "bytes": format_bytes(highest.peak_bytes)}
@@ -154,7 +196,9 @@ def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int])
     worst = worst_of(rows)
     request = (worst.failed or {}).get("request_bytes")
     asked = phrase("fleet.failed.request", bytes=format_bytes(int(request))) if isinstance(request, int) else ""
-    which = phrase("fleet.failed.only" if len(failed) == 1 else "fleet.failed.worst", rank=str(worst.rank), request=asked)
+    which = phrase(
+        "fleet.failed.only" if len(failed) == 1 else "fleet.failed.worst", rank=str(worst.rank), request=asked
+    )
     if len(failed) == len(rows):
         return phrase("fleet.failed.all", count=len(rows), which=which)
     ranks = phrase("fleet.failed.ranks", ranks=_few(failed)) if len(failed) > 1 else ""
@@ -167,7 +211,8 @@ def _few(rows: Sequence[Rank]) -> str:
 
 def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> Phrase | str:
     known = sorted(
-        (row for row in rows if row.headroom_bytes is not None and not row.ran_out), key=lambda row: (row.headroom_bytes or 0, row.rank)
+        (row for row in rows if row.headroom_bytes is not None and not row.ran_out),
+        key=lambda row: (row.headroom_bytes or 0, row.rank),
     )
     if not known or len(failed) == len(rows):
         return ""
@@ -190,13 +235,19 @@ def _spread(rows: Sequence[Rank], groups: Sequence[RankGroup], odd: Sequence[Odd
     apart = [group for group in groups if group.why]
     if apart:
         far = max(
-            apart, key=lambda group: (group.middle_bytes - _usual(groups, group) > 0, abs(group.middle_bytes - _usual(groups, group)))
+            apart,
+            key=lambda group: (
+                group.middle_bytes - _usual(groups, group) > 0,
+                abs(group.middle_bytes - _usual(groups, group)),
+            ),
         )
         other = str(groups[far.against or 0].middle)
         if len(far.ranks) == 1:
             return phrase("fleet.part", rank=str(far.ranks[0]), other=other, why=far.why)
         return phrase("fleet.parts", ranks=_short(far.ranks), other=other, why=far.why)
-    wide = max((group for group in groups if group.apart), key=lambda group: group.high_bytes - group.low_bytes, default=None)
+    wide = max(
+        (group for group in groups if group.apart), key=lambda group: group.high_bytes - group.low_bytes, default=None
+    )
     if wide is not None:
         return phrase("fleet.differ", why=wide.apart)
     peaks = [row.peak_bytes for row in rows]
@@ -222,13 +273,20 @@ def _notes(rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, 
             said.append(phrase("fleet.missing", world=world, count=len(missing), ranks=which))
     if states := _states(ranks):
         said.append(phrase("fleet.states", ranks=_short(states)))
-    for name, key in (("backend", "backend"), ("version", "torch_version"), ("settings", "conf"), ("capacity", "capacity_bytes")):
+    for name, key in (
+        ("backend", "backend"),
+        ("version", "torch_version"),
+        ("settings", "conf"),
+        ("capacity", "capacity_bytes"),
+    ):
         values: dict[Any, list[int]] = {}
         for rank, facts in ranks.items():
             values.setdefault(facts.get(key), []).append(rank)
         if len(values) > 1:
             ordered = sorted(values.items(), key=lambda item: -len(item[1]))
-            shown: list[str] = [phrase("fleet.differs.value", value=_value(key, value), ranks=_short(own)) for value, own in ordered[:6]]
+            shown: list[str] = [
+                phrase("fleet.differs.value", value=_value(key, value), ranks=_short(own)) for value, own in ordered[:6]
+            ]
             shown += ["…"] if len(ordered) > 6 else []
             said.append(phrase(f"fleet.differs.{name}", values=joined(shown, "; ")))
     return said

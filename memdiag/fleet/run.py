@@ -38,15 +38,19 @@ def read_all(
     Args:
         files: The files.
         engine: Where they are read.
-        store: What is kept from run to run; results are kept as they come, so that nothing is lost when somebody presses Ctrl-C.
+        store: What is kept from run to run; results are kept as they come, so that nothing is lost when somebody
+            presses Ctrl-C.
         told: Called after each file.
         options: Of the task; ``action`` is "diagnose" if nothing is said.
     """
     tasks: list[Task] = [
-        {"url": file.url, "name": file.name, "action": "diagnose", "redact": is_on(), "lang": language(), **options} for file in files
+        {"url": file.url, "name": file.name, "action": "diagnose", "redact": is_on(), "lang": language(), **options}
+        for file in files
     ]
     kept = {
-        at: _shared(result) for at, file in enumerate(files) if store is not None and (result := store.get(file, tasks[at])) is not None
+        at: _shared(result)
+        for at, file in enumerate(files)
+        if store is not None and (result := store.get(file, tasks[at])) is not None
     }
     results: dict[int, Result] = dict(kept)
     left = [at for at in range(len(files)) if at not in kept]
@@ -77,9 +81,16 @@ def _shared(value: Any) -> Any:
 
 
 def with_setting(
-    report: FleetReport, files: Sequence[File], engine: Engine, store: ResultStore | None = None, told: Told | None = None, *,
-    capacity: int | None = None, seconds: float = 60.0, searching: Callable[[int, int], None] | None = None,
-) -> FleetReport:  # fmt: skip
+    report: FleetReport,
+    files: Sequence[File],
+    engine: Engine,
+    store: ResultStore | None = None,
+    told: Told | None = None,
+    *,
+    capacity: int | None = None,
+    seconds: float = 60.0,
+    searching: Callable[[int, int], None] | None = None,
+) -> FleetReport:
     """Returns the report with one line of settings for all ranks, or with a note that says why there is none.
 
     Args:
@@ -105,6 +116,12 @@ def with_setting(
         return replace(report, tuned=Tuned(tuple(searched), found))
     numbers = list(ranks)
     results, _ = read_all(
-        [ranks[rank] for rank in numbers], engine, store, told, action="replay", conf=found.recommended.conf, capacity=capacity
+        [ranks[rank] for rank in numbers],
+        engine,
+        store,
+        told,
+        action="replay",
+        conf=found.recommended.conf,
+        capacity=capacity,
     )
     return replace(report, tuned=Tuned(tuple(searched), found, checked(zip(numbers, results, strict=True))))

@@ -1,7 +1,8 @@
 """One line of allocator settings for all ranks: searched on a few of them, then replayed on every one.
 
-A search over a thousand ranks would take hours, and most are alike: the middle rank of each group and the worst rank of all stand for the
-rest. That the line does for all what it does for these is not taken for granted: it is replayed on each.
+A search over a thousand ranks would take hours, and most are alike: the middle rank of each group and the worst rank of
+all stand for the rest. That the line does for all what it does for these is not taken for granted: it is replayed on
+each.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def search(
                 subjects.append(subject)
     if not subjects:
         raise MemdiagError(
-            "these traces have no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+            "these traces have no allocations to replay",
+            "record the run from its beginning: memdiag record -- python train.py",
         )
     return tune(subjects, capacity=capacity, seconds=seconds, progress=progress)
 

@@ -1,7 +1,7 @@
 """Results kept from run to run, a small file for each rank, so that a second run goes on where the first one ended.
 
-A result counts as long as the file, memdiag and the options are the same. Each is written beside and then renamed: a kill at any moment
-leaves whole ones. What could not be read is not kept: it may be there next time.
+A result counts as long as the file, memdiag and the options are the same. Each is written beside and then renamed: a
+kill at any moment leaves whole ones. What could not be read is not kept: it may be there next time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class ResultStore:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise MemdiagError(f"-o {folder}: {error.strerror or error}", "name a folder that can be written to") from None
+            raise MemdiagError(
+                f"-o {folder}: {error.strerror or error}", "name a folder that can be written to"
+            ) from None
 
     def get(self, file: File, task: Task) -> Result | None:
         """Returns what is kept of a task; None: nothing that still holds."""
@@ -60,7 +62,9 @@ class ResultStore:
         if "facts" not in result or not file.stamp:
             return
         path = self._path(file, task)
-        write_whole(path, json.dumps({"of": _key(file, task), "result": result}, separators=(",", ":"), allow_nan=False))
+        write_whole(
+            path, json.dumps({"of": _key(file, task), "result": result}, separators=(",", ":"), allow_nan=False)
+        )
 
     def _path(self, file: File, task: Task) -> Path:
         own = hashlib.sha256(json.dumps([file.url, task["action"]]).encode()).hexdigest()[:16]

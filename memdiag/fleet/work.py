@@ -1,6 +1,7 @@
 """What is done to one file, wherever it is done: one function from a task to a result, both in the types of JSON.
 
-Local processes and Ray call the same function, so that their results are the same. It never raises: a file that cannot be read is a result.
+Local processes and Ray call the same function, so that their results are the same. It never raises: a file that cannot
+be read is a result.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ def work(task: Task) -> Result:
     except MemoryError:
         return broken(f"{name}: there is not enough memory for it", "fewer --workers leave more for each")
     except OSError as error:
-        return broken(f"{name}: cannot be read: {error.strerror or type(error).__name__}", "check the file, and the space on the disk")
+        return broken(
+            f"{name}: cannot be read: {error.strerror or type(error).__name__}",
+            "check the file, and the space on the disk",
+        )
     except Exception as error:  # noqa: BLE001 - the rest goes on, whatever is wrong with one
         return broken(
-            f"{name}: internal: {type(error).__name__}: {error}", f"memdiag analyze {name} may say more; this is a bug in memdiag"
+            f"{name}: internal: {type(error).__name__}: {error}",
+            f"memdiag analyze {name} may say more; this is a bug in memdiag",
         )
 
 

@@ -1,6 +1,7 @@
 """The baseline: a small JSON file, to be committed beside the code, with the metrics of known good runs and who held their peaks.
 
-Nothing in it depends on when or where it was written: paths are cut to their ends, and the same runs give the same file.
+Nothing in it depends on when or where it was written: paths are cut to their ends, and the same runs give the same
+file.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     except FileNotFoundError:
         raise MemdiagError(f"{path}: there is no baseline yet", "write it: the same command with --update") from None
     except OSError as error:
-        raise MemdiagError(f"{path}: cannot be read: {error.strerror or error}", "check the path and its mode") from None
+        raise MemdiagError(
+            f"{path}: cannot be read: {error.strerror or error}", "check the path and its mode"
+        ) from None
     try:
         told = json.loads(content) if len(content) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
@@ -90,7 +93,9 @@ def _held(told: Mapping[str, Any]) -> Held:
     return Held(place, Amount(int(told["bytes"]), int(told["num_tensors"]), str(told["category"] or "")))
 
 
-def entry_of(metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]) -> BaselineEntry:
+def entry_of(
+    metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]
+) -> BaselineEntry:
     """Returns what a baseline keeps of a trace."""
     return BaselineEntry(
         metrics={name: value for name in METRICS if (value := metrics.get(name)) is not None},
@@ -103,7 +108,10 @@ def _kept(held: Held) -> Held:
     """Returns what of a place is kept."""
     place, amount = held.place, held.amount
     path = "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:])
-    return Held(CodePlace(place.label, path, place.line, place.function), Amount(amount.bytes, amount.num_tensors, amount.category))
+    return Held(
+        CodePlace(place.label, path, place.line, place.function),
+        Amount(amount.bytes, amount.num_tensors, amount.category),
+    )
 
 
 def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
@@ -129,13 +137,17 @@ def told_of(entry: BaselineEntry) -> dict[str, Any]:
         if entry.sites is None
         else [
             {
-                "label": held.place.label, "path": held.place.path or None, "line": held.place.line or None,
-                "function": held.place.function or None, "bytes": held.amount.bytes, "num_tensors": held.amount.num_tensors,
+                "label": held.place.label,
+                "path": held.place.path or None,
+                "line": held.place.line or None,
+                "function": held.place.function or None,
+                "bytes": held.amount.bytes,
+                "num_tensors": held.amount.num_tensors,
                 "category": held.amount.category or None,
             }
             for held in entry.sites
         ],
-    }  # fmt: skip
+    }
 
 
 def changes_of(before: Mapping[str, BaselineEntry], after: Mapping[str, BaselineEntry]) -> tuple[str, ...]:
@@ -150,7 +162,10 @@ def changes_of(before: Mapping[str, BaselineEntry], after: Mapping[str, Baseline
             was, now = old.get(name), new.get(name)
             if was == now:
                 continue
-            words = [in_words(value, metric.unit) if value is not None else phrase("check.change.unknown") for value in (was, now)]
+            words = [
+                in_words(value, metric.unit) if value is not None else phrase("check.change.unknown")
+                for value in (was, now)
+            ]
             share = f" ({now / was - 1:+.1%})" if was and now is not None else ""
             lines.append(f"{key}: {name} {words[0]} → {words[1]}{share}")
         if before[key].sites != after[key].sites and old == new:

@@ -54,10 +54,14 @@ def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]
     for text in (part.strip() for item in given for part in item.split(",") if part.strip()):
         name, sign, value = re.sub("<=", "=", text, count=1).partition("=")
         if not sign or not value.strip():
-            raise MemdiagError(f"{option} {text}: not a budget", f"write NAME=VALUE, for example {option} peak_reserved=60GiB")
+            raise MemdiagError(
+                f"{option} {text}: not a budget", f"write NAME=VALUE, for example {option} peak_reserved=60GiB"
+            )
         budget = read_budget(name, value, f"{option} {text}")
         if budget.metric.name in found:
-            raise MemdiagError(f"{option} {text}: {budget.metric.name} has a budget already", "give one for each metric")
+            raise MemdiagError(
+                f"{option} {text}: {budget.metric.name} has a budget already", "give one for each metric"
+            )
         found[budget.metric.name] = budget
     return list(found.values())
 
@@ -75,7 +79,8 @@ def read_budget(name: str, value: object, where: str) -> Budget:
     if share := _PERCENT.fullmatch(text):
         if not metric.share_of:
             raise MemdiagError(
-                f"{where}: {metric.name} is a number, not a share of something", f"for example {metric.name}={_example(metric)}"
+                f"{where}: {metric.name} is a number, not a share of something",
+                f"for example {metric.name}={_example(metric)}",
             )
         return Budget(metric, share=float(share[1]) / 100)
     if metric.unit.startswith("bytes"):
@@ -90,4 +95,12 @@ def read_budget(name: str, value: object, where: str) -> Budget:
 
 
 def _example(metric: Metric) -> str:
-    return "2MiB" if metric.unit == "bytes/step" else "60GiB" if metric.share_of == "device" else "2%" if metric.share_of else "0"
+    return (
+        "2MiB"
+        if metric.unit == "bytes/step"
+        else "60GiB"
+        if metric.share_of == "device"
+        else "2%"
+        if metric.share_of
+        else "0"
+    )

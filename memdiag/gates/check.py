@@ -77,12 +77,18 @@ def examine(key: str, trace: Trace, device: int | None = None, at: str | int = D
 def keys_of(paths: Sequence[Path]) -> list[str]:
     """Returns what traces are called in a baseline: ``rank0``, or the name of the file; with their folders where that is not enough."""
     stems = Counter(path.absolute().with_suffix("") for path in paths)
-    parts = [[*path.absolute().parent.parts, path.name if stems[path.absolute().with_suffix("")] > 1 else path.stem] for path in paths]
+    parts = [
+        [*path.absolute().parent.parts, path.name if stems[path.absolute().with_suffix("")] > 1 else path.stem]
+        for path in paths
+    ]
     depth = [1] * len(paths)
     while True:
         keys = ["/".join(each[-deep:]) for each, deep in zip(parts, depth, strict=True)]
         double = {key for key, count in Counter(keys).items() if count > 1}
-        longer = [min(deep + 1, len(each)) if key in double else deep for key, each, deep in zip(keys, parts, depth, strict=True)]
+        longer = [
+            min(deep + 1, len(each)) if key in double else deep
+            for key, each, deep in zip(keys, parts, depth, strict=True)
+        ]
         if longer == depth:
             return keys
         depth = longer
@@ -128,7 +134,9 @@ def updated(
     return replace(report, changes=changes_of(before, after)), after
 
 
-def _names(subject: MeasuredDevice, subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None) -> set[str]:
+def _names(
+    subject: MeasuredDevice, subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None
+) -> set[str]:
     """Returns the keys of the baseline that a trace stands for."""
     if baseline and _is_the_only_one(subjects, baseline):
         return {subject.key, *baseline}
@@ -142,14 +150,21 @@ def _is_the_only_one(subjects: Sequence[MeasuredDevice], baseline: Mapping[str, 
     return not all(_RANK.fullmatch(key.rsplit("/", 1)[-1]) for key in (subjects[0].key, next(iter(baseline))))
 
 
-def _paired(subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None) -> dict[str, BaselineEntry]:
+def _paired(
+    subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None
+) -> dict[str, BaselineEntry]:
     if baseline and _is_the_only_one(subjects, baseline):
         return {subjects[0].key: next(iter(baseline.values()))}
     return dict(baseline or {})
 
 
 def _judged(
-    subject: MeasuredDevice, budgets: Sequence[Budget], entry: BaselineEntry | None, tolerances: Tolerances, *, has_baseline: bool
+    subject: MeasuredDevice,
+    budgets: Sequence[Budget],
+    entry: BaselineEntry | None,
+    tolerances: Tolerances,
+    *,
+    has_baseline: bool,
 ) -> tuple[DeviceCheck, list[str]]:
     """Returns what is said of one device, and notes."""
     if subject.measured is None or subject.side is None:
@@ -201,23 +216,37 @@ def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: 
     from memdiag.gates.baseline import MOST_SITES
 
     rows = site_rows([before, now], [Known([held.place for held in before]), known]) or ()
-    least = before[-1].amount.bytes if len(before) >= MOST_SITES else 0  # smaller ones may have been there, and were not kept
+    least = (
+        before[-1].amount.bytes if len(before) >= MOST_SITES else 0
+    )  # smaller ones may have been there, and were not kept
     found = []
     for row in rows:
         was, is_now = row.amounts
         place = row.places[1]
-        if was is None or is_now is None or place is None or is_now.bytes <= max(was.bytes, least if was.num_tensors == 0 else 0):
+        if (
+            was is None
+            or is_now is None
+            or place is None
+            or is_now.bytes <= max(was.bytes, least if was.num_tensors == 0 else 0)
+        ):
             continue
         moved = row.places[0].line if row.how[1] == "moved" and row.places[0] is not None else 0
         held = _holder(Held(place, is_now), root)
-        found.append((is_now.bytes - was.bytes, replace(held, bytes_before=was.bytes, num_tensors_before=was.num_tensors, was=moved)))
+        found.append(
+            (
+                is_now.bytes - was.bytes,
+                replace(held, bytes_before=was.bytes, num_tensors_before=was.num_tensors, was=moved),
+            )
+        )
     found.sort(key=lambda item: -item[0])
     return tuple(held for more, held in found[:MOST_HOLDERS] if more >= WORTH * found[0][0])
 
 
 def _holder(held: Held, root: Path | None) -> Holder:
     place, amount = held.place, held.amount
-    return Holder(place.label, _below(place.path, root), place.line, kind_words(amount.category), amount.bytes, amount.num_tensors)
+    return Holder(
+        place.label, _below(place.path, root), place.line, kind_words(amount.category), amount.bytes, amount.num_tensors
+    )
 
 
 def _below(path: str, root: Path | None) -> str:

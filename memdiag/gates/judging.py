@@ -63,7 +63,8 @@ def read_tolerances(given: Iterable[str]) -> Tolerances:
             budget = read_budget("stranded", name, where)  # any metric that may be a share
             if budget.share is None:
                 raise MemdiagError(
-                    f"{where}: for all metrics only a share can be given", "for example --tolerance 2%, or peak_reserved=1GiB"
+                    f"{where}: for all metrics only a share can be given",
+                    "for example --tolerance 2%, or peak_reserved=1GiB",
                 )
             share = budget.share
             continue
@@ -91,18 +92,35 @@ def against_budget(budget: Budget, measured: Measured) -> MetricJudgement:
     said = phrase("check.is", metric=metric.name, value=in_words(value, metric.unit))
     if metric.name in _SEEN and measured.request_bytes is not None:
         said = phrase(
-            "check.is.seen", metric=metric.name, value=in_words(value, metric.unit), request=in_words(measured.request_bytes, "bytes")
+            "check.is.seen",
+            metric=metric.name,
+            value=in_words(value, metric.unit),
+            request=in_words(measured.request_bytes, "bytes"),
         )
     if value <= limit:
         return MetricJudgement(
-            metric.name, metric.unit, "budget", "ok", value, limit, None, allowed, phrase("check.ok", said=said, allowed=allowed)
+            metric.name,
+            metric.unit,
+            "budget",
+            "ok",
+            value,
+            limit,
+            None,
+            allowed,
+            phrase("check.ok", said=said, allowed=allowed),
         )
-    amount = str(budget) if budget.share is None else phrase("check.budget", budget=str(budget), limit=in_words(limit, metric.unit))
+    amount = (
+        str(budget)
+        if budget.share is None
+        else phrase("check.budget", budget=str(budget), limit=in_words(limit, metric.unit))
+    )
     reason = phrase("check.over", said=said, more=in_words(_rest(value, limit), metric.unit), budget=amount)
     return MetricJudgement(metric.name, metric.unit, "budget", "failed", value, limit, None, allowed, reason)
 
 
-def against_baseline(measured: Measured, entry: BaselineEntry, tolerances: Tolerances) -> tuple[list[MetricJudgement], list[str]]:
+def against_baseline(
+    measured: Measured, entry: BaselineEntry, tolerances: Tolerances
+) -> tuple[list[MetricJudgement], list[str]]:
     """Judges the watched metrics by a baseline; also returns lines on those that became better by more than is tolerated."""
     judgements: list[MetricJudgement] = []
     better: list[str] = []
@@ -115,7 +133,9 @@ def against_baseline(measured: Measured, entry: BaselineEntry, tolerances: Toler
         allowed = phrase("check.than", tolerance=words, before=in_words(before, metric.unit))
         if value is None:
             reason = _unknown(metric, measured)
-            judgements.append(MetricJudgement(metric.name, metric.unit, "baseline", "unknown", None, limit, before, allowed, reason))
+            judgements.append(
+                MetricJudgement(metric.name, metric.unit, "baseline", "unknown", None, limit, before, allowed, reason)
+            )
             continue
         said, was = (in_words(each, metric.unit) for each in (value, before))
         if value > limit:
@@ -123,10 +143,14 @@ def against_baseline(measured: Measured, entry: BaselineEntry, tolerances: Toler
             more = in_words(_rest(value, before), metric.unit)
             facts = {"metric": metric.name, "value": said, "more": f"{more}{share}", "was": was}
             reason = phrase("check.grown", **facts, tolerance=words)
-            judgements.append(MetricJudgement(metric.name, metric.unit, "baseline", "failed", value, limit, before, allowed, reason))
+            judgements.append(
+                MetricJudgement(metric.name, metric.unit, "baseline", "failed", value, limit, before, allowed, reason)
+            )
             continue
         reason = phrase("check.same", metric=metric.name, value=said, was=was)
-        judgements.append(MetricJudgement(metric.name, metric.unit, "baseline", "ok", value, limit, before, allowed, reason))
+        judgements.append(
+            MetricJudgement(metric.name, metric.unit, "baseline", "ok", value, limit, before, allowed, reason)
+        )
         if before - value > limit - before:
             less = f" ({value / before - 1:+.1%})" if before else ""
             amount = f"{in_words(_rest(before, value), metric.unit)}{less}"

@@ -1,6 +1,7 @@
 """What can be checked of a trace: each metric by its name, its unit, and why a trace may not know it.
 
-Free memory is that of the moment of the report, as ``memdiag analyze`` shows it. A metric that the trace cannot know is None and has a
+Free memory is that of the moment of the report, as ``memdiag analyze`` shows it. A metric that the trace cannot know is
+None and has a
 reason: never 0.
 """
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"MD[0-9]{3}")
-_ENOUGH_STEPS = 5  # for growth from step to step: as many ends of steps as memdiag.analyzers.leaks wants, and one that may be cut off
+# for growth from step to step: as many ends of steps as memdiag.analyzers.leaks wants, and one that may be cut off
+_ENOUGH_STEPS = 5
 _NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS = "history", "places", "calls", "steps"  # what a file lacks
 _LACKS = (_NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS)
 
@@ -39,7 +41,8 @@ class Metric:
         name: "peak_reserved", …
         unit: Of its values.
         meaning: In words.
-        share_of: What a percentage in a budget is of: "reserved" (at the peak), "device" (its memory), "" where there is none.
+        share_of: What a percentage in a budget is of: "reserved" (at the peak), "device" (its memory), "" where there
+            is none.
         is_watched: Whether it is held against a baseline unasked. What is free in one way or another moves about between runs that are
             as good as each other, so that it is held against one only if asked for.
     """
@@ -68,7 +71,12 @@ METRICS: dict[str, Metric] = {
         Metric("cache", "bytes", "at the moment of the report: free and reusable", "reserved"),
         Metric("retries", "count", "requests for which cached memory was given back first", is_watched=True),
         Metric("ooms", "count", "requests that failed", is_watched=True),
-        Metric("device_allocs_per_step", "count/step", "ranges obtained from the driver, for each training step", is_watched=True),
+        Metric(
+            "device_allocs_per_step",
+            "count/step",
+            "ranges obtained from the driver, for each training step",
+            is_watched=True,
+        ),
         Metric("leak_per_step", "bytes/step", "growth from step to step (MD301)", is_watched=True),
         Metric("critical", "count", "critical findings"),
         Metric("warnings", "count", "critical findings and warnings"),
@@ -140,7 +148,11 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
     tell("peak", peak, unknown.get("peak_allocated", ""))
     end = device.end
     for curve in ("reserved", "allocated"):
-        tell(f"end_{curve}", end[curve] if end[curve] >= 0 else None, phrase("check.lacks.end", curve=vocabulary.name("curve", curve)))
+        tell(
+            f"end_{curve}",
+            end[curve] if end[curve] >= 0 else None,
+            phrase("check.lacks.end", curve=vocabulary.name("curve", curve)),
+        )
     for part in ("rounding", "pending", "stranded", "foreign", "cache"):
         tell(part, getattr(side.split, f"{part}_bytes"), _NO_PLACES)
     for name, key in (("retries", "num_retries"), ("ooms", "num_ooms")):
@@ -157,7 +169,9 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
     for code, reason in _cannot_be_found(device.has_addresses, has_history):
         if code not in values:
             tell(code, None, reason)
-    return Measured(values, unknown, side.usage.reserved_bytes, device.capacity_bytes, side.split.reference_request_bytes)
+    return Measured(
+        values, unknown, side.usage.reserved_bytes, device.capacity_bytes, side.split.reference_request_bytes
+    )
 
 
 def _growth(report: Report, num_steps: int | None) -> tuple[Number | None, str]:

@@ -1,9 +1,10 @@
 """The plugin for pytest: ``@pytest.mark.memdiag(peak="2GiB")`` records a test on the device there is, and fails it if it needs more.
 
-It is loaded into every run of pytest in an environment that has memdiag: so it imports nothing but pytest until a test has the marker,
-and what goes wrong in it is told as the result of that test, never as an error of the run.
+It is loaded into every run of pytest in an environment that has memdiag: so it imports nothing but pytest until a test
+has the marker, and what goes wrong in it is told as the result of that test, never as an error of the run.
 
-A test is recorded from before its fixtures are made to the end of its call. It is judged when pytest makes its report, and not by raising
+A test is recorded from before its fixtures are made to the end of its call. It is judged when pytest makes its report,
+and not by raising
 something in the test: so the report is the words of ``memdiag check``, without a traceback through this file.
 """
 
@@ -46,12 +47,27 @@ _STATE = pytest.StashKey[State]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options."""
     group = parser.getgroup("memdiag", "memory of tests that are marked with @pytest.mark.memdiag")
-    group.addoption("--memdiag-dir", metavar="DIR", default="memdiag-tests", help="keep traces of tests that fail there (memdiag-tests)")
-    group.addoption("--memdiag-baseline", metavar="FILE", help="hold marked tests against this file as well (memdiag explain check)")
-    group.addoption("--memdiag-update", action="store_true", help="write the baseline anew for the tests that run")
-    group.addoption("--memdiag-tolerance", action="append", metavar="2%|NAME=VALUE", help="what may be more than in the baseline (1%%)")
     group.addoption(
-        "--memdiag-unable", choices=("fail", "skip"), default="fail", help="what becomes of a marked test that cannot be judged (fail)"
+        "--memdiag-dir",
+        metavar="DIR",
+        default="memdiag-tests",
+        help="keep traces of tests that fail there (memdiag-tests)",
+    )
+    group.addoption(
+        "--memdiag-baseline", metavar="FILE", help="hold marked tests against this file as well (memdiag explain check)"
+    )
+    group.addoption("--memdiag-update", action="store_true", help="write the baseline anew for the tests that run")
+    group.addoption(
+        "--memdiag-tolerance",
+        action="append",
+        metavar="2%|NAME=VALUE",
+        help="what may be more than in the baseline (1%%)",
+    )
+    group.addoption(
+        "--memdiag-unable",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what becomes of a marked test that cannot be judged (fail)",
     )
     group.addoption("--no-memdiag", action="store_true", help="do not record marked tests")
 
@@ -100,9 +116,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         running.discard()
         return
     judged = running.judge(
-        state.path("--memdiag-baseline"), item.config.getoption("--memdiag-tolerance") or [], state.path("--memdiag-dir"),
-        has_failed=report.failed, updates=bool(item.config.getoption("--memdiag-update")),
-    )  # fmt: skip
+        state.path("--memdiag-baseline"),
+        item.config.getoption("--memdiag-tolerance") or [],
+        state.path("--memdiag-dir"),
+        has_failed=report.failed,
+        updates=bool(item.config.getoption("--memdiag-update")),
+    )
     _report(report, judged, skips=item.config.getoption("--memdiag-unable") == "skip")
 
 

@@ -1,7 +1,8 @@
 """One test that is recorded and judged, for the plugin of pytest.
 
-Allocators keep what earlier tests have freed: so before a test begins, garbage is collected and the cache of the device given back. What
-earlier tests or fixtures of a wider scope still hold was there before: it counts, and has no place in the code.
+Allocators keep what earlier tests have freed: so before a test begins, garbage is collected and the cache of the device
+given back. What earlier tests or fixtures of a wider scope still hold was there before: it counts, and has no place in
+the code.
 """
 
 from __future__ import annotations
@@ -138,7 +139,9 @@ class RecordedTest:
         if self.problem:
             return RecordedResult("unknown", f"memdiag: {self.problem}")
         if not self._trace.exists():
-            return RecordedResult("unknown", f"memdiag: nothing was recorded: the test allocated nothing on {_devices()}")
+            return RecordedResult(
+                "unknown", f"memdiag: nothing was recorded: the test allocated nothing on {_devices()}"
+            )
         with _quiet():
             report, subjects = self._checked(None if updates else baseline, tolerance)
         lines = [line for each in report.checked for line in _lines(each, is_one=len(report.checked) == 1)]
@@ -158,7 +161,9 @@ class RecordedTest:
         if baseline is not None:
             entries = read_baseline(baseline)
             known = {subject.key: entries[subject.key] for subject in subjects if subject.key in entries}
-        return check(subjects, self.budgets, known, read_tolerances(tolerance), name=str(baseline or ""), root=Path()), subjects
+        return check(
+            subjects, self.budgets, known, read_tolerances(tolerance), name=str(baseline or ""), root=Path()
+        ), subjects
 
 
 def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[str, ...], list[Budget]]:
@@ -168,13 +173,22 @@ def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[s
         MemdiagError: It says something else.
     """
     if positional:
-        raise MemdiagError(f"@pytest.mark.memdiag({positional[0]!r}): budgets have names", 'for example @pytest.mark.memdiag(peak="2GiB")')
+        raise MemdiagError(
+            f"@pytest.mark.memdiag({positional[0]!r}): budgets have names",
+            'for example @pytest.mark.memdiag(peak="2GiB")',
+        )
     given = wanted.get("backend", ())
     backends = (given,) if isinstance(given, str) else tuple(given)
     for backend in backends:
         if backend not in _BACKENDS:
-            raise MemdiagError(f"@pytest.mark.memdiag(backend={backend!r}): no such backend", f"one of {', '.join(_BACKENDS)}")
-    budgets = [read_budget(name, value, f"@pytest.mark.memdiag({name}={value!r})") for name, value in wanted.items() if name != "backend"]
+            raise MemdiagError(
+                f"@pytest.mark.memdiag(backend={backend!r}): no such backend", f"one of {', '.join(_BACKENDS)}"
+            )
+    budgets = [
+        read_budget(name, value, f"@pytest.mark.memdiag({name}={value!r})")
+        for name, value in wanted.items()
+        if name != "backend"
+    ]
     return backends, budgets
 
 

@@ -26,7 +26,9 @@ _LARGEST = 10 << 20  # a file of Python of more than this was written by a progr
 _FEW = 200  # files: below, starting more processes takes longer than the work
 
 
-def lint(paths: Iterable[Path], codes: frozenset[str] | None = None, excluded: tuple[str, ...] = (), processes: int = 1) -> LintReport:
+def lint(
+    paths: Iterable[Path], codes: frozenset[str] | None = None, excluded: tuple[str, ...] = (), processes: int = 1
+) -> LintReport:
     """Checks files and what lies below directories.
 
     Args:
@@ -69,12 +71,21 @@ def source_files(path: Path, excluded: tuple[str, ...] = ()) -> Iterator[Path]:
     for where, names, files in os.walk(path):
         directory = Path(where)
         names[:] = sorted(name for name in names if not _is_left_out(directory / name, excluded))
-        yield from (directory / name for name in sorted(files) if name.endswith(".py") and not _matches(directory / name, excluded))
+        yield from (
+            directory / name
+            for name in sorted(files)
+            if name.endswith(".py") and not _matches(directory / name, excluded)
+        )
 
 
 def _is_left_out(directory: Path, excluded: tuple[str, ...]) -> bool:
     name = directory.name
-    return name in _NOT_SOURCE or name.startswith(".") or (directory / "pyvenv.cfg").exists() or _matches(directory, excluded)
+    return (
+        name in _NOT_SOURCE
+        or name.startswith(".")
+        or (directory / "pyvenv.cfg").exists()
+        or _matches(directory, excluded)
+    )
 
 
 def _matches(path: Path, excluded: tuple[str, ...]) -> bool:
@@ -116,7 +127,11 @@ def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULE
     Raises:
         SyntaxError: It is not Python.
     """
-    rules = [rule for rule in (LINT_RULES[code] for code in LINT_RULES if code in codes) if any(word in text for word in rule.WORDS)]
+    rules = [
+        rule
+        for rule in (LINT_RULES[code] for code in LINT_RULES if code in codes)
+        if any(word in text for word in rule.WORDS)
+    ]
     if not rules or "torch" not in text:
         return [], 0
     module = Module(ast.parse(text), text)
@@ -163,7 +178,9 @@ def _ignored(text: str) -> dict[int, tuple[str, ...]]:
             match = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
             if match:
                 codes = match.group(1)
-                found[token.start[0]] = ("",) if codes is None else tuple(code.strip().upper() for code in codes.split(","))
+                found[token.start[0]] = (
+                    ("",) if codes is None else tuple(code.strip().upper() for code in codes.split(","))
+                )
     except (tokenize.TokenError, IndentationError):
         return found
     return found

@@ -13,7 +13,16 @@ Loop = ast.For | ast.While | ast.AsyncFor
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 # torch_npu, torch.xpu and their kin offer what torch.cuda offers, under their own name.
-DEVICES = ("torch.cuda", "torch.npu", "torch_npu.npu", "torch.xpu", "torch.mps", "torch.accelerator", "torch.musa", "torch.mlu")
+DEVICES = (
+    "torch.cuda",
+    "torch.npu",
+    "torch_npu.npu",
+    "torch.xpu",
+    "torch.mps",
+    "torch.accelerator",
+    "torch.musa",
+    "torch.mlu",
+)
 # What is called forward there runs in the loader, on the host.
 _HOST_CLASSES = re.compile(r"Transform(?!er)|Processor|Tokenizer|Augment|Dataset|Collat|Extractor")
 # Methods that a trainer calls once a step.
@@ -61,7 +70,9 @@ class Module:
                 self.functions.append(node)
             elif isinstance(node, ast.Import):
                 for name in node.names:
-                    self._names[name.asname or name.name.partition(".")[0]] = name.name if name.asname else name.name.partition(".")[0]
+                    self._names[name.asname or name.name.partition(".")[0]] = (
+                        name.name if name.asname else name.name.partition(".")[0]
+                    )
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for name in node.names:
                     self._names[name.asname or name.name] = f"{node.module}.{name.name}"
@@ -109,7 +120,8 @@ class Module:
         return [
             node.value
             for node in ast.walk(self.scope(name))
-            if isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id == name.id for each in node.targets)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(each, ast.Name) and each.id == name.id for each in node.targets)
         ]
 
     @cached_property
@@ -128,7 +140,9 @@ class Module:
             if each in self.step_loops:
                 return each
             if isinstance(each, _SCOPES):
-                return each if isinstance(each, Function) and each.name in STEP_METHODS and self._is_method(each) else None
+                return (
+                    each if isinstance(each, Function) and each.name in STEP_METHODS and self._is_method(each) else None
+                )
         return None
 
     def in_forward(self, node: ast.AST) -> Function | None:
@@ -230,7 +244,9 @@ def _before(parent: ast.AST, child: ast.stmt) -> list[ast.stmt]:
 
 def _may_leave(statement: ast.stmt) -> bool:
     """Returns whether a condition may end the step or the function here."""
-    return isinstance(statement, ast.If) and any(isinstance(node, ast.Return | ast.Continue | ast.Break) for node in statement.body)
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Return | ast.Continue | ast.Break) for node in statement.body
+    )
 
 
 def _key(node: ast.AST) -> str:
@@ -251,7 +267,11 @@ def _reachable(own: dict[str, Function], first: str) -> Iterator[Function]:
         function = own[waiting.pop()]
         yield function
         for node in ast.walk(function):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
+            if (
+                not isinstance(node, ast.Call)
+                or not isinstance(node.func, ast.Attribute)
+                or not isinstance(node.func.value, ast.Name)
+            ):
                 continue
             if node.func.value.id == "self" and node.func.attr in own and node.func.attr not in seen:
                 seen.add(node.func.attr)

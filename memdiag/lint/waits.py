@@ -28,7 +28,22 @@ _MAKERS = (
     "randperm",
     "rand_like",
 )
-_NOT_TENSORS = ("numpy", "np", "pandas", "pd", "math", "random", "json", "jax", "jnp", "tf", "tensorflow", "mx", "pa", "pyarrow")
+_NOT_TENSORS = (
+    "numpy",
+    "np",
+    "pandas",
+    "pd",
+    "math",
+    "random",
+    "json",
+    "jax",
+    "jnp",
+    "tf",
+    "tensorflow",
+    "mx",
+    "pa",
+    "pyarrow",
+)
 
 
 def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
@@ -39,7 +54,9 @@ def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
             yield call, f"{name}()"
         elif isinstance(call.func, ast.Attribute) and (_is_wait(call, call.func.attr) or _to_host(module, call)):
             source = call.func.value
-            in_error = any(isinstance(each, ast.Raise) for each in module.above(call))  # the text of an error: nothing goes on after it
+            in_error = any(
+                isinstance(each, ast.Raise) for each in module.above(call)
+            )  # the text of an error: nothing goes on after it
             if not in_error and not _of_host(module, source):
                 yield call, f"{_short(source)}.{call.func.attr}({', '.join(ast.unparse(each) for each in call.args)})"
 
@@ -51,7 +68,11 @@ def _is_wait(call: ast.Call, method: str) -> bool:
 def _to_host(module: Module, call: ast.Call) -> bool:
     """Returns whether a call is ``x.to("cpu")`` and waits for the copy; a whole model that moves is another matter."""
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - the caller has seen to it; for the type checker
-    if call.func.attr != "to" or is_constant(keyword(call, "non_blocking"), True) or _MODELS.search(last_name(call.func.value)):
+    if (
+        call.func.attr != "to"
+        or is_constant(keyword(call, "non_blocking"), True)
+        or _MODELS.search(last_name(call.func.value))
+    ):
         return False
     return any(_is_cpu(module, node) for node in (*call.args[:1], keyword(call, "device")) if node is not None)
 
@@ -78,14 +99,23 @@ def _of_host(module: Module, source: ast.expr) -> bool:
             node = node.value
     if not isinstance(node, ast.Name):
         return isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Dict))
-    return bool(_HOST_NAMES.search(node.id)) or module.dotted(node).partition(".")[0] in _NOT_TENSORS or _made_on_host(module, node)
+    return (
+        bool(_HOST_NAMES.search(node.id))
+        or module.dotted(node).partition(".")[0] in _NOT_TENSORS
+        or _made_on_host(module, node)
+    )
 
 
 def _stays_on_host(module: Module, call: ast.Call) -> bool:
     name = module.dotted(call.func)
     if isinstance(call.func, ast.Attribute) and call.func.attr in {"cpu", "numpy", "tolist", "item", "size"}:
         return True
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args and is_constant(call.args[0], "cpu"):
+    if (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "to"
+        and call.args
+        and is_constant(call.args[0], "cpu")
+    ):
         return True
     device = keyword(call, "device")
     on_host = device is None or (isinstance(device, ast.Constant) and device.value == "cpu")
@@ -97,7 +127,10 @@ def _made_on_host(module: Module, name: ast.Name) -> bool:
     given = module.given(name)
     return bool(given) and all(
         isinstance(value, (ast.Constant, ast.List, ast.ListComp, ast.Tuple))
-        or (isinstance(value, ast.Call) and (_stays_on_host(module, value) or module.dotted(value.func).partition(".")[0] in _NOT_TENSORS))
+        or (
+            isinstance(value, ast.Call)
+            and (_stays_on_host(module, value) or module.dotted(value.func).partition(".")[0] in _NOT_TENSORS)
+        )
         for value in given
     )
 

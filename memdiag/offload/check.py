@@ -50,7 +50,9 @@ def problems(lives: dict[int, Life], stays: Iterable[Stay], budgets: dict[str, i
         here = max(life.born, 0)
         for stay in sorted(away.get(number, []), key=lambda each: each.out):
             if not (stay.out >= here and stay.back >= stay.out and stay.back <= max(life.dead, stay.out)):
-                found.append(f"tensor {number} is away from {stay.out} to {stay.back}, but is there from {here} to {life.dead}")
+                found.append(
+                    f"tensor {number} is away from {stay.out} to {stay.back}, but is there from {here} to {life.dead}"
+                )
                 continue
             if not any(begin <= stay.out and stay.back <= end for begin, end in life.idle):
                 found.append(f"tensor {number} is away from {stay.out} to {stay.back}, when it is needed")

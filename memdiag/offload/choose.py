@@ -1,8 +1,9 @@
 """Which tensors move: all of a kind (forced), or as many as it takes until the device's bytes fit (automatic).
 
-The automatic strategy looks at the highest point of what is live, and takes out of it what is idle longest beyond the time that its copies
-take; then at the next highest, until all are low enough. What the links cannot carry in time is not moved, unless waiting is allowed. What
-the host has no room for goes to disk, and the copies are laid out anew with the rates of the disk (overflow.py).
+The automatic strategy looks at the highest point of what is live, and takes out of it what is idle longest beyond the
+time that its copies take; then at the next highest, until all are low enough. What the links cannot carry in time is
+not moved, unless waiting is allowed. What the host has no room for goes to disk, and the copies are laid out anew with
+the rates of the disk (overflow.py).
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSetting
     return _left(load, Elsewhere(windows, moves, settings), clock, 0.0, None)
 
 
-def automatic(windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, *, must_wait: bool = False) -> Chosen:
+def automatic(
+    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, *, must_wait: bool = False
+) -> Chosen:
     """Moves as much as it takes to have at most ``target`` live bytes: without any waiting if that is possible, else with as little.
 
     Args:
@@ -123,9 +126,16 @@ def _is_of(windows: Windows, kinds: tuple[str, ...]) -> Array:
 
 
 def _without_waiting(
-    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, usable: Array, first: Array, place: Array,
+    windows: Windows,
+    load: Array,
+    target: int,
+    clock: Clock,
+    settings: OffloadSettings,
+    usable: Array,
+    first: Array,
+    place: Array,
     slack: Array,
-) -> Chosen:  # fmt: skip
+) -> Chosen:
     """Chooses so that no copy is late and no room is missing; ``is_enough`` says whether there is such a choice."""
     usable, chosen, place, slack = usable.copy(), first.copy(), place.copy(), slack.copy()
     begin, end = windows.begin.copy(), windows.end.copy()
@@ -155,12 +165,22 @@ def _without_waiting(
 
 
 def _with_waiting(
-    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, usable: Array, first: Array, place: Array,
+    windows: Windows,
+    load: Array,
+    target: int,
+    clock: Clock,
+    settings: OffloadSettings,
+    usable: Array,
+    first: Array,
+    place: Array,
     slack: Array,
-) -> Chosen:  # fmt: skip
+) -> Chosen:
     """Chooses what would do if copies took no time; the program waits wherever they do: for room, and for what is late."""
     usable, chosen, place = usable.copy(), first.copy(), place.copy()
-    begin, end = np.minimum(windows.begin + 1, windows.end), windows.end  # a copy begins after the event that makes its tensor idle
+    begin, end = (
+        np.minimum(windows.begin + 1, windows.end),
+        windows.end,
+    )  # a copy begins after the event that makes its tensor idle
     best: Chosen | None = None
     for _ in range(_ROUNDS):
         left = load - _within(begin[chosen], end[chosen], windows.device_bytes[chosen], len(load))
@@ -246,4 +266,6 @@ def _gone(moves: Moves, windows: Windows, n: int) -> Array:
 def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> Chosen:
     moves = elsewhere.moves
     elsewhere = elsewhere.only(moves.back_at > moves.out_at)  # what is back before it has gone frees nothing
-    return Chosen(elsewhere.moves, load - _gone(elsewhere.moves, elsewhere.windows, len(load)), elsewhere, clock, stalled, target)
+    return Chosen(
+        elsewhere.moves, load - _gone(elsewhere.moves, elsewhere.windows, len(load)), elsewhere, clock, stalled, target
+    )

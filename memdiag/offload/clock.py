@@ -1,7 +1,8 @@
 """When events happen, in seconds from the first: as the trace says, stretched to a given length of a step, estimated, or not known.
 
-Where a device was not there, the recorded times are those of the host alone. With a given length of a step they are estimated: backward
-takes twice as long as forward, the optimizer little, and within a pass time goes by the bytes that are made.
+Where a device was not there, the recorded times are those of the host alone. With a given length of a step they are
+estimated: backward takes twice as long as forward, the optimizer little, and within a pass time goes by the bytes that
+are made.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Clock:
         seconds: Before each event, and at the end (one more than events); not falling.
         step_seconds: Mean length of a step; None: no steps, or no times.
         num_steps: Steps that the trace has from beginning to end, at least 1.
-        is_known: Times are those of the trace or were given; otherwise all are 0, and nothing can be said of what copies cost.
+        is_known: Times are those of the trace or were given; otherwise all are 0, and nothing can be said of what
+            copies cost.
         is_estimated: They are as described above.
     """
 
@@ -55,7 +57,9 @@ class Clock:
         known = bool(n) and bool((time >= 0).any())
         if known:
             seconds = np.maximum.accumulate(np.where(time >= 0, time, -1)).astype(np.float64)
-            seconds = np.append(np.maximum(seconds - seconds[time >= 0][0], 0), seconds[-1] - seconds[time >= 0][0]) / 1e6
+            seconds = (
+                np.append(np.maximum(seconds - seconds[time >= 0][0], 0), seconds[-1] - seconds[time >= 0][0]) / 1e6
+            )
         else:
             seconds = np.arange(n + 1, dtype=np.float64)
         length = float(seconds[last] - seconds[first]) / num_steps

@@ -1,7 +1,7 @@
 """What moved tensors need on the host and on disk.
 
-Accounting for the pinned pool takes long beside the rest of a plan, and most plans that are tried are dropped for another reason: it is
-done when it is asked for, and once.
+Accounting for the pinned pool takes long beside the rest of a plan, and most plans that are tried are dropped for
+another reason: it is done when it is asked for, and once.
 """
 
 from __future__ import annotations
@@ -78,4 +78,8 @@ class Elsewhere:
         if (moves.out_end > 0).any():
             return moves.out_begin[rows], moves.back_end[rows], size
         # Where no times are known, events stand for them.
-        return moves.out_at[rows].astype(float), np.where(np.isinf(moves.back_end[rows]), np.inf, moves.back_at[rows]), size
+        return (
+            moves.out_at[rows].astype(float),
+            np.where(np.isinf(moves.back_end[rows]), np.inf, moves.back_at[rows]),
+            size,
+        )

@@ -1,7 +1,7 @@
 """The pinned pool on the host: it grows by blocks of a fixed size, and a tensor lies within one of them.
 
-A tensor larger than a block has as many blocks' worth to itself. Within blocks the best fitting gap is taken, and neighbouring gaps are one
-again when they are free; blocks are never given back, as pinning memory is slow.
+A tensor larger than a block has as many blocks' worth to itself. Within blocks the best fitting gap is taken, and
+neighbouring gaps are one again when they are free; blocks are never given back, as pinning memory is slow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How fast copies between device, host and disk are: profiles by name, or numbers.
 
-What a link reaches differs with board, driver and size; these are figures that were measured and published for large pinned copies, or
-what remains of the nominal rate where none was found (``estimate``). A number (``--link 22GB/s``) is better.
+What a link reaches differs with board, driver and size; these are figures that were measured and published for large
+pinned copies, or what remains of the nominal rate where none was found (``estimate``). A number (``--link 22GB/s``) is
+better.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from memdiag.errors import MemdiagError
 
 _GB = 10**9
 _NUMBER = re.compile(
-    r"\s*([0-9]+(?:\.[0-9]+)?)\s*(G|M)i?B?(?:/s)?(?:\s*[,/:]\s*([0-9]+(?:\.[0-9]+)?)\s*(G|M)i?B?(?:/s)?)?\s*$", re.IGNORECASE
+    r"\s*([0-9]+(?:\.[0-9]+)?)\s*(G|M)i?B?(?:/s)?(?:\s*[,/:]\s*([0-9]+(?:\.[0-9]+)?)\s*(G|M)i?B?(?:/s)?)?\s*$",
+    re.IGNORECASE,
 )
 
 
@@ -42,10 +44,39 @@ class Link:
 LINKS: dict[str, Link] = {
     link.name: link
     for link in (
-        Link("pcie3x16", 13.0 * _GB, 12.4 * _GB, 10, 0.5, "measured on V100 boards by bandwidthTest, as many reports give it"),
-        Link("pcie4x16", 26.0 * _GB, 24.6 * _GB, 10, 0.5, "measured on A100 boards by bandwidthTest, as many reports give it"),
-        Link("pcie5x16", 55.0 * _GB, 55.0 * _GB, 10, 0.3, "measured on H100 boards by nvbandwidth, as many reports give it"),
-        Link("hccs", 24.0 * _GB, 24.0 * _GB, 15, 0.5, "80 % of 30 GB/s, the nominal rate of one HCCS link", is_estimate=True),
+        Link(
+            "pcie3x16",
+            13.0 * _GB,
+            12.4 * _GB,
+            10,
+            0.5,
+            "measured on V100 boards by bandwidthTest, as many reports give it",
+        ),
+        Link(
+            "pcie4x16",
+            26.0 * _GB,
+            24.6 * _GB,
+            10,
+            0.5,
+            "measured on A100 boards by bandwidthTest, as many reports give it",
+        ),
+        Link(
+            "pcie5x16",
+            55.0 * _GB,
+            55.0 * _GB,
+            10,
+            0.3,
+            "measured on H100 boards by nvbandwidth, as many reports give it",
+        ),
+        Link(
+            "hccs",
+            24.0 * _GB,
+            24.0 * _GB,
+            15,
+            0.5,
+            "80 % of 30 GB/s, the nominal rate of one HCCS link",
+            is_estimate=True,
+        ),
         Link("nvlink-c2c", 297.0 * _GB, 375.0 * _GB, 5, 0.5, "measured on Grace Hopper, arXiv 2408.11556"),
     )
 }
@@ -83,8 +114,14 @@ def _named(text: str, known: dict[str, Link], option: str, latency: float, pagea
         return known[text.lower()]
     match = _NUMBER.match(text)
     if not match:
-        raise MemdiagError(f"{option} {text}: neither known nor a rate", f"one of {', '.join(known)}, or a rate as 20GB/s")
-    rates = [float(number) * (_GB if unit.upper() == "G" else 10**6) for number, unit in (match.group(1, 2), match.group(3, 4)) if number]
+        raise MemdiagError(
+            f"{option} {text}: neither known nor a rate", f"one of {', '.join(known)}, or a rate as 20GB/s"
+        )
+    rates = [
+        float(number) * (_GB if unit.upper() == "G" else 10**6)
+        for number, unit in (match.group(1, 2), match.group(3, 4))
+        if number
+    ]
     if min(rates) <= 0:
         raise MemdiagError(f"{option} {text}: no rate", "for example 20GB/s")
     return Link(text, rates[0], rates[-1], latency, pageable, "given")

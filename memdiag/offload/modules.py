@@ -25,8 +25,10 @@ class Modules:
     Attributes:
         names: Names in the trace (``Trace.strings``).
         paths: Paths of modules; a number in what follows is an index into it.
-        spans: By path, and by the path of each part that contains it: rows (first event, event after the last) in order.
-        blocks: By outermost numbered part ("layers.3"): events at which what it made in forward is freed in backward, in order.
+        spans: By path, and by the path of each part that contains it: rows (first event, event after the last) in
+            order.
+        blocks: By outermost numbered part ("layers.3"): events at which what it made in forward is freed in backward,
+            in order.
     """
 
     names: tuple[str, ...]
@@ -41,7 +43,9 @@ class Modules:
         names = trace.strings
         spans = _spans(trace, device) if trace.recorded is not None else {}
         tensors = device.tensors
-        rows = np.flatnonzero((tensors.lifetime == _SAVED) & (tensors.name >= 0) & (tensors.free_requested_at < device.num_events))
+        rows = np.flatnonzero(
+            (tensors.lifetime == _SAVED) & (tensors.name >= 0) & (tensors.free_requested_at < device.num_events)
+        )
         block_of = {int(name): block_of_activation(names[name]) for name in np.unique(tensors.name[rows]).tolist()}
         freed: dict[str, list[int]] = {}
         for name, at in zip(tensors.name[rows].tolist(), tensors.free_requested_at[rows].tolist(), strict=True):
@@ -65,7 +69,9 @@ class Modules:
         if block not in self._in_backwards:
             backward = passes.phase == BACKWARD
             self._in_backwards[block] = self._in_backward(block, passes.begin[backward], passes.end[backward])
-        return np.concatenate([self._in_forward(path, passes.begin[forward], passes.end[forward]), self._in_backwards[block]])
+        return np.concatenate(
+            [self._in_forward(path, passes.begin[forward], passes.end[forward]), self._in_backwards[block]]
+        )
 
     def _in_forward(self, path: str, begin: Array, end: Array) -> Array:
         """Where marks show no code of the module in a pass, that of the part that holds it; without any the whole pass."""
@@ -92,7 +98,9 @@ class Modules:
         has = first < end
         # From where the block before was begun: its parameters and this one's overlap.
         earlier = np.where(self._firsts(begin, end) < first, self._firsts(begin, end), begin)
-        after = np.append(self._all_frees(), np.iinfo(np.int64).max)[np.searchsorted(self._all_frees(), last, side="right")]
+        after = np.append(self._all_frees(), np.iinfo(np.int64).max)[
+            np.searchsorted(self._all_frees(), last, side="right")
+        ]
         found[has, 0] = np.maximum(earlier.max(axis=0, initial=0), begin)[has]
         found[has, 1] = np.minimum(np.where(after < end, after, end) + 1, end)[has]
         return found
@@ -163,5 +171,7 @@ def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:
 
 
 def _in_order(spans: Array) -> Array:
-    ordered: Array = np.asfortranarray(spans[np.argsort(spans[:, 0], kind="stable")])  # each column is searched by itself
+    ordered: Array = np.asfortranarray(
+        spans[np.argsort(spans[:, 0], kind="stable")]
+    )  # each column is searched by itself
     return ordered

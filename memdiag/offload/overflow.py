@@ -1,7 +1,7 @@
 """What does not fit on the host goes to disk, and what does not fit there stays on the device.
 
-Only what is there at the fullest moment can make room at that moment. On the host the tensors that are idle longest go first, since copies
-to disk are slow; on disk those that are idle shortest go first.
+Only what is there at the fullest moment can make room at that moment. On the host the tensors that are idle longest go
+first, since copies to disk are slow; on disk those that are idle shortest go first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The two queues of copies, one after the other on each way: what a plan works out again and again, so it is compiled.
 
-The outgoing queue goes forward from the first event: each copy begins as soon as its tensor is idle and the one before it is done. The
-incoming queue goes backward from the last: each ends when its tensor is needed, or where the one behind it begins. So what happens at one
-event bears on outgoing copies after it and on incoming ones before it only.
+The outgoing queue goes forward from the first event: each copy begins as soon as its tensor is idle and the one before
+it is done. The incoming queue goes backward from the last: each ends when its tensor is needed, or where the one behind
+it begins. So what happens at one event bears on outgoing copies after it and on incoming ones before it only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,15 @@ def latest_return(seconds: Array, end: Array, back: Array, by_end: Array) -> tup
 
 @njit
 def lay_out(
-    seconds: Array, begin: Array, end: Array, away: Array, back: Array, hold: Array, by_begin: Array, by_end: Array, on_demand: bool
+    seconds: Array,
+    begin: Array,
+    end: Array,
+    away: Array,
+    back: Array,
+    hold: Array,
+    by_begin: Array,
+    by_end: Array,
+    on_demand: bool,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
     """Returns when copies run, and the events at which the device's bytes are free and taken again.
 
@@ -71,7 +79,8 @@ def lay_out(
         on_demand: Nothing is fetched before it is needed.
 
     Returns:
-        ``out_begin``, ``out_end``, ``back_begin``, ``back_end`` (seconds; back infinite: never), ``out_at``, ``back_at`` (events).
+        ``out_begin``, ``out_end``, ``back_begin``, ``back_end`` (seconds; back infinite: never), ``out_at``,
+        ``back_at`` (events).
     """
     num, num_events = len(begin), len(seconds) - 1
     out_begin, out_end = np.empty(num, np.float64), np.empty(num, np.float64)
@@ -120,14 +129,22 @@ def waits_for(needed: Array, back_end: Array, by_end: Array) -> Array:
 
 @njit
 def in_time(
-    idle_from: Array, needed: Array, away: Array, back: Array, by_begin: Array, by_end: Array, first_to_go: Array, late: float
+    idle_from: Array,
+    needed: Array,
+    away: Array,
+    back: Array,
+    by_begin: Array,
+    by_end: Array,
+    first_to_go: Array,
+    late: float,
 ) -> Array:
     """Returns whether each move is kept, so that none of these is back late.
 
     Some fewer, and the others may be in time: an eighth of those that are late goes at once.
 
     Args:
-        idle_from, needed: Per move, from when and until when its tensor is not needed, in seconds; infinite: it is never needed again.
+        idle_from, needed: Per move, from when and until when its tensor is not needed, in seconds; infinite: it is
+        never needed again.
         away, back, by_begin, by_end: As in ``lay_out``.
         first_to_go: Rows of moves, in the order in which they are left out.
         late: Seconds that are too late.

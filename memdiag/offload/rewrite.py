@@ -65,7 +65,9 @@ def rewrite(workload: Workload, windows: Windows, moves: Moves) -> Rewritten:
         "pool": np.concatenate([np.full(len(out), -1), details["pool"][tensor[comes]]]),
         "row": np.concatenate([moves.out_at[real][kept][by], moves.back_at[real][kept][by][comes]]),
     }
-    columns["row"] = np.minimum(columns["row"], np.append(workload.row, workload.num_rows - 1)[np.minimum(where, len(workload.row))])
+    columns["row"] = np.minimum(
+        columns["row"], np.append(workload.row, workload.num_rows - 1)[np.minimum(where, len(workload.row))]
+    )
     order = np.argsort(where, kind="stable")  # frees stand first: what goes makes room for what comes
     changed = {
         name: np.insert(calls if name == "tensor" else getattr(workload, name), where[order], values[order])

@@ -1,7 +1,7 @@
 """When copies run: one after the other on each way, out as soon as a tensor is idle, back as late as still in time.
 
-Both ways run beside each other and beside the program (pinned memory, streams of their own). What cannot be back in time makes the
-program wait. On demand (the forced strategy) nothing is fetched ahead: each copy back is waited for.
+Both ways run beside each other and beside the program (pinned memory, streams of their own). What cannot be back in
+time makes the program wait. On demand (the forced strategy) nothing is fetched ahead: each copy back is waited for.
 """
 
 from __future__ import annotations
@@ -101,9 +101,16 @@ class Copies:
         number = np.cumsum(kept) - 1
         by_begin, by_end = (number[order[kept[order]]] for order in (self.by_begin, self.by_end))
         return replace(
-            self, window=self.window[kept], place=self.place[kept], begin=self.begin[kept], end=self.end[kept],
-            away=self.away[kept], back=self.back[kept], by_begin=by_begin, by_end=by_end,
-        )  # fmt: skip
+            self,
+            window=self.window[kept],
+            place=self.place[kept],
+            begin=self.begin[kept],
+            end=self.end[kept],
+            away=self.away[kept],
+            back=self.back[kept],
+            by_begin=by_begin,
+            by_end=by_end,
+        )
 
     def in_time(self, clock: Clock, room: Array) -> Array:
         """Returns which of them to keep (one bool each) so that the program waits for none; those with the least ``room`` go first."""
@@ -112,7 +119,9 @@ class Copies:
         never = self.end >= len(clock.seconds) - 1
         needed = np.where(never, np.inf, clock.seconds[self.end])
         order = np.argsort(room, kind="stable")
-        kept: Array = in_time(clock.seconds[self.begin], needed, self.away, self.back, self.by_begin, self.by_end, order, IN_TIME)
+        kept: Array = in_time(
+            clock.seconds[self.begin], needed, self.away, self.back, self.by_begin, self.by_end, order, IN_TIME
+        )
         return kept
 
     def wait_for_room(self, clock: Clock, size: Array, excess: Array) -> tuple[Clock, Array, float]:
@@ -155,7 +164,9 @@ class Copies:
         return Moves(self.window, self.place, out_begin, out_end, back_begin, back_end, out_at, back_at, wait)
 
 
-def schedule(windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings, *, on_demand: bool = False) -> Moves:
+def schedule(
+    windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings, *, on_demand: bool = False
+) -> Moves:
     """Returns when the chosen windows are used.
 
     Args:

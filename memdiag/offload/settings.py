@@ -18,7 +18,13 @@ from memdiag.units import GIB, parse_bytes
 PLACES = ("", "cpu", "disk")
 KINDS = ("activation", "parameter", "gradient", "optimizer_state")
 # MindSpore's sizes are binary: its "30GB" is 30 x 1024^3 bytes.
-_MINDSPORE_SIZES = ("max_device_memory", "offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size")
+_MINDSPORE_SIZES = (
+    "max_device_memory",
+    "offload_cpu_size",
+    "offload_disk_size",
+    "host_mem_block_size",
+    "aio_block_size",
+)
 _SIZES = (*_MINDSPORE_SIZES, "min_bytes")
 _CALLS = ("set_context", "set_offload_context")
 _RATIOS = ("hbm_ratio", "cpu_ratio")
@@ -34,9 +40,11 @@ class OffloadSettings:
 
     Attributes:
         max_device_memory: Bytes of the device; None: as the card has.
-        offload_param: Where parameters (weights and optimizer state) start (automatic) or live (forced): "", "cpu" or "disk".
+        offload_param: Where parameters (weights and optimizer state) start (automatic) or live (forced): "", "cpu" or
+            "disk".
         offload_checkpoint: Where inputs of recomputed parts go: "", "cpu" or "disk".
-        auto_offload: A strategy is found; False: what ``offload_param`` and ``offload_checkpoint`` say is done, nothing else.
+        auto_offload: A strategy is found; False: what ``offload_param`` and ``offload_checkpoint`` say is done, nothing
+            else.
         offload_cpu_size, offload_disk_size: Bytes of host memory and disk that may be used.
         offload_path: Folder on the disk; only said in what is printed.
         hbm_ratio, cpu_ratio: Share of the device's and the host's bytes that may be used.
@@ -77,7 +85,8 @@ class OffloadSettings:
         """Returns the settings of a JSON text or file, and of single options, which outweigh it.
 
         Args:
-            config: A file, or the text of a JSON object; None: none. Settings may stand in "offload_config", as in set_context.
+            config: A file, or the text of a JSON object; None: none. Settings may stand in "offload_config", as in
+                set_context.
             options: By name; None: not given.
 
         Raises:
@@ -91,13 +100,18 @@ class OffloadSettings:
         for name in given:
             if name not in known:
                 close = get_close_matches(name, known, 1)
-                raise MemdiagError(f"offload setting {name}: not known", f"did you mean {close[0]}? {_HINT}" if close else _HINT)
+                raise MemdiagError(
+                    f"offload setting {name}: not known", f"did you mean {close[0]}? {_HINT}" if close else _HINT
+                )
         if str(given.pop("memory_offload", "ON")).upper() == "OFF":
-            raise MemdiagError("memory_offload is OFF in these settings: nothing would be moved", "set it to ON, or leave it out")
+            raise MemdiagError(
+                "memory_offload is OFF in these settings: nothing would be moved", "set it to ON, or leave it out"
+            )
         settings = replace(cls(), **{name: _value(name, value) for name, value in given.items()})
         if not settings.auto_offload and not settings.offload_param and not settings.offload_checkpoint:
             raise MemdiagError(
-                "auto_offload is off, and nothing is said to live elsewhere", "set offload_param or offload_checkpoint to cpu or disk"
+                "auto_offload is off, and nothing is said to live elsewhere",
+                "set offload_param or offload_checkpoint to cpu or disk",
             )
         return settings
 
@@ -121,7 +135,9 @@ def _read_config(config: str | None) -> dict[str, Any]:
         try:
             text = Path(config).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
-            raise MemdiagError(f"{config}: cannot be read: {error}", "give a JSON file, or a JSON object in quotes") from None
+            raise MemdiagError(
+                f"{config}: cannot be read: {error}", "give a JSON file, or a JSON object in quotes"
+            ) from None
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -147,7 +163,9 @@ def _read_python(text: str) -> dict[str, Any] | None:
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in _CALLS]
         found: dict[str, Any] = {}
         for call in calls:
-            of_call: dict[str, Any] = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in _READ_OF_CALLS}
+            of_call: dict[str, Any] = {
+                word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in _READ_OF_CALLS
+            }
             if call.args and _name(call.func) == "set_offload_context":
                 of_call["offload_config"] = ast.literal_eval(call.args[0])
             found |= of_call
@@ -157,7 +175,9 @@ def _read_python(text: str) -> dict[str, Any] | None:
 
 
 def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
 
 
 def _value(name: str, value: Any) -> Any:
@@ -198,7 +218,9 @@ def _place(value: Any) -> str:
 def _kinds(value: Any) -> tuple[str, ...]:
     kinds = tuple(str(kind).strip() for kind in (value.split(",") if isinstance(value, str) else value))
     if not kinds or not set(kinds) <= set(KINDS):
-        raise MemdiagError(f"offload_kinds {value}: no such kind of tensors", f"of {', '.join(KINDS)}, with commas between")
+        raise MemdiagError(
+            f"offload_kinds {value}: no such kind of tensors", f"of {', '.join(KINDS)}, with commas between"
+        )
     return kinds
 
 

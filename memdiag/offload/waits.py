@@ -1,10 +1,11 @@
 """Where the program waits for room, so that a plan can be kept whose copies take time: one pass over the events, compiled.
 
-A wait shifts all events from there on, and with them the latest moments at which what is needed after it comes back: those lie between the
-same events as before. What has gone before it has gone. So nothing that comes before an event has to be looked at again.
+A wait shifts all events from there on, and with them the latest moments at which what is needed after it comes back:
+those lie between the same events as before. What has gone before it has gone. So nothing that comes before an event has
+to be looked at again.
 
-What the incoming queue brings back before it is needed, since what is needed later stands behind it, may also come later: it is held back
-until after an event at which its room is needed, and what is needed last is held first.
+What the incoming queue brings back before it is needed, since what is needed later stands behind it, may also come
+later: it is held back until after an event at which its room is needed, and what is needed last is held first.
 """
 
 from __future__ import annotations
@@ -15,16 +16,24 @@ from memdiag.offload.queues import latest_return
 from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
 
-# Where the pass is. In the outgoing queue: copies that wait for their turn or are done, and that are done. In the incoming one (what is
-# needed last stands first): from DUE on it is time to come back, from NEEDED on they are needed; and those from DUE to CUT are held.
-# Bytes: gone until they are due, gone because they are held, and on their way out.
+# Where the pass is. In the outgoing queue: copies that wait for their turn or are done, and that are done. In the
+# incoming one (what is needed last stands first): from DUE on it is time to come back, from NEEDED on they are needed;
+# and those from DUE to CUT are held. Bytes: gone until they are due, gone because they are held, and on their way out.
 ENTERED, LEFT, DUE, CUT, NEEDED, GONE, HELD, GOING, NUM_STATE = range(9)
 _NO_MATTER = 1 << 62  # bytes
 
 
 @njit
 def wait_for_room(
-    seconds: Array, begin: Array, end: Array, away: Array, back: Array, by_begin: Array, by_end: Array, size: Array, excess: Array
+    seconds: Array,
+    begin: Array,
+    end: Array,
+    away: Array,
+    back: Array,
+    by_begin: Array,
+    by_end: Array,
+    size: Array,
+    excess: Array,
 ) -> tuple[Array, Array, float]:
     """Makes the program wait wherever too little is gone until enough is; where no copy is under way that helps, more is held back.
 
@@ -34,7 +43,8 @@ def wait_for_room(
         excess: Bytes that have to be gone after each event; none or less: nothing has to.
 
     Returns:
-        ``seconds`` with waits, ``hold`` as in ``lay_out``, and how long all waits are. Where nothing helps it ends, and too little is gone.
+        ``seconds`` with waits, ``hold`` as in ``lay_out``, and how long all waits are. Where nothing helps it ends, and
+        too little is gone.
     """
     num, num_events = len(begin), len(seconds) - 1
     due = latest_return(seconds, end, back, by_end)[1]
@@ -77,7 +87,9 @@ def wait_for_room(
 
 
 @njit_part
-def _line_up(s: Array, at: int, later: Array, begin: Array, away: Array, by_begin: Array, size: Array, out_end: Array) -> None:
+def _line_up(
+    s: Array, at: int, later: Array, begin: Array, away: Array, by_begin: Array, size: Array, out_end: Array
+) -> None:
     """Lets what is idle before an event enter the outgoing queue."""
     while s[ENTERED] < len(by_begin) and begin[by_begin[s[ENTERED]]] < at:
         row = by_begin[s[ENTERED]]
@@ -89,7 +101,16 @@ def _line_up(s: Array, at: int, later: Array, begin: Array, away: Array, by_begi
 
 @njit_part
 def _leave(
-    s: Array, at: int, moment: float, due: Array, rank: Array, by_begin: Array, size: Array, out_end: Array, there: Array, returned: Array
+    s: Array,
+    at: int,
+    moment: float,
+    due: Array,
+    rank: Array,
+    by_begin: Array,
+    size: Array,
+    out_end: Array,
+    there: Array,
+    returned: Array,
 ) -> None:
     """Lets those leave whose copies are done. What leaves after it is due makes room only if it is held."""
     while s[LEFT] < s[ENTERED] and out_end[by_begin[s[LEFT]]] <= moment:
@@ -106,7 +127,10 @@ def _leave(
 
 @njit_part
 def _come_due(s: Array, at: int, due: Array, end: Array, by_end: Array, there: Array) -> None:
-    """Moves on to an event in the incoming queue. What comes due is needed later than what is held, so it is held before that."""
+    """Moves on to an event in the incoming queue.
+
+    What comes due is needed later than what is held, so it is held before that.
+    """
     while s[DUE] > 0 and due[by_end[s[DUE] - 1]] <= at:
         s[DUE] -= 1
         s[HELD] += there[by_end[s[DUE]]]

@@ -4,10 +4,12 @@ A trace does not say when a tensor is read. What it says is enough for bounds on
 
 * an activation that lives from forward to backward is needed until the code that made it runs again for the next layer, and then from
   the moment at which that layer's own one is freed in backward (layers go back in the order reverse to that in which they came);
-* a parameter is needed while its module's code runs in forward, in backward while its block is worked on, and in the optimizer;
+* a parameter is needed while its module's code runs in forward, in backward while its block is worked on, and in the
+  optimizer;
 * a gradient the same, and optimizer state in the optimizer only.
 
-Where module marks are missing, "while its module runs" is the whole pass. All indices are events; windows are half open.
+Where module marks are missing, "while its module runs" is the whole pass. All indices are events; windows are half
+open.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ class Windows:
 
     Attributes:
         tensor: Row in Tensors.
-        begin, end: Events: not needed from before event ``begin`` until before event ``end``; the number of events: never again.
+        begin, end: Events: not needed from before event ``begin`` until before event ``end``; the number of events:
+        never again.
         device_bytes, copy_bytes: Bytes of its block; bytes to copy.
-        category: Index into CATEGORIES; activations are those of lifetime "forward to backward", whatever they are called.
+        category: Index into CATEGORIES; activations are those of lifetime "forward to backward", whatever they are
+            called.
         is_saved: Is such an activation.
     """
 
@@ -80,7 +84,15 @@ def _table(device: DeviceTrace, tensor: Array, begin: Array, end: Array, is_save
     real = end > begin
     tensor, begin, end = tensor[real], begin[real], end[real]
     size, asked = tensors.block_bytes[tensor], tensors.requested_bytes[tensor]
-    return Windows(tensor, begin, end, size, np.where(asked > 0, asked, size), tensors.category[tensor].astype(np.int64), is_saved[real])
+    return Windows(
+        tensor,
+        begin,
+        end,
+        size,
+        np.where(asked > 0, asked, size),
+        tensors.category[tensor].astype(np.int64),
+        is_saved[real],
+    )
 
 
 def _of_activations(device: DeviceTrace, passes: Passes) -> tuple[Array, Array, Array]:

@@ -1,8 +1,8 @@
 """What CANN, the software under every framework on Ascend, prints when the device is full: error codes, driver lines, and who failed.
 
-One failure is told by several layers, each in its own words and most of them at once: the operator library (207001), the runtime
-(EL0004), HCCL (EI0011, EI0007), the driver (devmm, errno 12), and the framework's trailer with process, device and rank. ``blocks``
-puts the lines of one failure together.
+One failure is told by several layers, each in its own words and most of them at once: the operator library (207001),
+the runtime (EL0004), HCCL (EI0011, EI0007), the driver (devmm, errno 12), and the framework's trailer with process,
+device and rank. ``blocks`` puts the lines of one failure together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ TRAILER = pattern(r"\( PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-
 
 # What says that memory was what failed.
 _SAYS = {
-    "el0004": pattern(r"(?:Memory_Allocation_Failure \( EL0004\) | EL0004 \)? : (?=.{0,80}Failed to allocate)) :? (?:\[PID:{pid:int}\])?"),
+    "el0004": pattern(
+        r"(?:Memory_Allocation_Failure \( EL0004\) | EL0004 \)? : (?=.{0,80}Failed to allocate)) :? (?:\[PID:{pid:int}\])?"
+    ),
     "hccl_code": pattern(r"EI(?:0011|0007) \)? : (?:\[PID:{pid:int}\])? (?=.{0,80}Failed to allocate)"),
     "hccl_resource": pattern(r"Failed to allocate resource\[\w{1,40}\] with info"),
     "hccl_size": pattern(r"Failed to allocate \[ size: .{1,120} bytes of NPU memory"),
@@ -39,7 +41,9 @@ _TELLS = {
     "trailer": TRAILER,
     "pid": pattern(r"\[PID:{pid:int}\]"),
     "size": pattern(r"(?:\bsize|count|alloc_size|with info \[ size) [:=] {requested:bytes} (?![\d.]|[KMG])"),
-    "device": pattern(r"(?:(?:device_id|deviceid|devid|device|deviceLogicId) [:=] | device_id) {device_index:int} (?!\d)"),
+    "device": pattern(
+        r"(?:(?:device_id|deviceid|devid|device|deviceLogicId) [:=] | device_id) {device_index:int} (?!\d)"
+    ),
     "opened": pattern(r"open device {device_index:int} failed"),
     "rank": pattern(r"NPU function error | HCCL function error"),
 }
@@ -48,13 +52,19 @@ _REACH = 700  # squeezed characters between two lines of a failure
 _BEFORE = 250  # between what tells more and the first line that says it is about memory
 
 _HCCL = re.compile(
-    r"hccl(?:function|alloc|all|comm|broadcast|send|recv|reduce|group|get|create|init|scatter|gather|barrier)", re.IGNORECASE
+    r"hccl(?:function|alloc|all|comm|broadcast|send|recv|reduce|group|get|create|init|scatter|gather|barrier)",
+    re.IGNORECASE,
 )
 _NO_CONTEXT = re.compile(
-    r"aclrtSetDevice|rtSetDevice|opendevice\d+failed|FailtoinitMemoryPoolManager|aclInit|deviceretainerror", re.IGNORECASE
+    r"aclrtSetDevice|rtSetDevice|opendevice\d+failed|FailtoinitMemoryPoolManager|aclInit|deviceretainerror",
+    re.IGNORECASE,
 )
-_LAUNCH = re.compile(r"KernelLaunch|modulenewmemory|rtRegisterAllKernel|rtDevBinary|rtBinaryLoad|loadmodelfail", re.IGNORECASE)
-_OPERATOR = re.compile(r"ExecuteOp|Executeopfailed|purpose:pagecaching|requestedbyGEmodule|GEdevice_allocator", re.IGNORECASE)
+_LAUNCH = re.compile(
+    r"KernelLaunch|modulenewmemory|rtRegisterAllKernel|rtDevBinary|rtBinaryLoad|loadmodelfail", re.IGNORECASE
+)
+_OPERATOR = re.compile(
+    r"ExecuteOp|Executeopfailed|purpose:pagecaching|requestedbyGEmodule|GEdevice_allocator", re.IGNORECASE
+)
 
 
 @dataclass(slots=True)
@@ -77,7 +87,10 @@ class Block:
 
     def is_hccl(self, text: str) -> bool:
         """Whether the memory was to be HCCL's."""
-        return bool({"hccl_code", "hccl_resource", "hccl_size"} & self.kinds or _HCCL.search(text, max(self.start - 200, 0), self.end))
+        return bool(
+            {"hccl_code", "hccl_resource", "hccl_size"} & self.kinds
+            or _HCCL.search(text, max(self.start - 200, 0), self.end)
+        )
 
     def stage(self, text: str) -> str:
         """Returns what failed: "device" (it could not be opened), "launch" (of a kernel), "operator" (its own memory), or ""."""
@@ -99,7 +112,8 @@ def _blocks(text: Squeezed) -> Iterator[Block]:
     if not any(regex.search(text.text) for regex in _SAYS.values()):
         return
     pieces = sorted(
-        ((match.start(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text.text)), key=lambda p: p[:2]
+        ((match.start(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text.text)),
+        key=lambda p: p[:2],
     )
     block: Block | None = None
     for start, kind, match in pieces:

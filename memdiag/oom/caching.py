@@ -1,17 +1,20 @@
 """The grammar of caching-allocator messages: PyTorch on CUDA, HIP and XPU, and torch_npu, print the same clauses in two generations.
 
-The first puts them in brackets ("(GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; …)"), the second into sentences ("GPU 0
-has a total capacity of …", since PyTorch 2.1). A message is its clauses, gathered: whatever was cut off, elided or put in another order
-costs only its own field. A clause that was there already, or one far behind the last, begins another message.
+The first puts them in brackets ("(GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; …)"), the second into
+sentences ("GPU 0 has a total capacity of …", since PyTorch 2.1). A message is its clauses, gathered: whatever was cut
+off, elided or put in another order costs only its own field. A clause that was there already, or one far behind the
+last, begins another message.
 
 Marks that a message may carry (``Found.marks``), for verdict and advice:
 
-* ``hint:max_split_size_mb``, ``hint:expandable_segments``, ``hint:empty_cache``, ``hint:task_queue_enable``: what it suggests itself;
+* ``hint:max_split_size_mb``, ``hint:expandable_segments``, ``hint:empty_cache``, ``hint:task_queue_enable``: what it
+  suggests itself;
 * ``conf-name:PYTORCH_ALLOC_CONF`` and the like: the environment variable that it names;
 * ``exception:OutOfMemoryError`` or ``exception:RuntimeError``: how it was raised;
 * ``generation:…``: the first release with this wording. Of PyTorch: ``0.4`` (cached), ``1.4`` (reserved), ``1.10`` (first hint),
   ``2.1`` (sentences), ``2.2`` (hint at expandable segments), ``2.5`` (torch.OutOfMemoryError), ``2.9`` (PYTORCH_ALLOC_CONF). Of
-  torch_npu: ``npu-1.8`` (cached), ``npu-1.11`` (active, reserved), ``npu-26.0`` (").If" without a blank, or torch.OutOfMemoryError).
+  torch_npu: ``npu-1.8`` (cached), ``npu-1.11`` (active, reserved), ``npu-26.0`` (").If" without a blank, or
+  torch.OutOfMemoryError).
 """
 
 from __future__ import annotations
@@ -35,10 +38,13 @@ def _clause(text: str) -> re.Pattern[str]:
 
 _DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
 
-# What begins a message. "Tried to allocate" also stands in messages of others (MPS, CPU, workspaces): those before it tell.
+# What begins a message. "Tried to allocate" also stands in messages of others (MPS, CPU, workspaces): those before it
+# tell.
 _HEADS = {
     "head": _clause(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
-    "tried": _clause(r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"),
+    "tried": _clause(
+        r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"
+    ),
     "workspace": _clause(r"(?:NPU)? WorkspaceAllocator tried to allocated? :? {requested:size}"),
     # Intel's extension for PyTorch, before it asks the driver.
     "piece": _clause(r"platform can not allocate memory block with size larger than \d{1,3} GB !?"),
@@ -68,8 +74,12 @@ _WEAK = {
 }
 # Words without a number: they lengthen a message and give its marks.
 _WORDS = {
-    "hint_reserved": _clause(r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w{0,40} = )? max_split_size_mb)?"),
-    "hint_unallocated": _clause(r"If reserved but unallocated memory is large (?:try setting \w{0,40} (?:=expandable_segments:True)?)?"),
+    "hint_reserved": _clause(
+        r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w{0,40} = )? max_split_size_mb)?"
+    ),
+    "hint_unallocated": _clause(
+        r"If reserved but unallocated memory is large (?:try setting \w{0,40} (?:=expandable_segments:True)?)?"
+    ),
     "hint_empty": _clause(r"Please use `?'? empty_cache"),
     "see": _clause(r"See documentation for Memory Management (?:and \w{0,40} | \(https?://[^\s)]{0,160}\)?)?"),
 }
@@ -196,7 +206,9 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
         start, end = text.line_span(head.start())
         if head.end() < end and text.text[head.end() - 1 : head.end() + 1].isalpha():
             continue  # "CUDA out of memory occurred when …": somebody's sentence about it
-        if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or (start == head.start() and end <= head.end()):
+        if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or (
+            start == head.start() and end <= head.end()
+        ):
             yield head.start(), head.end()
 
 
@@ -222,7 +234,9 @@ def _backend_of(gathered: Gathered, text: str) -> str:
         return "npu"
     if "XPU" in words or gathered.has("piece"):
         return "xpu"
-    return "hip" if (graphs and str(graphs["graphs"]).upper() == "HIP") or (conf and "HIP" in conf[0].upper()) else "cuda"
+    return (
+        "hip" if (graphs and str(graphs["graphs"]).upper() == "HIP") or (conf and "HIP" in conf[0].upper()) else "cuda"
+    )
 
 
 def _fields_of(gathered: Gathered) -> Fields:
@@ -290,7 +304,11 @@ def bare() -> Judgement:
 def rejection(found: Found) -> Judgement:
     """Returns the cause of a refusal in advance: the request would have exceeded the memory fraction of this process."""
     requested = found.fields.get("requested_bytes")
-    reason = phrase("oom_cause.rejected.size", size=format_bytes(requested)) if isinstance(requested, int) else phrase("oom_cause.rejected")
+    reason = (
+        phrase("oom_cause.rejected.size", size=format_bytes(requested))
+        if isinstance(requested, int)
+        else phrase("oom_cause.rejected")
+    )
     return Judgement("limit", "high", ("capacity", "fragmentation"), (reason, phrase("oom_cause.rejected.early")))
 
 

@@ -1,7 +1,8 @@
 """Joins what belongs to one failure, and counts what is printed again: one message for each rank and set of numbers.
 
-A failure is rarely printed once. An allocator says so before it gives up, retries with a tenth less, the exception is printed by the
-handler and once more "during handling", the driver's own error follows the framework's, the kernel and the shell both report a kill.
+A failure is rarely printed once. An allocator says so before it gives up, retries with a tenth less, the exception is
+printed by the handler and once more "during handling", the driver's own error follows the framework's, the kernel and
+the shell both report a kill.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def resolve(found: Iterable[Found]) -> list[Found]:
         index = bisect_left(starts, one.start)
         before = kept[index - 1] if index else None
         after = kept[index] if index < len(kept) else None
-        if (before is not None and before.end > one.start) or (after is not None and after.start < max(one.end, one.start + 1)):
+        if (before is not None and before.end > one.start) or (
+            after is not None and after.start < max(one.end, one.start + 1)
+        ):
             continue
         kept.insert(index, one)
         starts.insert(index, one.start)
@@ -86,7 +89,12 @@ def sightings(text: Squeezed, found: Iterable[Found], order: Callable[[Line], in
         line = text.line_at(one.start)
         last = text.line_at(max(one.end - 1, one.start))
         sighting = Sighting(
-            one, line, order(line), text.original(one.start, one.end), _context(text, one), repeats=max(line.repeats, last.repeats)
+            one,
+            line,
+            order(line),
+            text.original(one.start, one.end),
+            _context(text, one),
+            repeats=max(line.repeats, last.repeats),
         )
         joined.append(sighting)
     for number, sighting in enumerate(joined):
@@ -103,7 +111,8 @@ def _lines(text: Squeezed, found: Found) -> tuple[Line, ...]:
 def fuller(plain: Sequence[Sighting], stripped: Sequence[Sighting]) -> list[Sighting]:
     """Returns what two readings of the same lines see: where they differ, what has more fields.
 
-    A prefix inside a number leaves the end of it, so of a message of several lines that differ in numbers only ``stripped`` is right.
+    A prefix inside a number leaves the end of it, so of a message of several lines that differ in numbers only
+    ``stripped`` is right.
     """
     there: dict[int, list[int]] = {}
     for number, sighting in enumerate(plain):
@@ -136,7 +145,9 @@ def join_kills(seen: Sequence[Sighting]) -> list[Sighting]:
             continue
         pid = sighting.found.fields.get("pid")
         same = next((other for other in kills if pid is None or other.found.fields.get("pid") in {None, pid}), None)
-        if same is None or (same.found.dialect == sighting.found.dialect == "host_killed" and same.found.fields == sighting.found.fields):
+        if same is None or (
+            same.found.dialect == sighting.found.dialect == "host_killed" and same.found.fields == sighting.found.fields
+        ):
             kept.append(sighting)
             kills.append(sighting)
             continue
@@ -216,7 +227,11 @@ def _speaking(text: Squeezed, sighting: Sighting) -> Line:
     """Returns the line that says who speaks: the one before, if only the name of the exception was broken off there."""
     start = sighting.found.start
     index = text.line_index(start)
-    if index and not sighting.line.key and _EXCEPTION.fullmatch(text.text, text.line_span(text.line_span(start)[0] - 1)[0], start):
+    if (
+        index
+        and not sighting.line.key
+        and _EXCEPTION.fullmatch(text.text, text.line_span(text.line_span(start)[0] - 1)[0], start)
+    ):
         return text.lines[index - 1]
     return sighting.line
 

@@ -1,7 +1,7 @@
 """Inputs of ``memdiag oom``: logs, folders of logs, a pipe, or a message as it stands.
 
-An argument that exists is a file or a folder; any other is text. A name that was mistyped looks like text too, so that one that has
-no message in it and looks like a file is an error, not "nothing found".
+An argument that exists is a file or a folder; any other is text. A name that was mistyped looks like text too, so that
+one that has no message in it and looks like a file is an error, not "nothing found".
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ memdiag oom --help says more.
 _NAME = re.compile(r"[^\n]{1,500}")
 _NAME_LIKE = re.compile(r"[/\\*]|\.[A-Za-z][A-Za-z0-9]{0,5}$")
 _HEAD = 4096
-_WITH_NULS = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")  # UTF-16, and packed files
+_WITH_NULS = (
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\x1f\x8b",
+    b"\xfd7zXZ\0",
+    b"BZh",
+    b"\x28\xb5\x2f\xfd",
+)  # UTF-16, and packed files
 
 
 class OomInput(NamedTuple):
@@ -40,7 +47,9 @@ class OomInput(NamedTuple):
     text: str | None = None
 
 
-def choose(given: Sequence[str], *, has_message: Callable[[str], bool], say: Callable[[str], None] | None = None) -> list[OomInput]:
+def choose(
+    given: Sequence[str], *, has_message: Callable[[str], bool], say: Callable[[str], None] | None = None
+) -> list[OomInput]:
     """Returns what to read, in the order given; nothing if nothing was given and standard input is a terminal.
 
     Args:
@@ -136,7 +145,9 @@ def _files(path: Path, say: Callable[[str], None] | None) -> list[OomInput]:
     if unread:
         left.append(f"{plural(unread, 'file')} that cannot be read")
     if not found:
-        raise MemdiagError(f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), "name the log itself")
+        raise MemdiagError(
+            f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), "name the log itself"
+        )
     if left and say is not None:
         say(f"{path}: left out {' and '.join(left)}")
     return found

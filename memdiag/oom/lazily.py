@@ -1,6 +1,7 @@
 """Regular expressions that are compiled when a text may match them.
 
-Compiling all expressions for programs and stages took longer than reading a message. Most messages contain none of their words.
+Compiling all expressions for programs and stages took longer than reading a message. Most messages contain none of
+their words.
 """
 
 from __future__ import annotations

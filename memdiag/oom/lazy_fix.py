@@ -15,7 +15,8 @@ class LazyFix:
     """A remedy whose texts are phrases.
 
     Attributes:
-        key: Of the sentence that says what to do. ``key.when`` and ``key.caveat`` hold its condition and its cost, where there are any.
+        key: Of the sentence that says what to do. ``key.when`` and ``key.caveat`` hold its condition and its cost,
+            where there are any.
         kind: As of ``Fix``.
         change: As of ``Fix``.
         values: What the blanks in its texts stand for.

@@ -1,8 +1,8 @@
 """The account of a device's memory at the failure: every byte of the device belongs to a process, is free, or is reported as unknown.
 
-The driver's numbers (free memory, processes) come first, then those of the allocator. An allocator may count more than the remaining
-room (oversubscribed devices, sleeping pools whose pages were released). The excess is not on the device: the entry is cut to the
-remaining room and names the size that was counted.
+The driver's numbers (free memory, processes) come first, then those of the allocator. An allocator may count more than
+the remaining room (oversubscribed devices, sleeping pools whose pages were released). The excess is not on the device:
+the entry is cut to the remaining room and names the size that was counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
     room = _Room(numbers.total)
     free = [] if numbers.free is None else room.take(phrase("oom_ledger.free"), numbers.free, "free", "printed")
     whose = _ALLOCATORS.get(found.framework, "PyTorch")
-    own = _own(numbers, room, whose, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed")
+    own = _own(
+        numbers, room, whose, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed"
+    )
     others = _others(numbers, room)
     if not (free or own or others):
         return ()  # at most the size of the device is known: no account
@@ -66,22 +68,31 @@ def _own(numbers: Facts, room: _Room, whose: str, slack_basis: str) -> list[Ledg
     before = inside.left
     held = numbers.slack if numbers.slack is not None else 0
     entries = []
-    # Slack and free blocks of pools keep their pages longest, so they come first here; the report shows them after live memory.
+    # Slack and free blocks of pools keep their pages longest, so they come first here; the report shows them after live
+    # memory.
     unused = inside.take(phrase("oom_ledger.unallocated"), held, "this process", slack_basis)
     pools = inside.take(phrase("oom_ledger.pools"), numbers.pool, "this process", "printed")
     if numbers.live is not None:
         basis = "computed" if numbers.pool else "printed"
-        what = phrase("oom_ledger.allocated.by", framework=whose) if numbers.slack is not None else phrase("oom_ledger.allocated")
+        what = (
+            phrase("oom_ledger.allocated.by", framework=whose)
+            if numbers.slack is not None
+            else phrase("oom_ledger.allocated")
+        )
         entries = inside.take(what, numbers.live, "this process", basis)
     if numbers.slack is None and numbers.reserved is not None and numbers.allocated is not None:
-        entries += inside.take(phrase("oom_ledger.other"), max(numbers.reserved - numbers.allocated, 0), "this process", "printed")
+        entries += inside.take(
+            phrase("oom_ledger.other"), max(numbers.reserved - numbers.allocated, 0), "this process", "printed"
+        )
     entries += [*pools, *unused]
     if process is None or inside.left is None:
         return entries
     what = _outside_here(numbers) if numbers.allocated is not None else phrase("oom_ledger.this")
     if likely:
         what = phrase("oom_ledger.likely", what=what, pid=str(likely[0]))
-    rest = inside.take(what, inside.left, "this process", "inferred" if likely else "computed" if entries else "printed")
+    rest = inside.take(
+        what, inside.left, "this process", "inferred" if likely else "computed" if entries else "printed"
+    )
     if room.left is not None and before is not None:
         room.left -= before
     return entries + rest
@@ -134,7 +145,11 @@ def _of_host(numbers: Facts) -> tuple[LedgerEntry, ...]:
     if numbers.total is None:
         return ()
     room = _Room(numbers.total)
-    used = [] if numbers.allocated is None else room.take(phrase("oom_ledger.host"), numbers.allocated, "unknown", "printed")
+    used = (
+        []
+        if numbers.allocated is None
+        else room.take(phrase("oom_ledger.host"), numbers.allocated, "unknown", "printed")
+    )
     free = [] if numbers.free is None else room.take(phrase("oom_ledger.free"), numbers.free, "free", "printed")
     rest = [LedgerEntry(phrase("oom_ledger.host.rest"), room.left, "unknown", "computed")] if room.left else []
     return (*used, *free, *rest, LedgerEntry(phrase("oom_ledger.total"), numbers.total, "total", "printed"))

@@ -1,9 +1,11 @@
 r"""One line of a log: what the program said, and who said it as loggers and launchers write it around.
 
-Messages come through torchrun, srun, mpirun, Ray, docker, Kubernetes, half a dozen logging libraries, a terminal and somebody's
-clipboard, each of which puts something in front, in any order. ``read_lines`` takes pieces off the front as long as it knows them.
-What could be part of a message stays: CANN's "[ERROR] 2025-12-03-12:16:41 (PID:10652, Device:0, RankID:-1)" is one, with a dash
-between date and time that loggers do not write, and so are quotation marks and numbers at the start of a wrapped line.
+Messages come through torchrun, srun, mpirun, Ray, docker, Kubernetes, half a dozen logging libraries, a terminal and
+somebody's clipboard, each of which puts something in front, in any order. ``read_lines`` takes pieces off the front as
+long as it knows them.
+What could be part of a message stays: CANN's "[ERROR] 2025-12-03-12:16:41 (PID:10652, Device:0, RankID:-1)" is one,
+with a dash between date and time that loggers do not write, and so are quotation marks and numbers at the start of a
+wrapped line.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Line:
         log_pid: Process named before the text ("(Worker pid=123)").
         key: Who speaks, to tell interleaved speakers apart; "" if the line does not say.
         repeats: How many more times Ray says that it was printed ("[repeated 6x across cluster]").
-        outer: Keys that the first of several speakers named alone would have: "[rank3]: (Worker pid=7) " is said within rank 3.
+        outer: Keys that the first of several speakers named alone would have: "[rank3]: (Worker pid=7) " is said within
+            rank 3.
     """
 
     number: int
@@ -38,7 +41,8 @@ class Line:
     outer: tuple[str, ...] = ()
 
 
-# ESC as it is, as JSON, Python, C and terminals spell it, or lost on the way to the clipboard (then only colours are certain).
+# ESC as it is, as JSON, Python, C and terminals spell it, or lost on the way to the clipboard (then only colours are
+# certain).
 _ANSI = re.compile(
     r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\^\[|\u241b)(?:\[[0-9;:?]{0,40}[A-Za-z]|\][^\x07\x1b\\]{0,200}(?:\x07|\x1b\\)|\([AB0])"
     r"|\[(?:\d{1,2}|10[0-7])(?:;\d{1,3}){0,4}m"
@@ -62,14 +66,16 @@ _MONTH = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s)?(?:Jan|Feb|Mar|Apr|May|Jun|Ju
 _PROGRAM = r"\s[\w.-]{1,64}\s[\w./@-]{1,64}(?:\[\d{1,9}\])?:"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EXCEPTION)"
 
-# What stands before a message, as regular expressions for the start of a line. They are tried in turn until none takes anything.
-# Groups: rank, local (rank), pid, who (another name of the speaker).
+# What stands before a message, as regular expressions for the start of a line. They are tried in turn until none takes
+# anything. Groups: rank, local (rank), pid, who (another name of the speaker).
 _SPEAKERS = (
     r"\[rank\s?(?P<rank_a>\d{1,7})\]:?",  # PyTorch
-    r"[\[(](?i:rank)[\s:=_-]{0,2}(?P<rank_b>\d{1,7})(?:/\d{1,7})?[\])]:?",  # everybody's own: [Rank 3], (rank=3), [RANK:3]
+    # everybody's own: [Rank 3], (rank=3), [RANK:3]
+    r"[\[(](?i:rank)[\s:=_-]{0,2}(?P<rank_b>\d{1,7})(?:/\d{1,7})?[\])]:?",
     r"(?i:rank)\s?(?P<rank_c>\d{1,7})\]?:(?=\s)",  # PyTorch's without its brackets
     r"\[(?P<rank_d>\d{1,7})\]:(?=\s)",
-    r"\[[a-z_]{1,20}(?P<local_a>\d{1,5})(?:\|(?P<rank_e>\d{1,7}))?\](?::<std(?:out|err)>:?|<std(?:out|err)>:|:)",  # torchrun: [default3]:
+    # torchrun: [default3]:
+    r"\[[a-z_]{1,20}(?P<local_a>\d{1,5})(?:\|(?P<rank_e>\d{1,7}))?\](?::<std(?:out|err)>:?|<std(?:out|err)>:|:)",
     r"\[\d{1,6},(?P<rank_f>\d{1,7})\]<std(?:out|err|diag)>:",  # Open MPI: job and rank
     # Ray and vLLM: (Worker pid=123, ip=10.0.0.1), (VllmWorker rank=3 pid=1090), (Actor(1, 2) pid=3)
     r"\((?P<who_ray>[^()\n]{0,120}(?:\([^()\n]{0,60}\)[^()\n]{0,40})?)\bpid=(?P<pid>\d{1,9})(?:[,\s][^()\n]{0,160})?\)",
@@ -79,15 +85,19 @@ _SPEAKERS = (
     r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|[\[(]|(?!NCCL)[A-Z]|rank\d|[\w.]{1,80}Error))",
 )
 _STAMPS = (
-    rf"\[{_DATE}[T _:-]{_CLOCK}{_ZONE}(?:\s(?P<who_stamp>[^\[\]]{{1,80}}))?\]",  # [2025-04-23 19:23:11 TP0], Ray's "E 9751 9751"
-    rf"{_DATE}(?:[T _:]|,\s){_CLOCK}{_ZONE}:?(?=[\s\[(|]|$)(?:\s(?:stdout|stderr)\s[FP](?=\s|$))?",  # Kubernetes among them
-    rf"\[?{_MONTH}\s(?:\d{{4}}\s)?{_CLOCK}{_ZONE}(?:\s\d{{4}})?\]?(?:{_PROGRAM})?(?=[\s\[]|$)",  # syslog, with host and program
+    # [2025-04-23 19:23:11 TP0], Ray's "E 9751 9751"
+    rf"\[{_DATE}[T _:-]{_CLOCK}{_ZONE}(?:\s(?P<who_stamp>[^\[\]]{{1,80}}))?\]",
+    # Kubernetes among them
+    rf"{_DATE}(?:[T _:]|,\s){_CLOCK}{_ZONE}:?(?=[\s\[(|]|$)(?:\s(?:stdout|stderr)\s[FP](?=\s|$))?",
+    # syslog, with host and program
+    rf"\[?{_MONTH}\s(?:\d{{4}}\s)?{_CLOCK}{_ZONE}(?:\s\d{{4}})?\]?(?:{_PROGRAM})?(?=[\s\[]|$)",
     rf"\[?{_CLOCK}\]?(?=\s)",
     r"\[\s{0,8}\d{1,9}\.\d{6}\](?:\[\s{0,6}[TC]\d{1,9}\])?",  # dmesg
     rf"{_LEVEL}\s+\d\d-\d\d\s{_CLOCK}\s+(?:\[[^\[\]\s]{{1,100}}\]|[\w./-]{{1,80}}:\d{{1,6}}\])",  # vLLM
     rf"\[?[IWEFCVD]\d{{2,8}}\s+{_CLOCK}\s+(?:\d{{1,9}}\s+)?[\w./+-]{{1,100}}:\d{{1,6}}\]",  # glog, klog, absl, c10
     r"\[[IWEFC]\s[\w./+-]{1,100}:\d{1,6}\]",  # c10 before 2.2
-    r"\d{1,6}\.\d\d\.\d{3}\.\d{3}\s[DIWE](?=\s|$)",  # llama.cpp: minutes, seconds, milliseconds, microseconds since the start
+    # llama.cpp: minutes, seconds, milliseconds, microseconds since the start
+    r"\d{1,6}\.\d\d\.\d{3}\.\d{3}\s[DIWE](?=\s|$)",
     r"\[[\w./-]{1,80}\.py:\d{1,6}(?::[\w<>.]{1,60})?\]",  # DeepSpeed, and vLLM's cut off
     rf"\[{_LEVEL}\](?=\s+(?:\[?rank\s?\d|\[[a-z]{{1,20}}\d{{1,5}}\]:))",  # anybody's, before a rank; others are CANN's
     r"##\[\w{1,20}\]|::(?:error|warning|notice|debug)(?:\s[^:]{0,120})?::",  # GitHub Actions
@@ -98,7 +108,8 @@ _LOGGING = (
     rf"[-|:]?\s*(?:[^\s|]{{1,80}}\s+[-|]\s+){{0,3}}\[?{_LEVEL}\]?(?:\s*[-|:]\s*|\s+(?=\[?[\w.<>]{{1,80}}(?:\.py)?:\d))"
     rf"(?:{_PLACE}\s*[-|:]?\s+)?"
 )
-# Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" are none.
+# Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" are
+# none.
 _MARKS = r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|\u2502\u2503\u2551](?=\s)|[`\"']{1,3}(?=[\[(]\w)"
 _SIDES = "\u2502\u2503\u2551"  # of boxes that rich draws around tracebacks; the left one is among the marks
 _FIRST = (
@@ -109,8 +120,11 @@ _FIRST = (
 _PREFIX = re.compile(r"\s*(?:" + "|".join((*_SPEAKERS, *_STAMPS, _MARKS)) + ")")
 _SERVICE = re.compile(rf"\s*(?:(?P<who_compose>{_FIRST[0]})|(?P<rank_srun>{_FIRST[1]}))")
 _AFTER_STAMP = re.compile(r"\s*" + _LOGGING)
-_HOST = re.compile(r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)")  # pdsh, DeepSpeed's launcher
-# A line that begins with a letter has a prefix only if this is so, which most lines are not: a look at it saves the others.
+_HOST = re.compile(
+    r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)"
+)  # pdsh, DeepSpeed's launcher
+# A line that begins with a letter has a prefix only if this is so, which most lines are not: a look at it saves the
+# others.
 _NAMED = re.compile(
     rf"(?i:rank)|{_MONTH}|{_LEVEL}\s+\d|[IWEFCVD]\d"
     r"|[\w.-]{1,64}(?:\s{1,40}\||:\s+[\[(])"
@@ -166,7 +180,12 @@ class _Speaker:
         who = next(
             (
                 f"{kind}{value}"
-                for kind, value in (("pid", self.log_pid), ("rank", self.rank), ("local", self.local_rank), ("", self.other or None))
+                for kind, value in (
+                    ("pid", self.log_pid),
+                    ("rank", self.rank),
+                    ("local", self.local_rank),
+                    ("", self.other or None),
+                )
                 if value is not None
             ),
             "",

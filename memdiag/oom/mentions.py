@@ -1,7 +1,8 @@
 """Messages that are talked about, not printed by a failure: in source code, tests and documentation that a log or a search shows.
 
-What prints sizes is taken for a failure even in the middle of a sentence ("I get `CUDA out of memory. Tried to allocate 2 GiB`"): only
-messages without any field are asked what the sentence around them is about. Strings of a program never count.
+What prints sizes is taken for a failure even in the middle of a sentence ("I get `CUDA out of memory. Tried to allocate
+2 GiB`"): only messages without any field are asked what the sentence around them is about. Strings of a program never
+count.
 """
 
 from __future__ import annotations

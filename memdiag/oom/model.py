@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 
-# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only printed ones, under the names of docs/oom-json.md.
+# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only printed ones, under the names of
+# docs/oom-json.md.
 Fields = dict[str, object]
 
 
@@ -25,7 +26,8 @@ class Found:
         judgement: The cause, where the dialect knows better than the arithmetic of ``verdict``.
         fixes: Remedies that only this dialect knows, ranked; shown before the general ones.
         is_warning: The program goes on after it: reported only if nothing worse is found.
-        marks: Facts in the text for verdict and advice, such as "hint:max_split_size_mb" (what the message itself suggests).
+        marks: Facts in the text for verdict and advice, such as "hint:max_split_size_mb" (what the message itself
+            suggests).
     """
 
     start: int

@@ -1,7 +1,7 @@
 """Names of programs that run out of memory, and regular expressions that recognize them in the lines around a message.
 
-``memdiag.oom.advice`` looks up a program's settings under these names. The first match counts: list a program before the libraries it uses.
-All expressions are lower case.
+``memdiag.oom.advice`` looks up a program's settings under these names. The first match counts: list a program before
+the libraries it uses. All expressions are lower case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ ENGINES = (
     ),
     ("tensorrt-llm", Words(r"tensorrt[-_]llm|trt-llm|trtllm", ("tensorrt", "trt"))),
     ("lmdeploy", Words(r"lmdeploy|turbomind|\[tm\]\[", ("lmdeploy", "turbomind", "[tm]["))),
-    ("tgi", Words(r"text_generation_server|text-generation-(?:launcher|server)", ("text_generation", "text-generation"))),
+    (
+        "tgi",
+        Words(r"text_generation_server|text-generation-(?:launcher|server)", ("text_generation", "text-generation")),
+    ),
     (
         "vllm",
         Words(
@@ -89,7 +92,8 @@ SHARING = (
     ("fsdp", Words(r"distributed[/\\]fsdp|fully_shard", ("fsdp", "fully_shard"))),
 )
 
-# Kernels of Ascend that compute and communicate in one (MC2), experts' dispatch and combine among them: they work in HCCL's buffers.
+# Kernels of Ascend that compute and communicate in one (MC2), experts' dispatch and combine among them: they work in
+# HCCL's buffers.
 FUSED_COMMUNICATION = Words(
     r"moe_?distribute|\bmc2|mc2(?:num|_)|npu_moe|all_?gather_?matmul|matmul_?(?:reduce_?scatter|all_?reduce)|alltoallv?_?(?:grouped_?)?matmul"
     r"|alloccomresourcebytiling|moe_(?:dispatch|combine)",

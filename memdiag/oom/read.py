@@ -1,7 +1,7 @@
 """The whole way: from text or files to a report.
 
-Whatever a dialect, the arithmetic or the advice does with a message nobody has seen yet, the others are still reported, and so is
-that message, without the part that failed. ``MEMDIAG_DEBUG=1`` lets such an error through instead.
+Whatever a dialect, the arithmetic or the advice does with a message nobody has seen yet, the others are still reported,
+and so is that message, without the part that failed. ``MEMDIAG_DEBUG=1`` lets such an error through instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def read_text(text: str) -> OomReport:
     return reader.report()
 
 
-def read_files(names: Sequence[str | Path], progress: Callable[[str, int, int | None], None] | None = None) -> OomReport:
+def read_files(
+    names: Sequence[str | Path], progress: Callable[[str, int, int | None], None] | None = None
+) -> OomReport:
     """Returns what is found in files, in their order.
 
     Args:
@@ -93,19 +95,30 @@ class _Reader:
         shown = failures or messages
         first_rank = next((message.rank for message in shown if message.rank is not None), None)
         return OomReport(
-            tuple(shown), tuple(self._sources), self._tally.num_lines, self._tally.num_bytes, len(messages) - len(shown), first_rank,
+            tuple(shown),
+            tuple(self._sources),
+            self._tally.num_lines,
+            self._tally.num_bytes,
+            len(messages) - len(shown),
+            first_rank,
             num_left_out=self._num_left_out,
-        )  # fmt: skip
+        )
 
     def _counted(self, key: object, message: Message) -> Message:
         return replace(message, count=self._counts[key])
 
     def _seen(self, window: Window) -> list[Sighting]:
-        lines = [(index, line) for index, (number, raw) in enumerate(unquoted(window.lines)) for line in read_lines(number, raw)]
+        lines = [
+            (index, line)
+            for index, (number, raw) in enumerate(unquoted(window.lines))
+            for line in read_lines(number, raw)
+        ]
         places = {id(line): index for index, line in lines}
         seen: list[Sighting] = []
         near = (
-            None if window.hits is None else {index for hit in window.hits for index in range(hit - LINES_BESIDE, hit + LINES_BESIDE + 1)}
+            None
+            if window.hits is None
+            else {index for hit in window.hits for index in range(hit - LINES_BESIDE, hit + LINES_BESIDE + 1)}
         )
         for spoken in by_speaker(line for _index, line in lines).values():
             orders = [places[id(line)] for line in spoken]
@@ -125,7 +138,11 @@ class _Reader:
         seen: list[Sighting] = []
         for spoken in by_speaker(lines).values():
             text = Squeezed(spoken)
-            where = text.text if near is None else text.pieces(index for index, line in enumerate(spoken) if places[id(line)] in near)
+            where = (
+                text.text
+                if near is None
+                else text.pieces(index for index, line in enumerate(spoken) if places[id(line)] in near)
+            )
             found = list(self._found(text, where.lower())) if where else []
             if found:
                 seen += sightings(text, found, lambda line: places[id(line)])
@@ -135,7 +152,9 @@ class _Reader:
         for name, anchors in self._table.items():
             if any(anchor in anchored for anchor in anchors):
                 nothing: Sequence[Found] = ()
-                yield from (found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found))
+                yield from (
+                    found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found)
+                )
 
     def _add(self, sighting: Sighting, source: str, window: Window) -> None:
         key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))
@@ -146,7 +165,9 @@ class _Reader:
             if not known.fields and known.judgement.verdict == "unknown" and self._counts[key] < _RETRIES:
                 again = self._message(sighting, source, window)
                 if again.judgement.verdict != "unknown":
-                    self._messages[key] = replace(known, judgement=again.judgement, ledger=again.ledger, findings=again.findings)
+                    self._messages[key] = replace(
+                        known, judgement=again.judgement, ledger=again.ledger, findings=again.findings
+                    )
             self._counts[key] += count
         elif len(self._messages) >= MOST_MESSAGES:
             self._num_left_out += count
@@ -166,9 +187,20 @@ class _Reader:
         accounts: tuple[LedgerEntry, ...] = self._try(lambda: _account(judged), ())
         findings: tuple[Finding, ...] = self._try(lambda: _advise(judged, judgement), ())
         return Message(
-            found.dialect, found.framework, found.backend, sighting.rank, 1, sighting.line.number, sighting.text[:LONGEST_TEXT],
-            sighting.fields, judgement, accounts, findings, source, found.is_warning,
-        )  # fmt: skip
+            found.dialect,
+            found.framework,
+            found.backend,
+            sighting.rank,
+            1,
+            sighting.line.number,
+            sighting.text[:LONGEST_TEXT],
+            sighting.fields,
+            judgement,
+            accounts,
+            findings,
+            source,
+            found.is_warning,
+        )
 
     def _try(self, make: Callable[[], _Result], instead: _Result) -> _Result:
         try:
@@ -225,5 +257,8 @@ def _frozen(fields: Fields) -> str:
 
 def _anchors() -> dict[str, tuple[str, ...]]:
     """Returns the anchors of each dialect; those that are not in the table yet are asked of the module."""
-    found = ((name, ANCHORS[name] if name in ANCHORS else DIALECTS.attempt(name, lambda own: tuple(own.ANCHORS))) for name in DIALECTS)
+    found = (
+        (name, ANCHORS[name] if name in ANCHORS else DIALECTS.attempt(name, lambda own: tuple(own.ANCHORS)))
+        for name in DIALECTS
+    )
     return {name: anchors for name, anchors in found if anchors}

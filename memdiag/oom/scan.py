@@ -1,11 +1,12 @@
 r"""Finds the places in a stream of any size that are worth taking apart: a few lines around each text that only failures have.
 
-A log of gigabytes is looked at once, and nothing that Python does line by line would be fast enough for that. But logs say the same
-again and again, with other numbers. So a chunk loses its digits, blanks, quotation marks and capital letters, and of its lines, which
-are few different ones now, only those are searched that were not seen before, with their neighbours, since a terminal wraps in the
-middle of words. Of a few words messages hold several; around each the dialects' anchors are looked for. Where there is one, lines are
-cut out and read. A line that has been read a dozen times in different company, and never was part of a message, is not read again
-among lines that are all known, unless it may be its numbers that make a message of it. The first and the last chunk are searched for
+A log of gigabytes is looked at once, and nothing that Python does line by line would be fast enough for that. But logs
+say the same again and again, with other numbers. So a chunk loses its digits, blanks, quotation marks and capital
+letters, and of its lines, which are few different ones now, only those are searched that were not seen before, with
+their neighbours, since a terminal wraps in the middle of words. Of a few words messages hold several; around each the
+dialects' anchors are looked for. Where there is one, lines are cut out and read. A line that has been read a dozen
+times in different company, and never was part of a message, is not read again among lines that are all known, unless it
+may be its numbers that make a message of it. The first and the last chunk are searched for
 every anchor at once: what the shell says of a killed program, in any language, comes last.
 """
 
@@ -26,10 +27,13 @@ _SMALL = 1 << 14
 _REACH = 80  # characters around a word in which its anchor must be
 _MOST_REMEMBERED = 1 << 15
 _LONGEST_REMEMBERED = 400
-_OFTEN_ENOUGH = 12  # readings after which a line that never was part of a message is one of those that just speak of memory
+_OFTEN_ENOUGH = (
+    12  # readings after which a line that never was part of a message is one of those that just speak of memory
+)
 _COMPANY = 3  # lines before and after such a one that must be known, too
 
-# Nothing that people quote with or that wrapping puts in between; where logs are searched no digits either, which differ all the time.
+# Nothing that people quote with or that wrapping puts in between; where logs are searched no digits either, which
+# differ all the time.
 _LOWER = bytes(range(256)).lower()
 _DROPPED = b" \t\r\n\v\f\0>#\"'`*|"
 _DROPPED_IN_LINE = _DROPPED.replace(b"\n", b"")
@@ -39,11 +43,33 @@ _NO_BREAK = "\u00a0".encode()
 _ENTITY = re.compile(rb"&(?:amp;){0,4}(?:#x?|quot|apos|nbsp|lt|gt);")
 # Beside these a number decides: codes and signals.
 _COUNTING = (b"exit", b"kill", b"signal", b"errno", b"errorcode", b"returned")
-# What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is less.
+# What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is
+# less.
 _SIGNS = (
-    b"fail", b"outof", b"error", b"exce", b"not", b"able", b"tried", b"trying", b"already", b"kill", b"invalid", b"exit", b"reserve",
-    b"exhaust", b"insufficient", b"available", b"morethan", b"lessthan", b"larger", b"creasing", b"algorithm", b"beyond", b"sigterm",
-)  # fmt: skip
+    b"fail",
+    b"outof",
+    b"error",
+    b"exce",
+    b"not",
+    b"able",
+    b"tried",
+    b"trying",
+    b"already",
+    b"kill",
+    b"invalid",
+    b"exit",
+    b"reserve",
+    b"exhaust",
+    b"insufficient",
+    b"available",
+    b"morethan",
+    b"lessthan",
+    b"larger",
+    b"creasing",
+    b"algorithm",
+    b"beyond",
+    b"sigterm",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +79,10 @@ class Window:
     Attributes:
         lines: Number in the file, and the line; a very long line is in several pieces of one number.
         first: Messages that begin before the line of this index belong to the window before.
-        end: Messages that begin at the line of this index or later belong to the next window, which has that line as well.
-        hits: Indices of the lines for which it was cut out, without those that just speak of memory; None: anything may be a message.
+        end: Messages that begin at the line of this index or later belong to the next window, which has that line as
+            well.
+        hits: Indices of the lines for which it was cut out, without those that just speak of memory; None: anything may
+            be a message.
         earlier: Lines before these, for the outer frames of a traceback; no message is looked for in them.
         read: Indices of the lines that are part of a message: the reader's answer.
     """
@@ -92,14 +120,19 @@ class Gate:
     def __init__(self, anchors: Iterable[str], words: Sequence[str], clues: Sequence[str] = ()) -> None:
         # Bytes beyond ASCII have no lower case: words of other alphabets are looked for as they begin sentences, too.
         plain = {_plain(spelled.encode()) for anchor in anchors for spelled in (anchor, anchor.capitalize())}
-        # An anchor with another one inside says nothing more than that one does. Few are inside of others: the text of all has them twice.
+        # An anchor with another one inside says nothing more than that one does. Few are inside of others: the text of
+        # all has them twice.
         text = b"\n".join(plain)
         inner = [anchor for anchor in plain if text.count(anchor) > 1]
-        self.anchors = sorted(anchor for anchor in plain if not any(other in anchor for other in inner if other != anchor))
+        self.anchors = sorted(
+            anchor for anchor in plain if not any(other in anchor for other in inner if other != anchor)
+        )
         # Less than four letters are no anchor ("el0004", "207001"): their messages hold others.
         bare = {_bare(anchor) for anchor in self.anchors} | {_bare(clue.encode()) for clue in clues}
         self._without_digits = sorted(anchor for anchor in bare if len(anchor) >= 4)
-        self._counting = tuple(sorted({_bare(anchor) for anchor in self.anchors if _bare(anchor) != anchor and len(_bare(anchor)) >= 4}))
+        self._counting = tuple(
+            sorted({_bare(anchor) for anchor in self.anchors if _bare(anchor) != anchor and len(_bare(anchor)) >= 4})
+        )
         self.words = sorted({_bare(word.encode()) for word in words if word.isascii()})
         self.other_words = [word.encode() for word in words if not word.isascii()]
 
@@ -191,9 +224,14 @@ class _Scanner:
         self._tail = b""  # end of what was searched: an anchor may go on in the next chunk
         self._is_tail_new = False
         self._harmless: set[bytes] = set()  # lines without digits and blanks that hold no word beside an anchor
-        self._times: dict[bytes, int] = {}  # lines that do: how often one was read in vain, or -1 where a message was in it
+        self._times: dict[
+            bytes, int
+        ] = {}  # lines that do: how often one was read in vain, or -1 where a message was in it
         self._open_line = False  # a line longer than a chunk was begun
-        self._last_block: tuple[bytes, int] = (b"", 0)  # the block before, for its last lines, and the number of its first line
+        self._last_block: tuple[bytes, int] = (
+            b"",
+            0,
+        )  # the block before, for its last lines, and the number of its first line
         self._taken = 0  # lines of it that are in a window already
         self._region: _Region | None = None
 
@@ -328,12 +366,18 @@ class _Scanner:
                 continue
             self._times[shape] = -1 if number in read else self._times[shape] + 1
 
-    def _collect(self, lines: list[tuple[int, bytes]], wanted: Sequence[int], said: dict[int, bytes]) -> Iterator[Window]:
+    def _collect(
+        self, lines: list[tuple[int, bytes]], wanted: Sequence[int], said: dict[int, bytes]
+    ) -> Iterator[Window]:
         """Adds the lines around those wanted, which are indices, to the region that is open or to a new one."""
         done = 0  # lines of the block that were taken or skipped for good
         for index in [*wanted, None]:
             if self._region is not None:
-                until = min(done + self._region.missing, len(lines)) if index is None else min(done + self._region.missing, index)
+                until = (
+                    min(done + self._region.missing, len(lines))
+                    if index is None
+                    else min(done + self._region.missing, index)
+                )
                 self._region.lines += lines[done:until]
                 self._region.missing -= until - done
                 done = until
@@ -343,8 +387,12 @@ class _Scanner:
                 break
             if self._region is None:
                 begin = max(done, index - LINES_BEFORE)
-                earlier = self._earlier(LINES_BEFORE - index) if begin == 0 and index < LINES_BEFORE and not done else []
-                self._region = _Region([*earlier, *lines[begin : index + 1]], 0, LINES_AFTER, earlier=self._long_before(lines, begin))
+                earlier = (
+                    self._earlier(LINES_BEFORE - index) if begin == 0 and index < LINES_BEFORE and not done else []
+                )
+                self._region = _Region(
+                    [*earlier, *lines[begin : index + 1]], 0, LINES_AFTER, earlier=self._long_before(lines, begin)
+                )
                 done = index + 1
             else:
                 self._region.lines += lines[done : index + 1]
@@ -374,9 +422,15 @@ class _Scanner:
             whole = last and len(region.lines) < LINES_OF_WINDOW + LINES_AFTER
             taken = region.lines if whole else region.lines[: LINES_OF_WINDOW + LINES_AFTER]
             end = len(taken) if whole else LINES_OF_WINDOW
-            hits = None if region.is_whole else frozenset(index for index, (number, _) in enumerate(taken) if number in region.hits)
+            hits = (
+                None
+                if region.is_whole
+                else frozenset(index for index, (number, _) in enumerate(taken) if number in region.hits)
+            )
             earlier = [line.decode("utf-8", "replace") for line in region.earlier]
-            window = Window([(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end, hits, earlier)
+            window = Window(
+                [(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end, hits, earlier
+            )
             yield window
             self._learn(window, region.hits)
             if whole:

@@ -19,7 +19,8 @@ from memdiag.oom.squeezed import is_code
 _QUOTE = re.compile(r"\s{0,3}((?:(?:>|&gt;)\s?){1,9})")
 # The first word of a line, up to what ends a label. A number alone is none: wrapped text begins with one.
 _TOKEN = re.compile(r"\s{0,8}(?=[^\s]{0,40}[^\d\s.,%()])[^\s:\]>|\u2502\u2503]{0,40}[:\]>|\u2502\u2503\s]")
-# Where a prefix can end: behind a label's mark, but not inside a clock or a number, and behind a level or a letter alone.
+# Where a prefix can end: behind a label's mark, but not inside a clock or a number, and behind a level or a letter
+# alone.
 _END = re.compile(
     r"(?:[\]>|)}\u2502\u2503#$]|(?<!\d):|:(?=\s))\s*|(?<=\s)-\s+"
     r"|^\s*(?:[A-Z]\s{2,}|(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|CRITICAL|FATAL)\s+)"
@@ -99,14 +100,18 @@ def _shared(one: str, other: str) -> str:
 
 
 def _cut(line: Line, token: str, length: int) -> Line:
-    inner = read_line(line.number, line.text[line.text.index(token) + len(token) :])  # what else the prefix says of the speaker
+    inner = read_line(
+        line.number, line.text[line.text.index(token) + len(token) :]
+    )  # what else the prefix says of the speaker
     rest = read_line(line.number, line.text[length:])
     name = rest.key or inner.key or (token.strip("[]<>:|") if any(map(str.isalnum, token)) else "")
     ranks = (line.rank, inner.rank, rest.rank)
     return replace(
         rest,
         rank=next((rank for rank in ranks if rank is not None), None),
-        local_rank=next((rank for rank in (line.local_rank, inner.local_rank, rest.local_rank) if rank is not None), None),
+        local_rank=next(
+            (rank for rank in (line.local_rank, inner.local_rank, rest.local_rank) if rank is not None), None
+        ),
         log_pid=next((pid for pid in (rest.log_pid, inner.log_pid, line.log_pid) if pid is not None), None),
         key=f"{line.key}|{name}" if line.key and name else line.key or name,
         repeats=line.repeats or rest.repeats,

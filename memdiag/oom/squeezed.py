@@ -1,7 +1,8 @@
 r"""The text that dialects read: a few lines without any white space, so that no wrapping and no missing blank matters.
 
-Terminals wrap inside words and numbers ("4\n0.30 GiB"), people wrap by hand, chats eat newlines. Without white space all of these
-are the same text. Patterns are written with blanks for the reader's sake; ``pattern`` takes them out as well.
+Terminals wrap inside words and numbers ("4\n0.30 GiB"), people wrap by hand, chats eat newlines. Without white space
+all of these are the same text. Patterns are written with blanks for the reader's sake; ``pattern`` takes them out as
+well.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ _KINDS = {
     "shape": r"[\[(][\d,]{0,200}[\])]",
 }
 _SLOT = re.compile(r"\{([a-z][a-z_]*):([a-z]+)\}")
-# Letters of the words of a regular expression, and before them what is none: escapes, sets, counts, slots, the heads of groups.
+# Letters of the words of a regular expression, and before them what is none: escapes, sets, counts, slots, the heads of
+# groups.
 _LETTERS = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|\(\?P<\w+>|\(\?<?[=!:]|([LI1])|([O0])", re.IGNORECASE)
 _SIZE = re.compile(rf"({_NUMBER})([A-Za-z|1]*)")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-# Lines of a program that hold a message without being one: 'if "out of memory" in str(error):', "throw std::bad_alloc();", and what a
-# search through sources and documents shows ("./README.md:44:RuntimeError: …").
+# Lines of a program that hold a message without being one: 'if "out of memory" in str(error):', "throw
+# std::bad_alloc();", and what a search through sources and documents shows ("./README.md:44:RuntimeError: …").
 _CODE = re.compile(
     r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?"
     r"(?:#\s?define\s|(?:\}\s?)?catch\s?\(|throw\s|[\w.>-]{1,60} = (?=[A-Za-z_:]{1,80};?$)"

@@ -1,9 +1,9 @@
 """The stage in which a program failed, by the frames of a traceback.
 
-The stages are ``load`` (weights), ``checkpoint`` (a file read straight onto the device), ``shard`` (parameters
-divided among devices), ``optimizer`` (its state), ``update`` (temporaries of a step of the optimizer), ``evaluation``, ``gather``
-(outputs of an evaluation put together), ``generation``; in reinforcement learning ``rollout``, ``log_prob`` and ``critic``; of an engine
-also ``profile`` (a trial of the largest batch) and ``capture`` (CUDA graphs).
+The stages are ``load`` (weights), ``checkpoint`` (a file read straight onto the device), ``shard`` (parameters divided
+among devices), ``optimizer`` (its state), ``update`` (temporaries of a step of the optimizer), ``evaluation``,
+``gather`` (outputs of an evaluation put together), ``generation``; in reinforcement learning ``rollout``, ``log_prob``
+and ``critic``; of an engine also ``profile`` (a trial of the largest batch) and ``capture`` (CUDA graphs).
 """
 
 from __future__ import annotations
@@ -15,44 +15,81 @@ _INNERMOST = (
     (
         "load",
         (
-            "set_module_tensor_to_device", "_load_pretrained_model", "_load_state_dict_into", "load_checkpoint_in_model", "dispatch_model(",
-            "loading checkpoint shards", "caching_allocator_warmup", "in convert", "_apply(convert)", "t.cuda(device)",
-            "in _move_model_to_device", "in load_model", "in load_weights", "in initialize_model", "in _initialize_model",
+            "set_module_tensor_to_device",
+            "_load_pretrained_model",
+            "_load_state_dict_into",
+            "load_checkpoint_in_model",
+            "dispatch_model(",
+            "loading checkpoint shards",
+            "caching_allocator_warmup",
+            "in convert",
+            "_apply(convert)",
+            "t.cuda(device)",
+            "in _move_model_to_device",
+            "in load_model",
+            "in load_weights",
+            "in initialize_model",
+            "in _initialize_model",
         ),
     ),
     ("checkpoint", ("_cuda_deserialize", "restore_location", "persistent_load")),
     (
         "shard",
         (
-            "in _auto_wrap", "in _recursive_wrap", "in _init_param_handle", "in _sync_module_params", "in _sync_params_and_buffers",
-            "in flatten_tensors", "in _init_flat_param", "in _init_sharded_param", "in fully_shard", "in _configure_distributed_model",
-            "in fsdp2_load_full_state_dict", "in _move_states_to_device",
+            "in _auto_wrap",
+            "in _recursive_wrap",
+            "in _init_param_handle",
+            "in _sync_module_params",
+            "in _sync_params_and_buffers",
+            "in flatten_tensors",
+            "in _init_flat_param",
+            "in _init_sharded_param",
+            "in fully_shard",
+            "in _configure_distributed_model",
+            "in fsdp2_load_full_state_dict",
+            "in _move_states_to_device",
         ),
     ),
     (
         "optimizer",
         (
             "in _init_group",
-            'state["exp_avg', "state['exp_avg", 'state["momentum_buffer', "state['momentum_buffer",
-            "in initialize_optimizer_states", "in _configure_zero_optimizer", "get_megatron_optimizer(", "main_param = ",
+            'state["exp_avg',
+            "state['exp_avg",
+            'state["momentum_buffer',
+            "state['momentum_buffer",
+            "in initialize_optimizer_states",
+            "in _configure_zero_optimizer",
+            "get_megatron_optimizer(",
+            "main_param = ",
             "_model_and_main_param_groups",
-            "in init_state8bit", "in init_state", "in _setup_for_real_optimizer", "in _create_fp32_partitions",
+            "in init_state8bit",
+            "in init_state",
+            "in _setup_for_real_optimizer",
+            "in _create_fp32_partitions",
         ),
     ),
     ("update", ("in _multi_tensor_", "torch._foreach_", "in _single_tensor_adam", "in _fused_adam")),
     (
         "gather",
-        ("in nested_concat", "in torch_pad_and_concatenate", "in pad_across_processes", "in gather_for_metrics", "in _gather_and_numpify"),
+        (
+            "in nested_concat",
+            "in torch_pad_and_concatenate",
+            "in pad_across_processes",
+            "in gather_for_metrics",
+            "in _gather_and_numpify",
+        ),
     ),
     ("", ("in forward", "in backward", ".backward(", "in _call_impl", "in _wrapped_call_impl")),
-)  # fmt: skip
+)
 _EVALUATION = Words(
     r"\bin (?:[\w<>]{1,60}\.){0,3}(?:evaluat(?:e|ion)\w{0,40}|validat(?:e|ion)\w{0,40}|_evaluation_step|eval(?:_\w{1,40})?|run_eval\w{0,20}"
     r"|prediction_(?:step|loop)|inference_on_dataset|test(?:_(?:step|epoch|loop|one_epoch|model))?)(?=[\s(,:]|$)",
     ("eval", "validat", "prediction_", "inference_on_dataset", "test"),
 )
 _GENERATION = Words(
-    r"\bin (?:[\w<>]{1,60}\.){0,3}(?:generate\w{0,40}|_sample|_beam_search)(?=[\s(,:]|$)", ("generate", "_sample", "_beam_search")
+    r"\bin (?:[\w<>]{1,60}\.){0,3}(?:generate\w{0,40}|_sample|_beam_search)(?=[\s(,:]|$)",
+    ("generate", "_sample", "_beam_search"),
 )
 _REINFORCED = (
     ("log_prob", Words(r"\bin (?:\w{1,60}\.)?compute_(?:ref_)?log_prob", ("log_prob",))),
@@ -70,7 +107,10 @@ _LINES_INNER = 4  # the last lines of a traceback: the innermost frame, with its
 
 # An engine's outermost stage counts: a model's step runs during graph capture, and in the trial of the largest batch.
 _ENGINE = (
-    ("capture", ("capture_model", "capture cuda graph", "graph_capture", "capture_begin", "cuda_graph_runner", "cudagraph")),
+    (
+        "capture",
+        ("capture_model", "capture cuda graph", "graph_capture", "capture_begin", "cuda_graph_runner", "cudagraph"),
+    ),
     ("profile", ("profile_run", "determine_num_available_blocks", "determine_available_memory", "_dummy_sampler_run")),
     ("load", ("load_model", "model_loader", "load_weights", "initialize_model", "from_pretrained")),
 )

@@ -1,7 +1,8 @@
 """Where text comes from: files, compressed or not, standard input and strings, as chunks of UTF-8 in bounded memory.
 
-Whatever is no text is read all the same: logs hold half-written bytes, and people pass the wrong file. A compressed file that ends
-too early, as one does that is still being written, or that is damaged further on, is read as far as it goes.
+Whatever is no text is read all the same: logs hold half-written bytes, and people pass the wrong file. A compressed
+file that ends too early, as one does that is still being written, or that is damaged further on, is read as far as it
+goes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[byte
 
     Args:
         name: Its path; "-" is standard input.
-        progress: Called now and then with the bytes read so far and the size of the file (compressed; None if not known).
+        progress: Called now and then with the bytes read so far and the size of the file (compressed; None if not
+            known).
 
     Raises:
         MemdiagError: It cannot be opened.
@@ -59,7 +61,9 @@ def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[byte
             status = path.stat()
             yield from _chunks(file, progress, status.st_size or None)
     except IsADirectoryError as error:
-        raise MemdiagError(f"{name} is a folder", "give the log files in it, for example memdiag oom logs/*.log") from error
+        raise MemdiagError(
+            f"{name} is a folder", "give the log files in it, for example memdiag oom logs/*.log"
+        ) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise MemdiagError(
@@ -109,6 +113,8 @@ def _zstd(file: BufferedReader) -> IO[bytes]:
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # Python 3.14
     except ImportError as error:
-        raise MemdiagError("zstd needs Python 3.14 or later", "unpack it on the way: zstd -dc FILE | memdiag oom -") from error
+        raise MemdiagError(
+            "zstd needs Python 3.14 or later", "unpack it on the way: zstd -dc FILE | memdiag oom -"
+        ) from error
     opened: IO[bytes] = zstd.ZstdFile(file)
     return opened

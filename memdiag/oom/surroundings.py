@@ -24,17 +24,19 @@ from memdiag.text import phrase
 _CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
     (
         r"wake_?up|cumem|create_and_map",
-        "limit", ("other_process", "unknown"),
+        "limit",
+        ("other_process", "unknown"),
         "asleep",
     ),
     (
         r"capture_end|capture_begin|capture_model|graph_capture|cudaGraphInstantiate",
-        "limit", ("workspace_or_comm", "capacity"),
+        "limit",
+        ("workspace_or_comm", "capacity"),
         "capture",
     ),
     (r"nccl|hccl|init_process_group|all_?reduce", "workspace_or_comm", ("capacity", "unknown"), "communication"),
     (r"cudnn|cublas|miopen|workspace", "workspace_or_comm", ("capacity", "unknown"), "workspace"),
-)  # fmt: skip
+)
 
 
 # A training that calls an engine, or a script of its own beside libraries that also generate.
@@ -46,7 +48,8 @@ _SETTINGS = (
     ("expandable_segments", re.compile(r"expandable_segments:true")),
     ("max_split_size_mb", re.compile(r"max_split_size_mb:\d")),
 )
-# Before it: what is suggested is not what is set. The last ones stand in reports of memdiag itself, which end up in the same log.
+# Before it: what is suggested is not what is set. The last ones stand in reports of memdiag itself, which end up in the
+# same log.
 _SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest|do first|not possible|首先")
 
 
@@ -83,7 +86,9 @@ def marks_around(context: str, before: str = "", after: str = "") -> frozenset[s
     if "alloc_conf" in text:
         for match in _SET.finditer(text):
             preceding = text[max(match.start() - 160, 0) : match.start()]
-            if not _SUGGESTED.search(preceding) and "toavoid" not in "".join(text[match.end() : match.end() + 80].split()):
+            if not _SUGGESTED.search(preceding) and "toavoid" not in "".join(
+                text[match.end() : match.end() + 80].split()
+            ):
                 marks |= {f"set:{key}" for key, value in _SETTINGS if value.search(match[1])}
     return frozenset(marks)
 

@@ -17,15 +17,31 @@ from .profiles import Profile
 SUPPORTED = ((2, 6), (2, 14))
 VALUES = ("zeros", "ones", "random", "finite")  # what results of operators can read as
 
-# The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that (npu/blocks.c).
+# The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that
+# (npu/blocks.c).
 PRELOADED = "libascend_kernel_hook.so"
 _MAIN = "libascendcl.so"
-_PARSER = b"registerDeviceConfigParserHook"  # a function of PyTorch that a second caller with the same settings does not survive
+# a function of PyTorch that a second caller with the same settings does not survive
+_PARSER = b"registerDeviceConfigParserHook"
 _EMPTY = (
-    "libhccl.so", "libhcomm.so", "libacl_op_compiler.so", "libge_runner.so", "libgraph.so", "libacl_tdt_channel.so", "libopapi.so",
-    "libnnopbase.so", "libmsprofiler.so", "libascend_hal.so", "libascend_dump.so", "libmspti.so", "libms_tools_ext.so",
-    "libascend_ml.so", "libdcmi.so", "libruntime.so", "libprofapi.so",
-)  # fmt: skip
+    "libhccl.so",
+    "libhcomm.so",
+    "libacl_op_compiler.so",
+    "libge_runner.so",
+    "libgraph.so",
+    "libacl_tdt_channel.so",
+    "libopapi.so",
+    "libnnopbase.so",
+    "libmsprofiler.so",
+    "libascend_hal.so",
+    "libascend_dump.so",
+    "libmspti.so",
+    "libms_tools_ext.so",
+    "libascend_ml.so",
+    "libdcmi.so",
+    "libruntime.so",
+    "libprofapi.so",
+)
 _SOURCES = Path(__file__).with_name("npu")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread")
 _HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_AICPU_PATH", "ASCEND_HOME")
@@ -36,7 +52,8 @@ def stand_in(installed: Installed) -> Path:
     """Returns the folder of the stand-in's libraries, compiled now if need be.
 
     Raises:
-        MemdiagError: That torch_npu is none that is known here, or cannot be imported beside its torch, or there is no compiler.
+        MemdiagError: That torch_npu is none that is known here, or cannot be imported beside its torch, or there is no
+            compiler.
     """
     version = installed.version_of("torch_npu")
     if not version:
@@ -51,19 +68,30 @@ def stand_in(installed: Installed) -> Path:
             "use one of these in a virtual environment of its own",
         )
     _refuse_clash(installed, version)
-    libraries = sorted(path for path in Path(installed.folder_of("torch_npu")).rglob("*.so") if path.parent.name in {"lib", "torch_npu"})
+    libraries = sorted(
+        path
+        for path in Path(installed.folder_of("torch_npu")).rglob("*.so")
+        if path.parent.name in {"lib", "torch_npu"}
+    )
     facts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in libraries]
     compiler = build.find_compiler("c")
-    sources = sorted([*_SOURCES.iterdir(), *(Path(__file__).with_name(name) for name in ("ascend.py", "entry_points.py"))])
+    sources = sorted(
+        [*_SOURCES.iterdir(), *(Path(__file__).with_name(name) for name in ("ascend.py", "entry_points.py"))]
+    )
 
     def make(folder: Path) -> None:
         _compile(compiler, libraries, folder)
 
-    return build.cached(f"npu-{version}", [version, *facts, compiler.version, *(path for path in sources if path.is_file())], make)
+    return build.cached(
+        f"npu-{version}", [version, *facts, compiler.version, *(path for path in sources if path.is_file())], make
+    )
 
 
 def _refuse_clash(installed: Installed, version: str) -> None:
-    """torch_npu from some 2.10 on gives PyTorch a parser of allocator settings. So does CUDA, and where both do, the import aborts."""
+    """torch_npu from some 2.10 on gives PyTorch a parser of allocator settings.
+
+    So does CUDA, and where both do, the import aborts.
+    """
     ours = Path(installed.folder_of("torch_npu")) / "lib" / "libtorch_npu.so"
     if not installed.version_of("torch") or not ours.is_file() or not ours.stat().st_size:
         return
@@ -111,10 +139,20 @@ def _object(compiler: build.Compiler, source: Path, folder: Path) -> Path:
 
 
 def _needing(compiler: build.Compiler, name: str, needed: list[str], source: Path, folder: Path) -> None:
-    compiler.run([
-        *_FLAGS, f"-Wl,-soname,{name}", "-o", folder / name, source, "-Wl,--no-as-needed", "-Wl,--disable-new-dtags", f"-L{folder}",
-        *(f"-l:{other}" for other in needed), "-Wl,-rpath,$ORIGIN",
-    ])  # fmt: skip
+    compiler.run(
+        [
+            *_FLAGS,
+            f"-Wl,-soname,{name}",
+            "-o",
+            folder / name,
+            source,
+            "-Wl,--no-as-needed",
+            "-Wl,--disable-new-dtags",
+            f"-L{folder}",
+            *(f"-l:{other}" for other in needed),
+            "-Wl,-rpath,$ORIGIN",
+        ]
+    )
 
 
 def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +163,11 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
     """
     figures = profile.figures
     paths = [entry for entry in base.get("LD_LIBRARY_PATH", "").split(":") if entry and not _is_cann(entry)]
-    preloads = [entry for entry in base.get("LD_PRELOAD", "").replace(" ", ":").split(":") if entry and "ascend" not in entry.lower()]
+    preloads = [
+        entry
+        for entry in base.get("LD_PRELOAD", "").replace(" ", ":").split(":")
+        if entry and "ascend" not in entry.lower()
+    ]
     changed = {
         "LD_LIBRARY_PATH": ":".join([str(folder), *paths]),
         "LD_PRELOAD": ":".join([str(folder / PRELOADED), *preloads]),
@@ -140,7 +182,8 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "MEMDIAG_PHANTOM_NPU_VECTOR_CORES": str(figures["vector_cores"]),
         "MEMDIAG_PHANTOM_NPU_DEVICES": str(profile.num_devices or 0),
         "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE") or "0",
-        # Else a thread holds the tensors of collectives until it next looks, which on a phantom may be steps later, or at once.
+        # Else a thread holds the tensors of collectives until it next looks, which on a phantom may be steps later, or
+        # at once.
         **{name: base.get(name) or "0" for name in ("TORCH_HCCL_ASYNC_ERROR_HANDLING", "HCCL_ASYNC_ERROR_HANDLING")},
     }
     return {**base, **changed}

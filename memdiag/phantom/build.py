@@ -1,7 +1,8 @@
 """Compiles stand-ins with the system's compiler, once for each version of what they stand in for, into a cache of the user.
 
-The key of a build is everything that goes into it: sources, compiler, processor, the installed libraries. Builds are made beside and
-renamed, so that a folder that is there is whole; processes that want the same one at once wait for the first.
+The key of a build is everything that goes into it: sources, compiler, processor, the installed libraries. Builds are
+made beside and renamed, so that a folder that is there is whole; processes that want the same one at once wait for the
+first.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ class Compiler:
         """
         command = [*self.command, *map(str, arguments)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)  # noqa: S603 - the user's own compiler
+            done = subprocess.run(  # noqa: S603 - the user's own compiler
+                command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise MemdiagError(f"the compiler {self.command[0]} did not run: {error}", "set CC and CXX to one that works") from None
+            raise MemdiagError(
+                f"the compiler {self.command[0]} did not run: {error}", "set CC and CXX to one that works"
+            ) from None
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:300])
             raise MemdiagError(
@@ -59,7 +64,9 @@ def find_compiler(language: str) -> Compiler:
         MemdiagError: There is none.
     """
     variable, names = _COMPILERS[language]
-    chosen = shlex.split(os.environ.get(variable, "")) or next(([path] for name in names if (path := shutil.which(name))), [])
+    chosen = shlex.split(os.environ.get(variable, "")) or next(
+        ([path] for name in names if (path := shutil.which(name))), []
+    )
     if not chosen or shutil.which(chosen[0]) is None:
         what = f"{variable}={chosen[0]} is not a program" if chosen else "there is none on the PATH"
         raise MemdiagError(
@@ -111,7 +118,9 @@ def _cache() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MemdiagError(f"{folder}: the compiled stand-ins cannot be kept there: {error.strerror}", f"set {CACHE}=DIR") from None
+        raise MemdiagError(
+            f"{folder}: the compiled stand-ins cannot be kept there: {error.strerror}", f"set {CACHE}=DIR"
+        ) from None
     if not os.access(folder, os.W_OK):
         raise MemdiagError(f"{folder}: the compiled stand-ins cannot be kept there: not writable", f"set {CACHE}=DIR")
     return folder

@@ -1,7 +1,8 @@
 """The functions that an installed torch_npu asks of CANN, and the C source of those that need no code of their own.
 
-torch_npu names them in two ways: as undefined symbols of its libraries, which must be there when it is loaded, and as texts that it
-looks up later. Operators alone are some 1,800 names. Both are read from the libraries themselves, so that versions need no lists.
+torch_npu names them in two ways: as undefined symbols of its libraries, which must be there when it is loaded, and as
+texts that it looks up later. Operators alone are some 1,800 names. Both are read from the libraries themselves, so that
+versions need no lists.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def _operator(name: str, table: Mapping[str, Any]) -> tuple[str, str]:
     if first:
         given = ", ".join(f"const void *a{number}" for number in range(first))
         named = ", ".join(f"a{number}" for number in range(first))
-        return f"EXPORT int {name}{_WORKSPACE}({given}) {{ return changed_first((const void *[]){{{named}}}, {first}); }}", runs
+        return (
+            f"EXPORT int {name}{_WORKSPACE}({given}) {{ return changed_first((const void *[]){{{named}}}, {first}); }}",
+            runs,
+        )
     if any(name.startswith(start) for start in table["changes_last"]["names"]):
         given = ", ".join(f"const void *a{number}" for number in range(8))
         named = ", ".join(f"a{number}" for number in range(8))

@@ -65,7 +65,12 @@ def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Ins
     python = python_of(command, environment)
     try:
         done = subprocess.run(  # noqa: S603 - the Python that the user is about to run
-            [*python, "-c", _QUESTION], env=dict(environment), capture_output=True, text=True, timeout=_SECONDS, check=False
+            [*python, "-c", _QUESTION],
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
         )
         answer: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
     except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -96,7 +101,9 @@ def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[st
     for candidate in ("python", "python3"):
         if found := shutil.which(candidate, path=path):
             return [found]
-    raise MemdiagError("no Python was found that the command could run", "activate its environment, or give the path of its Python")
+    raise MemdiagError(
+        "no Python was found that the command could run", "activate its environment, or give the path of its Python"
+    )
 
 
 def _first_line(path: str) -> list[str]:

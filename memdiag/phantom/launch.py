@@ -27,7 +27,12 @@ _WHAT_IT_IS = 0xFFFFFFFF
 
 
 def environment_for(
-    profile: Profile, command: Sequence[str], base: Mapping[str, str] = os.environ, *, as_rank: int | None = None, world: int | None = None
+    profile: Profile,
+    command: Sequence[str],
+    base: Mapping[str, str] = os.environ,
+    *,
+    as_rank: int | None = None,
+    world: int | None = None,
 ) -> dict[str, str]:
     """Returns the environment for ``command``; compiles the stand-in if need be.
 
@@ -44,16 +49,22 @@ def environment_for(
     if not sys.platform.startswith("linux"):
         raise MemdiagError("phantom devices are for Linux", "use a container or a virtual machine")
     if base.get(VARIABLE):
-        raise MemdiagError("this command runs on a phantom device already", "use --phantom once, in the outer memdiag record")
+        raise MemdiagError(
+            "this command runs on a phantom device already", "use --phantom once, in the outer memdiag record"
+        )
     values = _values(base, profile)
     around = boot.environment(base, as_rank, world)
     kind = _STAND_INS[profile.backend]
     installed = installed_for(command, base)
     folder = kind.stand_in(installed)
     described = {
-        "device": profile.full_name, "product": profile.product, "as_rank": as_rank, "world": world, "values": values,
+        "device": profile.full_name,
+        "product": profile.product,
+        "as_rank": as_rank,
+        "world": world,
+        "values": values,
         "assumptions": assumptions(profile, computes=bool(base.get(COMPUTE))),
-    }  # fmt: skip
+    }
     return {
         **kind.environment(profile, folder, around),
         VARIABLE: json.dumps(described),
@@ -79,7 +90,8 @@ def _values(base: Mapping[str, str], profile: Profile) -> str:
     if values not in known:
         where = "" if len(known) > 1 else f" on {profile.full_name}"
         raise MemdiagError(
-            f"--values {values}: results of kernels cannot read as that{where}", f"one of {', '.join(known)}; see memdiag explain phantom"
+            f"--values {values}: results of kernels cannot read as that{where}",
+            f"one of {', '.join(known)}; see memdiag explain phantom",
         )
     return values
 
@@ -87,7 +99,8 @@ def _values(base: Mapping[str, str], profile: Profile) -> str:
 def same_addresses_from_now_on() -> bool:
     """Has the programs that this process starts lie at the same addresses of the host's memory in every run; whether the system does it.
 
-    PyTorch keeps the half-precision copies of weights that autocast makes in a table by the addresses of the weights, and Python its sets
+    PyTorch keeps the half-precision copies of weights that autocast makes in a table by the addresses of the weights,
+    and Python its sets
     by the addresses of what is in them: in which order they are walked, and blocks are freed, would otherwise differ from run to run.
     Docker's default profile forbids it; then such programs have the same peaks, but not the same order of frees in each run.
     """
@@ -109,7 +122,9 @@ def compute_bytes(text: str) -> int:
     if word == "small":
         limit = parse_bytes(size) if is_given else SMALL_BYTES
     if limit <= 0:
-        raise MemdiagError(f"--compute {text}: not known", "small, or small=64KiB: tensors up to so many bytes are computed on the CPU")
+        raise MemdiagError(
+            f"--compute {text}: not known", "small, or small=64KiB: tensors up to so many bytes are computed on the CPU"
+        )
     return limit
 
 

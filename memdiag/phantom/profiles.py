@@ -1,6 +1,7 @@
 """What is known of each device, from ``profiles.toml``, and how people choose one: ``cuda:h100-80g,capacity=60GiB``.
 
-A figure that nobody published is marked as an estimate, with the reason; ``assumptions`` names those that a trace depends on.
+A figure that nobody published is marked as an estimate, with the reason; ``assumptions`` names those that a trace
+depends on.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ _COMMON = {
 }
 _OPTIONS: dict[str, dict[str, str]] = {
     "cuda": {**_COMMON, "sms": "multiprocessors", "capability": "compute capability, for example 9.0"},
-    "npu": {**_COMMON, "soc": "name of the chip, for example Ascend910B3", "cann": "version of CANN", "driver": "version of the driver"},
+    "npu": {
+        **_COMMON,
+        "soc": "name of the chip, for example Ascend910B3",
+        "cann": "version of CANN",
+        "driver": "version of the driver",
+    },
 }
 
 
@@ -49,7 +55,8 @@ class Profile:
         figures: What else changes traces: capability and multiprocessors of CUDA, chip and versions of Ascend.
         sources: Where a figure was published.
         estimates: Why a figure is not better known.
-        num_devices: How many a process sees; None: as many as the launcher starts processes for (LOCAL_WORLD_SIZE), else one.
+        num_devices: How many a process sees; None: as many as the launcher starts processes for (LOCAL_WORLD_SIZE),
+            else one.
         changed: What was given beside the name.
     """
 
@@ -77,7 +84,9 @@ class Profile:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Sentences on what a trace from this device takes for granted."""
-        said = [f"{self.product}: {format_bytes(self.total_bytes)}, of which {format_bytes(self.context_bytes)} is taken by the runtime"]
+        said = [
+            f"{self.product}: {format_bytes(self.total_bytes)}, of which {format_bytes(self.context_bytes)} is taken by the runtime"
+        ]
         said += [f"{option} was given on the command line" for option in self.changed]
         given = {option.partition("=")[0] for option in self.changed}
         said += [f"{name} is an estimate: {why}" for name, why in self.estimates.items() if name not in given]
@@ -111,7 +120,9 @@ def _of_plug_in(name: str, device: Device) -> Profile:
 @functools.cache
 def _own_profiles() -> tuple[Profile, ...]:
     table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    return tuple(_profile(backend, name, entry, table[backend]) for backend in table for name, entry in _devices(table[backend]))
+    return tuple(
+        _profile(backend, name, entry, table[backend]) for backend in table for name, entry in _devices(table[backend])
+    )
 
 
 def _devices(backend: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -128,9 +139,15 @@ def _profile(backend: str, name: str, entry: Mapping[str, Any], shared: Mapping[
             (estimates if kind == "estimate" else sources).setdefault(what, text)
     values: dict[str, Any] = {key: _bytes(value) if key in _BYTES else value for key, value in own.items()}
     return Profile(
-        backend=backend, name=name, product=values.pop("product"), total_bytes=values.pop("total"), context_bytes=values.pop("context"),
-        figures=values, sources=sources, estimates=estimates,
-    )  # fmt: skip
+        backend=backend,
+        name=name,
+        product=values.pop("product"),
+        total_bytes=values.pop("total"),
+        context_bytes=values.pop("context"),
+        figures=values,
+        sources=sources,
+        estimates=estimates,
+    )
 
 
 def _bytes(value: int | str) -> int:
@@ -150,7 +167,8 @@ def choose(text: str) -> Profile:
             profile = _changed(profile, option)
     if profile.capacity_bytes <= 0:
         raise MemdiagError(
-            f"--phantom {text}: no memory is left for PyTorch", "capacity= (or room=) is what PyTorch can get, total= all there is"
+            f"--phantom {text}: no memory is left for PyTorch",
+            "capacity= (or room=) is what PyTorch can get, total= all there is",
         )
     return profile
 
@@ -177,7 +195,8 @@ def _changed(profile: Profile, option: str) -> Profile:
         near = difflib.get_close_matches(key, options, n=1)
         hint = f"did you mean {near[0]}=…? " if near else ""
         raise MemdiagError(
-            f"--phantom …,{option}: nothing that can be set", hint + "; ".join(f"{name}= {meaning}" for name, meaning in options.items())
+            f"--phantom …,{option}: nothing that can be set",
+            hint + "; ".join(f"{name}= {meaning}" for name, meaning in options.items()),
         )
     changed = replace(profile, changed=(*profile.changed, f"{key}={value}"))
     if key in {"room", "capacity"}:

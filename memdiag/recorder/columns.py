@@ -12,7 +12,10 @@ from array import array
 from collections.abc import Iterable
 
 _LEVEL = 1  # zlib's fastest: a column is 2 to 170 times smaller with it, and level 9 saves little more
-_FLOOR, _RATIO = 1 << 28, 40  # a recording's columns unpack to at most this many bytes, plus this many for each byte of text
+_FLOOR, _RATIO = (
+    1 << 28,
+    40,
+)  # a recording's columns unpack to at most this many bytes, plus this many for each byte of text
 
 
 def pack(column: array[int]) -> str:

@@ -38,7 +38,9 @@ class Config:
 
     def as_text(self) -> str:
         """Returns the value of the environment variable."""
-        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)  # sitecustomize looks for the folder as it is
+        return json.dumps(
+            asdict(self), separators=(",", ":"), ensure_ascii=False
+        )  # sitecustomize looks for the folder as it is
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Config | None:

@@ -1,8 +1,9 @@
 """Samples of free and reserved device memory at a few moments of a run.
 
-The memory outside the allocator (the context, buffers of NCCL or HCCL, other processes) is total - free - reserved. Asking the driver takes
-tens of microseconds, so it is asked rarely: when a device is first seen in use, after steps 1, 2, 4, 8 …, at an out-of-memory error and at
-the end. A device that the program has not used is never asked about: that would create a context on it.
+The memory outside the allocator (the context, buffers of NCCL or HCCL, other processes) is total - free - reserved.
+Asking the driver takes tens of microseconds, so it is asked rarely: when a device is first seen in use, after steps 1,
+2, 4, 8 …, at an out-of-memory error and at the end. A device that the program has not used is never asked about: that
+would create a context on it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,13 @@ class DeviceMemory:
     @contained
     def _keep(self, backend: Any, when: str, device: int, total: int, free: int, steps: int) -> None:
         if len(self.samples) < _MOST:
-            self.samples.append({
-                "when": when, "device": int(device), "step": steps, "total_bytes": int(total), "free_bytes": int(free),
-                "reserved_bytes": backend.reserved(device),
-            })  # fmt: skip
+            self.samples.append(
+                {
+                    "when": when,
+                    "device": int(device),
+                    "step": steps,
+                    "total_bytes": int(total),
+                    "free_bytes": int(free),
+                    "reserved_bytes": backend.reserved(device),
+                }
+            )

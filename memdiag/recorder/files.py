@@ -33,12 +33,18 @@ def write_pickle(path: str, content: Any) -> bool:
 
 
 def write_json(path: str, content: Any, *, has_ended: bool = False) -> bool:
-    """Writes ``content`` as JSON; returns whether it could be. ``has_ended``: the program is over, so a warning does not say it goes on."""
-    return _write(path, lambda file: file.write((json.dumps(content, indent=1, default=str) + "\n").encode()), has_ended=has_ended)
+    """Writes ``content`` as JSON; returns whether it could be.
+
+    ``has_ended``: the program is over, so a warning does not say it goes on.
+    """
+    return _write(
+        path, lambda file: file.write((json.dumps(content, indent=1, default=str) + "\n").encode()), has_ended=has_ended
+    )
 
 
 def _write(path: str, fill: Any, *, has_ended: bool = False) -> bool:
-    beside = f"{path}.{os.getpid()}.{next(_numbers)}.part"  # a signal's handler may write while the same file is being written
+    # a signal's handler may write while the same file is being written
+    beside = f"{path}.{os.getpid()}.{next(_numbers)}.part"
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(beside, "wb", buffering=1 << 20) as file:
@@ -96,7 +102,10 @@ def cannot_write(path: str, error: OSError, *, has_ended: bool = False) -> None:
     """Says that a file could not be written: once, since the next ones will fail for the same reason."""
     if not _failures:
         kept = "what was written before is still there" if os.path.exists(path) else "nothing was written before"
-        warn(f"{path} could not be written: {error.strerror or error}; {kept}" + ", and the program goes on" * (not has_ended))
+        warn(
+            f"{path} could not be written: {error.strerror or error}; {kept}"
+            + ", and the program goes on" * (not has_ended)
+        )
     _failures.append(path)
 
 

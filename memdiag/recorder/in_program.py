@@ -1,6 +1,7 @@
 """What a program itself may say to the recorder: ``memdiag.mark("eval")`` and ``with memdiag.recording("out.pkl"):``.
 
-``mark`` does nothing where nothing is recorded, so it can stay in the program. The recorder may be in the process already, under
+``mark`` does nothing where nothing is recorded, so it can stay in the program. The recorder may be in the process
+already, under
 another name: ``memdiag record`` loads it without memdiag (see ``site/sitecustomize.py``).
 """
 
@@ -43,7 +44,8 @@ def recording(
 ) -> Iterator[None]:
     """Records this process while the block runs, and writes a trace.
 
-    In a process that ``memdiag record`` records already, nothing is started or stopped: the trace so far goes to ``path`` too.
+    In a process that ``memdiag record`` records already, nothing is started or stopped: the trace so far goes to
+    ``path`` too.
 
     Args:
         path: The file to write: overwritten.

@@ -1,9 +1,10 @@
 """Starts the program that is to be recorded, in memdiag's own process: as if the shell had started it itself.
 
-The program keeps our stdin, stdout, stderr, working directory, terminal and process group. We stand between it and whoever started us,
-so three things must be passed on: signals that reach only us, stopping and continuing (so that ctrl-Z stops the job and not half of
-it), and how it ended. Signals are not handled but waited for, so that none is lost and none interrupts us; what a terminal sends
-goes to the whole group, which the program is in, and is not sent a second time.
+The program keeps our stdin, stdout, stderr, working directory, terminal and process group. We stand between it and
+whoever started us,
+so three things must be passed on: signals that reach only us, stopping and continuing (so that ctrl-Z stops the job and
+not half of it), and how it ended. Signals are not handled but waited for, so that none is lost and none interrupts us;
+what a terminal sends goes to the whole group, which the program is in, and is not sent a second time.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def environment_for(config: configuration.Config, base: Mapping[str, str] = os.e
 
     In a nested ``memdiag record`` the inner one replaces the outer one's settings for what it starts.
     """
-    others = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and os.path.abspath(entry) != _SITE]
+    others = [
+        entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and os.path.abspath(entry) != _SITE
+    ]
     if not base.get("PYTHONPATH"):
         others = []
     return {**base, "PYTHONPATH": os.pathsep.join([_SITE, *others]), configuration.VARIABLE: config.as_text()}
@@ -109,7 +112,10 @@ def end_as(ended: Ended) -> int:
 
 
 def _not_ignored() -> set[signal.Signals]:
-    """Signals to be passed on. One that is ignored stays so (nohup): while it is blocked it would be delivered after all."""
+    """Signals to be passed on.
+
+    One that is ignored stays so (nohup): while it is blocked it would be delivered after all.
+    """
     named = (getattr(signal, "SIG" + name, None) for name in _PASSED_ON)
     return {number for number in named if number is not None and signal.getsignal(number) is not signal.SIG_IGN}
 
@@ -129,7 +135,9 @@ def _preparation(mask: set[signal.Signals | int]) -> Callable[[], None]:
     return prepare
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]
+) -> subprocess.Popen[bytes]:
     name = command[0]
     try:
         return _popen(command, environment, prepare)
@@ -139,16 +147,24 @@ def _start(command: Sequence[str], environment: Mapping[str, str], prepare: Call
             return _popen(["/bin/sh", path, *command[1:]], environment, prepare)
         if error.errno in {errno.ENOENT, errno.ENOTDIR}:
             if os.sep in name and os.path.exists(name):
-                raise MemdiagError(f"{name}: its interpreter does not exist", "look at its first line (#!)", NOT_RUNNABLE) from None
+                raise MemdiagError(
+                    f"{name}: its interpreter does not exist", "look at its first line (#!)", NOT_RUNNABLE
+                ) from None
             hint = "after -- comes the command as you would type it, for example: memdiag record -- python train.py"
             if name.endswith(".py"):
                 hint = f"put python before it: memdiag record -- python {name}"
             raise MemdiagError(f"{name}: command not found", hint, NOT_FOUND) from None
-        hint = "is it executable? chmod +x, or put its interpreter before it" if error.errno == errno.EACCES else "memdiag explain record"
+        hint = (
+            "is it executable? chmod +x, or put its interpreter before it"
+            if error.errno == errno.EACCES
+            else "memdiag explain record"
+        )
         raise MemdiagError(f"{name}: cannot be run: {error.strerror or error}", hint, NOT_RUNNABLE) from None
 
 
-def _popen(command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
+def _popen(
+    command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]
+) -> subprocess.Popen[bytes]:
     # close_fds=False: what the shell handed over beside 0, 1 and 2 (make's job server, <(…)) is the program's.
     return subprocess.Popen(list(command), env=dict(environment), close_fds=False, preexec_fn=prepare)  # noqa: S603, PLW1509
 
@@ -179,4 +195,6 @@ def _next(watched: set[signal.Signals]) -> tuple[int, int]:
         return info.si_signo, info.si_code
     number = signal.sigwait(watched)  # macOS does not say: what a terminal can send has been sent to the program too
     typed = {"SIGINT", "SIGQUIT", "SIGTSTP", "SIGWINCH", "SIGTTIN", "SIGTTOU"}
-    return number, _FROM_TERMINAL if signal.Signals(number).name in typed and sys.stdin is not None and sys.stdin.isatty() else 0
+    return number, _FROM_TERMINAL if signal.Signals(
+        number
+    ).name in typed and sys.stdin is not None and sys.stdin.isatty() else 0

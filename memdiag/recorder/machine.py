@@ -70,14 +70,18 @@ def given(names: list[str]) -> list[str]:
     for name in names:
         path = shutil.which(name) or shutil.which(str(Path(name, "bin", "python")))
         if path is None:
-            raise MemdiagError(f"--python {name}: not a program", "give the path of a Python, or the folder of a virtual environment")
+            raise MemdiagError(
+                f"--python {name}: not a program", "give the path of a Python, or the folder of a virtual environment"
+            )
         paths.append(path)
     return paths
 
 
 def found() -> list[str]:
     """The Pythons that a command would most likely run here."""
-    names = [str(Path(os.environ[name], "bin", "python")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)]
+    names = [
+        str(Path(os.environ[name], "bin", "python")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)
+    ]
     paths = [path for name in (*names, "python", "python3") if (path := shutil.which(name))]
     return list(dict.fromkeys([*paths, sys.executable]))
 
@@ -87,11 +91,14 @@ def is_same(one: Python, other: Python) -> bool:
     return all(one.facts.get(name) == other.facts.get(name) is not None for name in ("prefix", "version"))
 
 
-def survey(names: Sequence[str] = (), busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> list[Python]:
+def survey(
+    names: Sequence[str] = (), busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+) -> list[Python]:
     """Asks Pythons what they have, and tries to record with each; the same Python under two names is asked about once.
 
     Args:
-        names: Pythons, by path or by the folder of their environment; (): those that a command would most likely run here.
+        names: Pythons, by path or by the folder of their environment; (): those that a command would most likely run
+            here.
         busy: Shows the path of a Python while it is asked.
 
     Raises:
@@ -116,7 +123,10 @@ def look(path: str) -> Python:
         python.why, python.fix = f"it did not answer within {SECONDS} s", "try: import torch"
         return python
     except (OSError, ValueError):
-        python.why, python.fix = "it does not run, or torch ends it while it is imported", f"try: {path} -c 'import torch'"
+        python.why, python.fix = (
+            "it does not run, or torch ends it while it is imported",
+            f"try: {path} -c 'import torch'",
+        )
         return python
     facts = python.facts
     if _version(facts["version"]) < (3, 9):
@@ -142,7 +152,11 @@ def _accelerator(path: str, facts: dict[str, Any], name: str) -> Backend:
             backend.fix = "source CANN's set_env.sh, and use the torch_npu that belongs to this torch and this CANN"
         elif has_files:
             backend.why += f", but {has_files} is there"
-            backend.fix = f"install a torch for {kind}: {_INSTALL}" if name == "cuda" else "install the torch_npu of this torch's version"
+            backend.fix = (
+                f"install a torch for {kind}: {_INSTALL}"
+                if name == "cuda"
+                else "install the torch_npu of this torch's version"
+            )
         return backend
     if not backend.devices:
         hidden = [f"{variable}={os.environ[variable]}" for variable in _HIDING[name] if variable in os.environ]
@@ -199,7 +213,14 @@ def _probe() -> str:
 
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603 - a Python that the user named
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=SECONDS,
+        check=False,
     )
 
 

@@ -1,6 +1,7 @@
 """What happened when, beside the allocator's own events: phases, steps, modules entered and left, tensors seen.
 
-Kept in plain columns (``array``), so that a mark costs well under a microsecond. A mark says when it was made in one or two ways:
+Kept in plain columns (``array``), so that a mark costs well under a microsecond. A mark says when it was made in one or
+two ways:
 
 * ``time_ns``: nanoseconds since 1970, for allocators whose events have times;
 * ``allocs`` and ``frees``: how many blocks had been handed out and given back on that device so far, for those whose events have
@@ -19,9 +20,17 @@ from .columns import pack
 PHASES = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(6)
 CATEGORIES = (
-    "unknown", "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "collective",
-    "workspace", "kv_cache",
-)  # fmt: skip
+    "unknown",
+    "parameter",
+    "gradient",
+    "optimizer_state",
+    "activation",
+    "input",
+    "temporary",
+    "collective",
+    "workspace",
+    "kv_cache",
+)
 PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION, INPUT = range(1, 6)
 KINDS = ("phase", "step", "mark", "look", "oom")
 PHASE, STEP, MARK, LOOK, OOM = range(5)  # the value of a look: whose tensors are looked at
@@ -50,7 +59,9 @@ class Marks:
         self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
         self._rows: dict[tuple[int, int, int, int], int] = {}
-        self._groups: dict[int, tuple[list[int], list[int], int]] = {}  # addresses, rows, the last mark at which they were the same
+        self._groups: dict[
+            int, tuple[list[int], list[int], int]
+        ] = {}  # addresses, rows, the last mark at which they were the same
 
     def name(self, text: str) -> int:
         """Returns the number of a name."""
@@ -127,7 +138,9 @@ class Marks:
             for group in self._groups:
                 self._settle(group)
             self._groups.clear()  # rows get other numbers
-            kept = [row for row in range(length) if row >= length // 2 or seen["category"][row] not in (GRADIENT, INPUT)]
+            kept = [
+                row for row in range(length) if row >= length // 2 or seen["category"][row] not in (GRADIENT, INPUT)
+            ]
             for name, column in seen.items():
                 seen[name] = array("q", [column[row] for row in kept])
             keys = zip(seen["device"], seen["addr"], seen["category"], seen["name"])

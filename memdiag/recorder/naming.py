@@ -1,6 +1,7 @@
 """Remembers what tensors are: parameters and buffers by their place in the model, gradients, optimizer states, inputs.
 
-A tensor is known by the address of its storage at a moment (a mark); which of the allocator's blocks that is, the reader finds out.
+A tensor is known by the address of its storage at a moment (a mark); which of the allocator's blocks that is, the
+reader finds out.
 """
 
 from __future__ import annotations
@@ -97,8 +98,14 @@ class Naming:
         parameters = [parameter for part in optimizer.param_groups for parameter in part["params"]]
         if any(id(parameter) not in self._parameters for parameter in parameters):
             self._meet(optimizer, parameters, mark)
-        rows = [row for parameter, gradient in zip(parameters, gradients) if (row := self._gradient(parameter, gradient, mark)) >= 0]
-        if addresses and len(rows) == sum(gradient is not None for gradient in gradients):  # all of them have plain memory
+        rows = [
+            row
+            for parameter, gradient in zip(parameters, gradients)
+            if (row := self._gradient(parameter, gradient, mark)) >= 0
+        ]
+        if addresses and len(rows) == sum(
+            gradient is not None for gradient in gradients
+        ):  # all of them have plain memory
             self._marks.remember(group, addresses, rows, mark)
 
     def _gradient(self, parameter: Any, gradient: Any, mark: int) -> int:
@@ -152,7 +159,12 @@ class Naming:
             return
         try:
             addr = tensor.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError, AttributeError, ValueError):  # fake, meta, sparse, lazy tensors have no storage
+        except (
+            RuntimeError,
+            NotImplementedError,
+            AttributeError,
+            ValueError,
+        ):  # fake, meta, sparse, lazy tensors have no storage
             return
         if addr:
             self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)

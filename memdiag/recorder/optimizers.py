@@ -24,7 +24,9 @@ def _told(optimizer: Any, device_type: str) -> dict[str, Any]:
     tensors = [getattr(tensor, "_local_tensor", tensor) for group in groups for tensor in group["params"]]
     return {
         "class": type(optimizer).__name__,
-        "parameter_bytes": sum(int(each.numel()) * int(each.element_size()) for each in tensors if each.device.type == device_type),
+        "parameter_bytes": sum(
+            int(each.numel()) * int(each.element_size()) for each in tensors if each.device.type == device_type
+        ),
         "num_parameters": len(tensors),
         "num_states": len(getattr(optimizer, "state", ())),
         "amsgrad": any(bool(group.get("amsgrad")) for group in groups),

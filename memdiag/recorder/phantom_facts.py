@@ -1,10 +1,10 @@
 """What a phantom device says of a run: what it is, what is taken for granted, and what the program read back of it.
 
-The first two come from memdiag's launcher, in the environment. The rest is counted by the stand-in in this process, which answers through
-one function of C, ``memdiag_phantom_facts``: JSON with ``read_backs`` (copies to the host of what the device would have computed: count,
-and the first dozen places in the program) and ``refused`` (functions that cannot be imitated and were called all the same). What else
-memdiag does within the program counts for itself: ``computed``, small tensors (``--compute small``), and ``timing``, kernels that
-torch.compile would have timed.
+The first two come from memdiag's launcher, in the environment. The rest is counted by the stand-in in this process,
+which answers through one function of C, ``memdiag_phantom_facts``: JSON with ``read_backs`` (copies to the host of what
+the device would have computed: count, and the first dozen places in the program) and ``refused`` (functions that cannot
+be imitated and were called all the same). What else memdiag does within the program counts for itself: ``computed``,
+small tensors (``--compute small``), and ``timing``, kernels that torch.compile would have timed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Asks where the allocator stands at calls of modules: as deep in the model as takes next to nothing of a step.
 
-Events without times (Ascend's) can only be told apart by counts, and an allocator asked for its counts makes all of its statistics: some
-20 microseconds. That is nothing beside a block of a large model, and a lot beside a small layer.
+Events without times (Ascend's) can only be told apart by counts, and an allocator asked for its counts makes all of its
+statistics: some 20 microseconds. That is nothing beside a block of a large model, and a lot beside a small layer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Placing:
         deepest: Calls within at most this many calls are placed; -1: none.
     """
 
-    def __init__(self, position: Callable[[], Position], *, is_quick: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, position: Callable[[], Position], *, is_quick: bool, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.deepest = 1 << 30 if is_quick else _BEGIN
         self._is_quick = is_quick
         self._ask = position

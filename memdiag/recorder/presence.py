@@ -1,7 +1,7 @@
 """What a process that used torch leaves of itself, recorded or not: so that an empty recording can be explained.
 
-One small file .processes/<pid>.json in the folder of the run, written when torch is imported and again when Python ends. A process
-that has only the first ended without Python's end: os._exit, a signal, a crash.
+One small file .processes/<pid>.json in the folder of the run, written when torch is imported and again when Python
+ends. A process that has only the first ended without Python's end: os._exit, a signal, a crash.
 """
 
 from __future__ import annotations
@@ -26,11 +26,20 @@ def imported(module: Any) -> None:
     current = session.current()
     if module.__name__ != "torch" or current is None or _begun:
         return
-    _begun.update({
-        "pid": os.getpid(), "parent": os.getppid(), "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
-        "executable": sys.executable, "python_version": sys.version.split()[0], "torch_version": str(module.__version__),
-        "rank": os.environ.get("RANK"), "began": time.time(), "initialised_before": _initialised(module), "ended": None,
-    })  # fmt: skip
+    _begun.update(
+        {
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
+            "executable": sys.executable,
+            "python_version": sys.version.split()[0],
+            "torch_version": str(module.__version__),
+            "rank": os.environ.get("RANK"),
+            "began": time.time(),
+            "initialised_before": _initialised(module),
+            "ended": None,
+        }
+    )
     _write(current.config.folder)
     atexit.register(_end, module)
 
@@ -42,11 +51,17 @@ def _end(torch: Any) -> None:
     if current is None or _begun.get("pid") != os.getpid():  # in a child of fork
         return
     current.end()
-    _begun.update({
-        "data_worker": session.is_data_worker(),
-        "ended": time.time(), "initialised": _initialised(torch), "devices": _devices(torch), "steps": current.training.steps,
-        "said": guard.said(), "exception": _exception(),
-    })  # fmt: skip
+    _begun.update(
+        {
+            "data_worker": session.is_data_worker(),
+            "ended": time.time(),
+            "initialised": _initialised(torch),
+            "devices": _devices(torch),
+            "steps": current.training.steps,
+            "said": guard.said(),
+            "exception": _exception(),
+        }
+    )
     _write(current.config.folder)
 
 

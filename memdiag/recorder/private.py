@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 HIDDEN = "(hidden)"
 _SECRET = re.compile(
-    r"token$|secret|passw|passphrase|api[-_]?key|credential|(private|access|auth)[-_]?key|(^|[-_])auth([-_]|$)", re.IGNORECASE
+    r"token$|secret|passw|passphrase|api[-_]?key|credential|(private|access|auth)[-_]?key|(^|[-_])auth([-_]|$)",
+    re.IGNORECASE,
 )
 _IN_ADDRESS = re.compile(r"://[^/@\s]+:[^/@\s]+@")
 _KEPT = re.compile(

@@ -15,7 +15,12 @@ BYTES = 1 << 20
 
 def facts():
     """Returns versions, what torch is built for, and the devices that can be seen."""
-    found = {"version": sys.version.split()[0], "executable": sys.executable, "prefix": sys.prefix, "torch_version": None}
+    found = {
+        "version": sys.version.split()[0],
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "torch_version": None,
+    }
     try:
         import torch
     except BaseException as error:  # noqa: BLE001 - a broken torch can do anything while it is imported

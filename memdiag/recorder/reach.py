@@ -1,7 +1,7 @@
 """Which commands the recorder cannot reach, and why; told from the command alone, before it runs.
 
-The recorder comes with PYTHONPATH. Python ignores it with -I and -E, and loads no sitecustomize with -S; the programs named here start
-theirs in an environment of their own.
+The recorder comes with PYTHONPATH. Python ignores it with -I and -E, and loads no sitecustomize with -S; the programs
+named here start theirs in an environment of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def out_of_reach(command: Sequence[str], environment: Mapping[str, str] = os.env
     if not words:
         return ""
     name = os.path.basename(words[0])
-    if name in _ELSEWHERE and not (name == "sudo" and any(w.startswith("--preserve-env") or w == "-E" for w in words[1:4])):
+    if name in _ELSEWHERE and not (
+        name == "sudo" and any(w.startswith("--preserve-env") or w == "-E" for w in words[1:4])
+    ):
         return _ELSEWHERE[name]
     if _PYTHON.fullmatch(name):
         return _isolated(words[1:])
@@ -55,7 +57,9 @@ def _isolated(options: Sequence[str]) -> str:
             letters = re.split("[cmWX]", word[1:], maxsplit=1)[0]
             for letter in letters:
                 if letter in "IE":
-                    return f"python -{letter} ignores PYTHONPATH, which memdiag comes by: leave it out for the recording"
+                    return (
+                        f"python -{letter} ignores PYTHONPATH, which memdiag comes by: leave it out for the recording"
+                    )
                 if letter == "S":
                     return "python -S loads no sitecustomize, which memdiag comes by: leave it out for the recording"
             if re.search("[cm]", word[1:]):

@@ -1,6 +1,7 @@
 """The files of a run, in memdiag's own process: memdiag-<run>/ with rank<k>.pkl and manifest.json, and ./trace.pkl beside it.
 
-A run's name is its moment in UTC, so that names sort by time wherever and whenever they are made; making the folder claims it.
+A run's name is its moment in UTC, so that names sort by time wherever and whenever they are made; making the folder
+claims it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def make(output: str | None) -> RunFolder:
     except OSError as error:
         where = error.filename or output or here
         raise MemdiagError(
-            f"{where}: the run cannot be written there: {error.strerror or error}", "choose another place: memdiag record -o DIR -- …"
+            f"{where}: the run cannot be written there: {error.strerror or error}",
+            "choose another place: memdiag record -o DIR -- …",
         ) from None
 
 
@@ -116,7 +118,11 @@ def traces(folder: str) -> list[str]:
     """Returns the paths of the traces of a run, in order of rank."""
     found = []
     with contextlib.suppress(OSError):
-        found = [(int(match.group(1)), match.group(2) or "", name) for name in os.listdir(folder) if (match := _RANK.fullmatch(name))]
+        found = [
+            (int(match.group(1)), match.group(2) or "", name)
+            for name in os.listdir(folder)
+            if (match := _RANK.fullmatch(name))
+        ]
     return [os.path.join(folder, name) for _, _, name in sorted(found)]
 
 

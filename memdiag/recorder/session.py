@@ -47,7 +47,9 @@ def imported(module: Any) -> None:
     if _session is None and module.__name__ == "torch":
         _session = Session(chosen, torch)
         _session.begin()
-    if _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu"):  # not yet where torch_npu is what imports torch
+    if (
+        _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu")
+    ):  # not yet where torch_npu is what imports torch
         _session.watch_npu()
 
 
@@ -55,7 +57,8 @@ def _is_helper() -> bool:
     """Whether this process only serves another one: loads data, compiles kernels, keeps track of shared memory."""
     arguments = " ".join(getattr(sys, "orig_argv", sys.argv)[:6])
     return any(
-        word in arguments for word in ("multiprocessing.resource_tracker", "torch/_inductor/compile_worker", "multiprocessing.forkserver")
+        word in arguments
+        for word in ("multiprocessing.resource_tracker", "torch/_inductor/compile_worker", "multiprocessing.forkserver")
     )
 
 
@@ -140,7 +143,9 @@ class Session:
             self.training.placing = None
             if not backend.has_times:
                 is_quick = getattr(backend, "is_quick", False)
-                self.training.placing = Placing(backend.quick_position if is_quick else backend.position, is_quick=is_quick)
+                self.training.placing = Placing(
+                    backend.quick_position if is_quick else backend.position, is_quick=is_quick
+                )
         self.naming.devices = tuple({other.name for other in self.backends}) if self.config.names else ()
         backend.on_oom(contained(lambda *numbers: self._out_of_memory(backend, *numbers)))
         if hasattr(backend, "when_idle"):
@@ -220,10 +225,17 @@ class Session:
 
     def _out_of_memory(self, backend: Any, device: int, wanted: int, total: int, free: int) -> None:
         self.marks.out_of_memory(device)
-        self._ooms.append({
-            "backend": backend.name, "device": device, "requested_bytes": wanted, "total_bytes": total, "free_bytes": free,
-            "step": self.training.steps, "time": time.time(),
-        })  # fmt: skip
+        self._ooms.append(
+            {
+                "backend": backend.name,
+                "device": device,
+                "requested_bytes": wanted,
+                "total_bytes": total,
+                "free_bytes": free,
+                "step": self.training.steps,
+                "time": time.time(),
+            }
+        )
         self._memory.failed(backend, device, total, free, self.training.steps)
         if not self.training.steps and not self._optimizers:
             self._optimizers = optimizers(backend.name) or []
@@ -242,7 +254,9 @@ class Session:
                 signal.signal(number, self._signalled)
 
     def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
-        if self._writer == threading.get_ident():  # a file that is asked for is being written; an end waits for the end of that
+        if (
+            self._writer == threading.get_ident()
+        ):  # a file that is asked for is being written; an end waits for the end of that
             self._waiting = self._waiting if number == getattr(signal, "SIGUSR1", -1) else number
             return
         if any(getattr(backend, "is_busy", False) for backend in self.backends):
@@ -262,7 +276,8 @@ class Session:
     def _is_too_early(self, number: int) -> bool:
         """Whether a signal came while PyTorch's profiler looks at a call: it holds its lock, and to stop it from there would wait for ever.
 
-        It is through in a moment: the signal is sent again. One that ends the program does so in the end, then without a last file.
+        It is through in a moment: the signal is sent again. One that ends the program does so in the end, then without
+        a last file.
         """
         if not any(backend.name == "cpu" for backend in self.backends) or not is_in_profile_function():
             self._attempts = 0
@@ -354,12 +369,19 @@ class Session:
         write_json(
             path[:-4] + ".json",
             {
-                "pid": self._pid, "rank": self._rank(), "reason": reason, "steps": self.training.steps, "ooms": self._ooms,
-                "files": self._written, "seconds": time.time() - self.began, "seconds_in_marks": self.training.seconds,
-                "seconds_in_dumps": self._dump_seconds, "torch_version": str(self.torch.__version__),
+                "pid": self._pid,
+                "rank": self._rank(),
+                "reason": reason,
+                "steps": self.training.steps,
+                "ooms": self._ooms,
+                "files": self._written,
+                "seconds": time.time() - self.began,
+                "seconds_in_marks": self.training.seconds,
+                "seconds_in_dumps": self._dump_seconds,
+                "torch_version": str(self.torch.__version__),
                 "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
             },
-        )  # fmt: skip
+        )
 
     def _rank(self) -> int | None:
         return _number("RANK")

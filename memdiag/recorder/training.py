@@ -1,7 +1,7 @@
 """Follows the training: which phase, which step, which module; from PyTorch's global hooks, without a change to the program.
 
-A step ends with an optimizer step (several in a row are one). What torch.compile has compiled runs without these hooks' details:
-they return at once while it traces, so that nothing of theirs is in the compiled code.
+A step ends with an optimizer step (several in a row are one). What torch.compile has compiled runs without these hooks'
+details: they return at once while it traces, so that nothing of theirs is in the compiled code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class Training:
     def install(self) -> None:
         """Installs all hooks that this version of torch has."""
         modules = self._torch.nn.modules.module
-        homes = (getattr(self._torch, "compiler", None), getattr(self._torch, "_utils", None))  # the second one before torch 2.2
+        homes = (
+            getattr(self._torch, "compiler", None),
+            getattr(self._torch, "_utils", None),
+        )  # the second one before torch 2.2
         compiling = next((found for home in homes if (found := getattr(home, "is_compiling", None))), lambda: False)
         before, after = self._forward_hooks(compiling)
         self._handles.append(modules.register_module_forward_pre_hook(before))
@@ -157,7 +160,15 @@ class Training:
             finally:
                 self._leave_backward()
 
-        for attribute in ("__doc__", "__name__", "__qualname__", "__module__", "__annotations__", "__defaults__", "__kwdefaults__"):
+        for attribute in (
+            "__doc__",
+            "__name__",
+            "__qualname__",
+            "__module__",
+            "__annotations__",
+            "__defaults__",
+            "__kwdefaults__",
+        ):
             if attribute in {"__defaults__", "__kwdefaults__"}:
                 continue
             setattr(wrapped, attribute, getattr(original, attribute, None))

@@ -1,10 +1,11 @@
 """What a command found, as text: a folder for each command, and in it a file for each form.
 
-``renderer("oom", "md")`` returns ``memdiag.render.oom.md:render``. Pieces that several commands share are in ``support``.
+``renderer("oom", "md")`` returns ``memdiag.render.oom.md:render``. Pieces that several commands share are in
+``support``.
 
-A renderer lays out what is in the report and works nothing out about memory. Everything that comes from a file (paths, frames,
-names) goes through ``memdiag.render.support.text.plain`` first: a name in a trace must not be able to move the cursor, colour the
-terminal or forge a line of the report.
+A renderer lays out what is in the report and works nothing out about memory. Everything that comes from a file (paths,
+frames, names) goes through ``memdiag.render.support.text.plain`` first: a name in a trace must not be able to move the
+cursor, colour the terminal or forge a line of the report.
 """
 
 from __future__ import annotations

@@ -136,7 +136,9 @@ class CheckReport:
         unknown += sum(bool(each.error) for each in self.checked)
         if failed:
             each, judgement = failed[0]
-            reason = phrase("check.note", key=each.key, text=judgement.reason) if len(self.checked) > 1 else judgement.reason
+            reason = (
+                phrase("check.note", key=each.key, text=judgement.reason) if len(self.checked) > 1 else judgement.reason
+            )
             return (
                 phrase("check.failed.more", reason=reason, count=len(failed) - 1)
                 if len(failed) > 1

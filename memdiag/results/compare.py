@@ -1,6 +1,7 @@
 """The report of ``memdiag compare``, stable as JSON (docs/compare.md).
 
-Every row has one entry for each trace, in the order they were given; the first trace is the base that the others are held against.
+Every row has one entry for each trace, in the order they were given; the first trace is the base that the others are
+held against.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from memdiag.results.report import Fragmentation, Peak, Usage
 
 SCHEMA_VERSION = 1
 
-# How a place of one trace was found again: at the same file, line and function; the same under another path; the line has moved; the file
-# has other lines under that function; the function has another name; places without a file, by their words; not at all.
+# How a place of one trace was found again: at the same file, line and function; the same under another path; the line
+# has moved; the file has other lines under that function; the function has another name; places without a file, by
+# their words; not at all.
 How = Literal["base", "same", "path", "moved", "renamed", "words", "only here"]
 
 Fate = Literal["same", "new", "gone", "absent", "worse", "better"]
@@ -46,7 +48,8 @@ class Amount:
         num_tensors: How many they are.
         category: What most of the bytes are ("activation"); "": unknown.
         lifetime: How most of the bytes live ("forward_to_backward"); "": unknown.
-        life: How long they live, mean over bytes, in ``Comparison.life_unit``; of those only whose end the trace shows; None: of none.
+        life: How long they live, mean over bytes, in ``Comparison.life_unit``; of those only whose end the trace shows;
+            None: of none.
         kept_bytes: Bytes of which the trace does not show the end.
     """
 
@@ -187,10 +190,12 @@ class Curves:
     """Curves on one axis.
 
     Attributes:
-        aligned_by: "step": one step of each trace lies below the same step of the others; "share": from beginning to end of each.
+        aligned_by: "step": one step of each trace lies below the same step of the others; "share": from beginning to
+            end of each.
         start, end: Of the axis, in steps (below 0: before the first step) or as shares (0 and 1).
         first_steps: Step of each trace that lies at 0; None where aligned by share.
-        reserved, allocated: For each trace the highest value in each of equal parts of the axis; -1: not known, or none there.
+        reserved, allocated: For each trace the highest value in each of equal parts of the axis; -1: not known, or none
+        there.
     """
 
     aligned_by: Literal["step", "share"]

@@ -1,6 +1,7 @@
 """Findings: the unit of every diagnosis, stable as JSON.
 
-A finding names a problem, its size, where in the code it arises, and remedies with their caveats. Every number shown comes from
+A finding names a problem, its size, where in the code it arises, and remedies with their caveats. Every number shown
+comes from
 its evidence. Savings are never added up: two remedies may remove the same bytes.
 """
 

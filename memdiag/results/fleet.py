@@ -19,7 +19,8 @@ class Rank:
         device: The device looked at: of several in one file, the one that fares worst; None: the file holds none.
         capacity_bytes: Of the device; None: unknown.
         peak_reserved_bytes, peak_allocated_bytes: None: unknown.
-        headroom_bytes: What was left at the reserved peak; below 0: what the request that failed was short of; None: unknown.
+        headroom_bytes: What was left at the reserved peak; below 0: what the request that failed was short of; None:
+            unknown.
         ran_out: A request failed.
         failed: Of the last one: request_bytes, step, phase, …
         step, phase: Where the reserved peak is.
@@ -83,7 +84,8 @@ class Odd:
         against: The rank it is compared with: the middle one of its group.
         curve: "reserved" or "allocated": which peak is odd.
         delta_bytes: Peak of ``rank`` minus that of ``against``.
-        cause: "model", "more", "larger", "data", "experts", "communication", "unused", "ended" (the trace stops earlier) or "unknown".
+        cause: "model", "more", "larger", "data", "experts", "communication", "unused", "ended" (the trace stops
+            earlier) or "unknown".
         why: The cause, in words with numbers.
         differences: What it consists of, the largest first.
         places: The places in the code that differ most: (place, bytes more).
@@ -115,7 +117,8 @@ class RankGroup:
         against: The group most ranks are in; None: this is it.
         why: How its middle rank differs from the other's, in words; "" if it does not.
         differences: What that consists of.
-        apart: How the rank of the group that needs most differs from the one that needs least, in words; "" if they do not.
+        apart: How the rank of the group that needs most differs from the one that needs least, in words; "" if they do
+            not.
     """
 
     number: int
@@ -135,7 +138,10 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A finding of several ranks: one code, one place. Title and fixes are those of the rank in which it is about the most bytes."""
+    """A finding of several ranks: one code, one place.
+
+    Title and fixes are those of the rank in which it is about the most bytes.
+    """
 
     code: str
     severity: str

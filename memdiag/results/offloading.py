@@ -79,7 +79,8 @@ class Offloading:
         link, disk: How fast copies are taken to be, in words.
         moved: What moves, most bytes first.
         recomputable: What could be recomputed instead of moved, most bytes first.
-        hooked: What saved-tensor hooks come to by themselves; None: no activations move, or their modules have no names.
+        hooked: What saved-tensor hooks come to by themselves; None: no activations move, or their modules have no
+            names.
         snippets: How to do it today: (name, which part of the plan it realises, text).
         notes: What had to be assumed.
     """

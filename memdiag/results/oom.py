@@ -14,7 +14,15 @@ SCHEMA_VERSION = 1
 Cause = Literal["fragmentation", "capacity", "other_process", "limit", "workspace_or_comm", "host", "unknown"]
 
 
-CAUSES: tuple[Cause, ...] = ("fragmentation", "capacity", "other_process", "limit", "workspace_or_comm", "host", "unknown")
+CAUSES: tuple[Cause, ...] = (
+    "fragmentation",
+    "capacity",
+    "other_process",
+    "limit",
+    "workspace_or_comm",
+    "host",
+    "unknown",
+)
 
 
 Confidence = Literal["high", "medium", "low"]
@@ -61,7 +69,8 @@ class LedgerEntry:
 class Message:
     """One out-of-memory message, or several of a rank that are the same (``count``).
 
-    ``moment`` holds the options with which ``memdiag analyze`` looks at this failure in the trace; "" if no trace contains it.
+    ``moment`` holds the options with which ``memdiag analyze`` looks at this failure in the trace; "" if no trace
+    contains it.
     """
 
     dialect: str

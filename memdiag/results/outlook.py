@@ -45,7 +45,8 @@ class Outlook:
         basis: "replay" (a recorded request fails), "whole_run" (the recording goes from an empty allocator to the program's end),
             "recorded_part" (only a part was recorded, in which no request fails), or "past_failure" (the recorded run failed at an
             allocation that is served here, so the rest was not recorded).
-        failed_at: Event of the allocation that failed when it was recorded, with the bytes it asked for and its step (-1: unknown).
+        failed_at: Event of the allocation that failed when it was recorded, with the bytes it asked for and its step
+            (-1: unknown).
         rest: An estimate of what follows that; None: there is nothing to base one on.
         rerun: A command that records the whole run; "" where it is not needed.
     """

@@ -16,7 +16,8 @@ class Picture:
         report: The diagnosis.
         devices: One dict for each device.
         frames, stacks, strings, modules: Texts and call stacks that the devices refer to by number.
-        labels, kinds, sites: Of each frame its short name and whose code it is, of each stack the frame that it is named after.
+        labels, kinds, sites: Of each frame its short name and whose code it is, of each stack the frame that it is
+        named after.
         codes: The lists that codes stand for: categories, lifetimes, phases, causes, actions.
         simulated: Curves under other policies and settings.
     """

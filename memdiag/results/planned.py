@@ -36,10 +36,12 @@ class PlanTold:
     Attributes:
         basis: What the steps rest on.
         num_steps: How many there are.
-        planned_step: Number of the step that was planned; None: none is known, and all of the recording was planned as it was.
+        planned_step: Number of the step that was planned; None: none is known, and all of the recording was planned as
+            it was.
         plan_bytes, load_bytes: Height of the plan, and the most bytes that it has live at one moment: no plan is below.
         bound_bytes: The most bytes that are live at one moment of the whole run: no allocator is below.
-        next_step: Number of the next recorded step (else the one before), which the plan has not seen; None: there is none.
+        next_step: Number of the next recorded step (else the one before), which the plan has not seen; None: there is
+            none.
         next: What became of its requests.
         unseen: The same for all steps that the plan has not seen.
         arena_bytes, fallback_bytes: Most bytes held for the plan, and beside it by the caching allocator.

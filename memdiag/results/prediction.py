@@ -91,12 +91,14 @@ class Prediction:
         num_undefined: Calls at and after which the real allocator stops at an assertion of its own.
         fits: Whether the run fits; None: unknown, since the recorded one failed at a request that is served here.
         outlook: On what that rests, and what is estimated of the rest; None: not worked out.
-        saved_bytes: Recorded reserved peak - this one; None: the recorded one is not known. Where the trace begins with tensors already
+        saved_bytes: Recorded reserved peak - this one; None: the recorded one is not known. Where the trace begins with
+            tensors already
             there and the settings are others: that of the recorded settings from the same beginning - this one.
         error_bytes: By how much that may be off; None: unknown.
         is_recorded: These are the settings of the recording.
         mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
-        min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none. ``min_room_bytes``: the allocator's room on it.
+        min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none. ``min_room_bytes``: the
+            allocator's room on it.
         lifetimes: Result of lifetime-segregated pools; None: the policy has none.
         planned: How far a plan held; None: the policy makes none.
         stitching: What stitching came to; None: the policy does not stitch.
@@ -160,7 +162,8 @@ class PredictionReport:
     Attributes:
         path: The trace.
         device: Index of the device.
-        capacity_bytes: Bytes of the card, as the file says; else the allocator's room, as its failures prove; None: nothing tells.
+        capacity_bytes: Bytes of the card, as the file says; else the allocator's room, as its failures prove; None:
+            nothing tells.
         is_capacity_known: The file says how large the card is.
         with_min_capacity: The smallest card was asked for.
         advice: Effect of lifetime-segregated pools (MD114), if they were simulated.

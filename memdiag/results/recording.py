@@ -19,7 +19,8 @@ class RunMemory:
         too_large_bytes: Size of a trace that is too large to be read without being asked for; None: it is not.
         unreadable: Why the trace cannot be read, and what to do; None: it can.
         oom: The out-of-memory error that ended the program; None: none did.
-        steered: On a simulated device, for a program that failed: notes on values that were not computed or calls that are not imitated.
+        steered: On a simulated device, for a program that failed: notes on values that were not computed or calls that
+            are not imitated.
         is_steered_by_values: Whether one of them is about values that were not computed.
     """
 

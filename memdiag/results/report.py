@@ -59,7 +59,11 @@ class Fragmentation:
     @property
     def lost_bytes(self) -> int | None:
         """Free bytes that the reference request cannot use, the loss to fragmentation; None where that is unknown."""
-        return None if self.stranded_bytes is None or self.foreign_bytes is None else self.stranded_bytes + self.foreign_bytes
+        return (
+            None
+            if self.stranded_bytes is None or self.foreign_bytes is None
+            else self.stranded_bytes + self.foreign_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,8 @@ class CardReport:
     Attributes:
         capacity_bytes: All memory of the card; None: unknown.
         room_bytes: What the allocator could hold of it; None: unknown, and nothing was refused.
-        outside_bytes: What lay outside the allocator (context, buffers of NCCL or HCCL, other processes) at most; None: unknown.
+        outside_bytes: What lay outside the allocator (context, buffers of NCCL or HCCL, other processes) at most; None:
+            unknown.
         outside_basis: "recorded" (the driver was asked), "refused" (refused requests show it), "given" (by the user); "": unknown, and
             none is assumed.
         at_start_bytes, at_peak_bytes, at_end_bytes: Outside the allocator when the device was first seen in use, when the allocator held
@@ -149,7 +154,8 @@ class WhatIf:
         codes: Findings of which it is a remedy; of several lines in one ("combination") all of theirs.
         is_combination: All remedies by settings together.
         peak_reserved_bytes: Predicted.
-        saved_bytes: Recorded reserved peak - predicted one; negative: it would be higher. Of a trace that does not begin at the start
+        saved_bytes: Recorded reserved peak - predicted one; negative: it would be higher. Of a trace that does not
+            begin at the start
             less: cached memory of an earlier time is no merit of other settings.
         error_bytes: By how much that may be off: what a replay of the recorded settings is off.
         num_ooms: Requests that fail; ``recorded_ooms`` is how many did.
@@ -158,7 +164,8 @@ class WhatIf:
         num_retries: Requests for which all cached memory is released first.
         num_driver_calls: Segments reserved and released.
         rejected: Why the replay shows that this is no remedy; "" if it is one.
-        begins_late: Tensors were allocated before the first event; the replay places them anew, so the result is a guess.
+        begins_late: Tensors were allocated before the first event; the replay places them anew, so the result is a
+            guess.
     """
 
     device: int
@@ -213,10 +220,12 @@ class Verdict:
         code: The finding that it is from; "": none.
         peak_bytes: Reserved peak that the prediction is compared with; None: nothing was predicted.
         predicted_peak_bytes: Reserved peak with the remedy; None: nothing was predicted.
-        fits: Whether the run fits with the remedy; None: unknown, or the recorded run failed and the remedy gets past that.
+        fits: Whether the run fits with the remedy; None: unknown, or the recorded run failed and the remedy gets past
+            that.
         prediction: What the remedy gives, in words.
         calibration: How exactly the recorded settings reproduce the recording, or why there is no prediction.
-        fits_basis: On what ``fits`` rests (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN); None: nothing was predicted.
+        fits_basis: On what ``fits`` rests (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN); None: nothing was
+            predicted.
     """
 
     severity: Severity | Literal["ok"]
@@ -244,12 +253,14 @@ class WouldFit:
 
     Attributes:
         request_bytes: ``requested_bytes``, rounded as the recorded settings do.
-        answer: From cache, with a new segment, with one after a retry (cached memory is released first), not at all, or unknown.
+        answer: From cache, with a new segment, with one after a retry (cached memory is released first), not at all, or
+            unknown.
         text, details: The answer in words, and the facts that it rests on.
         free_bytes, num_free, largest_free_bytes: Free blocks of the pool and stream ``pool``.
         missing_in_block_bytes: By how much the largest of them is too small.
         range_bytes, between_bytes, num_between, between: The range of that length that holds the fewest live bytes, and those tensors.
-        new_segment_bytes, driver_free_bytes: What the driver must give, and what it has left (at most, where that was not recorded).
+        new_segment_bytes, driver_free_bytes: What the driver must give, and what it has left (at most, where that was
+        not recorded).
         released_bytes: What a retry gives back; ``missing_bytes``: what the driver has too little even then.
     """
 
@@ -290,7 +301,8 @@ class Source:
     bases: Mapping[str, str] = field(default_factory=dict)  # phase, step, category, lifetime: on what evidence
 
 
-# Ends the basis of lifetimes of which some were inferred from the same call site in earlier steps: "marks+earlier_steps".
+# Ends the basis of lifetimes of which some were inferred from the same call site in earlier steps:
+# "marks+earlier_steps".
 EARLIER_STEPS = "+earlier_steps"
 
 

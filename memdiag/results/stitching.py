@@ -16,7 +16,8 @@ class Stitching:
         num_stitched, stitched_bytes: Those for which free blocks were stitched together.
         num_new: Those that needed new memory.
         num_pieces: Most pieces that one tensor lay in.
-        num_maps: Calls of the driver that map a chunk of 2 MiB, those for new memory (``num_created``) and those for stitching.
+        num_maps: Calls of the driver that map a chunk of 2 MiB, those for new memory (``num_created``) and those for
+            stitching.
         num_created: Chunks of memory obtained.
         num_unmaps: Calls that unmap one.
         num_taken_apart: Stitched blocks unmapped again.

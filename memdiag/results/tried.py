@@ -134,4 +134,10 @@ class TryReport:
             {**asdict(each), "calibrated": in_language(each.calibrated, "en"), "error": each.error, "outcome": outcome}
             for each, outcome in zip(self.ranks, self.outcomes, strict=True)
         ]
-        return {"schema_version": 1, "variable": self.variable, "conf": self.conf, "exit_status": self.exit_status, "ranks": ranks}
+        return {
+            "schema_version": 1,
+            "variable": self.variable,
+            "conf": self.conf,
+            "exit_status": self.exit_status,
+            "ranks": ranks,
+        }

@@ -15,7 +15,8 @@ class Score:
     """What a choice of settings does to all traces.
 
     Attributes:
-        num_failing: Traces in which a request fails; where none fails, a run may still go on past the end of its recording.
+        num_failing: Traces in which a request fails; where none fails, a run may still go on past the end of its
+            recording.
         num_ooms: Requests that fail, over all traces.
         peaks: Reserved peak of each trace, bytes.
         num_retries, device_allocs, device_frees: Over all traces.
@@ -45,7 +46,9 @@ class Score:
 
     def dominates(self, other: Score) -> bool:
         """Whether it is as good in everything and better in something."""
-        return self.axes != other.axes and all(mine <= theirs for mine, theirs in zip(self.axes, other.axes, strict=True))
+        return self.axes != other.axes and all(
+            mine <= theirs for mine, theirs in zip(self.axes, other.axes, strict=True)
+        )
 
     def fits(self, basis: str) -> tuple[bool | None, str]:
         """Returns whether all runs fit (None: unknown) and on what that rests; ``basis``: of recordings in which no request fails."""
@@ -128,7 +131,8 @@ class TuneReport:
         num_choices: Different settings looked at; num_cut_short: those given up after a part of the trace.
         seconds: How long the search took, calibration not included.
         is_complete: False: the time was over first.
-        basis: What "fits" rests on where no recorded request fails, the weakest of all traces (``memdiag.trace.reach``).
+        basis: What "fits" rests on where no recorded request fails, the weakest of all traces
+            (``memdiag.trace.reach``).
     """
 
     traces: tuple[TunedTrace, ...]

@@ -1,8 +1,9 @@
 """``memdiag record --find-max batch=1..256``: the largest value of a placeholder with which a command still fits into memory.
 
-Each value is tried by running the command, with what it prints kept in a file. The ends of the range come first; in between, the peaks of
-two runs that fitted say where memory would end if it grew evenly, and the next value is tried there; where that does not hold, the
-range is halved. The answer rests on two runs alone: the last that fitted and the first that did not, one step apart.
+Each value is tried by running the command, with what it prints kept in a file. The ends of the range come first; in
+between, the peaks of two runs that fitted say where memory would end if it grew evenly, and the next value is tried
+there; where that does not hold, the range is halved. The answer rests on two runs alone: the last that fitted and the
+first that did not, one step apart.
 
 That a larger value needs no less memory is taken for granted: what lies beyond the first that failed is not tried.
 """
@@ -189,11 +190,18 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
         raise _other_failure(values, value, done, output)
     reserved, allocated = _peaks([status["trace"] for status in recorded], listener)
     return Trial(
-        place, value, done.ended.status == 0, reserved, allocated,
+        place,
+        value,
+        done.ended.status == 0,
+        reserved,
+        allocated,
         max((failure.get("total_bytes") or 0 for failure in failures), default=0) or None,
-        max((status.get("steps") or 0 for status in recorded), default=0), done.ended.seconds, shown(str(inside)), why,
+        max((status.get("steps") or 0 for status in recorded), default=0),
+        done.ended.seconds,
+        shown(str(inside)),
+        why,
         0 if done.ended.status else len(failures),
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager

@@ -76,18 +76,28 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Finishe
         try:
             single = run_folder.leave_single(recorded[0]["trace"], folder.single)
         except OSError as error:
-            problems.append(phrase("record.no-copy", file=run_folder.shown(folder.single), why=error.strerror or str(error)))
+            problems.append(
+                phrase("record.no-copy", file=run_folder.shown(folder.single), why=error.strerror or str(error))
+            )
     marker = Path(folder.path, ".python")
     any_python = marker.exists()
     marker.unlink(missing_ok=True)
     _take_claims_away(folder.path)
     versions = {name: value for name in ("torch_version", "python_version") if (value := _first(processes, name))}
-    manifest.update({
-        "status": "ended", "end": time.time(), "seconds": ended.seconds, "exit_status": ended.exit_code,
-        "signal": signal.Signals(-ended.status).name if ended.status < 0 else None,
-        "devices": _first(processes, "devices") or [], "versions": {**manifest["versions"], **versions},
-        "ranks": [_relative(status, folder.path) for status in recorded], "processes": processes, "nested": nested,
-    })  # fmt: skip
+    manifest.update(
+        {
+            "status": "ended",
+            "end": time.time(),
+            "seconds": ended.seconds,
+            "exit_status": ended.exit_code,
+            "signal": signal.Signals(-ended.status).name if ended.status < 0 else None,
+            "devices": _first(processes, "devices") or [],
+            "versions": {**manifest["versions"], **versions},
+            "ranks": [_relative(status, folder.path) for status in recorded],
+            "processes": processes,
+            "nested": nested,
+        }
+    )
     if is_on():
         from memdiag.sources.redacted_file import redact_manifest, redact_words
 
@@ -95,7 +105,9 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Finishe
         redact_words(folder.path)
     run_folder.write_manifest(folder, manifest)
     is_phantom = bool(manifest.get("phantom"))
-    return FinishedRun(folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python, is_phantom, tuple(problems))
+    return FinishedRun(
+        folder, tuple(recorded), tuple(processes), single, tuple(nested), any_python, is_phantom, tuple(problems)
+    )
 
 
 def _take_claims_away(folder: str) -> None:

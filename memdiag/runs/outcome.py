@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace, Trace
 
 TO_END, FAILS_AGAIN, FAILS_THERE, FAILS_EARLIER, OTHER_ERROR = (
-    "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier", "ends_with_another_error",
-)  # fmt: skip
+    "runs_to_its_end",
+    "fails_again",
+    "fails_at_the_same_allocation",
+    "fails_earlier",
+    "ends_with_another_error",
+)
 
 
 def failure_of(trace: Trace, device: DeviceTrace) -> LastFailure | None:
@@ -29,7 +33,9 @@ def failure_of(trace: Trace, device: DeviceTrace) -> LastFailure | None:
     size = max(int(device.events.size[at]) - trace.layout.pad, 0)
     before = int(np.searchsorted(served, at))
     is_last = before == len(served)
-    return LastFailure(size, int(device.events.step[at]), phase if phase not in {"unknown", "outside"} else "", before, is_last)
+    return LastFailure(
+        size, int(device.events.step[at]), phase if phase not in {"unknown", "outside"} else "", before, is_last
+    )
 
 
 def outcome_of(before: LastFailure | None, now: LastFailure | None, status: int) -> str:

@@ -59,7 +59,9 @@ class Done:
     run: FinishedRun | None
 
 
-def perform(order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, Ended, str], None] | None = None) -> Done:
+def perform(
+    order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, Ended, str], None] | None = None
+) -> Done:
     """Runs a command to its end, records it, and finishes the files of the run.
 
     Args:
@@ -98,7 +100,9 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
     """Returns the environment in which the command is started, before what recording adds."""
     if order.phantom is None:
         if order.as_rank is not None or order.world is not None:
-            raise MemdiagError("--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024")
+            raise MemdiagError(
+                "--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024"
+            )
         return own
     from memdiag.phantom.launch import COMPUTE, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
@@ -108,7 +112,9 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
     with listener.busy(phrase("record.busy.phantom")):
         environment = environment_for(profile, order.command, own, as_rank=order.as_rank, world=order.world)
     same_addresses_from_now_on()
-    rank = "" if order.as_rank is None else phrase("record.phantom.rank", rank=str(order.as_rank), world=str(order.world))
+    rank = (
+        "" if order.as_rank is None else phrase("record.phantom.rank", rank=str(order.as_rank), world=str(order.world))
+    )
     small = environment.get(COMPUTE)
     facts = {"device": profile.full_name, "rank": rank, "bytes": format_bytes(profile.capacity_bytes)}
     values = environment.get("MEMDIAG_PHANTOM_VALUES") or "zeros"
@@ -149,11 +155,25 @@ def _manifest(order: Order, config: Config, own: Mapping[str, str]) -> dict[str,
     if order.phantom is not None:
         phantom = {"device": order.phantom, "as_rank": order.as_rank, "world": order.world}
     return {
-        "format": 1, "status": "running", "argv": private.arguments(order.command), "cwd": str(Path.cwd()), "settings": asdict(config),
-        "phantom": phantom, "environment": private.environment(own), "host": platform.node(), "pid": os.getpid(),
-        "versions": {"memdiag": __version__, "memdiag_python": platform.python_version(), "system": platform.platform()},
-        "start": time.time(), "end": None, "exit_status": None, "processes": [],
-    }  # fmt: skip
+        "format": 1,
+        "status": "running",
+        "argv": private.arguments(order.command),
+        "cwd": str(Path.cwd()),
+        "settings": asdict(config),
+        "phantom": phantom,
+        "environment": private.environment(own),
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "versions": {
+            "memdiag": __version__,
+            "memdiag_python": platform.python_version(),
+            "system": platform.platform(),
+        },
+        "start": time.time(),
+        "end": None,
+        "exit_status": None,
+        "processes": [],
+    }
 
 
 def _tell_outer(folder: RunFolder) -> None:

@@ -15,10 +15,17 @@ from memdiag.runs.recording import Order
 # What the run itself sets anew: the launcher gives ranks and ports, and the recorder its own.
 _SET_BY_LAUNCHERS = frozenset(
     {
-        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "MEMDIAG_RECORD",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "MEMDIAG_RECORD",
         "MEMDIAG_PHANTOM",
     }
-)  # fmt: skip
+)
 _HOW = "memdiag try works on a run of memdiag record: its folder memdiag-<run>, with manifest.json"
 
 
@@ -75,13 +82,18 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
 
 
 def _folder_of(trace: Path) -> Path:
-    """The run that a trace belongs to. Its short name (trace.pkl) is a second name of a file in a run's folder beside it."""
+    """The run that a trace belongs to.
+
+    Its short name (trace.pkl) is a second name of a file in a run's folder beside it.
+    """
     from memdiag.recorder.run_folder import MANIFEST
     from memdiag.runs.chosen import is_same
 
     if (trace.parent / MANIFEST).is_file():
         return trace.parent
-    return next((path.parent for path in trace.parent.glob("memdiag-*/rank*.pkl") if is_same(path, trace)), trace.parent)
+    return next(
+        (path.parent for path in trace.parent.glob("memdiag-*/rank*.pkl") if is_same(path, trace)), trace.parent
+    )
 
 
 def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:
@@ -93,7 +105,10 @@ def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:
             "set the variable yourself and record again: memdiag record -- …",
         )
     if not Path(str(manifest.get("cwd"))).is_dir():
-        raise MemdiagError(f"{manifest.get('cwd')}: the directory that the command ran in is not there", f"see {folder / 'manifest.json'}")
+        raise MemdiagError(
+            f"{manifest.get('cwd')}: the directory that the command ran in is not there",
+            f"see {folder / 'manifest.json'}",
+        )
 
 
 def again(run: RepeatableRun, changes: Mapping[str, str], output: str | None) -> Order:
@@ -104,11 +119,25 @@ def again(run: RepeatableRun, changes: Mapping[str, str], output: str | None) ->
         changes: Variables to set on top of the recorded ones; "" takes one away.
         output: The folder of the new run; None: beside the recorded one.
     """
-    settings = {name: value for name, value in dict(run.manifest.get("settings") or {}).items() if name not in {"folder", "file"}}
+    settings = {
+        name: value
+        for name, value in dict(run.manifest.get("settings") or {}).items()
+        if name not in {"folder", "file"}
+    }
     settings["backends"] = tuple(settings.get("backends") or ())
     phantom = run.manifest.get("phantom") or {}
-    recorded = {name: value for name, value in dict(run.manifest.get("environment") or {}).items() if name not in _SET_BY_LAUNCHERS}
+    recorded = {
+        name: value
+        for name, value in dict(run.manifest.get("environment") or {}).items()
+        if name not in _SET_BY_LAUNCHERS
+    }
     return Order(
-        run.command, settings, output or str(run.folder.parent), phantom.get("device"), phantom.get("as_rank"), phantom.get("world"),
-        {**recorded, **changes}, has_short_name=False,
-    )  # fmt: skip
+        run.command,
+        settings,
+        output or str(run.folder.parent),
+        phantom.get("device"),
+        phantom.get("as_rank"),
+        phantom.get("world"),
+        {**recorded, **changes},
+        has_short_name=False,
+    )

@@ -1,4 +1,7 @@
-"""Summary of a recorded run, from its files. It explains an empty recording as far as the processes left status files."""
+"""Summary of a recorded run, from its files.
+
+It explains an empty recording as far as the processes left status files.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,11 @@ def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
     from memdiag.recorder.run_folder import shown
 
     recorded = run.recorded
-    slowest = max(recorded, key=lambda status: _seconds(status, "seconds_in_marks") + _seconds(status, "seconds_in_dumps"), default={})
+    slowest = max(
+        recorded,
+        key=lambda status: _seconds(status, "seconds_in_marks") + _seconds(status, "seconds_in_dumps"),
+        default={},
+    )
     reasons: Sequence[str] = ()
     if not recorded and not run.nested:
         found = why_not(run)
@@ -88,11 +95,19 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: Ended, listen
     except MemdiagError as error:
         return RunMemory(unreadable=(error.message, error.hint))
     message = chosen.get("exception") or ""
-    oom = _oom(trace, message, shown(summary.single or path)) if ended.status and (chosen.get("ooms") or message) else None
+    oom = (
+        _oom(trace, message, shown(summary.single or path))
+        if ended.status and (chosen.get("ooms") or message)
+        else None
+    )
     if ended.status <= 0 or oom is not None:
         return RunMemory(report, oom=oom)
     found = [note for note in trace.notes if note.code in {"MD927", "MD928"}]
-    return RunMemory(report, steered=tuple(note.text for note in found), is_steered_by_values=any(note.code == "MD927" for note in found))
+    return RunMemory(
+        report,
+        steered=tuple(note.text for note in found),
+        is_steered_by_values=any(note.code == "MD927" for note in found),
+    )
 
 
 def _report(trace: Trace) -> Report:

@@ -104,7 +104,9 @@ def _best(subjects: list[Subject], listener: Listener) -> str:
     with listener.busy(phrase("try.busy.tuning")):
         found = tune(subjects, seconds=_SEARCH_SECONDS)
     if found.recommended is None:
-        raise MemdiagError(f"no better settings to try: {found.verdict}", "memdiag try --conf 'k:v,…' tries those that you name")
+        raise MemdiagError(
+            f"no better settings to try: {found.verdict}", "memdiag try --conf 'k:v,…' tries those that you name"
+        )
     listener.say(f"memdiag: {phrase('try.recommended', conf=found.recommended.conf, why=found.verdict)}")
     return found.recommended.conf
 
@@ -138,7 +140,9 @@ def compare(plan: TryPlan, done: Done, listener: Listener = SILENT) -> TryReport
 
     recorded = done.run.recorded if done.run is not None else ()
     now = {Path(status["trace"]).name: Path(status["trace"]) for status in recorded}
-    ranks = tuple(_compare(rank, listener.read_trace(now[rank.path.name])) for rank in plan.replays if rank.path.name in now)
+    ranks = tuple(
+        _compare(rank, listener.read_trace(now[rank.path.name])) for rank in plan.replays if rank.path.name in now
+    )
     status = done.ended.exit_code
     outcomes = tuple(outcome_of(each.failed_before, each.failed_now, status) for each in ranks)
     report = TryReport(plan.forecast.variable, plan.forecast.conf, status, done.folder.shown, ranks, outcomes)
@@ -155,7 +159,9 @@ def _compare(rank: RankReplay, trace: Trace) -> RankComparison:
 
     device = next((each for each in trace.devices if each.device == rank.subject.device.device), trace.devices[0])
     workload, _ = described(trace, device)
-    end, end_now = shared_calls(rank.subject.workload, workload, len(rank.subject.device.tensors), rank.subject.trace.layout)
+    end, end_now = shared_calls(
+        rank.subject.workload, workload, len(rank.subject.device.tensors), rank.subject.trace.layout
+    )
     row = int(rank.subject.workload.row[end - 1]) + 1 if end else 0
     row_now = int(workload.row[end_now - 1]) + 1 if end_now else 0
 

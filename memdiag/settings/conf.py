@@ -1,6 +1,7 @@
 """Reads the text of PYTORCH_CUDA_ALLOC_CONF (and PYTORCH_NPU_ALLOC_CONF, PYTORCH_ALLOC_CONF) leniently.
 
-This is for explaining a trace: what the allocator accepted stood in the text, so anything odd is kept as text and never an error.
+This is for explaining a trace: what the allocator accepted stood in the text, so anything odd is kept as text and never
+an error.
 """
 
 from __future__ import annotations

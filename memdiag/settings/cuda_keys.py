@@ -1,4 +1,7 @@
-"""The keys of PYTORCH_CUDA_ALLOC_CONF, for CUDA and ROCm. First versions: the release whose library first holds the name."""
+"""The keys of PYTORCH_CUDA_ALLOC_CONF, for CUDA and ROCm.
+
+First versions: the release whose library first holds the name.
+"""
 
 from __future__ import annotations
 
@@ -24,4 +27,6 @@ KEYS: tuple[Key, ...] = (
 )
 _HIP_BACKEND = ("native", "cudaMallocAsync", "hipMallocAsync")
 # ROCm takes the names of both.
-HIP_KEYS: tuple[Key, ...] = tuple(replace(key, words=_HIP_BACKEND, of="hip") if key.name == "backend" else key for key in KEYS)
+HIP_KEYS: tuple[Key, ...] = tuple(
+    replace(key, words=_HIP_BACKEND, of="hip") if key.name == "backend" else key for key in KEYS
+)

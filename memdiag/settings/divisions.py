@@ -1,7 +1,8 @@
 """The value of roundup_power2_divisions: one number, or a list of sizes and numbers whose gaps are easy to overlook.
 
-Entry k of 16 covers requests of 2^k to 2^(k+1) MiB; the first also everything below, the last everything above. In a list the first size
-fills all entries up to its own, every other size sets its own entry only, and what no one names is not rounded at all.
+Entry k of 16 covers requests of 2^k to 2^(k+1) MiB; the first also everything below, the last everything above. In a
+list the first size fills all entries up to its own, every other size sets its own entry only, and what no one names is
+not rounded at all.
 """
 
 from __future__ import annotations

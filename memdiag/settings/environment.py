@@ -1,7 +1,7 @@
 """A whole environment: which of the allocator's variables is read, and what the others beside it do.
 
-Up to torch 2.8 there was one variable a backend. 2.9 read PYTORCH_ALLOC_CONF first and called the others deprecated; from 2.10 on the
-old names come first again. The first that is set counts as a whole, and the rest is not looked at.
+Up to torch 2.8 there was one variable a backend. 2.9 read PYTORCH_ALLOC_CONF first and called the others deprecated;
+from 2.10 on the old names come first again. The first that is set counts as a whole, and the rest is not looked at.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def check_environment(
     report = lint(Assignment(name, environ.get(name, ""), (lost or {}).get(name, "")), scene, features, version)
     if not present:
         report = replace(report, text=None, corrected=None, line="", findings=())
-    keys = {key: value == "True" for key, value in parse_conf(environ.get(name, "")).items() if value in {"True", "False"}}
+    keys = {
+        key: value == "True" for key, value in parse_conf(environ.get(name, "")).items() if value in {"True", "False"}
+    }
     findings = [*report.findings, *_names(environ, scene, present), *_misspelt(environ)]
     related = []
     for variable in VARIABLES:
@@ -136,14 +138,24 @@ def _names(environ: Mapping[str, str], scene: Scene, present: list[str]) -> Iter
     for name in ALLOC_VARIABLES:
         if name in environ and name not in order:
             evidence = Evidence(phrase("conf_environment.foreign.why"), environ[name], "", name)
-            fix = Fix(phrase("conf_environment.foreign.fix", name=order[0]), "env", "", "", phrase("conf_environment.foreign.caveat"))
+            fix = Fix(
+                phrase("conf_environment.foreign.fix", name=order[0]),
+                "env",
+                "",
+                "",
+                phrase("conf_environment.foreign.caveat"),
+            )
             unit = "torch_npu" if scene.backend in {"npu", "mindspeed"} else "torch"
             who = {"backend": backend_words(scene.backend), "unit": unit, "version": version_text(scene.version)}
-            yield Finding("MD658", phrase("conf_environment.foreign", name=name, **who), "warning", None, (evidence,), (fix,))
+            yield Finding(
+                "MD658", phrase("conf_environment.foreign", name=name, **who), "warning", None, (evidence,), (fix,)
+            )
     if scene.backend in {"cuda", "hip"} and scene.version == (2, 9) and present and present[0] != GENERAL:
         fix = Fix(phrase("conf_environment.deprecated.fix", name=GENERAL), "env")
         evidence = Evidence(phrase("conf_environment.deprecated.why"), environ[present[0]], "", present[0])
-        yield Finding("MD655", phrase("conf_environment.deprecated", name=present[0]), "info", None, (evidence,), (fix,))
+        yield Finding(
+            "MD655", phrase("conf_environment.deprecated", name=present[0]), "info", None, (evidence,), (fix,)
+        )
 
 
 def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> Iterator[Finding]:
@@ -188,5 +200,7 @@ def check_builds(environ: Mapping[str, str], builds: Iterable[Mapping[str, Any]]
     reports = []
     for backend, text in versions.items():
         version = parse_version(text) if text else None
-        reports.append(check_environment(environ, Scene(backend, version or newest(backend), platform, version is not None)))
+        reports.append(
+            check_environment(environ, Scene(backend, version or newest(backend), platform, version is not None))
+        )
     return reports

@@ -1,7 +1,8 @@
 """The lint: a text in, findings and a corrected text out.
 
-What a person meant is read leniently (``written.py``) and judged key by key; the last word on whether the program starts is that of the
-parser itself (``parsers.py``), so that no finding is critical where the text is accepted, and nothing refused goes without one.
+What a person meant is read leniently (``written.py``) and judged key by key; the last word on whether the program
+starts is that of the parser itself (``parsers.py``), so that no finding is critical where the text is accepted, and
+nothing refused goes without one.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class _Lint:
 
     def add(self, code: str, title: str, severity: Severity, why: str, shown: str, fix: str) -> None:
         fixes = (Fix(fix, "env"),) if fix else ()
-        self.findings.append(Finding(code, title, severity, None, (Evidence(why, shown or None, "", self.variable),), fixes))
+        self.findings.append(
+            Finding(code, title, severity, None, (Evidence(why, shown or None, "", self.variable),), fixes)
+        )
 
     def report(self, clash: Clash, text: Mapping[str, str]) -> None:
         shown = ",".join(f"{key}:{text[key]}" for key in clash.keys if key in text)
@@ -62,7 +65,9 @@ class _Lint:
                 self.right[key] = value
 
 
-def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), version: str | None = None) -> ConfReport:
+def lint(
+    assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), version: str | None = None
+) -> ConfReport:
     """Returns everything that is to be said about the settings in ``assignment``.
 
     Args:
@@ -87,10 +92,16 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
     _last_word(state, outcome, found)
     _settle(state.right, scene)
     joined = _joined(state.right)
-    is_changed = bool(assignment.lost) or joined != ",".join(entry.text for entry in found) or any(entry.oddity for entry in meant)
+    is_changed = (
+        bool(assignment.lost)
+        or joined != ",".join(entry.text for entry in found)
+        or any(entry.oddity for entry in meant)
+    )
     needed = bool(state.findings) and is_changed
     line = _line(variable, joined) if needed else ""
-    findings = tuple(replace(f, fixes=tuple(_with_line(fix, line) for fix in f.fixes)) for f in in_order(state.findings))
+    findings = tuple(
+        replace(f, fixes=tuple(_with_line(fix, line) for fix in f.fixes)) for f in in_order(state.findings)
+    )
     return ConfReport(
         scene.backend,
         version,
@@ -105,7 +116,10 @@ def lint(assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), v
 
 
 def _between(state: _Lint, features: tuple[str, ...]) -> None:
-    """Findings between settings, and between them and features. What a feature forbids goes first: it may solve a conflict."""
+    """Findings between settings, and between them and features.
+
+    What a feature forbids goes first: it may solve a conflict.
+    """
     written = dict(state.right)
     values = _alone([WrittenKey(key, value) for key, value in written.items()], state.scene)
     for clash in clashes(values, features, state.scene):
@@ -116,7 +130,9 @@ def _between(state: _Lint, features: tuple[str, ...]) -> None:
     before: dict[str, str] = {}
     while before != state.right:  # what is left out can leave another setting without effect; nothing is ever put back
         before = dict(state.right)
-        for clash in relations(_alone([WrittenKey(key, value) for key, value in before.items()], state.scene), state.scene):
+        for clash in relations(
+            _alone([WrittenKey(key, value) for key, value in before.items()], state.scene), state.scene
+        ):
             state.apply(clash)
 
 
@@ -172,7 +188,11 @@ def _version(state: _Lint, scene: Scene) -> None:
 
 def _lost(state: _Lint, assignment: Assignment) -> None:
     redirected = assignment.lost[:1] in {"<", ">"}
-    title = phrase("conf.lost.redirection", lost=assignment.lost) if redirected else phrase("conf.lost.space", lost=assignment.lost)
+    title = (
+        phrase("conf.lost.redirection", lost=assignment.lost)
+        if redirected
+        else phrase("conf.lost.space", lost=assignment.lost)
+    )
     left = assignment.value or phrase("conf.lost.empty")
     state.add("MD653", title, "warning", phrase("conf.lost.why"), left, phrase("conf.lost.fix"))
 
@@ -209,7 +229,9 @@ def _entry(state: _Lint, entry: WrittenKey, found: list[WrittenKey]) -> Setting:
     problems = check_value(key, value, ValueContext(scene.backend, scene.version, _segment(found)))
     right = problems[-1].right if problems else value  # the last one has seen the others
     for problem in problems:
-        fix = phrase("conf.fix.write", text=f"{name}:{right}") if right is not None else phrase("conf.fix.drop", key=name)
+        fix = (
+            phrase("conf.fix.write", text=f"{name}:{right}") if right is not None else phrase("conf.fix.drop", key=name)
+        )
         state.add(problem.code, problem.title, problem.severity, problem.why, entry.text, fix)
         state.blamed.add(name)
     if right is None:
@@ -260,7 +282,14 @@ def _unknown(state: _Lint, entry: WrittenKey) -> str | None:
         title = phrase("conf.early", key=name, unit=unit, version=version_text(own.since))
         here = {"unit": unit, "version": version_text(scene.version)}
         why = phrase("conf.early.npu", **here) if scene.backend == "npu" else phrase("conf.early.why", **here)
-        state.add("MD651", title, "critical", why, entry.text, phrase("conf.fix.upgrade", unit=unit, version=version_text(own.since)))
+        state.add(
+            "MD651",
+            title,
+            "critical",
+            why,
+            entry.text,
+            phrase("conf.fix.upgrade", unit=unit, version=version_text(own.since)),
+        )
         return None
     if others := elsewhere(name, scene.backend):
         twin = _twin(name, table)
@@ -290,7 +319,9 @@ def _twin(name: str, table: Mapping[str, Key]) -> str | None:
 def _last_word(state: _Lint, outcome: ParserOutcome, found: list[WrittenKey]) -> None:
     """Brings the findings in line with what the parser does with the text as a whole."""
     refused = outcome.refused
-    critical = any(finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings)
+    critical = any(
+        finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings
+    )
     if refused and not critical:
         title = phrase("conf.unreadable.key", key=refused.key) if refused.key else phrase("conf.unreadable")
         written = _joined({entry.key: entry.value or "" for entry in found})
@@ -299,7 +330,9 @@ def _last_word(state: _Lint, outcome: ParserOutcome, found: list[WrittenKey]) ->
     if refused:
         return
     state.findings = [
-        replace(finding, severity="warning") if finding.severity == "critical" and finding.code in _REFUSING else finding
+        replace(finding, severity="warning")
+        if finding.severity == "critical" and finding.code in _REFUSING
+        else finding
         for finding in state.findings
     ]
     for key, value in _alone(found, state.scene).items():

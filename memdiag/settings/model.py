@@ -1,7 +1,8 @@
 """What is known of one setting, and of the versions it exists in: plain data, filled in by one file a backend.
 
-Versions are releases of torch for CUDA and ROCm, and of torch_npu for Ascend, as (major, minor). A key's first version is the first
-release whose library holds its name; torch_npu also carries some keys back into later post-releases of older lines.
+Versions are releases of torch for CUDA and ROCm, and of torch_npu for Ascend, as (major, minor). A key's first version
+is the first release whose library holds its name; torch_npu also carries some keys back into later post-releases of
+older lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The keys of PYTORCH_NPU_ALLOC_CONF (Ascend). First versions: the torch_npu release whose library first holds the name.
+"""The keys of PYTORCH_NPU_ALLOC_CONF (Ascend).
+
+First versions: the torch_npu release whose library first holds the name.
 
 Later post-releases of an older line may have a key earlier than its table says (2.7.1.post2 is younger than 2.9.0).
 """

@@ -1,6 +1,7 @@
 """How the C and C++ functions behind the parsers turn text into numbers: a leading part counts, what follows is left out.
 
-``std::stoull`` and ``std::stod`` since torch 2.10, ``std::stoi`` before: "64MB" is 64, "-1" is the largest number there is.
+``std::stoull`` and ``std::stod`` since torch 2.10, ``std::stoi`` before: "64MB" is 64, "-1" is the largest number there
+is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""What the allocators' own parsers make of a text: refused, or these values. Compared with the real ones in tests/settings.
+"""What the allocators' own parsers make of a text: refused, or these values.
 
-There are two. Up to torch 2.9 (torch_npu 2.9) separators are checked. Since then one parser is shared by all accelerators, walks over the
-tokens, takes any token for a separator, and is followed by the backend's own over the same tokens; a refusal of either ends the program.
+Compared with the real ones in tests/settings.
+
+There are two. Up to torch 2.9 (torch_npu 2.9) separators are checked. Since then one parser is shared by all
+accelerators, walks over the tokens, takes any token for a separator, and is followed by the backend's own over the same
+tokens; a refusal of either ends the program.
 """
 
 from __future__ import annotations
@@ -28,15 +31,24 @@ _TWENTY_SINCE: dict[str, Version] = {"cuda": (2, 10), "hip": (2, 10), "npu": (2,
 _ZERO_IN_LIST_SINCE: Version = (2, 4)
 _COMMON = frozenset(
     {
-        "max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions", "garbage_collection_threshold",
-        "expandable_segments", "pinned_use_background_threads", "large_segment_size_mb", "pinned_max_round_threshold_mb",
+        "max_split_size_mb",
+        "max_non_split_rounding_mb",
+        "roundup_power2_divisions",
+        "garbage_collection_threshold",
+        "expandable_segments",
+        "pinned_use_background_threads",
+        "large_segment_size_mb",
+        "pinned_max_round_threshold_mb",
         "pinned_max_cached_size_mb",
     }
-)  # fmt: skip
+)
 
 
 class Refused(Exception):
-    """The parser raises. ``key`` is where, ``reason`` is why, in words; ``kind`` is "unknown", "value", "form" or "conflict"."""
+    """The parser raises.
+
+    ``key`` is where, ``reason`` is why, in words; ``kind`` is "unknown", "value", "form" or "conflict".
+    """
 
     def __init__(self, kind: str, key: str, reason: str) -> None:
         super().__init__(reason)
@@ -50,7 +62,8 @@ class ParserOutcome:
     """What a parser did with a text.
 
     Attributes:
-        values: Key and value as read, in the unit of the key; divisions as 16 entries. Later ones of a key replace earlier ones.
+        values: Key and value as read, in the unit of the key; divisions as 16 entries. Later ones of a key replace
+            earlier ones.
         refused: Why the program ends, if it does.
     """
 
@@ -59,7 +72,10 @@ class ParserOutcome:
 
 
 def tokenize(text: str, *, shared: bool = True) -> list[str]:
-    """Returns keys, values and ``, : [ ]`` one by one. The older parser takes out spaces only, the shared one all white space."""
+    """Returns keys, values and ``, : [ ]`` one by one.
+
+    The older parser takes out spaces only, the shared one all white space.
+    """
     compact = re.sub(r"[ \t\n\v\f\r]+" if shared else " +", "", text)
     return re.findall(r"[,:\[\]]|[^,:\[\]]+", compact)
 
@@ -130,7 +146,9 @@ class _Parser:
         number = to_size(token) if self.shared else to_int(token)
         if number is None:
             raise self.refuse(
-                phrase("conf_refused.large", value=token) if token[:1].isdigit() else phrase("conf_refused.whole", value=token)
+                phrase("conf_refused.large", value=token)
+                if token[:1].isdigit()
+                else phrase("conf_refused.whole", value=token)
             )
         return number
 
@@ -176,7 +194,9 @@ class _Parser:
         token = self.at(at)
         if rule.is_digits and not re.fullmatch("[0-9]+", token):
             raise self.refuse(phrase("conf_refused.digits", value=token))
-        if rule.is_digits and (to_int(token) is None or (key == "base_addr_aligned_kb" and len(str(int(token))) != len(token))):
+        if rule.is_digits and (
+            to_int(token) is None or (key == "base_addr_aligned_kb" and len(str(int(token))) != len(token))
+        ):
             raise self.refuse(phrase("conf_refused.digits.large", value=token))
         number = self.whole(at)
         if rule.is_power_of_two and not is_power_of_two(number):
@@ -246,7 +266,11 @@ class _Parser:
         """torch_npu refuses what expandable segments exclude."""
         excluded = [key for key in EXCLUDED_BY_EXPANDABLE if key in self.values]
         if self.backend == "npu" and excluded and self.values.get("expandable_segments") is True:
-            raise Refused("conflict", "expandable_segments", phrase("conf_refused.excluded", keys=joined(excluded, phrase("remedies.and"))))
+            raise Refused(
+                "conflict",
+                "expandable_segments",
+                phrase("conf_refused.excluded", keys=joined(excluded, phrase("remedies.and"))),
+            )
 
 
 class _Strict(_Parser):

@@ -14,10 +14,17 @@ from memdiag.text import joined, phrase
 
 _UNLIMITED_MIB = 1 << 40
 _IGNORED_BY_ASYNC = (
-    "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb", "roundup_power2_divisions", "garbage_collection_threshold",
-    "expandable_segments", "throw_on_cudamalloc_oom", "graph_capture_record_stream_reuse", "release_lock_on_cudamalloc",
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "large_segment_size_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "expandable_segments",
+    "throw_on_cudamalloc_oom",
+    "graph_capture_record_stream_reuse",
+    "release_lock_on_cudamalloc",
     "release_lock_on_hipmalloc",
-)  # fmt: skip
+)
 _GIGABYTE_PAGES = ("segment_size_mb", "large_segment_size_mb")
 
 
@@ -73,7 +80,9 @@ def _async(values: Mapping[str, Value]) -> Iterator[Clash]:
     if ignored:
         yield Clash(
             "MD656",
-            phrase("conf_relations.async", keys=joined(ignored, phrase("remedies.and")), backend=str(values["backend"])),
+            phrase(
+                "conf_relations.async", keys=joined(ignored, phrase("remedies.and")), backend=str(values["backend"])
+            ),
             "warning",
             phrase("conf_relations.async.why"),
             ignored,
@@ -153,7 +162,9 @@ def _deprecated(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
                 "info",
                 phrase("conf_relations.deprecated.why", new=new),
                 (key,),
-                {key: None, new: str(values[key])} if expandable else {},  # without them it had no effect, and the new one would
+                {key: None, new: str(values[key])}
+                if expandable
+                else {},  # without them it had no effect, and the new one would
                 phrase("conf.fix.write", text=new),
             )
 
@@ -176,7 +187,9 @@ def _collection(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
             phrase("conf_relations.collection.why"),
             (key,),
             {},
-            phrase("conf_relations.collection.fix.key", call=how) if newer else phrase("conf_relations.collection.fix", call=how),
+            phrase("conf_relations.collection.fix.key", call=how)
+            if newer
+            else phrase("conf_relations.collection.fix", call=how),
         )
 
 
@@ -201,7 +214,9 @@ def _splits(values: Mapping[str, Value], scene: Scene, *, expandable: bool) -> I
 
 
 def _pinned(values: Mapping[str, Value]) -> Iterator[Clash]:
-    registered = values.get("pinned_use_cuda_host_register") is True or values.get("pinned_use_hip_host_register") is True
+    registered = (
+        values.get("pinned_use_cuda_host_register") is True or values.get("pinned_use_hip_host_register") is True
+    )
     if "pinned_num_register_threads" in values and not registered:
         yield _idle("pinned_num_register_threads", "threads")
     if values.get("pinned_mem_register") is True and values.get("pin_memory_expandable_segments") is True:

@@ -18,9 +18,21 @@ _TRUE = {"true", "1", "yes", "on", "t", "y", "enable", "enabled"}
 _FALSE = {"false", "0", "no", "off", "f", "n", "none", "disable", "disabled"}
 _MEANT = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
 _IN_MIB = {
-    "": 1.0, "m": 1.0, "mb": 1.0, "mib": 1.0, "g": 1024.0, "gb": 1024.0, "gib": 1024.0, "t": 1048576.0, "tb": 1048576.0, "tib": 1048576.0,
-    "k": 1 / 1024, "kb": 1 / 1024, "kib": 1 / 1024, "b": 1 / 1048576,
-}  # fmt: skip
+    "": 1.0,
+    "m": 1.0,
+    "mb": 1.0,
+    "mib": 1.0,
+    "g": 1024.0,
+    "gb": 1024.0,
+    "gib": 1024.0,
+    "t": 1048576.0,
+    "tb": 1048576.0,
+    "tib": 1048576.0,
+    "k": 1 / 1024,
+    "kb": 1 / 1024,
+    "kib": 1 / 1024,
+    "b": 1 / 1048576,
+}
 _AS_GOOD_AS_NONE = 1 << 40  # MiB: more than any device has
 
 
@@ -42,7 +54,15 @@ class ValueContext:
 def check_value(key: Key, value: str | None, place: ValueContext) -> list[Problem]:
     """Returns what is wrong with ``value`` as the value of ``key``; nothing if it is read as it is written."""
     if value is None or value == "":
-        return [Problem("MD652", phrase("conf_values.none", key=key.name, range=key.range), "critical", phrase("conf.ends"), None)]
+        return [
+            Problem(
+                "MD652",
+                phrase("conf_values.none", key=key.name, range=key.range),
+                "critical",
+                phrase("conf.ends"),
+                None,
+            )
+        ]
     if key.kind == "bool":
         return _check_bool(key, value)
     if key.kind == "word":
@@ -91,7 +111,9 @@ def _check_fraction(key: Key, value: str) -> list[Problem]:
     is_high = high is not None and not (read < high or (read == high and not key.is_open))
     if is_low or is_high:
         percent = 10 <= read < 100 and high == 1  # 80 is meant as 80 %; 1.5 says nothing
-        nearest = f"{read / 100:g}" if percent else "1.0" if is_high and not key.is_open and not math.isnan(read) else None
+        nearest = (
+            f"{read / 100:g}" if percent else "1.0" if is_high and not key.is_open and not math.isnan(read) else None
+        )
         problems.append(_out_of_range(key, value, nearest))
     return problems
 
@@ -109,7 +131,9 @@ def _check_whole(key: Key, value: str, place: ValueContext) -> list[Problem]:
         return [_out_of_range(key, value, str(read) if read <= (highest or read) else None)]
     problems = []
     if not re.fullmatch(r"\+?[0-9]+", value):
-        problems.append(_read_as(key, value, _shown(read), nearest if read < _AS_GOOD_AS_NONE else None, is_same=meant == read))
+        problems.append(
+            _read_as(key, value, _shown(read), nearest if read < _AS_GOOD_AS_NONE else None, is_same=meant == read)
+        )
     if read < lowest or (highest is not None and read > highest):
         problems.append(_out_of_range(key, value, nearest, lowest))
     elif key.is_power_of_two and not is_power_of_two(read):
@@ -120,7 +144,9 @@ def _check_whole(key: Key, value: str, place: ValueContext) -> list[Problem]:
 def _limits(key: Key, place: ValueContext) -> tuple[int, int | None]:
     lowest = int(key.lowest or 0)
     if key.at_least_segment:
-        lowest = max(place.segment if is_shared(place.backend, place.version) else 0, 0) or smallest_split(place.backend, place.version)
+        lowest = max(place.segment if is_shared(place.backend, place.version) else 0, 0) or smallest_split(
+            place.backend, place.version
+        )
         if smallest_split(place.backend, place.version) > 20:
             lowest = 21
     if key.name == "pinned_reserve_segment_size_mb" and place.backend == "npu":
@@ -157,7 +183,11 @@ def _nearest(key: Key, meant: float | None, lowest: int, highest: int | None) ->
 def _shown(read: int) -> str:
     if read < _AS_GOOD_AS_NONE:
         return str(read)
-    return phrase("conf_values.read.no-limit", number=read) if read > SIZE_MAX // 2 else phrase("conf_values.read.huge", number=read)
+    return (
+        phrase("conf_values.read.no-limit", number=read)
+        if read > SIZE_MAX // 2
+        else phrase("conf_values.read.huge", number=read)
+    )
 
 
 def _read_as(key: Key, value: str, read: str, right: str | None, *, is_same: bool = False) -> Problem:

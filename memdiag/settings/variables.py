@@ -72,7 +72,11 @@ class Variable:
     @property
     def range(self) -> Phrase:
         """The values that work, in words."""
-        return phrase("conf_variables.all.flag.range") if self.allowed == _FLAG else phrase(f"conf_variables.{self.name}.range")
+        return (
+            phrase("conf_variables.all.flag.range")
+            if self.allowed == _FLAG
+            else phrase(f"conf_variables.{self.name}.range")
+        )
 
 
 _ON = "(?!0$).+"
@@ -80,18 +84,32 @@ _FLAG = "[01]"
 _EXPANDABLE = ("expandable_segments", True)
 
 VARIABLES: tuple[Variable, ...] = (
-    Variable("PYTORCH_NO_CUDA_MEMORY_CACHING", GPU, ".*", (Remark(".*", "MD658", "warning", "no-cuda-caching", is_unset=True),)),
-    Variable("PYTORCH_NO_NPU_MEMORY_CACHING", NPU, ".*", (Remark(_ON, "MD658", "warning", "no-npu-caching", is_unset=True),)),
+    Variable(
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        GPU,
+        ".*",
+        (Remark(".*", "MD658", "warning", "no-cuda-caching", is_unset=True),),
+    ),
+    Variable(
+        "PYTORCH_NO_NPU_MEMORY_CACHING", NPU, ".*", (Remark(_ON, "MD658", "warning", "no-npu-caching", is_unset=True),)
+    ),
     Variable("CUDA_LAUNCH_BLOCKING", GPU, _FLAG, (Remark("1", "MD658", "info", "cuda-blocking", is_unset=True),)),
     Variable("ASCEND_LAUNCH_BLOCKING", NPU, _FLAG, (Remark("1", "MD658", "info", "ascend-blocking", is_unset=True),)),
-    Variable("TORCH_NCCL_AVOID_RECORD_STREAMS", GPU, _FLAG, (Remark(".*", "MD655", "info", "record-streams", is_unset=True),)),
     Variable(
-        "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", GPU, _FLAG, (Remark("1", "MD658", "warning", "register-hook", beside=_EXPANDABLE),)
+        "TORCH_NCCL_AVOID_RECORD_STREAMS", GPU, _FLAG, (Remark(".*", "MD655", "info", "record-streams", is_unset=True),)
+    ),
+    Variable(
+        "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
+        GPU,
+        _FLAG,
+        (Remark("1", "MD658", "warning", "register-hook", beside=_EXPANDABLE),),
     ),
     Variable("NCCL_CUMEM_ENABLE", GPU, "0|1|-2"),
     Variable("NCCL_BUFFSIZE", GPU, "[1-9][0-9]*", (Remark("[1-9][0-9]{7,}", "MD658", "info", "nccl-buffers"),)),
     Variable("CUBLAS_WORKSPACE_CONFIG", GPU, "(:[0-9]+:[0-9]+)+"),
-    Variable("CUDA_MODULE_LOADING", GPU, "LAZY|EAGER", (Remark("EAGER", "MD658", "info", "eager-loading", is_unset=True),)),
+    Variable(
+        "CUDA_MODULE_LOADING", GPU, "LAZY|EAGER", (Remark("EAGER", "MD658", "info", "eager-loading", is_unset=True),)
+    ),
     Variable(
         "MULTI_STREAM_MEMORY_REUSE",
         NPU,
@@ -102,11 +120,15 @@ VARIABLES: tuple[Variable, ...] = (
         ),
     ),
     Variable("TASK_QUEUE_ENABLE", NPU, "[012]", (Remark("2", "MD658", "info", "task-queue"),)),
-    Variable("HCCL_BUFFSIZE", NPU, "[1-9][0-9]*", (Remark("[1-9][0-9]{3,}|[3-9][0-9]{2}", "MD658", "info", "hccl-buffers"),)),
+    Variable(
+        "HCCL_BUFFSIZE", NPU, "[1-9][0-9]*", (Remark("[1-9][0-9]{3,}|[3-9][0-9]{2}", "MD658", "info", "hccl-buffers"),)
+    ),
     Variable("P2P_HCCL_BUFFSIZE", NPU, "[0-9]+"),
     Variable("OOM_SNAPSHOT_ENABLE", NPU, "[012]"),
     Variable("OOM_SNAPSHOT_PATH", NPU, ".+"),
-    Variable("MEMORY_FRAGMENTATION", NPU, _FLAG, (Remark("1", "MD658", "critical", "mindspeed-pools", beside=_EXPANDABLE),)),
+    Variable(
+        "MEMORY_FRAGMENTATION", NPU, _FLAG, (Remark("1", "MD658", "critical", "mindspeed-pools", beside=_EXPANDABLE),)
+    ),
     Variable("XLA_PYTHON_CLIENT_PREALLOCATE", GPU, "(?i:true|false|1|0)"),
     Variable("XLA_PYTHON_CLIENT_MEM_FRACTION", GPU, r"0?\.[0-9]+|1(\.0*)?"),
     Variable("TF_FORCE_GPU_ALLOW_GROWTH", GPU, "(?i:true|false)"),

@@ -1,7 +1,7 @@
 """What a person wrote, before any parser sees it: variables taken out of shell lines, and the text cut into keys and values.
 
-The allocator sees only what is left after the shell; this module also says what the shell does to the text (an unquoted space ends
-it, an unquoted ``>`` sends output to a file).
+The allocator sees only what is left after the shell; this module also says what the shell does to the text (an unquoted
+space ends it, an unquoted ``>`` sends output to a file).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Assignment:
     Attributes:
         variable: Its name; "" where only the value was given.
         value: What the program gets, as long as nothing is ``lost``.
-        lost: What the shell would take away from the end of the value, because it stands after an unquoted space or ``>``.
+        lost: What the shell would take away from the end of the value, because it stands after an unquoted space or
+            ``>``.
     """
 
     variable: str
@@ -89,7 +90,11 @@ def assignments(text: str) -> list[Assignment]:
 def _beside(text: str, lost: str) -> str:
     """Returns the settings that stand beside the variables, in no variable: words that begin with a key of any backend."""
     keys = {key for backend in BACKENDS for key in every(backend)}
-    words = [word for word in text.split() if re.split("[:=]", word, maxsplit=1)[0] in keys and ":" in word and word not in lost]
+    words = [
+        word
+        for word in text.split()
+        if re.split("[:=]", word, maxsplit=1)[0] in keys and ":" in word and word not in lost
+    ]
     return ",".join(words)
 
 

@@ -1,4 +1,7 @@
-"""Sizes in PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp), in bytes. The functions are compiled into loops, too."""
+"""Sizes in PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp), in bytes.
+
+The functions are compiled into loops, too.
+"""
 
 from __future__ import annotations
 

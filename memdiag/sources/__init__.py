@@ -1,7 +1,7 @@
 """Formats in: one file a format, with ``FORMAT`` (its name), ``sniff(head) -> bool`` and ``read(path) -> Trace``.
 
-``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` for what it will not or cannot open, and says in notes
-(codes MD9xx) what the format cannot know.
+``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` for what it will not or cannot open, and
+says in notes (codes MD9xx) what the format cannot know.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Call stacks and steps of an Ascend profiler run: trace_view.json beside the tables has both, the tables have neither.
 
-A row of operator_memory names the operator and the moment, not the thread; the call of that operator around that moment is its call.
+A row of operator_memory names the operator and the moment, not the thread; the call of that operator around that moment
+is its call.
 """
 
 from __future__ import annotations

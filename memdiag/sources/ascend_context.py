@@ -46,9 +46,12 @@ def context_of(path: Path) -> ProfilerFacts:
     except (KeyError, TypeError, ValueError, ArithmeticError):
         offset = None
     return ProfilerFacts(
-        version if isinstance(version, str) else None, settings_in(_find(path, "profiler_metadata.json").get("ENV_VARIABLES")),
-        offset, start_count, tick,
-    )  # fmt: skip
+        version if isinstance(version, str) else None,
+        settings_in(_find(path, "profiler_metadata.json").get("ENV_VARIABLES")),
+        offset,
+        start_count,
+        tick,
+    )
 
 
 def settings_in(environment: Any) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Csv files of the Ascend PyTorch profiler and of msprof: operator_memory, memory_record, npu_module_mem, npu_mem.
 
-``operator_memory.csv`` and ``memory_record.csv`` are two halves of one thing: given either, the other beside it is read too. Columns
-are found by name, since older releases lack Active and Stream, and msprof's raw exports count in KB and name devices by number.
+``operator_memory.csv`` and ``memory_record.csv`` are two halves of one thing: given either, the other beside it is read
+too. Columns are found by name, since older releases lack Active and Stream, and msprof's raw exports count in KB and
+name devices by number.
 """
 
 from __future__ import annotations
@@ -82,9 +83,18 @@ def read(path: Path) -> Trace:
         raws = driver.devices(notes) if kind == "driver" else memory.devices(notes)
         context = context_of(path)
         return build_partial(
-            path, FORMAT, "npu", raws, hint=RECORD, complete=False, notes=notes, stacks=memory.stacks.finish(),
-            torch_version=context.version, settings=context.settings, annotations=steps,
-        )  # fmt: skip
+            path,
+            FORMAT,
+            "npu",
+            raws,
+            hint=RECORD,
+            complete=False,
+            notes=notes,
+            stacks=memory.stacks.finish(),
+            torch_version=context.version,
+            settings=context.settings,
+            annotations=steps,
+        )
 
 
 def _beside(path: Path, *pairs: tuple[str, str]) -> Path | None:
@@ -113,7 +123,9 @@ def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: 
             return "driver"
         else:
             holds = _unfit(columns)
-            raise RefusedFile(f"{path} holds {holds}, not a trace of memory" if holds else f"{path} is not {_WHAT}", RECORD)
+            raise RefusedFile(
+                f"{path} holds {holds}, not a trace of memory" if holds else f"{path} is not {_WHAT}", RECORD
+            )
     return "memory"
 
 

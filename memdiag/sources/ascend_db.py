@@ -1,7 +1,8 @@
 """Databases of the Ascend profilers: ``ascend_pytorch_profiler_<rank>.db`` and msprof's ``msprof_<time>.db``.
 
-MEMORY_RECORD and OP_MEMORY are memory_record.csv and operator_memory.csv in bytes and nanoseconds; their names are numbers of
-STRING_IDS. NPU_OP_MEM has the calls of the graph engine's allocator, with addresses; NPU_MODULE_MEM what the driver's modules hold.
+MEMORY_RECORD and OP_MEMORY are memory_record.csv and operator_memory.csv in bytes and nanoseconds; their names are
+numbers of STRING_IDS. NPU_OP_MEM has the calls of the graph engine's allocator, with addresses; NPU_MODULE_MEM what the
+driver's modules hold.
 """
 
 from __future__ import annotations
@@ -73,9 +74,18 @@ def read(path: Path) -> Trace:
             raise RefusedFile(f"{path} holds no table with memory events", RECORD)
         context = context_of(path)
         return build_partial(
-            path, FORMAT, "npu", raws, hint=RECORD, complete=False, notes=notes, stacks=stacks.finish(),
-            torch_version=context.version, settings=_settings(database) or context.settings, annotations=_steps(database),
-        )  # fmt: skip
+            path,
+            FORMAT,
+            "npu",
+            raws,
+            hint=RECORD,
+            complete=False,
+            notes=notes,
+            stacks=stacks.finish(),
+            torch_version=context.version,
+            settings=_settings(database) or context.settings,
+            annotations=_steps(database),
+        )
 
 
 def _names(database: Database, table: str, column: str, budget: ByteLimit) -> dict[int, str]:
@@ -105,16 +115,28 @@ def _operators(database: Database, names: dict[int, str], memory: AscendMemory) 
     if not database.has("OP_MEMORY", ("size", "allocationTime")):
         return
     wanted = (
-        "name", "size", "allocationTime", "releaseTime", "activeReleaseTime",
-        "allocationTotalAllocated", "allocationTotalReserved", "allocationTotalActive",
-        "releaseTotalAllocated", "releaseTotalReserved", "releaseTotalActive", "streamPtr", "deviceId",
-    )  # fmt: skip
+        "name",
+        "size",
+        "allocationTime",
+        "releaseTime",
+        "activeReleaseTime",
+        "allocationTotalAllocated",
+        "allocationTotalReserved",
+        "allocationTotalActive",
+        "releaseTotalAllocated",
+        "releaseTotalReserved",
+        "releaseTotalActive",
+        "streamPtr",
+        "deviceId",
+    )
     for name, size, *cells, stream, device in database.rows("OP_MEMORY", wanted):
         try:
             values = [_value(cell) for cell in cells]
             label = names.get(name, "") if isinstance(name, int) else str(name or "")
             times = values[0], values[1], values[2]
-            memory.add_operator(label, byte_count(size), times, values[3:6], values[6:9], _value(stream), _device(device))
+            memory.add_operator(
+                label, byte_count(size), times, values[3:6], values[6:9], _value(stream), _device(device)
+            )
         except (ValueError, TypeError):
             memory.unusable += 1
 
@@ -134,7 +156,8 @@ def _records(database: Database, names: dict[int, str], memory: AscendMemory) ->
 def _calls_of_operators(database: Database, names: dict[int, str], memory: AscendMemory, budget: ByteLimit) -> None:
     """Reads which lines of Python the operators were called from."""
     if not (
-        database.has("PYTORCH_API", ("startNs", "endNs", "name", "callchainId")) and database.has("PYTORCH_CALLCHAINS", ("id", "stack"))
+        database.has("PYTORCH_API", ("startNs", "endNs", "name", "callchainId"))
+        and database.has("PYTORCH_CALLCHAINS", ("id", "stack"))
     ):
         return
     chains: dict[Any, list[tuple[Any, str]]] = {}
@@ -154,25 +177,49 @@ def _calls_of_operators(database: Database, names: dict[int, str], memory: Ascen
 def _modules(database: Database, budget: ByteLimit) -> DriverMemory:
     driver = DriverMemory(budget)
     modules = _names(database, "ENUM_MODULE", "name", budget)
-    for module, time, reserved, device in database.rows("NPU_MODULE_MEM", ("moduleId", "timestampNs", "totalReserved", "deviceId")):
+    for module, time, reserved, device in database.rows(
+        "NPU_MODULE_MEM", ("moduleId", "timestampNs", "totalReserved", "deviceId")
+    ):
         driver.add(_device(device), modules.get(module, str(module)), whole(time), byte_count(reserved))
     return driver
 
 
-def _calls(database: Database, names: dict[int, str], stacks: StackTable, notes: Notes, budget: ByteLimit) -> list[RawDevice]:
+def _calls(
+    database: Database, names: dict[int, str], stacks: StackTable, notes: Notes, budget: ByteLimit
+) -> list[RawDevice]:
     """Reads NPU_OP_MEM: one row a call, with the address and the totals after it."""
-    kinds = {**_names(database, "ENUM_MEMORY", "name", budget), **{n: t for n, t in names.items() if t in ("allocate", "release")}}
+    kinds = {
+        **_names(database, "ENUM_MEMORY", "name", budget),
+        **{n: t for n, t in names.items() if t in ("allocate", "release")},
+    }
     columns = Columns(("time", "addr", "born", "size", "allocated", "reserved", "stack", "component", "device"), budget)
     unusable = 0
-    wanted = ("operatorName", "addr", "type", "size", "timestampNs", "totalAllocate", "totalReserve", "component", "deviceId")
+    wanted = (
+        "operatorName",
+        "addr",
+        "type",
+        "size",
+        "timestampNs",
+        "totalAllocate",
+        "totalReserve",
+        "component",
+        "deviceId",
+    )
     for name, addr, kind, size, time, allocated, reserved, component, device in database.rows("NPU_OP_MEM", wanted):
         try:
             born = {"allocate": 1, "release": 0}[kinds.get(kind, "")]
             label = names.get(name, "")
             columns.add(
-                whole(time), whole(addr), born, abs(byte_count(size)), _value(allocated), _value(reserved),
-                stacks.number((Frame("", 0, label),)) if label else -1, _value(component), _device(device),
-            )  # fmt: skip
+                whole(time),
+                whole(addr),
+                born,
+                abs(byte_count(size)),
+                _value(allocated),
+                _value(reserved),
+                stacks.number((Frame("", 0, label),)) if label else -1,
+                _value(component),
+                _device(device),
+            )
         except (ValueError, TypeError, KeyError):
             unusable += 1
     rows = columns.arrays()
@@ -196,17 +243,28 @@ def _calls_of(rows: dict[str, Array], number: int) -> RawDevice:
     rows = take(rows, np.lexsort((rows["born"], rows["time"])))  # frees before allocations of the same moment
     nothing = unknown(len(rows["time"]))
     return RawDevice(
-        device=number, action=np.where(rows["born"] > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8),
-        addr=np.where(rows["addr"] > 0, rows["addr"], -1), size=rows["size"], time_us=rows["time"] // 1000,
-        stack=rows["stack"].astype(np.int32), has_addresses=False,
+        device=number,
+        action=np.where(rows["born"] > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8),
+        addr=np.where(rows["addr"] > 0, rows["addr"], -1),
+        size=rows["size"],
+        time_us=rows["time"] // 1000,
+        stack=rows["stack"].astype(np.int32),
+        has_addresses=False,
         curves={"allocated": rows["allocated"], "reserved": rows["reserved"], "active": nothing, "requested": nothing},
-    )  # fmt: skip
+    )
 
 
 def _settings(database: Database) -> dict[str, object]:
     if not database.has("META_DATA", ("name", "value")):
         return {}
-    return next((settings_in(value) for name, value in database.rows("META_DATA", ("name", "value")) if name == "ENV_VARIABLES"), {})
+    return next(
+        (
+            settings_in(value)
+            for name, value in database.rows("META_DATA", ("name", "value"))
+            if name == "ENV_VARIABLES"
+        ),
+        {},
+    )
 
 
 def _steps(database: Database) -> tuple[tuple[str, ...], Table] | None:
@@ -214,7 +272,11 @@ def _steps(database: Database) -> tuple[tuple[str, ...], Table] | None:
     if not database.has("STEP_TIME", ("id", "startNs", "endNs")):
         return None
     found = islice(database.rows("STEP_TIME", ("id", "startNs", "endNs")), _MOST_STEPS)
-    steps = [(whole(number), whole(start) // 1000, whole(end) // 1000) for number, start, end in found if None not in (number, start, end)]
+    steps = [
+        (whole(number), whole(start) // 1000, whole(end) // 1000)
+        for number, start, end in found
+        if None not in (number, start, end)
+    ]
     names = tuple(f"ProfilerStep#{number}" for number, _, _ in steps)
     _, starts, ends = np.array(steps, np.int64).reshape(-1, 3).T
     return names, spans_table(starts, ends, np.arange(len(steps)))

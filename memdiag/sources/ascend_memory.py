@@ -1,12 +1,13 @@
 """What the Ascend PyTorch profiler knows of memory, whether it stands in csv files or in a database.
 
-Two tables: *operators*, one row a tensor born in the window with its birth, death and the totals at both; and *records*, the totals
-at every call of an allocator. Components are PTA (torch_npu's caching allocator), GE (the graph engine's), WORKSPACE, APP (the whole
-process as the driver sees it) and PTA+GE (a running sum of the two, one more row for each of theirs). A trace follows one allocator:
-PTA where there is any; what the others hold is noted.
+Two tables: *operators*, one row a tensor born in the window with its birth, death and the totals at both; and
+*records*, the totals at every call of an allocator. Components are PTA (torch_npu's caching allocator), GE (the graph
+engine's), WORKSPACE, APP (the whole process as the driver sees it) and PTA+GE (a running sum of the two, one more row
+for each of theirs). A trace follows one allocator: PTA where there is any; what the others hold is noted.
 
-A free has two moments: asked for (``release``), and complete once no stream needs the block (``active release``). Where nothing
-waits, the profiler writes the second a few hundred nanoseconds before the first, with the same totals: that is one event, then.
+A free has two moments: asked for (``release``), and complete once no stream needs the block (``active release``). Where
+nothing waits, the profiler writes the second a few hundred nanoseconds before the first, with the same totals: that is
+one event, then.
 """
 
 from __future__ import annotations
@@ -46,14 +47,35 @@ class AscendMemory:
         self._calls = ThreadSpans(self.stacks, budget)
         self._components = Names(budget)
         self._operators = Columns(
-            ("component", "name", "size", "born", "dies", "gone", "born_allocated", "born_reserved", "born_active", "dies_allocated",
-             "dies_reserved", "dies_active", "stream", "device"),
+            (
+                "component",
+                "name",
+                "size",
+                "born",
+                "dies",
+                "gone",
+                "born_allocated",
+                "born_reserved",
+                "born_active",
+                "dies_allocated",
+                "dies_reserved",
+                "dies_active",
+                "stream",
+                "device",
+            ),
             budget,
-        )  # fmt: skip
+        )
         self._records = Columns(("component", "time", *_TOTALS, "stream", "device"), budget)
 
     def add_operator(
-        self, name: str, size: int, times: tuple[int, int, int], at_birth: Sequence[int], at_death: Sequence[int], stream: int, device: int
+        self,
+        name: str,
+        size: int,
+        times: tuple[int, int, int],
+        at_birth: Sequence[int],
+        at_death: Sequence[int],
+        stream: int,
+        device: int,
     ) -> None:
         """Adds a tensor.
 
@@ -73,15 +95,25 @@ class AscendMemory:
         if name.startswith("cann::"):
             component = "GE"
         elif BLANK < at_birth[0] < size or (dies != BLANK and gone == BLANK and at_death[2] != BLANK):
-            # The workspace allocator counts before it hands out, and its frees have one moment where the others have two.
+            # The workspace allocator counts before it hands out, and its frees have one moment where the others have
+            # two.
             component = "WORKSPACE"
         else:
             component = "PTA"
         if gone != BLANK:
             dies = min(dies, gone)
         self._operators.add(
-            self._components.number(component), self._names.number(name), abs(size), born, dies, gone, *at_birth, *at_death, stream, device
-        )  # fmt: skip
+            self._components.number(component),
+            self._names.number(name),
+            abs(size),
+            born,
+            dies,
+            gone,
+            *at_birth,
+            *at_death,
+            stream,
+            device,
+        )
 
     def knows(self, name: str) -> bool:
         """Whether any tensor was made for this operator."""
@@ -124,11 +156,19 @@ class AscendMemory:
         return np.where(called >= 0, called, alone)
 
     def _device(
-        self, number: int, operators: dict[str, Array], records: dict[str, Array], notes: Notes, *, is_one_of_several: bool
+        self,
+        number: int,
+        operators: dict[str, Array],
+        records: dict[str, Array],
+        notes: Notes,
+        *,
+        is_one_of_several: bool,
     ) -> RawDevice:
         operators["component"] = self._component_by_time(operators, records)
         names = self._components.list()
-        present = {names[code] for code in np.unique(np.concatenate((operators["component"], records["component"]))).tolist()}
+        present = {
+            names[code] for code in np.unique(np.concatenate((operators["component"], records["component"]))).tolist()
+        }
         main = next((name for name in _PREFERRED if name in present), min(present - {_SUM} or present))
         for name in sorted(present - {main, _SUM}):
             rows = records["component"] == self._components.find(name)
@@ -144,10 +184,16 @@ class AscendMemory:
         events = _events(take(operators, operators["component"] == code), take(records, records["component"] == code))
         curves = {name: events[name] for name in _TOTALS}
         return RawDevice(
-            device=number, action=events["action"].astype(np.int8), addr=events["addr"], size=events["size"], stream=events["stream"],
-            time_us=np.where(events["time"] >= 0, events["time"] // 1000, -1), stack=events["stack"].astype(np.int32), has_addresses=False,
+            device=number,
+            action=events["action"].astype(np.int8),
+            addr=events["addr"],
+            size=events["size"],
+            stream=events["stream"],
+            time_us=np.where(events["time"] >= 0, events["time"] // 1000, -1),
+            stack=events["stack"].astype(np.int32),
+            has_addresses=False,
             curves={**curves, "requested": unknown(len(events["time"]))},
-        )  # fmt: skip
+        )
 
     def _component_by_time(self, operators: dict[str, Array], records: dict[str, Array]) -> Array:
         """Returns whose tensors the operators' are: the allocator that recorded its totals at that very moment, else as guessed."""
@@ -178,11 +224,18 @@ def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str,
         _part(operators, waits, "dies", schema.FREE_REQUESTED, "dies"),
         _part(operators, waits, "gone", schema.FREE_COMPLETED, ""),
         {
-            "time": records["time"], "action": np.full(count, schema.UNKNOWN), "addr": unknown(count), "size": np.zeros(count, np.int64),
-            "stream": records["stream"], "stack": unknown(count), **{name: records[name] for name in _TOTALS},
+            "time": records["time"],
+            "action": np.full(count, schema.UNKNOWN),
+            "addr": unknown(count),
+            "size": np.zeros(count, np.int64),
+            "stream": records["stream"],
+            "stack": unknown(count),
+            **{name: records[name] for name in _TOTALS},
         },
-    ]  # fmt: skip
-    rank = np.repeat([1, 0, 0, 0, 2], [len(part["time"]) for part in parts])  # frees before allocations, totals behind both
+    ]
+    rank = np.repeat(
+        [1, 0, 0, 0, 2], [len(part["time"]) for part in parts]
+    )  # frees before allocations, totals behind both
     events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     events = take(events, np.lexsort((rank, events["time"])))
     return take(events, _merge(events, any_tensors=len(born) + len(dies) > 0))
@@ -191,9 +244,14 @@ def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str,
 def _part(operators: dict[str, Array], rows: Array, moment: str, action: int, totals: str) -> dict[str, Array]:
     curves = {name: operators[f"{totals}_{name}"][rows] if totals else unknown(len(rows)) for name in _TOTALS}
     return {
-        "time": operators[moment][rows], "action": np.full(len(rows), action), "addr": rows, "size": operators["size"][rows],
-        "stream": operators["stream"][rows], "stack": operators["stack"][rows] if action == schema.ALLOC else unknown(len(rows)), **curves,
-    }  # fmt: skip
+        "time": operators[moment][rows],
+        "action": np.full(len(rows), action),
+        "addr": rows,
+        "size": operators["size"][rows],
+        "stream": operators["stream"][rows],
+        "stack": operators["stack"][rows] if action == schema.ALLOC else unknown(len(rows)),
+        **curves,
+    }
 
 
 def _merge(events: dict[str, Array], *, any_tensors: bool) -> Array:

@@ -1,7 +1,8 @@
 """``FRAMEWORK/torch.memory_usage`` of an Ascend profiler run: every call of torch_npu's allocators, with its address.
 
-The file is a row of records: type (2 bytes), length (4 bytes), value, all little-endian. A free shows as one record when it is asked
-for (1) and one when it is complete (2); where no stream waits the second is written first, and the two are one event here.
+The file is a row of records: type (2 bytes), length (4 bytes), value, all little-endian. A free shows as one record
+when it is asked for (1) and one when it is complete (2); where no stream waits the second is written first, and the two
+are one event here.
 """
 
 from __future__ import annotations
@@ -27,11 +28,26 @@ FORMAT = "ascend-memory-usage"
 
 _WHAT = "a torch.memory_usage file of the Ascend profiler"
 RECORD = "profile with torch_npu.profiler.profile(profile_memory=True) and keep the FRAMEWORK folder, or give operator_memory.csv"
-_RECORD = np.dtype([
-    ("type", "<u2"), ("length", "<u4"), ("addr", "<i8"), ("time", "<i8"), ("size", "<i8"), ("allocated", "<i8"), ("reserved", "<i8"),
-    ("active", "<i8"), ("stream", "<i8"), ("device_type", "i1"), ("device", "i1"), ("component", "u1"), ("call", "u1"),
-    ("allocator", "u1"), ("thread", "<u8"), ("process", "<u8"),
-])  # fmt: skip
+_RECORD = np.dtype(
+    [
+        ("type", "<u2"),
+        ("length", "<u4"),
+        ("addr", "<i8"),
+        ("time", "<i8"),
+        ("size", "<i8"),
+        ("allocated", "<i8"),
+        ("reserved", "<i8"),
+        ("active", "<i8"),
+        ("stream", "<i8"),
+        ("device_type", "i1"),
+        ("device", "i1"),
+        ("component", "u1"),
+        ("call", "u1"),
+        ("allocator", "u1"),
+        ("thread", "<u8"),
+        ("process", "<u8"),
+    ]
+)
 _TYPE = 3
 _LENGTH = _RECORD.itemsize - 6
 _START = _TYPE.to_bytes(2, "little") + _LENGTH.to_bytes(4, "little")
@@ -63,7 +79,15 @@ def read(path: Path) -> Trace:
         context = context_of(path)
         raws = _devices(records, context, notes)
         return build_partial(
-            path, FORMAT, "npu", raws, hint=RECORD, complete=False, notes=notes, torch_version=context.version, settings=context.settings
+            path,
+            FORMAT,
+            "npu",
+            raws,
+            hint=RECORD,
+            complete=False,
+            notes=notes,
+            torch_version=context.version,
+            settings=context.settings,
         )
 
 
@@ -84,7 +108,10 @@ def _devices(records: Array, context: ProfilerFacts, notes: Notes) -> list[RawDe
     for code in ("MD911", "MD914", "MD917"):
         notes.add(code)
     notes.add("MD913", phrase("notes.sum.only"))
-    return [_device(records[records["device"] == number], number, context) for number in np.unique(records["device"]).tolist()]
+    return [
+        _device(records[records["device"] == number], number, context)
+        for number in np.unique(records["device"]).tolist()
+    ]
 
 
 def _device(records: Array, number: int, context: ProfilerFacts) -> RawDevice:
@@ -96,9 +123,14 @@ def _device(records: Array, number: int, context: ProfilerFacts) -> RawDevice:
         time = (ticks if context.tick == 1 else (ticks * context.tick).astype(np.int64)) + context.clock_offset
     curves = {name: np.where(records[name] >= 0, records[name], -1) for name in ("allocated", "reserved", "active")}
     return RawDevice(
-        device=number, action=action, addr=np.where(records["addr"] > 0, records["addr"], -1), size=np.abs(records["size"]),
-        stream=records["stream"].copy(), time_us=time // 1000, curves={**curves, "requested": unknown(len(records))},
-    )  # fmt: skip
+        device=number,
+        action=action,
+        addr=np.where(records["addr"] > 0, records["addr"], -1),
+        size=np.abs(records["size"]),
+        stream=records["stream"].copy(),
+        time_us=time // 1000,
+        curves={**curves, "requested": unknown(len(records))},
+    )
 
 
 def _actions(addr: Array, call: Array) -> Array:
@@ -114,5 +146,7 @@ def _actions(addr: Array, call: Array) -> Array:
     # Without a completion in the window a block still waits; old files have no completions at all.
     waits = asked & ((after == _FREE_COMPLETE) | ((after == -1) & bool((call == _FREE_COMPLETE).any())))
     actions = np.empty(len(addr), np.int8)
-    actions[order] = np.select([calls == _MALLOC, second_half, waits], [schema.ALLOC, -1, schema.FREE_REQUESTED], schema.FREE_COMPLETED)
+    actions[order] = np.select(
+        [calls == _MALLOC, second_half, waits], [schema.ALLOC, -1, schema.FREE_REQUESTED], schema.FREE_COMPLETED
+    )
     return actions

@@ -1,9 +1,9 @@
 """Traces of the PyTorch profiler in Chrome's format, as ``prof.export_chrome_trace`` writes them with ``profile_memory=True``.
 
-Memory events are instants named ``[memory]``: the first Kineto knew only bytes and device, later ones also the address and the
-totals of the caching allocator. Sizes are those of blocks; a negative one is a free, written when it is asked for: whether the
-block then waits for a stream is not recorded. Device type 0 is the host. Operators and Python calls are spans on the same
-threads, so what was open at an allocation is its stack.
+Memory events are instants named ``[memory]``: the first Kineto knew only bytes and device, later ones also the address
+and the totals of the caching allocator. Sizes are those of blocks; a negative one is a free, written when it is asked
+for: whether the block then waits for a stream is not recorded. Device type 0 is the host. Operators and Python calls
+are spans on the same threads, so what was open at an allocation is its stack.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ class _Reader:
             if not name.startswith("ProfilerStep#"):
                 args = event.get("args")
                 outer = args.get("Call stack") if isinstance(args, dict) else None
-                self.spans.add(self._thread(event), start, end, name, outer.replace("\r\n", "") if isinstance(outer, str) else "")
+                self.spans.add(
+                    self._thread(event), start, end, name, outer.replace("\r\n", "") if isinstance(outer, str) else ""
+                )
 
     def _thread(self, event: dict[str, Any]) -> int:
         return self.threads.number(f"{event.get('pid')} {event.get('tid')}")
@@ -153,9 +155,14 @@ class _Reader:
         key = (whole(args["Device Type"]), whole(args["Device Id"]))
         failed = event["name"] == "[OutOfMemory]"  # then the bytes are those asked for
         row = (
-            nanoseconds(event["ts"]), self._thread(event), byte_count(args["Bytes"]), whole(args.get("Addr", -1)),
-            _total(args.get("Total Allocated")), _total(args.get("Total Reserved")), int(failed),
-        )  # fmt: skip
+            nanoseconds(event["ts"]),
+            self._thread(event),
+            byte_count(args["Bytes"]),
+            whole(args.get("Addr", -1)),
+            _total(args.get("Total Allocated")),
+            _total(args.get("Total Reserved")),
+            int(failed),
+        )
         if row[2] or failed:  # of 0 bytes nothing is handed out
             if key not in self.devices and len(self.devices) >= _MOST_DEVICES:
                 raise ValueError("too many devices")
@@ -186,9 +193,16 @@ class _Reader:
         marks = self.marks.arrays()
         table = spans_table(marks["start"] + base // 1000, marks["end"] + base // 1000, marks["name"])
         return build_partial(
-            path, FORMAT, _BACKENDS.get(keys[0][0]), raws, hint=RECORD, complete=False, notes=notes, stacks=self.stacks.finish(),
+            path,
+            FORMAT,
+            _BACKENDS.get(keys[0][0]),
+            raws,
+            hint=RECORD,
+            complete=False,
+            notes=notes,
+            stacks=self.stacks.finish(),
             annotations=(self.names.list(), table),
-        )  # fmt: skip
+        )
 
     def _device(self, key: tuple[int, int], number: int, base: int, notes: Notes) -> RawDevice:
         columns = self.devices[key].arrays()
@@ -202,10 +216,16 @@ class _Reader:
             notes.add("MD915", phrase("notes.newest"))
         action = np.where(failed, schema.OOM, np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED)).astype(np.int8)
         return RawDevice(
-            device=number, action=action, addr=addr, size=np.abs(size), time_us=(columns["time"] + base) // 1000,
-            stack=self.spans.stacks_at(columns["thread"], columns["time"]), has_addresses=False,
-            curves=_curves(columns, key[0] == _HOST, number if len(self.devices) > 1 else None, notes), capacity_bytes=self._capacity(key),
-        )  # fmt: skip
+            device=number,
+            action=action,
+            addr=addr,
+            size=np.abs(size),
+            time_us=(columns["time"] + base) // 1000,
+            stack=self.spans.stacks_at(columns["thread"], columns["time"]),
+            has_addresses=False,
+            curves=_curves(columns, key[0] == _HOST, number if len(self.devices) > 1 else None, notes),
+            capacity_bytes=self._capacity(key),
+        )
 
     def _capacity(self, key: tuple[int, int]) -> int | None:
         properties = self.meta.get("deviceProperties")

@@ -1,6 +1,7 @@
 """Csv files read by the names of their columns: profilers add, drop and rename columns, and write units into the header.
 
-Names are compared in lower case and without the unit: ``Total Reserved(MB)`` is the column ``total reserved`` in ``mb``. Cells are
+Names are compared in lower case and without the unit: ``Total Reserved(MB)`` is the column ``total reserved`` in
+``mb``. Cells are
 stripped: Ascend ends its times with a tab, so that spreadsheets keep all digits.
 """
 

@@ -24,7 +24,10 @@ class DriverMemory:
         self._samples = Columns(("device", "module", "time", "reserved"), budget)
 
     def add(self, device: int, module: str, time: int, reserved: int) -> None:
-        """Adds what a module holds (bytes) at a moment (nanoseconds). Less than nothing means that only frees were seen: nothing."""
+        """Adds what a module holds (bytes) at a moment (nanoseconds).
+
+        Less than nothing means that only frees were seen: nothing.
+        """
         self._samples.add(device, self._modules.number(module), time, max(reserved, 0))
 
     def devices(self, notes: Notes) -> list[RawDevice]:
@@ -35,16 +38,24 @@ class DriverMemory:
         for number in np.unique(samples["device"]).tolist():
             rows = np.flatnonzero(samples["device"] == number)
             rows = rows[np.argsort(samples["time"][rows], kind="stable")]
-            time, total, at_peak = _sums(samples["time"][rows], samples["module"][rows], samples["reserved"][rows], len(names))
+            time, total, at_peak = _sums(
+                samples["time"][rows], samples["module"][rows], samples["reserved"][rows], len(names)
+            )
             held = sorted(((size, names[module]) for module, size in at_peak.items() if size), reverse=True)
             shares = ", ".join(f"{name} {format_bytes(size)}" for size, name in held[:_NAMED])
             notes.add("MD913", phrase("notes.driver", device=str(number), shares=shares))
             nothing = unknown(len(time))
-            raws.append(RawDevice(
-                device=number, action=np.full(len(time), schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(len(time), np.int64),
-                time_us=time // 1000, has_addresses=False,
-                curves={"reserved": total, "allocated": nothing, "active": nothing, "requested": nothing},
-            ))  # fmt: skip
+            raws.append(
+                RawDevice(
+                    device=number,
+                    action=np.full(len(time), schema.UNKNOWN, np.int8),
+                    addr=nothing,
+                    size=np.zeros(len(time), np.int64),
+                    time_us=time // 1000,
+                    has_addresses=False,
+                    curves={"reserved": total, "allocated": nothing, "active": nothing, "requested": nothing},
+                )
+            )
         for code in ("MD910", "MD911", "MD915", "MD917"):
             notes.add(code)
         return raws

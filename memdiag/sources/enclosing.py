@@ -1,6 +1,7 @@
 """Call stacks for formats that have none of their own: the spans (operators, Python calls) that were open when memory was asked for.
 
-Profilers write spans and memory events side by side. On one thread spans nest, so those open at a moment are the stack at that
+Profilers write spans and memory events side by side. On one thread spans nest, so those open at a moment are the stack
+at that
 moment: an operator's name at least, lines of code where Python calls were recorded too.
 """
 

@@ -1,8 +1,9 @@
 """Plain events of an allocator's caller, one numpy array a column: ``op``, ``id``, ``size``, ``stream``, ``ops`` (names of the codes).
 
-A row is one call: an allocation gets an ``id``, by which it is freed. ``total`` is the size of the device; ``done`` says when other
-streams are through: ``now`` (at once) or ``manual`` (at the rows ``complete`` and ``sync``). Results that may lie in the same archive
-under ``<n>/…`` are not read.
+A row is one call: an allocation gets an ``id``, by which it is freed. ``total`` is the size of the device; ``done``
+says when other
+streams are through: ``now`` (at once) or ``manual`` (at the rows ``complete`` and ``sync``). Results that may lie in
+the same archive under ``<n>/…`` are not read.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def read(path: Path) -> Trace:
         members = {info.filename: info for info in archive.infolist()}
         columns = {name: _integers(archive, members, name, path) for name in ("op", "id", "size")}
         count = len(columns["op"])
-        columns["stream"] = _integers(archive, members, "stream", path) if "stream.npy" in members else np.zeros(count, np.int64)
+        columns["stream"] = (
+            _integers(archive, members, "stream", path) if "stream.npy" in members else np.zeros(count, np.int64)
+        )
         if {len(values) for values in columns.values()} != {count}:
             raise ValueError("columns of different lengths")
         names = _texts(archive, members, "ops", path)
@@ -118,7 +121,8 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
     if (allocs & ((size < 0) | (size > MOST_BYTES))).any():
         raise ValueError("an allocation of more bytes than any device holds")
     size = np.where((size >= 0) & (size <= MOST_BYTES), size, 0)  # of anything else it means nothing
-    # An allocation of nothing gives no memory, and its free does nothing: neither is a tensor. Nor is a free of what is not made yet.
+    # An allocation of nothing gives no memory, and its free does nothing: neither is a tensor. Nor is a free of what is
+    # not made yet.
     sizes, newest = _sizes(identity, size, allocs, frees)
     is_tensor = (allocs | (frees & newest)) & (sizes > 0)
     skipped = int((frees & ~newest).sum())
@@ -129,10 +133,14 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
         identity = np.where(allocs | frees | uses, np.unique(identity, return_inverse=True)[1], identity)
     addr = np.where(is_tensor | ~(allocs | frees), identity, -1)
     return RawDevice(
-        device=0, action=action, addr=np.where(addr >= 0, addr, -1), size=sizes, stream=columns["stream"],
+        device=0,
+        action=action,
+        addr=np.where(addr >= 0, addr, -1),
+        size=sizes,
+        stream=columns["stream"],
         has_addresses=False,
         capacity_bytes=total if 0 < total <= MOST_BYTES else None,
-    )  # fmt: skip
+    )
 
 
 def _sizes(identity: Array, size: Array, allocs: Array, frees: Array) -> tuple[Array, Array]:

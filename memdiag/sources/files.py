@@ -43,7 +43,9 @@ def read_head(path: Path) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise RefusedFile(f"{path}: damaged gzip: {error}", "copy it again; the file is cut or changed") from None
     except OSError as error:
-        raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file") from None
+        raise RefusedFile(
+            f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file"
+        ) from None
 
 
 def read_bytes(path: Path) -> bytes:
@@ -61,7 +63,9 @@ def read_bytes(path: Path) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise RefusedFile(f"{path}: damaged gzip: {error}", "copy it again; the file is cut or changed") from None
     except OSError as error:
-        raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file") from None
+        raise RefusedFile(
+            f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file"
+        ) from None
 
 
 def plain_content(path: Path) -> bytes | Path:
@@ -74,14 +78,17 @@ def plain_content(path: Path) -> bytes | Path:
         with path.open("rb") as file:
             zipped = file.read(2) == GZIP_MAGIC
     except OSError as error:
-        raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file") from None
+        raise RefusedFile(
+            f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file"
+        ) from None
     return read_bytes(path) if zipped else path
 
 
 def _unzip(path: Path) -> bytes:
     """Decompresses a file piece by piece, and stops as soon as it looks like a bomb.
 
-    Snapshots repeat themselves: gzip makes them 14 to 25 times smaller. A bomb is a thousand times larger than its file.
+    Snapshots repeat themselves: gzip makes them 14 to 25 times smaller. A bomb is a thousand times larger than its
+    file.
     """
     most = _EXPANSION_FLOOR + _EXPANSION * path.stat().st_size
     pieces: list[bytes] = []
@@ -91,5 +98,7 @@ def _unzip(path: Path) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > most or (size > _BOMB_FLOOR and size > _BOMB_RATIO * file.tell()):
-                raise RefusedFile(f"{path}: refused, it expands beyond {format_bytes(size)}", "decompress it yourself if you trust it")
+                raise RefusedFile(
+                    f"{path}: refused, it expands beyond {format_bytes(size)}", "decompress it yourself if you trust it"
+                )
     return b"".join(pieces)

@@ -1,7 +1,7 @@
 """Columns and names that grow while a file is read, within a budget of memory that the size of the file warrants.
 
-A few bytes of a compressed or oddly written file can stand for a row of numbers: what is kept is counted, and reading stops before
-it fills the memory.
+A few bytes of a compressed or oddly written file can stand for a row of numbers: what is kept is counted, and reading
+stops before it fills the memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class ByteLimit:
         """
         self.left -= amount
         if self.left < 0:
-            raise RefusedFile(f"{self._path} holds far more rows than a file of its size should", "record a shorter window, or fewer steps")
+            raise RefusedFile(
+                f"{self._path} holds far more rows than a file of its size should",
+                "record a shorter window, or fewer steps",
+            )
 
 
 class Columns:

@@ -15,9 +15,20 @@ from pathlib import Path
 from memdiag.errors import RefusedFile
 
 _DAMAGED = (
-    ArithmeticError, ValueError, TypeError, LookupError, AttributeError, struct.error, csv.Error, sqlite3.Error, zipfile.BadZipFile,
-    zlib.error, binascii.Error, EOFError, NotImplementedError,
-)  # fmt: skip
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    struct.error,
+    csv.Error,
+    sqlite3.Error,
+    zipfile.BadZipFile,
+    zlib.error,
+    binascii.Error,
+    EOFError,
+    NotImplementedError,
+)
 _LONGEST = 160
 
 

@@ -1,6 +1,7 @@
 """Reads large JSON a value at a time: a profiler trace of a gigabyte costs as much memory as its largest event.
 
-Python's decoder does the work, on a window of text that moves along; what it cannot finish is tried again with more text.
+Python's decoder does the work, on a window of text that moves along; what it cannot finish is tried again with more
+text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 class JsonStream:
     """A cursor over JSON text.
 
-    Its methods raise ValueError where the text is not JSON, or a single value is absurdly long, and RefusedFile once the budget is spent.
+    Its methods raise ValueError where the text is not JSON, or a single value is absurdly long, and RefusedFile once
+    the budget is spent.
     """
 
     def __init__(self, text: TextIO, budget: ByteLimit) -> None:
@@ -59,7 +61,9 @@ class JsonStream:
         """Passes one character that must come next."""
         found = self.peek()
         if found != expected:
-            raise ValueError(f"expected {expected!r} where it has {found!r}" if found else "it ends in the middle: it was cut")
+            raise ValueError(
+                f"expected {expected!r} where it has {found!r}" if found else "it ends in the middle: it was cut"
+            )
         self._at += 1
 
     def value(self) -> Any:
@@ -72,7 +76,9 @@ class JsonStream:
             except json.JSONDecodeError as error:
                 size = len(self._text) - self._at
                 if size >= _LARGEST_VALUE:
-                    raise ValueError(f"not JSON, or a value of more than {_LARGEST_VALUE >> 20} million characters") from None
+                    raise ValueError(
+                        f"not JSON, or a value of more than {_LARGEST_VALUE >> 20} million characters"
+                    ) from None
                 if not self._more(max(_CHUNK, size)):
                     raise ValueError(f"not JSON, or cut: {error.msg}") from None
                 continue

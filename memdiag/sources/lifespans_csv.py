@@ -1,7 +1,8 @@
 """Lists of lifetimes, as planners of static memory use them: ``id,lower,upper,size`` (minimalloc, idealloc, TelaMalloc).
 
-A tensor lives in [lower, upper); the unit of time is the planner's own. An older form says ``start`` and ``end``, the latter being
-the last moment of life, not the first one after it. A header may be absent: then the columns stand in the order above.
+A tensor lives in [lower, upper); the unit of time is the planner's own. An older form says ``start`` and ``end``, the
+latter being the last moment of life, not the first one after it. A header may be absent: then the columns stand in the
+order above.
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ def read(path: Path) -> Trace:
     notes = Notes()
     with guard(path, _WHAT, _HINT):
         lower, upper, size = _columns(path)
-        usable = (size > 0) & (size <= MOST_BYTES) & (upper >= lower) & (np.abs(lower) < _MOST_TIME) & (np.abs(upper) < _MOST_TIME)
+        usable = (
+            (size > 0)
+            & (size <= MOST_BYTES)
+            & (upper >= lower)
+            & (np.abs(lower) < _MOST_TIME)
+            & (np.abs(upper) < _MOST_TIME)
+        )
         if not usable.all():
             notes.add("MD916", phrase("notes.rows.lifetimes", count=int((~usable).sum())))
             lower, upper, size = lower[usable], upper[usable], size[usable]
@@ -66,7 +73,9 @@ def read(path: Path) -> Trace:
         notes.add("MD910")
         notes.add("MD911")
         notes.add("MD913", phrase("notes.plan"))
-        raw = RawDevice(device=0, action=events["action"], addr=events["addr"], size=events["size"], has_addresses=False)
+        raw = RawDevice(
+            device=0, action=events["action"], addr=events["addr"], size=events["size"], has_addresses=False
+        )
         return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes)
 
 
@@ -106,9 +115,13 @@ def read_rows(path: Path) -> Lifespans:
             ids = tuple(str(k) if place is None else row[place].strip() for k, row in enumerate(body))
         if len(ids) != len(size):
             raise ValueError(f"{len(size)} rows of numbers, {len(ids)} names")
-        wrong = np.flatnonzero((size < 0) | (size > MOST_BYTES) | (after < lower) | (abs(lower) > _MOST_TIME) | (abs(after) > _MOST_TIME))
+        wrong = np.flatnonzero(
+            (size < 0) | (size > MOST_BYTES) | (after < lower) | (abs(lower) > _MOST_TIME) | (abs(after) > _MOST_TIME)
+        )
         if len(wrong):
-            raise ValueError(f"tensor {ids[wrong[0]]} has {size[wrong[0]]} bytes from {lower[wrong[0]]} until {after[wrong[0]]}")
+            raise ValueError(
+                f"tensor {ids[wrong[0]]} has {size[wrong[0]]} bytes from {lower[wrong[0]]} until {after[wrong[0]]}"
+            )
     return Lifespans(ids, lower, after - is_last, size, is_last)
 
 

@@ -1,9 +1,9 @@
 """What ``prof.export_memory_timeline`` writes: as ``.raw.json.gz`` every change with its category, as ``.json`` sums by category.
 
-A raw row is ``[time in ns, action, bytes, category]``: bytes are negative for what goes away, the time is -1 for what was there
-before. A tensor that is written to in place gives two rows, out of its old category and into its new one. Actions count from 1 in
-PyTorch and from 0 in torch_npu. Categories are PyTorch's own, worked out from the graph; who is who is not written. The ``.html``
-of the same function holds only a picture.
+A raw row is ``[time in ns, action, bytes, category]``: bytes are negative for what goes away, the time is -1 for what
+was there before. A tensor that is written to in place gives two rows, out of its old category and into its new one.
+Actions count from 1 in PyTorch and from 0 in torch_npu. Categories are PyTorch's own, worked out from the graph; who is
+who is not written. The ``.html`` of the same function holds only a picture.
 """
 
 from __future__ import annotations
@@ -36,12 +36,20 @@ RECORD = (
     "export it again with prof.export_memory_timeline('timeline.raw.json.gz', device='cuda:0'), "
     "or record a snapshot with torch.cuda.memory._record_memory_history()"
 )
-# In the order of the profiler's category numbers. AUTOGRAD_DETAIL are intermediate gradients; the last one is "none of these".
+# In the order of the profiler's category numbers. AUTOGRAD_DETAIL are intermediate gradients; the last one is "none of
+# these".
 _CATEGORIES = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "temporary", "unknown")
 _CODES = np.array([schema.CATEGORIES.index(name) for name in _CATEGORIES], np.int8)
 _CATEGORIES_NAMED = (
-    "parameters", "optimizer state", "inputs", "temporaries", "activations", "gradients", "autograd details", "others",
-)  # fmt: skip
+    "parameters",
+    "optimizer state",
+    "inputs",
+    "temporaries",
+    "activations",
+    "gradients",
+    "autograd details",
+    "others",
+)
 _CHANGED = 2  # after "was there before" and "created"
 _FIRST_NANOSECONDS = 10**17  # 1973 in nanoseconds, the year 5138 in microseconds
 
@@ -150,7 +158,12 @@ def _changes(path: Path, rows: _Rows) -> Trace:
     kept, identity = array("q"), array("q")
     at = 0
     while at < len(actions):
-        if actions[at] == changed and at + 1 < len(actions) and actions[at + 1] == changed and sizes[at] == -sizes[at + 1] < 0:
+        if (
+            actions[at] == changed
+            and at + 1 < len(actions)
+            and actions[at + 1] == changed
+            and sizes[at] == -sizes[at + 1] < 0
+        ):
             if kinds[at] != kinds[at + 1]:
                 pairing.becomes(kinds[at], kinds[at + 1])
             at += 2
@@ -166,10 +179,15 @@ def _changes(path: Path, rows: _Rows) -> Trace:
     if rows.unusable:
         notes.add("MD916", phrase("notes.rows", count=rows.unusable))
     raw = RawDevice(
-        device=0, action=np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8), addr=np.array(identity, np.int64),
-        size=np.abs(size), time_us=_microseconds(columns["time"][row]), has_addresses=False,
-        curves={"active": unknown(len(row)), "requested": unknown(len(row))}, category=_CODES[columns["category"][row]],
-    )  # fmt: skip
+        device=0,
+        action=np.where(size > 0, schema.ALLOC, schema.FREE_COMPLETED).astype(np.int8),
+        addr=np.array(identity, np.int64),
+        size=np.abs(size),
+        time_us=_microseconds(columns["time"][row]),
+        has_addresses=False,
+        curves={"active": unknown(len(row)), "requested": unknown(len(row))},
+        category=_CODES[columns["category"][row]],
+    )
     return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
 
 
@@ -182,14 +200,20 @@ def _sums(path: Path, times: Array, table: Array) -> Trace:
     at_peak = ""
     if count and table.shape[1] == 1 + len(_CATEGORIES_NAMED):  # the first sum is always 0
         parts = sorted(zip(table[peak, 1:].tolist(), _CATEGORIES_NAMED, strict=True), reverse=True)
-        at_peak = phrase("notes.sums.peak", parts=", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size))
+        at_peak = phrase(
+            "notes.sums.peak", parts=", ".join(f"{name} {format_bytes(size)}" for size, name in parts if size)
+        )
     notes.add("MD915", phrase("notes.sums", peak=at_peak))
     nothing = unknown(count)
     raw = RawDevice(
-        device=0, action=np.full(count, schema.UNKNOWN, np.int8), addr=nothing, size=np.zeros(count, np.int64),
-        time_us=_microseconds(times), has_addresses=False,
+        device=0,
+        action=np.full(count, schema.UNKNOWN, np.int8),
+        addr=nothing,
+        size=np.zeros(count, np.int64),
+        time_us=_microseconds(times),
+        has_addresses=False,
         curves={"allocated": allocated, "active": nothing, "requested": nothing, "reserved": nothing},
-    )  # fmt: skip
+    )
     return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
 
 

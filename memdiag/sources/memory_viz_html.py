@@ -35,10 +35,14 @@ def read(path: Path) -> Trace:
         try:
             return read_snapshot(base64.b64decode(match.group(1)), str(path), FORMAT)
         except binascii.Error:
-            raise RefusedFile(f"{path}: the snapshot inside the page is damaged", "make the page again from the .pickle") from None
+            raise RefusedFile(
+                f"{path}: the snapshot inside the page is damaged", "make the page again from the .pickle"
+            ) from None
     if b"data:image/png;base64," in page:
         raise RefusedFile(
             f"{path} holds only a picture (export_memory_timeline to .html draws one): no data to analyze",
             "export the raw data: prof.export_memory_timeline('timeline.raw.json.gz'), or record a snapshot",
         )
-    raise RefusedFile(f"{path} is a web page without a memory snapshot in it", "give the .pickle that the page was made from")
+    raise RefusedFile(
+        f"{path} is a web page without a memory snapshot in it", "give the .pickle that the page was made from"
+    )

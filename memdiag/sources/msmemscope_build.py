@@ -25,7 +25,9 @@ _ROUNDING = ("PTA", "MINDSPORE", "ATB")
 _HOST_POOLS = ("HOST_PINNED", "HOST", "HAL")
 _FIRST_NANOSECONDS = 10**17
 # In the order of BORN, DIES, FAILS, then the same for segments.
-_ACTIONS = np.array([schema.ALLOC, schema.FREE_COMPLETED, schema.OOM, schema.SEGMENT_ALLOC, schema.SEGMENT_FREE], np.int8)
+_ACTIONS = np.array(
+    [schema.ALLOC, schema.FREE_COMPLETED, schema.OOM, schema.SEGMENT_ALLOC, schema.SEGMENT_FREE], np.int8
+)
 _OF_SEGMENT = 3
 
 
@@ -54,7 +56,15 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
     if rows.unusable:
         notes.add("MD916", phrase("notes.rows", count=rows.unusable))
     return build_partial(
-        path, format, "npu", raws, hint=RECORD, complete=None, notes=notes, stacks=rows.stacks.finish(), annotations=_ranges(rows, scale)
+        path,
+        format,
+        "npu",
+        raws,
+        hint=RECORD,
+        complete=None,
+        notes=notes,
+        stacks=rows.stacks.finish(),
+        annotations=_ranges(rows, scale),
     )
 
 
@@ -63,7 +73,9 @@ def _give_places(columns: dict[str, Array], hal: int) -> None:
     device = columns["device"]
     home: dict[tuple[int, int], int] = {}
     mine = np.flatnonzero(columns["pool"] == hal)
-    for at, what, process, addr in zip(mine.tolist(), *(columns[name][mine].tolist() for name in ("what", "process", "addr")), strict=True):
+    for at, what, process, addr in zip(
+        mine.tolist(), *(columns[name][mine].tolist() for name in ("what", "process", "addr")), strict=True
+    ):
         if what == BORN:
             home[process, addr] = int(device[at])
         elif device[at] == NOWHERE:
@@ -83,7 +95,9 @@ def _operators(rows: MemscopeRows, columns: dict[str, Array]) -> Array:
         if at >= count:
             calls = running.get(int(columns["thread"][at - count]))
             if calls:
-                found[at - count] = rows.stacks.number(tuple(Frame("", 0, names[name]) for name in reversed(calls[-64:])))
+                found[at - count] = rows.stacks.number(
+                    tuple(Frame("", 0, names[name]) for name in reversed(calls[-64:]))
+                )
             continue
         calls = running.setdefault(int(operators["thread"][at]), [])
         name = int(operators["name"][at])
@@ -94,7 +108,9 @@ def _operators(rows: MemscopeRows, columns: dict[str, Array]) -> Array:
     return found
 
 
-def _device(columns: dict[str, Array], device: int, number: int, rows: MemscopeRows, scale: int, notes: Notes) -> RawDevice:
+def _device(
+    columns: dict[str, Array], device: int, number: int, rows: MemscopeRows, scale: int, notes: Notes
+) -> RawDevice:
     here = {name: code for code, name in enumerate(rows.pools.list()) if name and (columns["pool"] == code).any()}
     preferred = _HOST_POOLS if device == HOST else _DEVICE_POOLS
     main = next((name for name in preferred if name in here), next(iter(sorted(here)), ""))
@@ -216,10 +232,17 @@ def _raw(rows: dict[str, Array], number: int, has_segments: bool, scale: int, ca
         if _totals_fit(rows):
             curves["reserved"] = rows["total"]
     return RawDevice(
-        device=number, action=action, addr=rows["addr"], size=rows["size"], time_us=rows["time"] * scale // 1000,
-        stack=rows["stack"].astype(np.int32), has_addresses=has_segments, curves=curves, category=rows["category"].astype(np.int8),
+        device=number,
+        action=action,
+        addr=rows["addr"],
+        size=rows["size"],
+        time_us=rows["time"] * scale // 1000,
+        stack=rows["stack"].astype(np.int32),
+        has_addresses=has_segments,
+        curves=curves,
+        category=rows["category"].astype(np.int8),
         capacity_bytes=capacity,
-    )  # fmt: skip
+    )
 
 
 def _ranges(rows: MemscopeRows, scale: int) -> tuple[tuple[str, ...], Table]:

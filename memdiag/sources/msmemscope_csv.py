@@ -37,7 +37,9 @@ def read(path: Path) -> Trace:
         with open_text(path) as text:
             table = CsvTable(text, budget)
             if not set(table.columns) >= FIRST_COLUMNS:
-                holds = next((holds for names, holds in _WITHOUT_EVENTS if names <= set(table.columns)), "something else")
+                holds = next(
+                    (holds for names, holds in _WITHOUT_EVENTS if names <= set(table.columns)), "something else"
+                )
                 raise RefusedFile(f"{path} holds {holds}, not memory events", f"give the memscope_dump file; {RECORD}")
             places = {name: place for name, (place, _) in table.columns.items()}
             for row in table.rows():

@@ -44,5 +44,10 @@ def read(path: Path) -> Trace:
             if name is None or not set(places) >= FIRST_COLUMNS:
                 raise RefusedFile(f"{path} holds no table of memory events", RECORD)
             for row in database.rows(name, list(places.values())):
-                rows.add({column: "" if cell is None else str(cell).strip() for column, cell in zip(places, row, strict=True)})
+                rows.add(
+                    {
+                        column: "" if cell is None else str(cell).strip()
+                        for column, cell in zip(places, row, strict=True)
+                    }
+                )
         return build(path, FORMAT, rows)

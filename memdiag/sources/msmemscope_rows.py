@@ -1,8 +1,9 @@
 """Rows of msmemscope (formerly msleaks), Ascend's memory tracer, whether they come from csv or from a database.
 
-One row an event, several allocators one upon another: HAL (the driver), PTA (torch_npu's caching allocator, inside ranges that HAL
-handed out), MINDSPORE, ATB, HOST, HOST_PINNED. Rows of a block are written when it is freed, so only the time puts them in order. Sizes
-of PTA are those of blocks; msleaks wrote them negative for frees, its addresses in decimal, and microseconds under a heading of ns.
+One row an event, several allocators one upon another: HAL (the driver), PTA (torch_npu's caching allocator, inside
+ranges that HAL handed out), MINDSPORE, ATB, HOST, HOST_PINNED. Rows of a block are written when it is freed, so only
+the time puts them in order. Sizes of PTA are those of blocks; msleaks wrote them negative for frees, its addresses in
+decimal, and microseconds under a heading of ns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,21 @@ from memdiag.trace.stacks import Frame
 # What a row is about.
 BORN, DIES, FAILS = range(3)
 HOST, NOWHERE = -2, -1  # devices
-COLUMNS = ("time", "id", "what", "pool", "process", "device", "addr", "size", "total", "used", "stack", "category", "thread")
+COLUMNS = (
+    "time",
+    "id",
+    "what",
+    "pool",
+    "process",
+    "device",
+    "addr",
+    "size",
+    "total",
+    "used",
+    "stack",
+    "category",
+    "thread",
+)
 FIRST_COLUMNS = {"event", "event type", "timestamp", "device id", "attr"}
 
 _ATTRIBUTE = re.compile(r"[\"']?([A-Za-z_]{1,32})[\"']?\s*:\s*[\"']?([^,\"'{}]*)")
@@ -37,7 +52,9 @@ def attributes_of(text: str) -> dict[str, str]:
 def stack_of(python: str, native: str) -> tuple[Frame, ...]:
     """Returns the frames of both stack cells, innermost first; the tracer's own are left out."""
     frames = [Frame("", 0, _ADDRESS.sub("", line.strip())) for line in native.splitlines()[:_DEEPEST] if line.strip()]
-    frames += [frame_of(line.strip()) for line in python.splitlines()[:_DEEPEST] if line.strip() and not _OWN.search(line)]
+    frames += [
+        frame_of(line.strip()) for line in python.splitlines()[:_DEEPEST] if line.strip() and not _OWN.search(line)
+    ]
     return tuple(frames) if python.strip() else ()
 
 
@@ -80,7 +97,11 @@ class MemscopeRows:
             elif event == "OP_LAUNCH" and kind.endswith(("_START", "_END")):
                 self.operators.add(time, thread, self.names.number(cells.get("name", "")), int(kind.endswith("_START")))
             elif event == "MSTX" and kind in ("RANGE_START", "RANGE_END"):
-                self.ranges.add(time, thread, self.names.number(cells.get("name", "").strip('"')) if kind == "RANGE_START" else BLANK)
+                self.ranges.add(
+                    time,
+                    thread,
+                    self.names.number(cells.get("name", "").strip('"')) if kind == "RANGE_START" else BLANK,
+                )
             elif kind in ("START_TRACE", "SNAPSHOT") or event == "SNAPSHOT":
                 self._capacity(cells)
         except (KeyError, ValueError):
@@ -102,9 +123,20 @@ class MemscopeRows:
         process = whole(cells.get("process id") or 0)
         device = device_of(cells.get("device id", ""))
         self.columns.add(
-            time, number, what, self.pools.number(pool), process, device, addr, size, max(total, BLANK),
-            max(used, BLANK), stack, CATEGORIES.index(category), thread,
-        )  # fmt: skip
+            time,
+            number,
+            what,
+            self.pools.number(pool),
+            process,
+            device,
+            addr,
+            size,
+            max(total, BLANK),
+            max(used, BLANK),
+            stack,
+            CATEGORIES.index(category),
+            thread,
+        )
 
     def _capacity(self, cells: dict[str, str]) -> None:
         attributes = attributes_of(cells.get("attr", ""))

@@ -1,7 +1,8 @@
 """Notes on limits of a diagnosis that come from the file (codes MD9xx).
 
-A source adds a note for each fact that its format, or this one file, does not contain. MD901 to MD909 are about the file itself, MD910
-and higher about formats that carry less than a memory snapshot. The texts are in ``messages/notes.json``.
+A source adds a note for each fact that its format, or this one file, does not contain. MD901 to MD909 are about the
+file itself, MD910 and higher about formats that carry less than a memory snapshot. The texts are in
+``messages/notes.json``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Identities for events that have none: a free is paired with the newest allocation of its kind that is still there.
 
-Of several equal tensors the newest usually goes first, since temporaries nest. Whichever goes, what is live of each size at any
-moment is the same; only who of them lives on is a guess.
+Of several equal tensors the newest usually goes first, since temporaries nest. Whichever goes, what is live of each
+size at any moment is the same; only who of them lives on is a guess.
 """
 
 from __future__ import annotations

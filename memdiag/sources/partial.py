@@ -58,11 +58,20 @@ def build_partial(
     raws = [_split_first_frees(dataclasses.replace(raw, curves=_known(raw.curves))) for raw in raws]
     names, spans = annotations or ((), None)
     trace = build_trace(
-        path=str(path), format=format, backend=backend, raws=raws, stacks=stacks, torch_version=torch_version, settings=settings,
-        strings=names, annotations=spans, notes=notes.list(),
-    )  # fmt: skip
+        path=str(path),
+        format=format,
+        backend=backend,
+        raws=raws,
+        stacks=stacks,
+        torch_version=torch_version,
+        settings=settings,
+        strings=names,
+        annotations=spans,
+        notes=notes.list(),
+    )
     devices = tuple(
-        dataclasses.replace(device, start={**device.start, **_start(raw)}) for device, raw in zip(trace.devices, raws, strict=True)
+        dataclasses.replace(device, start={**device.start, **_start(raw)})
+        for device, raw in zip(trace.devices, raws, strict=True)
     )
     return dataclasses.replace(trace, devices=devices, complete_from_start=complete)
 
@@ -95,10 +104,17 @@ def _split_first_frees(raw: RawDevice) -> RawDevice:
         active = curves["active"]
         active[inserted] = np.where(active[inserted] >= 0, active[inserted] + raw.size[rows], -1)
     return dataclasses.replace(
-        raw, action=action, addr=np.insert(raw.addr, rows, raw.addr[rows]), size=np.insert(raw.size, rows, raw.size[rows]),
-        stream=insert(raw.stream), time_us=insert(raw.time_us), stack=insert(raw.stack), pool=insert(raw.pool),
-        category=insert(raw.category), curves=curves,
-    )  # fmt: skip
+        raw,
+        action=action,
+        addr=np.insert(raw.addr, rows, raw.addr[rows]),
+        size=np.insert(raw.size, rows, raw.size[rows]),
+        stream=insert(raw.stream),
+        time_us=insert(raw.time_us),
+        stack=insert(raw.stack),
+        pool=insert(raw.pool),
+        category=insert(raw.category),
+        curves=curves,
+    )
 
 
 def _start(raw: RawDevice) -> dict[str, int]:
@@ -107,7 +123,9 @@ def _start(raw: RawDevice) -> dict[str, int]:
     for name in ("allocated", "active"):
         values = raw.curves.get(name)
         if values is not None and len(values) and values[0] >= 0:
-            change = {schema.ALLOC: -1, schema.FREE_COMPLETED: 1, schema.FREE_REQUESTED: int(name == "allocated")}.get(int(raw.action[0]))
+            change = {schema.ALLOC: -1, schema.FREE_COMPLETED: 1, schema.FREE_REQUESTED: int(name == "allocated")}.get(
+                int(raw.action[0])
+            )
             if change is not None:
                 start[name] = max(int(values[0]) + change * int(raw.size[0]), -1)
     return start
@@ -127,4 +145,7 @@ def spans_table(starts: Array, ends: Array, which: Array) -> Table:
     # At the same moment an old span ends before a new one begins, and an empty one begins before it ends.
     rank = np.concatenate((np.ones(count, np.int8), np.where(ends > starts, 0, 2).astype(np.int8)))
     order = np.lexsort((rank, time))
-    return Table(schema.ANNOTATIONS, {"name": name[order], "start": start[order], "device": np.full(2 * count, -1), "time_us": time[order]})
+    return Table(
+        schema.ANNOTATIONS,
+        {"name": name[order], "start": start[order], "device": np.full(2 * count, -1), "time_us": time[order]},
+    )

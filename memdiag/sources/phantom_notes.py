@@ -45,7 +45,11 @@ def _computed(given: Any) -> str:
     if not isinstance(given, dict):
         return ""
     counts = {key: given.get(key) for key in ("limit_bytes", "computed", "partly", "unknown", "large", "failed")}
-    known = {key: count for key, count in counts.items() if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 60}
+    known = {
+        key: count
+        for key, count in counts.items()
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 60
+    }
     if len(known) < len(counts):
         return ""
     partly = phrase("notes.phantom.partly", count=known["partly"]) if known["partly"] else ""
@@ -59,7 +63,11 @@ def _computed(given: Any) -> str:
         failed if known["failed"] else "",
     ]
     left = known["unknown"] + known["large"] + known["failed"]
-    others = phrase("notes.phantom.others", count=left, reasons=joined(reasons, ", ")) if left else phrase("notes.phantom.all")
+    others = (
+        phrase("notes.phantom.others", count=left, reasons=joined(reasons, ", "))
+        if left
+        else phrase("notes.phantom.all")
+    )
     limit = format_bytes(known["limit_bytes"])
     return phrase("notes.phantom.computed", count=known["computed"], limit=limit, partly=partly, others=others)
 
@@ -76,7 +84,9 @@ def _read_backs(given: Any, values: Any) -> str:
         if (where := _text(entry.get("where")))
     ]
     shown = phrase("notes.phantom.read.places", places=joined(named, ", ")) if named else ""
-    return phrase("notes.phantom.read", count=count, places=shown, values=_text(values) or phrase("notes.phantom.zeros"))
+    return phrase(
+        "notes.phantom.read", count=count, places=shown, values=_text(values) or phrase("notes.phantom.zeros")
+    )
 
 
 def _times(count: Any) -> int:

@@ -1,7 +1,7 @@
 """Numbers as files write them, as the integers the trace uses: bytes and nanoseconds, exact where the text is.
 
-A time in microseconds since 1970 with three decimals does not fit a float (it would be off by a quarter of a microsecond, enough
-to swap a free and an allocation), so text is taken apart as text.
+A time in microseconds since 1970 with three decimals does not fit a float (it would be off by a quarter of a
+microsecond, enough to swap a free and an allocation), so text is taken apart as text.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ def environment_in(own: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: value
         for name, value in list(found.items())[:_MOST_VARIABLES]
-        if isinstance(name, str) and isinstance(value, str) and max(len(name), len(value)) <= _MOST_NAME and (name + value).isprintable()
+        if isinstance(name, str)
+        and isinstance(value, str)
+        and max(len(name), len(value)) <= _MOST_NAME
+        and (name + value).isprintable()
     }
 
 
@@ -78,7 +81,11 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
         if 0 < most <= len(raw.action):
             kept = int(np.count_nonzero(raw.action == schema.ALLOC))
             total = counts.get(raw.device, (0, 0))[0]
-            full = phrase("notes.ring.left", most=most, kept=kept, total=total) if total > kept else phrase("notes.ring", most=most)
+            full = (
+                phrase("notes.ring.left", most=most, kept=kept, total=total)
+                if total > kept
+                else phrase("notes.ring", most=most)
+            )
             notes.append(Note("MD921", on_device(raw.device, full)))
     if window := _window(own.get("window")):
         notes.append(of_format("MD917", [window]))

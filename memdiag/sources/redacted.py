@@ -1,4 +1,7 @@
-"""A trace without what tells whose it is: paths, users, command lines, environment. What it says of memory stays as it is."""
+"""A trace without what tells whose it is: paths, users, command lines, environment.
+
+What it says of memory stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ def _settings(value: Any) -> Any:
     """Returns settings with the keys of allocators only; of a variable's text, the pairs that an allocator knows."""
     if isinstance(value, Mapping):
         return {
-            redact_text(str(key)): conf_text(item) if str(key).endswith("ALLOC_CONF") else _settings(item) for key, item in value.items()
+            redact_text(str(key)): conf_text(item) if str(key).endswith("ALLOC_CONF") else _settings(item)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [_settings(item) for item in value]

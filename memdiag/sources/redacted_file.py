@@ -1,6 +1,7 @@
 """Recordings made to tell nobody whose they are, in place: the files of ``memdiag --redact record``.
 
-The file stays a genuine snapshot with all its events. As everywhere, nothing in it is executed: what is not a plain value is refused.
+The file stays a genuine snapshot with all its events. As everywhere, nothing in it is executed: what is not a plain
+value is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,16 @@ def redact_snapshot(path: Path) -> None:
     try:
         with path.open("rb") as file:
             content = _Plain(file).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OSError,
+    ) as error:
         raise _refused(path, error) from None
     redact_content(content)
     with _anew(path) as file:
@@ -131,7 +141,11 @@ class _Walk:
         if key == "environment" and isinstance(item, dict):
             return {name: conf_text(text) for name, text in item.items() if str(name).endswith("ALLOC_CONF")}
         if isinstance(item, tuple):
-            return tuple(self._changed("", each) for each in item) if any(isinstance(each, str | dict | list) for each in item) else item
+            return (
+                tuple(self._changed("", each) for each in item)
+                if any(isinstance(each, str | dict | list) for each in item)
+                else item
+            )
         if isinstance(item, dict | list):
             self.visit(item)
         return item

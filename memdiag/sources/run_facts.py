@@ -34,7 +34,15 @@ def card_in(own: Mapping[str, Any], device: int) -> Card:
 def _sample(row: Mapping[str, Any]) -> MemorySample | None:
     when, step = row.get("when"), _count(row.get("step"), _MOST_STEPS)
     total, free, reserved = (_count(row.get(f"{name}_bytes"), _MOST_BYTES) for name in ("total", "free", "reserved"))
-    if when not in _WHEN or step is None or total is None or free is None or reserved is None or not free <= total or not total:
+    if (
+        when not in _WHEN
+        or step is None
+        or total is None
+        or free is None
+        or reserved is None
+        or not free <= total
+        or not total
+    ):
         return None
     return MemorySample(str(when), step, total, free, reserved)
 
@@ -47,10 +55,12 @@ def ended_in(own: Mapping[str, Any]) -> Ended:
     rows = rows[:_MOST_OPTIMIZERS] if isinstance(rows, list) else []
     device = own.get("phantom_device")
     return Ended(
-        reason if isinstance(reason, str) and reason in _REASONS else "", _text(own.get("error")), is_windowed,
+        reason if isinstance(reason, str) and reason in _REASONS else "",
+        _text(own.get("error")),
+        is_windowed,
         tuple(found for row in rows if isinstance(row, dict) and (found := _optimizer(row)) is not None),
         _text(device.get("device")) if isinstance(device, dict) else "",
-    )  # fmt: skip
+    )
 
 
 def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:

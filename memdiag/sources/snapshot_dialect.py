@@ -25,7 +25,11 @@ def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
     for raw in raws:
         if raw.segments is not None and raw.blocks is not None and len(raw.blocks):
             blocks = raw.blocks
-            rows = (blocks.state == schema.ACTIVE_ALLOCATED) & raw.segments.small[blocks.segment] & (blocks.requested_size > 0)
+            rows = (
+                (blocks.state == schema.ACTIVE_ALLOCATED)
+                & raw.segments.small[blocks.segment]
+                & (blocks.requested_size > 0)
+            )
             requested.append(blocks.requested_size[rows])
             size.append(blocks.size[rows])
     return np.concatenate(requested), np.concatenate(size)
@@ -41,7 +45,9 @@ def _pad(raws: Sequence[RawDevice]) -> int | None:
     return npu.PAD if padded.mean() > 0.5 else 0
 
 
-def backend_of(stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool) -> str:
+def backend_of(
+    stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool
+) -> str:
     """Returns "npu" or "cuda": by torch_npu's frames, by its padding of requests, or by its default stream, which is no 0."""
     if any("torch_npu" in frame.filename for frame in stacks.frames):
         return "npu"
@@ -87,7 +93,9 @@ def layout_of(settings: Mapping[str, object], raws: Sequence[RawDevice], backend
         divisions=_divisions(settings, conf),
         max_split=max_split,
         large_segment=large,
-        expandable=bool(settings.get("expandable_segments")) or _is_expandable(raws) or conf.get("expandable_segments") == "True",
+        expandable=bool(settings.get("expandable_segments"))
+        or _is_expandable(raws)
+        or conf.get("expandable_segments") == "True",
     )
 
 
@@ -116,7 +124,11 @@ def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
     """
     marks = np.flatnonzero(raw.action == schema.WORKSPACE_SNAPSHOT)
     marks = marks[marks + 2 < len(raw.action)] if len(marks) else marks
-    marks = marks[(raw.action[marks + 1] == schema.SEGMENT_ALLOC) & (raw.action[marks + 2] == schema.ALLOC)] if len(marks) else marks
+    marks = (
+        marks[(raw.action[marks + 1] == schema.SEGMENT_ALLOC) & (raw.action[marks + 2] == schema.ALLOC)]
+        if len(marks)
+        else marks
+    )
     if not len(marks):
         return raw, 0
     action = raw.action.copy()

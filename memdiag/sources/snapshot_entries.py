@@ -47,7 +47,12 @@ def stored_entries(stored: rows.Rows, chosen: Array) -> Entries:
     links = {name: stored.links[slot][pick] for slot, name in enumerate(rows.columns_of(FIELDS, "links"))}
     pools = stored.pairs[0][pick] if "pool_id" in seen else None
     return Entries(
-        seen, stored.word[pick], numbers, links.pop("stack"), pools, {f.column: links[f.column] for f in TEXTS if f.name in seen}
+        seen,
+        stored.word[pick],
+        numbers,
+        links.pop("stack"),
+        pools,
+        {f.column: links[f.column] for f in TEXTS if f.name in seen},
     )
 
 

@@ -1,6 +1,7 @@
 """Stacks of a snapshot: lists of frame dicts on the tape, interned into numbers.
 
-PyTorch shares frames and lists between entries, other writers repeat them; both come out as one number for each distinct stack.
+PyTorch shares frames and lists between entries, other writers repeat them; both come out as one number for each
+distinct stack.
 """
 
 from __future__ import annotations
@@ -54,8 +55,16 @@ class FrameReader:
         frames, number = self._frames(boxes)
         frame_of = np.full(len(tape.box_kind), -1, np.int32)
         frame_of[boxes] = number
-        ids, offsets, flat = intern_lists(lists, frame_of, tape.items, tape.box_first, tape.box_size, tape.chunk_start,
-                                          tape.chunk_size, tape.chunk_next)  # fmt: skip
+        ids, offsets, flat = intern_lists(
+            lists,
+            frame_of,
+            tape.items,
+            tape.box_first,
+            tape.box_size,
+            tape.chunk_start,
+            tape.chunk_size,
+            tape.chunk_next,
+        )
         self._number[lists] = ids
         return Stacks(frames, offsets, flat)
 
@@ -71,7 +80,11 @@ class FrameReader:
         texts = []
         for key in ("filename", "name"):
             is_text = columns[key] & 7 == m.STR
-            texts.append(np.where(is_text, tape.canonical[np.where(is_text, columns[key] >> 3, 0)] if len(tape.string_at) else 0, -1))
+            texts.append(
+                np.where(
+                    is_text, tape.canonical[np.where(is_text, columns[key] >> 3, 0)] if len(tape.string_at) else 0, -1
+                )
+            )
         order = np.lexsort((line, texts[1], texts[0]))
         sorted_keys = np.stack([texts[0][order], texts[1][order], line[order]])
         new = np.ones(len(order), bool)

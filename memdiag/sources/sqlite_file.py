@@ -1,7 +1,7 @@
 """Opens SQLite databases of strangers: read only, no code of theirs, no journal, no more work than the size of the file warrants.
 
-A database can hold views, triggers, virtual tables and computed columns, all of which run expressions when they are read. Only
-plain tables are read here, by name, through an authorizer that lets nothing else pass.
+A database can hold views, triggers, virtual tables and computed columns, all of which run expressions when they are
+read. Only plain tables are read here, by name, through an authorizer that lets nothing else pass.
 """
 
 from __future__ import annotations
@@ -49,7 +49,14 @@ def _opened(connection: sqlite3.Connection, path: Path) -> Iterator[Database]:
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_CELL)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "cache_size=-8192", "temp_store=MEMORY"):
+    for pragma in (
+        "trusted_schema=OFF",
+        "query_only=ON",
+        "cell_size_check=ON",
+        "mmap_size=0",
+        "cache_size=-8192",
+        "temp_store=MEMORY",
+    ):
         connection.execute(f"PRAGMA {pragma}")
     left = (_ALLOWANCE + _STEPS_PER_BYTE * path.stat().st_size) // _STEPS
 
@@ -76,10 +83,19 @@ class Database:
         for name, sql in rows:
             if isinstance(name, str) and not str(sql).upper().startswith("CREATE VIRTUAL"):
                 columns = connection.execute(f"PRAGMA table_xinfo({_quoted(name)})").fetchmany(2_000)
-                self.tables[name] = tuple(str(column[1]) for column in columns if column[6] == 0)  # not hidden, not computed
+                self.tables[name] = tuple(
+                    str(column[1]) for column in columns if column[6] == 0
+                )  # not hidden, not computed
         connection.set_authorizer(self._allow)
 
-    def _allow(self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:  # noqa: ARG002
+    def _allow(
+        self,
+        action: int,
+        first: str | None,
+        second: str | None,
+        database: str | None,  # noqa: ARG002
+        trigger: str | None,  # noqa: ARG002
+    ) -> int:
         plain = action == sqlite3.SQLITE_READ and first in self.tables and (second in self.tables[first] or not second)
         return sqlite3.SQLITE_OK if plain or action == sqlite3.SQLITE_SELECT else sqlite3.SQLITE_DENY
 
@@ -96,7 +112,8 @@ class Database:
         have = set(self.tables[table])
         wanted = ", ".join(_quoted(name) if name in have else "NULL" for name in columns)
         cursor = self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608 - names from the schema, quoted
-        # Not "yield from": a generator that is left half read would close the cursor when it is collected, after the connection.
+        # Not "yield from": a generator that is left half read would close the cursor when it is collected, after the
+        # connection.
         while (row := cursor.fetchone()) is not None:
             yield row
 

@@ -12,8 +12,8 @@ from memdiag.errors import RefusedFile
 from memdiag.sources.files import GZIP_MAGIC
 from memdiag.units import MIB, format_bytes
 
-# Text is read piecewise and only numbers are kept of it, so a gzip may expand further than one that is held as a whole. JSON
-# traces shrink thirtyfold.
+# Text is read piecewise and only numbers are kept of it, so a gzip may expand further than one that is held as a whole.
+# JSON traces shrink thirtyfold.
 _ALLOWANCE = 256 * MIB
 _RATIO = 50
 
@@ -34,7 +34,10 @@ class _Counted(io.RawIOBase):
         data = self._inner.read(len(buffer))
         self._left -= len(data)
         if self._left < 0:
-            raise RefusedFile(f"{self._path} expands to more than {format_bytes(self._limit)}", "decompress it yourself if you trust it")
+            raise RefusedFile(
+                f"{self._path} expands to more than {format_bytes(self._limit)}",
+                "decompress it yourself if you trust it",
+            )
         buffer[: len(data)] = data
         return len(data)
 

@@ -1,8 +1,8 @@
 """PyTorch and torch_npu memory snapshots: what ``torch.cuda.memory._dump_snapshot`` and its kin write.
 
-Every generation is read by the keys it has: 2.0 has neither times nor settings, and keeps stacks in ``history`` of blocks;
-torch_npu has neither times nor annotations, and writes workspace memory into trace and segments; from 2.13 on entries name their
-pool. A bare list of segments (``memory_snapshot()``) is a snapshot without a trace.
+Every generation is read by the keys it has: 2.0 has neither times nor settings, and keeps stacks in ``history`` of
+blocks; torch_npu has neither times nor annotations, and writes workspace memory into trace and segments; from 2.13 on
+entries name their pool. A bare list of segments (``memory_snapshot()``) is a snapshot without a trace.
 """
 
 from __future__ import annotations
@@ -40,13 +40,21 @@ FORMAT = "torch-snapshot"
 
 _PICKLE = re.compile(rb"\x80|[(\]}]|c[\w.]+\n[\w.]+\n|P[ -+\--~]*\n\.")
 
-_TOP_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations", "memdiag", "host_segments", "host_traces"}
+_TOP_KEYS = {
+    "segments",
+    "device_traces",
+    "allocator_settings",
+    "external_annotations",
+    "memdiag",
+    "host_segments",
+    "host_traces",
+}
 _MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
 _MOST_IN_ALL = 1 << 62  # sums stay within 64 bits
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
-# Rows may share what they consist of, so that a few bytes make a row, and a row takes some hundred bytes of memory. Honest files spend
-# 38 bytes and more on each.
+# Rows may share what they consist of, so that a few bytes make a row, and a row takes some hundred bytes of memory.
+# Honest files spend 38 bytes and more on each.
 _ROWS_FLOOR = 500_000
 _BYTES_A_ROW = 20
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
@@ -89,7 +97,9 @@ def checked(numbers: Array, what: str, missing: int) -> Array:
         ValueError: No program can have had them.
     """
     if len(numbers) and (numbers.max() > _MOST_BYTES or numbers.min() < min(missing, 0)):
-        raise ValueError(f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}")
+        raise ValueError(
+            f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}"
+        )
     if numbers.sum(dtype=np.float64) > _MOST_IN_ALL:
         raise ValueError(f"absurd {what}: more than any program ever used")
     return numbers
@@ -142,13 +152,23 @@ class _Reader:
         names, annotations = self._annotations(spans)
         names = (*self._strings, *names)
         has_time = any("time_us" in c for c in columns)
-        backend = self._own_text("backend") or backend_of(stacks, raws, bool(settings), has_time, self.has_expandable_key)
+        backend = self._own_text("backend") or backend_of(
+            stacks, raws, bool(settings), has_time, self.has_expandable_key
+        )
         version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
         return {
-            "backend": backend, "raws": raws, "layout": layout_of(settings, raws, backend), "stacks": stacks, "torch_version": version,
-            "phantom": self.own.get("phantom") is True, "settings": settings or environment_in(self.own), "strings": names,
-            "annotations": annotations, "notes": self.notes, "recorded": recorded_in(self.own),
-        }  # fmt: skip
+            "backend": backend,
+            "raws": raws,
+            "layout": layout_of(settings, raws, backend),
+            "stacks": stacks,
+            "torch_version": version,
+            "phantom": self.own.get("phantom") is True,
+            "settings": settings or environment_in(self.own),
+            "strings": names,
+            "annotations": annotations,
+            "notes": self.notes,
+            "recorded": recorded_in(self.own),
+        }
 
     def _own_text(self, key: str) -> str | None:
         value = self.own.get(key)
@@ -163,7 +183,9 @@ class _Reader:
         names = sorted(keys)
         if names:
             shown = ", ".join(repr(n[:40]) for n in names[:8])
-            self.notes.append(Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}")))
+            self.notes.append(
+                Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}"))
+            )
 
     def _bytes(self, values: Array, what: str, missing: int = -1) -> Array:
         return checked(integers(values, missing), what, missing)
@@ -175,7 +197,9 @@ class _Reader:
         """Maps a column of texts to numbers; returns it and the texts that have none."""
         codes_of = np.full(len(self.tape.string_at) + 1, otherwise, np.int32)
         is_text = values & 7 == m.STR
-        rows = np.where(is_text, self.tape.canonical[np.where(is_text, values >> 3, 0)] if len(self.tape.string_at) else 0, -1)
+        rows = np.where(
+            is_text, self.tape.canonical[np.where(is_text, values >> 3, 0)] if len(self.tape.string_at) else 0, -1
+        )
         strange = []
         for row in np.unique(rows[rows >= 0]):
             text = str(self.tape.text(int(row)))
@@ -190,7 +214,9 @@ class _Reader:
         if not (values & 7 == m.BOX).any():
             return None
         tape = self.tape
-        pools, good = fill_pairs(values, tape.items, tape.box_first, tape.box_size, tape.chunk_start, tape.chunk_size, tape.chunk_next)
+        pools, good = fill_pairs(
+            values, tape.items, tape.box_first, tape.box_size, tape.chunk_start, tape.chunk_size, tape.chunk_next
+        )
         if not good:
             raise ValueError("a pool id is not a pair of numbers")
         return pools
@@ -213,15 +239,22 @@ class _Reader:
         size = self._bytes(columns["total_size"], "segment")
         pools = self._pools(columns["segment_pool_id"])
         pools = np.zeros((n, 2), np.int64) if pools is None else np.where(pools < 0, 0, pools)
-        table = Table(schema.SEGMENTS, {
-            "address": integers(columns["address"], -1), "total_size": size,
-            "allocated_size": self._bytes(columns["allocated_size"], "allocated_size"),
-            "active_size": self._bytes(columns["active_size"], "active_size"),
-            "requested_size": self._bytes(columns["requested_size"], "requested_size"),
-            "stream": integers(columns["stream"], 0), "small": np.where(small < 0, size <= SMALL_SEGMENT, small > 0),
-            "expandable": self._flags(columns["is_expandable"]), "pool_major": pools[:, 0], "pool_minor": pools[:, 1],
-            "stack": self.frames.ids(columns["frames"]),
-        })  # fmt: skip
+        table = Table(
+            schema.SEGMENTS,
+            {
+                "address": integers(columns["address"], -1),
+                "total_size": size,
+                "allocated_size": self._bytes(columns["allocated_size"], "allocated_size"),
+                "active_size": self._bytes(columns["active_size"], "active_size"),
+                "requested_size": self._bytes(columns["requested_size"], "requested_size"),
+                "stream": integers(columns["stream"], 0),
+                "small": np.where(small < 0, size <= SMALL_SEGMENT, small > 0),
+                "expandable": self._flags(columns["is_expandable"]),
+                "pool_major": pools[:, 0],
+                "pool_minor": pools[:, 1],
+                "stack": self.frames.ids(columns["frames"]),
+            },
+        )
         self.has_expandable_key = bool(n) and bool((columns["is_expandable"] & 7 != m.NONE_THERE).any())
         return table, self._blocks(columns["blocks"], table), integers(columns["device"], 0)
 
@@ -252,10 +285,17 @@ class _Reader:
         stack = self.frames.ids(columns["frames"])
         if (columns["history"] & 7 == m.BOX).any():
             stack, requested = self._history(columns["history"], stack, requested)
-        return Table(schema.BLOCKS, {
-            "segment": segment, "address": np.where(address < 0, computed, address), "size": size, "requested_size": requested,
-            "state": state, "stack": stack,
-        })  # fmt: skip
+        return Table(
+            schema.BLOCKS,
+            {
+                "segment": segment,
+                "address": np.where(address < 0, computed, address),
+                "size": size,
+                "requested_size": requested,
+                "state": state,
+                "stack": stack,
+            },
+        )
 
     def _history(self, lists: Array, stack: Array, requested: Array) -> tuple[Array, Array]:
         """2.0 keeps stack and request of a block in the first entry of its history."""
@@ -299,9 +339,12 @@ class _Reader:
         checked(size, "size in the trace", -1)
         failed = action == schema.OOM
         entries = {
-            "action": np.where(failed | ((addr >= 0) & (size >= 0)), action, schema.UNKNOWN).astype(np.int8), "addr": addr,
-            "size": np.maximum(size, 0, out=size), "stream": found.numbers["stream"], "stack": found.frames,
-        }  # fmt: skip
+            "action": np.where(failed | ((addr >= 0) & (size >= 0)), action, schema.UNKNOWN).astype(np.int8),
+            "addr": addr,
+            "size": np.maximum(size, 0, out=size),
+            "stream": found.numbers["stream"],
+            "stack": found.frames,
+        }
         if "time_us" in found.seen:
             entries["time_us"] = found.numbers["time_us"]
         if found.pools is not None:
@@ -345,9 +388,13 @@ class _Reader:
         columns["addr"] = np.where(columns["addr"] & 7 == m.NONE_THERE, columns["device_free"], columns["addr"])
         numbers = {name: integers(columns[name], MISSING[name]) for name in MISSING}
         texts = {
-            field.column: np.where(columns[field.name] & 7 == m.STR, columns[field.name] >> 3, -1) for field in TEXTS if field.name in seen
+            field.column: np.where(columns[field.name] & 7 == m.STR, columns[field.name] >> 3, -1)
+            for field in TEXTS
+            if field.name in seen
         }
-        return Entries(seen, action, numbers, self.frames.ids(columns["frames"]), self._pools(columns["pool_id"]), texts)
+        return Entries(
+            seen, action, numbers, self.frames.ids(columns["frames"]), self._pools(columns["pool_id"]), texts
+        )
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []
@@ -366,18 +413,27 @@ class _Reader:
             row_of[mine] = np.arange(len(mine))
             owned = blocks.take(np.flatnonzero(row_of[blocks.segment] >= 0))
             raw = RawDevice(
-                device=device, action=entries.get("action", np.empty(0, np.int8)), addr=entries.get("addr", np.empty(0, np.int64)),
-                size=entries.get("size", np.empty(0, np.int64)), stream=entries.get("stream"), time_us=entries.get("time_us"),
-                stack=final(entries["stack"]) if entries else None, pool=entries.get("pool"),
+                device=device,
+                action=entries.get("action", np.empty(0, np.int8)),
+                addr=entries.get("addr", np.empty(0, np.int64)),
+                size=entries.get("size", np.empty(0, np.int64)),
+                stream=entries.get("stream"),
+                time_us=entries.get("time_us"),
+                stack=final(entries["stack"]) if entries else None,
+                pool=entries.get("pool"),
                 texts={name: entries[name] for name in TEXT_COLUMNS if name in entries},
                 segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
-                blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack)) if self.has_segments else None,
+                blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack))
+                if self.has_segments
+                else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= _MOST_BYTES else None,
                 card=card_in(self.own, device),
-            )  # fmt: skip
+            )
             raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
             if outside:
-                self.notes.append(Note("MD905", on_device(device, phrase("notes.workspace", bytes=format_bytes(outside)))))
+                self.notes.append(
+                    Note("MD905", on_device(device, phrase("notes.workspace", bytes=format_bytes(outside))))
+                )
             raws.append(raw)
         return raws
 
@@ -392,7 +448,12 @@ class _Reader:
         rows = self.tape.canonical[columns["name"][good] >> 3]
         distinct, index = np.unique(rows, return_inverse=True)
         names = tuple(str(self.tape.text(int(row))) for row in distinct)
-        return names, Table(schema.ANNOTATIONS, {
-            "name": index + len(self._strings), "start": stage[good] == 1, "device": integers(columns["device"][good], -1),
-            "time_us": integers(columns["time_us"][good], -1),
-        })  # fmt: skip
+        return names, Table(
+            schema.ANNOTATIONS,
+            {
+                "name": index + len(self._strings),
+                "start": stage[good] == 1,
+                "device": integers(columns["device"][good], -1),
+                "time_us": integers(columns["time_us"][good], -1),
+            },
+        )

@@ -1,8 +1,9 @@
 """Fills in what the file does not say outright: phase and step of every event, category and lifetime of every tensor.
 
-``Trace.bases`` tells for each of "phase", "step", "category" and "lifetime" on what evidence it rests: "marks" (the file says it),
-"annotations" (named spans), "stacks", both of them ("annotations+stacks"), "periodicity" (sizes that repeat) or "none". That of
-"lifetime" ends in "+earlier_steps" if lifetimes of tensors still live at the end were inferred from the same call site in earlier steps.
+``Trace.bases`` tells for each of "phase", "step", "category" and "lifetime" on what evidence it rests: "marks" (the
+file says it), "annotations" (named spans), "stacks", both of them ("annotations+stacks"), "periodicity" (sizes that
+repeat) or "none". That of "lifetime" ends in "+earlier_steps" if lifetimes of tensors still live at the end were
+inferred from the same call site in earlier steps.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     seen = [seen_in(recorded, device) for device in trace.devices] if recorded is not None else []
     if recorded is not None:
         trace = replace(trace, devices=tuple(_told(*pair) for pair in zip(trace.devices, seen, strict=True)))
-    marks = [(recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device)) for device in trace.devices]
+    marks = [
+        (recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device))
+        for device in trace.devices
+    ]
     devices = tuple(_annotated(device, found, evidence) for device, found in zip(trace.devices, marks, strict=True))
     if recorded is not None:
         trace = replace(trace, devices=devices)

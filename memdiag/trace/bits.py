@@ -1,6 +1,7 @@
 """An ordered set of small integers, compiled: insert, remove, next and previous member in four steps for up to 16 million.
 
-Each bit of a word says whether the 64 numbers below it hold any member; the levels lie one after the other in one array.
+Each bit of a word says whether the 64 numbers below it hold any member; the levels lie one after the other in one
+array.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ from memdiag.trace.table import Array, Table
 from memdiag.trace.uncut import uncut_groups
 
 _UNLIMITED = 1 << 62
-_MOST_TREE_NODES = 1 << 24  # of the search for largest free ranges: 128 MB; with more pools and addresses they are not measured
+_MOST_TREE_NODES = (
+    1 << 24
+)  # of the search for largest free ranges: 128 MB; with more pools and addresses they are not measured
 _CURVES = ("reserved", "allocated", "active", "requested", "cache", "stranded", "foreign")
 
 
@@ -54,19 +56,29 @@ def build_trace(
         layout: Sizes the allocator used; PyTorch's defaults if None.
         stacks: What the ``stack`` columns refer to.
         recorded: What a recorder marked.
-        bases: As in ``Trace``, where phases, steps and categories are known and will be filled in: nothing is inferred then.
+        bases: As in ``Trace``, where phases, steps and categories are known and will be filled in: nothing is inferred
+            then.
     """
     from memdiag.trace.annotate import annotate
 
     used = layout or Layout()
     devices = tuple(_build_device(raw, used) for raw in raws)
     trace = Trace(
-        path=path, format=format, backend=backend, devices=devices, stacks=stacks or Stacks.empty(), torch_version=torch_version,
-        phantom=phantom, settings=dict(settings or {}), strings=tuple(strings),
+        path=path,
+        format=format,
+        backend=backend,
+        devices=devices,
+        stacks=stacks or Stacks.empty(),
+        torch_version=torch_version,
+        phantom=phantom,
+        settings=dict(settings or {}),
+        strings=tuple(strings),
         annotations=annotations if annotations is not None else Table.empty(schema.ANNOTATIONS),
-        notes=(*notes, *notes_on(devices, raws)), complete_from_start=_complete(devices), layout=used,
+        notes=(*notes, *notes_on(devices, raws)),
+        complete_from_start=_complete(devices),
+        layout=used,
         bases=dict(bases or {}),
-    )  # fmt: skip
+    )
     return annotate(trace, recorded)
 
 
@@ -89,10 +101,14 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     final_key = number[len(number) - len(held) :]
     final_state = np.zeros(len(place), np.int8)
     final_state[final_key] = final.state[held]
-    tensor_of, tensor_key, alloc_at, requested_at, completed_at, oddities = lifecycles.pair(raw.action, key, len(place), final_state)
+    tensor_of, tensor_key, alloc_at, requested_at, completed_at, oddities = lifecycles.pair(
+        raw.action, key, len(place), final_state
+    )
 
     guessed = np.empty(0, np.int64)
-    columns, known, still = _describe(raw, final, held, final_key, place, tensor_of, tensor_key, alloc_at, requested_at, completed_at)
+    columns, known, still = _describe(
+        raw, final, held, final_key, place, tensor_of, tensor_key, alloc_at, requested_at, completed_at
+    )
     groups = Groups()
     anomalies = {
         "double_free": int(oddities[lifecycles.DOUBLE_FREE]),
@@ -102,12 +118,18 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     }
     has_segments = raw.has_addresses and (
         raw.segments is not None
-        or bool(np.isin(raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)).any())
+        or bool(
+            np.isin(
+                raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
+            ).any()
+        )
     )
     if has_segments:
         plan = plan_regions(raw, layout, groups)
         references, reference_of = find_references(raw, layout, plan, groups)
-        walked = _walk(raw, layout, plan, groups, references, reference_of, place, tensor_of, tensor_key, columns, known)
+        walked = _walk(
+            raw, layout, plan, groups, references, reference_of, place, tensor_of, tensor_key, columns, known
+        )
         curves, start, block, group_of, references, regions, found, state, ends = walked
         columns |= ends
         anomalies |= found
@@ -127,19 +149,37 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     usage = Table(schema.USAGE, {**{name: curves[i] for i, name in enumerate(_CURVES)}, "reference": reference_of})
     tensors = Table(schema.TENSORS, {**columns, "block_bytes": block, "group": group_of})
     device = DeviceTrace(
-        device=raw.device, events=_events(raw, tensor_of, group_of), usage=usage, references=references, tensors=tensors,
-        regions=regions, groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
-        segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS), blocks=final,
-        has_addresses=has_segments, start=start, anomalies={k: v for k, v in anomalies.items() if v},
-        capacity_bytes=raw.capacity_bytes, card=raw.card, has_final_state=raw.segments is not None,
-    )  # fmt: skip
+        device=raw.device,
+        events=_events(raw, tensor_of, group_of),
+        usage=usage,
+        references=references,
+        tensors=tensors,
+        regions=regions,
+        groups=Table(schema.GROUPS, {k: np.array(v) for k, v in groups.columns().items()}),
+        segments=raw.segments if raw.segments is not None else Table.empty(schema.SEGMENTS),
+        blocks=final,
+        has_addresses=has_segments,
+        start=start,
+        anomalies={k: v for k, v in anomalies.items() if v},
+        capacity_bytes=raw.capacity_bytes,
+        card=raw.card,
+        has_final_state=raw.segments is not None,
+    )
     return replace(device, num_uncertain_blocks=num_before_a_gap(device, guessed)) if len(guessed) else device
 
 
 def _describe(
-    raw: RawDevice, final: Table, held: Array, final_key: Array, place: Array, tensor_of: Array, tensor_key: Array, alloc_at: Array,
-    requested_at: Array, completed_at: Array,
-) -> tuple[dict[str, Array], Array, Array]:  # fmt: skip
+    raw: RawDevice,
+    final: Table,
+    held: Array,
+    final_key: Array,
+    place: Array,
+    tensor_of: Array,
+    tensor_key: Array,
+    alloc_at: Array,
+    requested_at: Array,
+    completed_at: Array,
+) -> tuple[dict[str, Array], Array, Array]:
     """Gathers what is known of each tensor: from its alloc, else from its free, else from the final state.
 
     Returns:
@@ -177,33 +217,59 @@ def _describe(
     if raw.category is not None:
         category[tensor_of[born]] = raw.category[born]
     columns = {
-        "addr": place[tensor_key] if rows else np.empty(0, np.int64), "requested_bytes": requested, "alloc_at": alloc_at,
-        "free_requested_at": requested_at, "free_completed_at": completed_at, "stream": stream, "stack": stack,
-        "free_stack": free_stack, "category": category, "lifetime": np.zeros(rows, np.int8), "lifetime_inferred": np.zeros(rows, np.bool_),
-        "phase_alloc": np.zeros(rows, np.int8), "phase_free": np.zeros(rows, np.int8),
-        "step_alloc": np.full(rows, -1, np.int32), "step_free": np.full(rows, -1, np.int32),
+        "addr": place[tensor_key] if rows else np.empty(0, np.int64),
+        "requested_bytes": requested,
+        "alloc_at": alloc_at,
+        "free_requested_at": requested_at,
+        "free_completed_at": completed_at,
+        "stream": stream,
+        "stack": stack,
+        "free_stack": free_stack,
+        "category": category,
+        "lifetime": np.zeros(rows, np.int8),
+        "lifetime_inferred": np.zeros(rows, np.bool_),
+        "phase_alloc": np.zeros(rows, np.int8),
+        "phase_free": np.zeros(rows, np.int8),
+        "step_alloc": np.full(rows, -1, np.int32),
+        "step_free": np.full(rows, -1, np.int32),
         "name": np.full(rows, -1, np.int32),
-    }  # fmt: skip
+    }
     return columns, known, still
 
 
 def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
     n = len(raw.action)
-    return Table(schema.EVENTS, {
-        "action": raw.action, "addr": raw.addr, "size": raw.size, "tensor": tensor_of,
-        "stream": raw.stream if raw.stream is not None else np.zeros(n, np.int64),
-        "time_us": raw.time_us if raw.time_us is not None else np.full(n, -1, np.int64),
-        "stack": raw.stack if raw.stack is not None else np.full(n, -1, np.int32),
-        "group": np.where(tensor_of >= 0, group_of[tensor_of], -1) if len(group_of) else np.full(n, -1, np.int32),
-        "phase": np.zeros(n, np.int8), "step": np.full(n, -1, np.int32),
-        **{name: raw.texts.get(name, np.broadcast_to(np.int32(-1), n)) for name in TEXT_COLUMNS},
-    })  # fmt: skip
+    return Table(
+        schema.EVENTS,
+        {
+            "action": raw.action,
+            "addr": raw.addr,
+            "size": raw.size,
+            "tensor": tensor_of,
+            "stream": raw.stream if raw.stream is not None else np.zeros(n, np.int64),
+            "time_us": raw.time_us if raw.time_us is not None else np.full(n, -1, np.int64),
+            "stack": raw.stack if raw.stack is not None else np.full(n, -1, np.int32),
+            "group": np.where(tensor_of >= 0, group_of[tensor_of], -1) if len(group_of) else np.full(n, -1, np.int32),
+            "phase": np.zeros(n, np.int8),
+            "step": np.full(n, -1, np.int32),
+            **{name: raw.texts.get(name, np.broadcast_to(np.int32(-1), n)) for name in TEXT_COLUMNS},
+        },
+    )
 
 
 def _walk(
-    raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Groups, references: Table, reference_of: Array, place: Array,
-    tensor_of: Array, tensor_key: Array, columns: Mapping[str, Array], known: Array,
-) -> tuple[Array, dict[str, int], Array, Array, Table, Table, dict[str, int], Array, dict[str, Array]]:  # fmt: skip
+    raw: RawDevice,
+    layout: Layout,
+    plan: RegionPlan,
+    groups: Groups,
+    references: Table,
+    reference_of: Array,
+    place: Array,
+    tensor_of: Array,
+    tensor_key: Array,
+    columns: Mapping[str, Array],
+    known: Array,
+) -> tuple[Array, dict[str, int], Array, Array, Table, Table, dict[str, int], Array, dict[str, Array]]:
     """Walks the heap, a second time with the sizes found if a guess at the state before the trace had to be mended."""
     n = len(raw.action)
     small = np.array(groups.columns()["small"], bool)
@@ -226,13 +292,46 @@ def _walk(
         live, live_starts = new_set(len(place))
         ends = {name: columns[name].copy() for name in ("free_requested_at", "free_completed_at")}
         curves, block, group_of, best, pieces, found, start, state, mended = heap.walk(
-            raw.action, tensor_of, segment_row, plan.opens, plan.expandable, plan.lo, plan.hi, plan.group, plan.segment, plan.bounds,
-            cell_group, cell_segment, cell_expandable, breaks, break_starts, small, uncut, layout.large_segment, layout.expandable,
-            _UNLIMITED if layout.max_split is None else layout.max_split, place, live, live_starts, tensor_key, columns["alloc_at"],
-            ends["free_requested_at"], ends["free_completed_at"], columns["requested_bytes"], rounded, known, reference_of,
-            references.opened_at, references.group.astype(np.int64), position, xs, x_start, edges, tree_of,
+            raw.action,
+            tensor_of,
+            segment_row,
+            plan.opens,
+            plan.expandable,
+            plan.lo,
+            plan.hi,
+            plan.group,
+            plan.segment,
+            plan.bounds,
+            cell_group,
+            cell_segment,
+            cell_expandable,
+            breaks,
+            break_starts,
+            small,
+            uncut,
+            layout.large_segment,
+            layout.expandable,
+            _UNLIMITED if layout.max_split is None else layout.max_split,
+            place,
+            live,
+            live_starts,
+            tensor_key,
+            columns["alloc_at"],
+            ends["free_requested_at"],
+            ends["free_completed_at"],
+            columns["requested_bytes"],
+            rounded,
+            known,
+            reference_of,
+            references.opened_at,
+            references.group.astype(np.int64),
+            position,
+            xs,
+            x_start,
+            edges,
+            tree_of,
             np.zeros((max(len(asking), 1) if has_trees else 1, 2 * leaves if has_trees else 2), np.int64),
-        )  # fmt: skip
+        )
         whole = uncut_groups(
             {name: np.array(column) for name, column in groups.columns().items()},
             layout,
@@ -247,16 +346,31 @@ def _walk(
             known = np.where(columns["alloc_at"] < 0, block, known)
         uncut = whole
     cell, opened, closed, group, expandable, segment = pieces
-    regions = Table(schema.REGIONS, {
-        "start": plan.bounds[cell], "size": plan.bounds[cell + 1] - plan.bounds[cell] if len(cell) else cell, "opened_at": opened,
-        "closed_at": closed, "group": group, "expandable": expandable.astype(bool), "segment": segment,
-    })  # fmt: skip
+    regions = Table(
+        schema.REGIONS,
+        {
+            "start": plan.bounds[cell],
+            "size": plan.bounds[cell + 1] - plan.bounds[cell] if len(cell) else cell,
+            "opened_at": opened,
+            "closed_at": closed,
+            "group": group,
+            "expandable": expandable.astype(bool),
+            "segment": segment,
+        },
+    )
     names = ("overlap", "outside_segments", "segment_gone_under_block", "block_too_large", "gap", "segment_reopened")
     sums = {"reserved": heap.RESERVED, "allocated": heap.ALLOCATED, "active": heap.ACTIVE, "requested": heap.REQUESTED}
     return (
-        curves, {name: int(start[at]) for name, at in sums.items()}, block, group_of, references.replace(largest_free=best), regions,
-        {name: int(count) for name, count in zip(names, found, strict=True)}, state, ends,
-    )  # fmt: skip
+        curves,
+        {name: int(start[at]) for name, at in sums.items()},
+        block,
+        group_of,
+        references.replace(largest_free=best),
+        regions,
+        {name: int(count) for name, count in zip(names, found, strict=True)},
+        state,
+        ends,
+    )
 
 
 def _whole_regions(plan: RegionPlan, pieces: Array) -> dict[str, Array]:
@@ -274,7 +388,10 @@ def _differences(state: Array, addr: Array, block: Array, final: Table, held: Ar
     """Returns how many blocks the trace and the file's final state disagree on (address, size or state)."""
     mine = np.flatnonzero(state > 0)
     ours = {(int(a), int(b), int(s)) for a, b, s in zip(addr[mine], block[mine], state[mine], strict=True)}
-    theirs = {(int(a), int(b), int(s)) for a, b, s in zip(final.address[held], final.size[held], final.state[held], strict=True)}
+    theirs = {
+        (int(a), int(b), int(s))
+        for a, b, s in zip(final.address[held], final.size[held], final.state[held], strict=True)
+    }
     return len(ours ^ theirs)
 
 

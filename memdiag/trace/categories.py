@@ -4,8 +4,10 @@ An inference, not a mark: a report says so. What a source itself knows is kept, 
 
 * parameter: moved, loaded, or made by the constructor of a module before training, and kept; or made before training in any other
   way and of the size of a gradient; or there all along, with as many of that size as there are gradients;
-* optimizer state: made in an optimizer's step (or its constructor), and alive after it; or there before, and replaced in one;
-* gradient: made in backward, and alive after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right after its parameter;
+* optimizer state: made in an optimizer's step (or its constructor), and alive after it; or there before, and replaced
+  in one;
+* gradient: made in backward, and alive after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right after
+  its parameter;
 * activation: made in forward, and alive after it (of what outlives the next step as well, nothing can be told);
 * input: made between two steps, before the forward that uses it;
 * temporary: dies in the stretch of a phase in which it was made;
@@ -26,12 +28,22 @@ from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
-(_UNKNOWN, _PARAMETER, _GRADIENT, _OPTIMIZER_STATE, _ACTIVATION, _INPUT, _TEMPORARY, _COLLECTIVE, _WORKSPACE, _KV_CACHE) = range(
-    len(schema.CATEGORIES)
-)
+(
+    _UNKNOWN,
+    _PARAMETER,
+    _GRADIENT,
+    _OPTIMIZER_STATE,
+    _ACTIVATION,
+    _INPUT,
+    _TEMPORARY,
+    _COLLECTIVE,
+    _WORKSPACE,
+    _KV_CACHE,
+) = range(len(schema.CATEGORIES))
 
-# cuBLAS's default workspaces (parseChosenWorkspaceSize in CublasHandlePool.cpp). No tensor has the size of :4096:2:16:8; Hopper's
-# 32 MiB is a common size, and counts only for what is made in a pass, in one of its first matmuls, and kept for steps.
+# cuBLAS's default workspaces (parseChosenWorkspaceSize in CublasHandlePool.cpp). No tensor has the size of
+# :4096:2:16:8; Hopper's 32 MiB is a common size, and counts only for what is made in a pass, in one of its first
+# matmuls, and kept for steps.
 CUBLAS_WORKSPACE = 8_519_680
 HOPPER_WORKSPACE = 33_554_432
 
@@ -43,7 +55,9 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     stays = ~lives.same_visit
     decided = stays & ~lives.open
     in_step, survived = evidence.optimizer[stack], lives.steps_survived
-    zeroed = evidence.marker[tensors.free_stack] == OUTSIDE  # only zero_grad() is told by a stack to be outside of the other phases
+    zeroed = (
+        evidence.marker[tensors.free_stack] == OUTSIDE
+    )  # only zero_grad() is told by a stack to be outside of the other phases
     replaced = lives.before & (born == UNKNOWN) & evidence.optimizer[tensors.free_stack]
     outlasts = lives.kept | (lives.step_free > 0)
     making = evidence.moving[stack] | evidence.building[stack]

@@ -32,12 +32,21 @@ def bounds_of(cell: int, bounds: Array, breaks: Array, break_starts: Array) -> t
 
 
 @njit
-def set_break(b: int, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array,
-               break_starts: Array) -> None:  # fmt: skip
+def set_break(
+    b: int,
+    bounds: Array,
+    cell_group: Array,
+    cell_segment: Array,
+    cell_expandable: Array,
+    breaks: Array,
+    break_starts: Array,
+) -> None:
     """Decides whether a free range can run across the boundary ``b``."""
     joins = False
     if 0 < b < len(bounds) - 1 and cell_group[b - 1] >= 0 and cell_group[b - 1] == cell_group[b]:
-        joins = (cell_expandable[b] and cell_expandable[b - 1]) or (cell_segment[b] >= 0 and cell_segment[b] == cell_segment[b - 1])
+        joins = (cell_expandable[b] and cell_expandable[b - 1]) or (
+            cell_segment[b] >= 0 and cell_segment[b] == cell_segment[b - 1]
+        )
     if joins:
         remove(breaks, break_starts, b)
     else:
@@ -45,8 +54,9 @@ def set_break(b: int, bounds: Array, cell_group: Array, cell_segment: Array, cel
 
 
 @njit
-def set_breaks(bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array,
-               break_starts: Array) -> None:  # fmt: skip
+def set_breaks(
+    bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array, break_starts: Array
+) -> None:
     """Decides it for every boundary."""
     for b in range(len(bounds)):
         set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)

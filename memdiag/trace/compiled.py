@@ -1,9 +1,9 @@
 """The one door to numba: loops over millions of events run compiled, or, where numba is missing, as the plain Python they are.
 
-Compiled code is kept on disk, so only the first run of an installation waits for the compiler (compiling.py estimates how long). It is kept
-beside the module, or else in numba's cache of the user, or else in a temporary folder. numba compiles a function again when its own file
-changes, but not when the file of a function that it calls changes. So the name under which a function is kept is a digest of its code and
-of all code below it.
+Compiled code is kept on disk, so only the first run of an installation waits for the compiler (compiling.py estimates
+how long). It is kept beside the module, or else in numba's cache of the user, or else in a temporary folder. numba
+compiles a function again when its own file changes, but not when the file of a function that it calls changes. So the
+name under which a function is kept is a digest of its code and of all code below it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def lean(function: F) -> F:
 
 
 def lean_part(function: F) -> F:
-    """The same as ``njit_part`` for a function that makes no array. For a short one the counting takes longer than the work."""
+    """The same as ``njit_part`` for a function that makes no array.
+
+    For a short one the counting takes longer than the work.
+    """
     return _compile(function, is_kept=False, _nrt=False)
 
 
@@ -133,20 +136,27 @@ def is_cold(compiled: Any) -> bool:
     if numba is None or numba.config.DISABLE_JIT:
         return False
     folder = folder_of(compiled)
-    return not compiled.signatures and (folder is None or not any(folder.glob(f"*.{compiled.py_func.__qualname__}-*.nbi")))
+    return not compiled.signatures and (
+        folder is None or not any(folder.glob(f"*.{compiled.py_func.__qualname__}-*.nbi"))
+    )
 
 
 def stamp(function: Any) -> str:
     """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls.
 
-    Modules count too: compiled code imports those of all functions in it, so it cannot be loaded once one of them has moved.
+    Modules count too: compiled code imports those of all functions in it, so it cannot be loaded once one of them has
+    moved.
     """
     words: list[str] = []
     for each in called_by(function):
         for code in _codes(each.__code__):
             constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
             words.append(repr((each.__module__, code.co_code, constants, code.co_names, code.co_varnames)))
-            words += [f"{name}={value!r}" for name, value in _used(each, code).items() if isinstance(value, int | float | tuple)]
+            words += [
+                f"{name}={value!r}"
+                for name, value in _used(each, code).items()
+                if isinstance(value, int | float | tuple)
+            ]
     return f"{zlib.crc32(' '.join(words).encode()):08x}"
 
 
@@ -167,7 +177,9 @@ def called_by(function: Any) -> list[FunctionType]:
 def _used(function: FunctionType, code: CodeType) -> dict[str, Any]:
     """The globals that a part of a function names, and the members that it may name of modules of this package."""
     used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    for module in [value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")]:
+    for module in [
+        value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")
+    ]:
         used |= {name: vars(module)[name] for name in code.co_names if name in vars(module)}
     return used
 

@@ -1,7 +1,8 @@
 """Watches numba compile this package's functions, and estimates how long that will take.
 
-The first run of an installation compiles for half a minute and more. numba reports each function that it begins and ends, also those that a
-function calls. Compiling takes time in proportion to their bytecode, so the share that is done and the speed so far give the rest.
+The first run of an installation compiles for half a minute and more. numba reports each function that it begins and
+ends, also those that a function calls. Compiling takes time in proportion to their bytecode, so the share that is done
+and the speed so far give the rest.
 """
 
 from __future__ import annotations

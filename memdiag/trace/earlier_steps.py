@@ -1,7 +1,8 @@
 """Lifetimes of tensors that are still live when a trace ends, inferred from the same call site in completed steps.
 
-A trace that ends in a failure does not say when the tensors of its last step would have been freed. Training steps repeat, so
-tensors that the same code made in completed steps answer that. A vote counts only those that lived at least as long as the open
+A trace that ends in a failure does not say when the tensors of its last step would have been freed. Training steps
+repeat, so tensors that the same code made in completed steps answer that. A vote counts only those that lived at least
+as long as the open
 tensor has lived by now: a short-lived tensor of the same call site says nothing about one that has outlived it.
 """
 
@@ -37,11 +38,19 @@ def like_earlier_steps(device: DeviceTrace, lives: Lives, lifetime: Array, is_si
     Returns:
         The lifetimes (int8), those that could be inferred filled in.
     """
-    is_open = (lifetime == _UNKNOWN) & lives.kept & ~lives.before & (lives.step_alloc >= 0) & (lives.step_alloc == lives.last_step)
+    is_open = (
+        (lifetime == _UNKNOWN)
+        & lives.kept
+        & ~lives.before
+        & (lives.step_alloc >= 0)
+        & (lives.step_alloc == lives.last_step)
+    )
     open_rows = np.flatnonzero(is_open)
     if not len(open_rows):
         return lifetime
-    is_completed = (lifetime != _UNKNOWN) & ~lives.before & (lives.step_alloc >= 0) & (lives.step_alloc < lives.last_step)
+    is_completed = (
+        (lifetime != _UNKNOWN) & ~lives.before & (lives.step_alloc >= 0) & (lives.step_alloc < lives.last_step)
+    )
     earlier = np.flatnonzero(is_completed)
     result = lifetime.copy()
     size = device.tensors.requested_bytes
@@ -75,7 +84,8 @@ def _vote(lifetime: Array, key: Array, open_rows: Array, earlier: Array, num_all
     place = np.minimum(np.searchsorted(keys, key[earlier]), len(keys) - 1)
     is_wanted = keys[place] == key[earlier]
     earlier, place = earlier[is_wanted], place[is_wanted]
-    # Rows of one key stand together, the longest-lived last: those at least as old as an open tensor are the end of its range.
+    # Rows of one key stand together, the longest-lived last: those at least as old as an open tensor are the end of its
+    # range.
     span = int(num_allocs.max(initial=0)) + 1
     rank = place * span + num_allocs[earlier]
     order = np.argsort(rank, kind="stable")

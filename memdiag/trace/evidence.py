@@ -4,7 +4,8 @@ Facts a newcomer lacks:
 
 * Autograd runs backward on a thread of its own. Tensors made there have no Python frame at all, or only those of hooks; with C++
   frames recorded, ``torch::autograd::Engine`` stands among them. Only the first allocation of ``loss.backward()`` has its frame.
-* A forward inside of backward is recomputation (checkpointing): it counts as backward. A forward inside of an optimizer step is a
+* A forward inside of backward is recomputation (checkpointing): it counts as backward. A forward inside of an optimizer
+  step is a
   closure: it counts as forward.
 * ``torch.optim.Optimizer`` wraps the ``step`` of every subclass, so a step of somebody's own optimizer shows a frame of
   ``torch/optim/optimizer.py``.
@@ -28,26 +29,46 @@ UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(len(PHASE
 SILENT, OTHER = len(PHASES), len(PHASES) + 1
 
 # Bits of what one frame says.
-_PYTHON, _CONSTRUCTOR, _MOVES, _FORWARD, _BACKWARD, _STEP, _STATE, _ZERO_GRAD, _COLLECTIVE, _WORKSPACE, _BUILDS, _CACHE = (
-    1 << bit for bit in range(12)
-)
+(
+    _PYTHON,
+    _CONSTRUCTOR,
+    _MOVES,
+    _FORWARD,
+    _BACKWARD,
+    _STEP,
+    _STATE,
+    _ZERO_GRAD,
+    _COLLECTIVE,
+    _WORKSPACE,
+    _BUILDS,
+    _CACHE,
+) = (1 << bit for bit in range(12))
 
 _BACKWARD_NAMES = frozenset({"backward", "custom_backward", "_engine_run_backward", "_make_grads"})
 _BACKWARD_HOOK = re.compile(r"_?(root_)?(pre|post)_backward")
-_MODULE_MOVES = frozenset({"_apply", "to", "cuda", "npu", "xpu", "to_empty", "half", "bfloat16", "float", "double", "convert"})
-_LOADS = frozenset({"from_pretrained", "load_state_dict", "_load_from_state_dict", "reset_parameters", "setup_model_and_optimizer"})
+_MODULE_MOVES = frozenset(
+    {"_apply", "to", "cuda", "npu", "xpu", "to_empty", "half", "bfloat16", "float", "double", "convert"}
+)
+_LOADS = frozenset(
+    {"from_pretrained", "load_state_dict", "_load_from_state_dict", "reset_parameters", "setup_model_and_optimizer"}
+)
 _NOT_A_STEP = frozenset({"__init__", "add_param_group", "state_dict", "load_state_dict", "__setstate__", "<module>"})
 _WEIGHTS = re.compile(
     r"(?!.*(grad|buffer|optim|state))_?(init|initialize|load|create|allocate|build)_(\w+_)?(weights?|parameters|params)(_|$)"
 )
 _MODULES = re.compile(r"torch/nn/(modules/|parameter\.py)")
 _KV_CACHE = re.compile(
-    r"kv_?(cache|buffer|pool)|(key_?value|past_key_values)_?cache|^_?(init|initialize|setup|allocate)_caches?(_|$)", re.IGNORECASE
+    r"kv_?(cache|buffer|pool)|(key_?value|past_key_values)_?cache|^_?(init|initialize|setup|allocate)_caches?(_|$)",
+    re.IGNORECASE,
 )
 _KV_CACHE_FILES = ("transformers/cache_utils.py", "/cache_engine.py", "/kv_cache.py")
 _NEAR = 4  # Python frames, innermost first, that tell for what memory is made: those further out call much else
-_COLLECTIVE_NAME = re.compile(r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast")
-_WORKSPACE_NAME = re.compile(r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace")
+_COLLECTIVE_NAME = re.compile(
+    r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast"
+)
+_WORKSPACE_NAME = re.compile(
+    r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace"
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +151,9 @@ def _near(stacks: Stacks, mask: Array, python: Array) -> Array:
 def _apply_lines(stacks: Stacks) -> Array:
     """Returns, per stack and for no stack, the line of the innermost ``Module._apply``: those further out call it for their children."""
     lines = np.zeros(len(stacks) + 1, np.int32)
-    of_apply = np.array([frame.name == "_apply" and frame.filename.endswith("nn/modules/module.py") for frame in stacks.frames], bool)
+    of_apply = np.array(
+        [frame.name == "_apply" and frame.filename.endswith("nn/modules/module.py") for frame in stacks.frames], bool
+    )
     for stack in np.flatnonzero(stacks.with_frame(of_apply)):
         frames = stacks.frame_ids[stacks.offsets[stack] : stacks.offsets[stack + 1]]
         lines[stack] = stacks.frames[frames[of_apply[frames]][0]].line
@@ -149,12 +172,20 @@ def _frame_bits(frame: Frame) -> int:
     bits = _PYTHON
     if name == "forward" or (name.endswith("_call_impl") and file.endswith("nn/modules/module.py")):
         bits |= _FORWARD
-    elif name in _BACKWARD_NAMES or _BACKWARD_HOOK.match(name) or (name == "grad" and file.endswith("torch/autograd/__init__.py")):
+    elif (
+        name in _BACKWARD_NAMES
+        or _BACKWARD_HOOK.match(name)
+        or (name == "grad" and file.endswith("torch/autograd/__init__.py"))
+    ):
         bits |= _BACKWARD
     elif name == "zero_grad":
         bits |= _ZERO_GRAD
     elif name == "__init__":
-        bits |= _CONSTRUCTOR | (_BUILDS if _MODULES.search(file) else 0) | (_STATE if "optim" in file.rsplit("/", 1)[-1].lower() else 0)
+        bits |= (
+            _CONSTRUCTOR
+            | (_BUILDS if _MODULES.search(file) else 0)
+            | (_STATE if "optim" in file.rsplit("/", 1)[-1].lower() else 0)
+        )
     elif name in _LOADS or file.endswith("torch/nn/init.py") or (name in _MODULE_MOVES and file.endswith("module.py")):
         bits |= _MOVES | (_STATE if "torch/optim/" in file else 0)
     if _WEIGHTS.match(name):

@@ -28,7 +28,9 @@ class Split:
     largest_free: int
 
 
-def whole_bytes(segment_start: Array, segment_size: Array, start: Array, size: Array, expandable: Array, page: Array) -> Array:
+def whole_bytes(
+    segment_start: Array, segment_size: Array, start: Array, size: Array, expandable: Array, page: Array
+) -> Array:
     """Returns the bytes of free ranges that a retry gives back: all of a whole segment, the whole pages of an expandable one."""
     all_of_it = (start == segment_start) & (size == segment_size)
     pages = (start + size - segment_start) // page * page - -(-(start - segment_start) // page) * page
@@ -42,9 +44,15 @@ def split_at(device: DeviceTrace, at: int, request: int, group: int, large_page:
     home = topology.blocks["segment"][free]
     start, size = topology.blocks["address"][free], topology.blocks["size"][free]
     segments = topology.segments
-    small = np.asarray(device.groups.small, bool)[segments["group"][home]] if len(device.groups) else np.zeros(len(free), bool)
+    small = (
+        np.asarray(device.groups.small, bool)[segments["group"][home]]
+        if len(device.groups)
+        else np.zeros(len(free), bool)
+    )
     page = np.where(small, SMALL_SEGMENT, large_page)
-    whole = whole_bytes(segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page)
+    whole = whole_bytes(
+        segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page
+    )
     mine = segments["group"][home] == group
     fits = mine & (size >= request)
     cache = int(whole.sum() + (size - whole)[fits].sum())

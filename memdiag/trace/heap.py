@@ -1,8 +1,9 @@
 """Walks the heap through a trace, compiled: where every block lies, how large it is, and what is free for whom after each event.
 
-Free blocks are never stored: the allocator merges neighbours, so the free ranges are exactly the gaps between blocks and the
-bounds of their segment. Per range two numbers count: its *whole* bytes, which a retry would give back to the driver (all of it
-if it is a whole segment; the whole pages in it if the segment is expandable), and the rest, which only a request that fits can use.
+Free blocks are never stored: the allocator merges neighbours, so the free ranges are exactly the gaps between blocks
+and the bounds of their segment. Per range two numbers count: its *whole* bytes, which a retry would give back to the
+driver (all of it if it is a whole segment; the whole pages in it if the segment is expandable), and the rest, which
+only a request that fits can use.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ RESERVED, ALLOCATED, ACTIVE, REQUESTED, FREE, WHOLE, NUM_SUMS = range(7)
 
 
 @njit
-def _gap(p: int, first: int, end: int, place: Array, size_at: Array, live: Array, live_starts: Array) -> tuple[int, int]:
+def _gap(
+    p: int, first: int, end: int, place: Array, size_at: Array, live: Array, live_starts: Array
+) -> tuple[int, int]:
     """What lies free around the place ``p`` in the segment [first, end), the block at ``p`` itself left aside."""
     before = predecessor(live, live_starts, p - 1)
     after = successor(live, live_starts, p + 1)
@@ -40,8 +43,22 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
     """Adds (sign 1) or takes away (-1) the free range [lo, hi) that lies in ``cell``'s segment."""
     if lo >= hi:
         return
-    (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, edges, tree_of,
-     trees) = heap  # fmt: skip
+    (
+        bounds,
+        cell_group,
+        cell_expandable,
+        breaks,
+        break_starts,
+        group_small,
+        large_page,
+        xs,
+        x_start,
+        fenwick,
+        rest_of,
+        edges,
+        tree_of,
+        trees,
+    ) = heap
     size = hi - lo
     first, last = bounds_of(cell, bounds, breaks, break_starts)
     group = cell_group[cell]
@@ -56,7 +73,8 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
     sums[WHOLE] += sign * whole
     rest_of[group] += sign * rest
     if tree_of[group] >= 0:
-        # A range is known by the last edge (beginning of a block or cell) at or before it: no other free range has the same one.
+        # A range is known by the last edge (beginning of a block or cell) at or before it: no other free range has the
+        # same one.
         tree = trees[tree_of[group]]
         node = (len(tree) >> 1) + np.searchsorted(edges, lo, side="right") - 1
         tree[node] = size if sign > 0 else 0
@@ -82,7 +100,9 @@ def _count(lo: int, hi: int, cell: int, sign: int, heap: Any, sums: Array) -> No
 
 
 @njit
-def _sweep(lo: int, hi: int, sign: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array) -> None:
+def _sweep(
+    lo: int, hi: int, sign: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array
+) -> None:
     """Counts every free range within [lo, hi)."""
     bounds, cell_group, breaks, break_starts = heap[0], heap[1], heap[3], heap[4]
     pos = lo
@@ -109,7 +129,9 @@ def _sweep(lo: int, hi: int, sign: int, heap: Any, sums: Array, place: Array, si
 
 
 @njit
-def _release(p: int, cell: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array) -> None:
+def _release(
+    p: int, cell: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array
+) -> None:
     """Makes the block at ``p`` free: it becomes one range with its free neighbours."""
     first, end = bounds_of(cell, heap[0], heap[3], heap[4])
     lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
@@ -130,8 +152,22 @@ def _forget(t: int, size: int, requested: Array, state: Array, sums: Array) -> N
 
 
 @njit
-def _vanish(t: int, p: int, i: int, cell: int, heap: Any, sums: Array, place: Array, size_at: Array, live: Array, live_starts: Array,
-            requested: Array, state: Array, requested_at: Array, completed_at: Array) -> None:  # fmt: skip
+def _vanish(
+    t: int,
+    p: int,
+    i: int,
+    cell: int,
+    heap: Any,
+    sums: Array,
+    place: Array,
+    size_at: Array,
+    live: Array,
+    live_starts: Array,
+    requested: Array,
+    state: Array,
+    requested_at: Array,
+    completed_at: Array,
+) -> None:
     """Ends a tensor that cannot be there any more at event ``i``, though the file has no free of it."""
     _forget(t, size_at[p], requested, state, sums)
     _release(p, cell, heap, sums, place, size_at, live, live_starts)
@@ -160,7 +196,9 @@ def _block_bytes(rounded: int, room: int, small: bool, fine: bool, max_split: in
 
 
 @njit
-def _note_piece(pieces: Array, row: int, cell: int, opened: int, closed: int, group: int, expandable: bool, segment: int) -> None:
+def _note_piece(
+    pieces: Array, row: int, cell: int, opened: int, closed: int, group: int, expandable: bool, segment: int
+) -> None:
     """Writes a row of pieces."""
     pieces[0, row], pieces[1, row], pieces[2, row] = cell, opened, closed
     pieces[3, row], pieces[4, row], pieces[5, row] = group, 1 if expandable else 0, segment
@@ -168,14 +206,46 @@ def _note_piece(pieces: Array, row: int, cell: int, opened: int, closed: int, gr
 
 @njit
 def walk(
-    action: Array, tensor_of: Array, segment_row: Array, plan_opens: Array, plan_expandable: Array, plan_lo: Array, plan_hi: Array,
-    plan_group: Array, plan_segment: Array, bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array,
-    breaks: Array, break_starts: Array, group_small: Array, group_uncut: Array, large_page: int, fine_split: bool,
-    max_split: int, place: Array,
-    live: Array, live_starts: Array, tensor_place: Array, alloc_at: Array, requested_at: Array, completed_at: Array,
-    requested: Array, rounded: Array, known: Array, reference_of: Array, reference_opened: Array, reference_group: Array,
-    reference_x: Array, xs: Array, x_start: Array, edges: Array, tree_of: Array, trees: Array,
-) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array, bool]:  # fmt: skip
+    action: Array,
+    tensor_of: Array,
+    segment_row: Array,
+    plan_opens: Array,
+    plan_expandable: Array,
+    plan_lo: Array,
+    plan_hi: Array,
+    plan_group: Array,
+    plan_segment: Array,
+    bounds: Array,
+    cell_group: Array,
+    cell_segment: Array,
+    cell_expandable: Array,
+    breaks: Array,
+    break_starts: Array,
+    group_small: Array,
+    group_uncut: Array,
+    large_page: int,
+    fine_split: bool,
+    max_split: int,
+    place: Array,
+    live: Array,
+    live_starts: Array,
+    tensor_place: Array,
+    alloc_at: Array,
+    requested_at: Array,
+    completed_at: Array,
+    requested: Array,
+    rounded: Array,
+    known: Array,
+    reference_of: Array,
+    reference_opened: Array,
+    reference_group: Array,
+    reference_x: Array,
+    xs: Array,
+    x_start: Array,
+    edges: Array,
+    tree_of: Array,
+    trees: Array,
+) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array, bool]:
     """Walks all events.
 
     Args:
@@ -184,7 +254,8 @@ def walk(
         group_uncut: Groups in which a block is all that was free around it.
         requested_at, completed_at: When each tensor is freed; written to where it must have been gone earlier.
         known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
-        reference_of: Reference of each event; reference_opened, _group, _x: first event, group and position among ``xs`` of each.
+        reference_of: Reference of each event; reference_opened, _group, _x: first event, group and position among
+            ``xs`` of each.
         xs: Distinct reference sizes, sorted within each group, group g's at x_start[g]:x_start[g + 1].
         edges: Sorted distinct values of place and bounds. trees: for each group with references a tree of maxima over them, filled
             with zeros; tree_of: its row for each group, -1: none.
@@ -213,8 +284,22 @@ def walk(
     mended = False
     fenwick = np.zeros(len(xs) + num_groups + 1, np.int64)
     rest_of = np.zeros(num_groups, np.int64)
-    heap = (bounds, cell_group, cell_expandable, breaks, break_starts, group_small, large_page, xs, x_start, fenwick, rest_of, edges,
-            tree_of, trees)  # fmt: skip
+    heap = (
+        bounds,
+        cell_group,
+        cell_expandable,
+        breaks,
+        break_starts,
+        group_small,
+        large_page,
+        xs,
+        x_start,
+        fenwick,
+        rest_of,
+        edges,
+        tree_of,
+        trees,
+    )
 
     pieces = np.empty((6, max(2 * len(plan_lo) + len(bounds), 16)), np.int64)
     num_pieces = 0
@@ -243,7 +328,9 @@ def walk(
         first, end = bounds_of(cell, bounds, breaks, break_starts)
         following = successor(live, live_starts, p + 1)
         room = end - place[p] if following < 0 else min(end, place[following]) - place[p]
-        block[t] = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, room if group_uncut[group] else known[t])
+        block[t] = _block_bytes(
+            rounded[t], room, group_small[group], fine_split, max_split, room if group_uncut[group] else known[t]
+        )
         group_of[t], size_at[p], owner[p] = group, block[t], t
         end_before = place[p] + block[t]
         sums[ACTIVE] += block[t]
@@ -273,10 +360,26 @@ def walk(
                 over = predecessor(live, live_starts, p)
                 if over >= 0 and place[over] + size_at[over] > address:
                     old = owner[over]
-                    if over == p or known[old] > 0 or alloc_at[old] >= 0:  # two blocks cannot overlap: the older one must be gone
+                    if (
+                        over == p or known[old] > 0 or alloc_at[old] >= 0
+                    ):  # two blocks cannot overlap: the older one must be gone
                         anomalies[OVERLAP] += 1
-                        _vanish(old, over, i, cell, heap, sums, place, size_at, live, live_starts, requested, state, requested_at,
-                                completed_at)  # fmt: skip
+                        _vanish(
+                            old,
+                            over,
+                            i,
+                            cell,
+                            heap,
+                            sums,
+                            place,
+                            size_at,
+                            live,
+                            live_starts,
+                            requested,
+                            state,
+                            requested_at,
+                            completed_at,
+                        )
                 first, end = bounds_of(cell, bounds, breaks, break_starts)
                 lo, hi = _gap(p, first, end, place, size_at, live, live_starts)
                 _count(lo, hi, cell, -1, heap, sums)
@@ -297,7 +400,14 @@ def walk(
                             anomalies[GAP] += 1
                         _count(lo, address, cell, 1, heap, sums)
                 room = hi - address
-                taken = _block_bytes(rounded[t], room, group_small[group], fine_split, max_split, room if group_uncut[group] else known[t])
+                taken = _block_bytes(
+                    rounded[t],
+                    room,
+                    group_small[group],
+                    fine_split,
+                    max_split,
+                    room if group_uncut[group] else known[t],
+                )
                 if taken < rounded[t]:
                     anomalies[TOO_LARGE] += 1
                 _count(address + taken, hi, cell, 1, heap, sums)
@@ -325,10 +435,25 @@ def walk(
                     p = successor(live, live_starts, np.searchsorted(place, s))
                 while p >= 0 and place[p] < e:
                     anomalies[SEGMENT_GONE_UNDER_BLOCK] += 1
-                    _vanish(owner[p], p, i, cell_at(bounds, place[p]), heap, sums, place, size_at, live, live_starts, requested, state,
-                            requested_at, completed_at)  # fmt: skip
+                    _vanish(
+                        owner[p],
+                        p,
+                        i,
+                        cell_at(bounds, place[p]),
+                        heap,
+                        sums,
+                        place,
+                        size_at,
+                        live,
+                        live_starts,
+                        requested,
+                        state,
+                        requested_at,
+                        completed_at,
+                    )
                     p = successor(live, live_starts, p + 1)
-            # Every free range that touches [s, e) is taken out, the cells change hands, and the ranges are counted anew.
+            # Every free range that touches [s, e) is taken out, the cells change hands, and the ranges are counted
+            # anew.
             lo, hi = s, e
             if plan_lo[r] > 0 and cell_group[plan_lo[r] - 1] >= 0:
                 first, end = bounds_of(plan_lo[r] - 1, bounds, breaks, break_starts)
@@ -364,7 +489,12 @@ def walk(
             for b in range(plan_lo[r], plan_hi[r] + 1):
                 set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
             _sweep(lo, hi, 1, heap, sums, place, size_at, live, live_starts)
-        curves[0, i], curves[1, i], curves[2, i], curves[3, i] = sums[RESERVED], sums[ALLOCATED], sums[ACTIVE], sums[REQUESTED]
+        curves[0, i], curves[1, i], curves[2, i], curves[3, i] = (
+            sums[RESERVED],
+            sums[ALLOCATED],
+            sums[ACTIVE],
+            sums[REQUESTED],
+        )
         if reference >= 0:
             g = reference_group[reference]
             # What lies in ranges smaller than x: a prefix of the Fenwick tree of that group.

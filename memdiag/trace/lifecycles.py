@@ -1,7 +1,8 @@
 """From events to lifecycles: which free belongs to which allocation, and what must have been there before the trace.
 
-A free of an address that the trace never allocated is a block from before; so is a block of the final state that the trace never
-mentions. A second free of the same allocation, or an allocation on a live address, cannot have happened: it is counted, not used.
+A free of an address that the trace never allocated is a block from before; so is a block of the final state that the
+trace never mentions. A second free of the same allocation, or an allocation on a live address, cannot have happened: it
+is counted, not used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ DOUBLE_FREE, UNMATCHED_FREE, ALLOC_ON_LIVE, NUM_PAIRING = range(4)
 
 
 @njit
-def pair(action: Array, key: Array, num_keys: int, final_state: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
+def pair(
+    action: Array, key: Array, num_keys: int, final_state: Array
+) -> tuple[Array, Array, Array, Array, Array, Array]:
     """Pairs allocations and frees.
 
     Args:
@@ -34,8 +37,8 @@ def pair(action: Array, key: Array, num_keys: int, final_state: Array) -> tuple[
     """
     n = len(action)
     state = np.zeros(num_keys, np.int8)
-    # First pass: which addresses hold something before the trace? Those whose first event is a free, or that have no event
-    # but a block at the end.
+    # First pass: which addresses hold something before the trace? Those whose first event is a free, or that have no
+    # event but a block at the end.
     before = np.zeros(num_keys, np.int8)
     for i in range(n):
         k = key[i]

@@ -1,7 +1,7 @@
 """How long each tensor lives, measured in phases and steps rather than in events.
 
-Two tensors that both live a thousand events may be of quite different kinds: an activation that waits for its backward, and a
-scratch buffer of one long forward. A *visit* is one uninterrupted stretch of a phase.
+Two tensors that both live a thousand events may be of quite different kinds: an activation that waits for its backward,
+and a scratch buffer of one long forward. A *visit* is one uninterrupted stretch of a phase.
 """
 
 from __future__ import annotations
@@ -16,14 +16,22 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import EventPhases
 from memdiag.trace.table import Array, index_type
 
-# A tensor during whose life at most so many others are made is temporary: freed within the operation or two that made it.
+# A tensor during whose life at most so many others are made is temporary: freed within the operation or two that made
+# it.
 TEMPORARY_ALLOCS = 10
 # What a trace of fewer events shows of a tensor's life is no life: "never freed" means nothing there.
 FEWEST_EVENTS = 100
 
 (
-    _UNKNOWN, _PERSISTENT, _OPTIMIZER_STATE, _SURVIVES_STEP, _FORWARD_TO_BACKWARD, _WITHIN_STEP, _WITHIN_PHASE, _TEMPORARY,
-) = range(len(schema.LIFETIMES))  # fmt: skip
+    _UNKNOWN,
+    _PERSISTENT,
+    _OPTIMIZER_STATE,
+    _SURVIVES_STEP,
+    _FORWARD_TO_BACKWARD,
+    _WITHIN_STEP,
+    _WITHIN_PHASE,
+    _TEMPORARY,
+) = range(len(schema.LIFETIMES))
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,15 @@ class Lives:
     """Birth and death of every tensor; one entry a tensor.
 
     Attributes:
-        phase_alloc, phase_free: int8: index into PHASES. Of what was there before the trace, its stack tells the phase of birth.
+        phase_alloc, phase_free: int8: index into PHASES. Of what was there before the trace, its stack tells the phase
+        of birth.
         step_alloc, step_free: int32: step; -1: unknown, before the first, or (of a death) never.
         before: It was there when the trace began.
         kept: It is there when the trace ends.
         at_exit: It is freed after the last event of forward, backward and the optimizer, as the program ends.
         same_visit: It dies in the very stretch of a (known) phase in which it was made.
-        open: It is kept, and was made in a stretch that memory ran out in with which the trace ends: how it goes on is not told.
+        open: It is kept, and was made in a stretch that memory ran out in with which the trace ends: how it goes on is
+            not told.
         next_phase: int8: the phase that follows the stretch in which it was made.
         num_allocs: How many others are made during its life.
         last_step: The last step of the trace; -1: there are none.
@@ -106,8 +116,16 @@ def classify(device: DeviceTrace, lives: Lives, category: Array) -> Array:
     """Returns the lifetime (int8, index into LIFETIMES) of every tensor of a device."""
     survived = lives.steps_survived
     brief = ~lives.before & ~lives.kept & (lives.num_allocs <= TEMPORARY_ALLOCS)
-    crosses = (lives.phase_alloc != BACKWARD) & (lives.phase_free == BACKWARD) & ((lives.phase_alloc == FORWARD) | ~lives.before)
-    from_start = lives.before | (lives.step_alloc < 0) & (lives.last_step >= 0) | (category == schema.CATEGORIES.index("workspace"))
+    crosses = (
+        (lives.phase_alloc != BACKWARD)
+        & (lives.phase_free == BACKWARD)
+        & ((lives.phase_alloc == FORWARD) | ~lives.before)
+    )
+    from_start = (
+        lives.before
+        | (lives.step_alloc < 0) & (lives.last_step >= 0)
+        | (category == schema.CATEGORIES.index("workspace"))
+    )
     outlives = (survived > 0) | lives.before & (lives.step_free > 0)
     conditions = [
         brief & (lives.same_visit | (lives.phase_alloc == UNKNOWN)),
@@ -118,5 +136,13 @@ def classify(device: DeviceTrace, lives: Lives, category: Array) -> Array:
         crosses,
         ~lives.before & ~lives.kept & (survived == 0),
     ]
-    names = [_TEMPORARY, _WITHIN_PHASE, _OPTIMIZER_STATE, _PERSISTENT, _SURVIVES_STEP, _FORWARD_TO_BACKWARD, _WITHIN_STEP]
+    names = [
+        _TEMPORARY,
+        _WITHIN_PHASE,
+        _OPTIMIZER_STATE,
+        _PERSISTENT,
+        _SURVIVES_STEP,
+        _FORWARD_TO_BACKWARD,
+        _WITHIN_STEP,
+    ]
     return np.select(conditions, names, _UNKNOWN).astype(np.int8)

@@ -1,7 +1,7 @@
 """The one model of a trace that every analyzer, policy and renderer works on.
 
-A trace is what happened on one or more devices: events in the order of the allocator, the tensors whose lifecycles they are,
-the ranges of memory held from the driver, and the bytes after every event. Nothing in it can be changed.
+A trace is what happened on one or more devices: events in the order of the allocator, the tensors whose lifecycles they
+are, the ranges of memory held from the driver, and the bytes after every event. Nothing in it can be changed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,12 @@ class DeviceTrace:
         requested = int(asked[blocks.state == schema.ACTIVE_ALLOCATED].sum())
         if not len(blocks) and len(segments):
             requested = int(segments.requested_size.sum()) if (segments.requested_size >= 0).all() else -1
-        return {"reserved": int(segments.total_size.sum()), "allocated": allocated, "active": active, "requested": requested}
+        return {
+            "reserved": int(segments.total_size.sum()),
+            "allocated": allocated,
+            "active": active,
+            "requested": requested,
+        }
 
     @property
     def num_events(self) -> int:
@@ -165,7 +170,10 @@ class Trace:
     @cached_property
     def tensors(self) -> Table:
         """Every lifecycle, all devices, with a column ``device``."""
-        parts = [{"device": np.full(len(d.tensors), d.device, np.int32), **{c: d.tensors[c] for c in d.tensors}} for d in self.devices]
+        parts = [
+            {"device": np.full(len(d.tensors), d.device, np.int32), **{c: d.tensors[c] for c in d.tensors}}
+            for d in self.devices
+        ]
         if not parts:
             return Table.empty(TENSORS_OF_ALL)
         return Table(TENSORS_OF_ALL, {c: np.concatenate([part[c] for part in parts]) for c in TENSORS_OF_ALL})

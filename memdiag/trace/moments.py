@@ -1,8 +1,9 @@
 """The moment that a report is about: its definition, its names on the command line, and the event that a name stands for.
 
-Unless another one is chosen, that is the failed allocation (the last one, if several failed). Without one it is the peak: of the events
-within 2 % of the most that was reserved, the first at which most was allocated. The first event at the reserved peak itself is only the
-new segment, before the tensor that needed it exists, and a small segment may raise reserved to its peak long after most tensors are freed.
+Unless another one is chosen, that is the failed allocation (the last one, if several failed). Without one it is the
+peak: of the events within 2 % of the most that was reserved, the first at which most was allocated. The first event at
+the reserved peak itself is only the new segment, before the tensor that needed it exists, and a small segment may raise
+reserved to its peak long after most tensors are freed.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def require_moment(devices: Iterable[DeviceTrace], at: str | int) -> None:
     devices = list(devices)
     if isinstance(at, int) and not any(-1 <= at < device.num_events for device in devices):
         most = max((device.num_events for device in devices), default=0)
-        hint = f"events run from 0 to {most - 1}; -1 is before the first" if most else "it has none: only the last state"
+        hint = (
+            f"events run from 0 to {most - 1}; -1 is before the first" if most else "it has none: only the last state"
+        )
         raise MemdiagError(f"event {at} is not in this trace", hint)
     if at == "oom" and not any(len(failed_allocations(device)) for device in devices):
         raise MemdiagError("this trace holds no out-of-memory event", "omit --at oom, or use --at peak")
@@ -96,7 +99,11 @@ def choose_moment(device: DeviceTrace, at: str | int = DEFAULT) -> ChosenMoment:
         return ChosenMoment(int(failed[-1]), "oom")
     if not has_history(device):
         return ChosenMoment(last, "snapshot")
-    events = {"allocated": lambda: device.peak("allocated"), "reserved": lambda: reserved_peak(device), "end": lambda: last}
+    events = {
+        "allocated": lambda: device.peak("allocated"),
+        "reserved": lambda: reserved_peak(device),
+        "end": lambda: last,
+    }
     return ChosenMoment(events[at](), at) if at in events else ChosenMoment(peak_event(device), "peak")
 
 

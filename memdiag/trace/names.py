@@ -22,13 +22,25 @@ from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
 # Functions that only pass a call on: the operation is what called them.
-_PASSING = {"forward", "__call__", "_call_impl", "_wrapped_call_impl", "inner", "wrapper", "wrapped", "decorate_context", "_fn"}
+_PASSING = {
+    "forward",
+    "__call__",
+    "_call_impl",
+    "_wrapped_call_impl",
+    "inner",
+    "wrapper",
+    "wrapped",
+    "decorate_context",
+    "_fn",
+}
 _FORWARD, _BACKWARD = schema.PHASES.index("forward"), schema.PHASES.index("backward")
 _MOST_OPERATION, _MOST_LINE = 80, 200  # characters
 _WORKSPACE = schema.CATEGORIES.index("workspace")
 
 
-def name_tensors(trace: Trace, recorded: Recorded, seen: Sequence[Array]) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
+def name_tensors(
+    trace: Trace, recorded: Recorded, seen: Sequence[Array]
+) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
     """Returns all strings of a trace and its devices with names; ``seen``: what ``Recorded.seen`` says of names, per device."""
     strings = list(trace.strings)
     places = _Places(trace.stacks)
@@ -47,7 +59,9 @@ def name_tensors(trace: Trace, recorded: Recorded, seen: Sequence[Array]) -> tup
     return tuple(strings), tuple(devices)
 
 
-def _names(device: DeviceTrace, seen: Array, recorded: Recorded, places: _Places, number: Callable[[str], int]) -> Array:
+def _names(
+    device: DeviceTrace, seen: Array, recorded: Recorded, places: _Places, number: Callable[[str], int]
+) -> Array:
     tensors = device.tensors
     name = _each(seen, lambda row: number(recorded.names[row]))
     rest = np.flatnonzero(name < 0)
@@ -55,7 +69,8 @@ def _names(device: DeviceTrace, seen: Array, recorded: Recorded, places: _Places
     module[tensors.alloc_at[rest] < 0] = UNNAMED
     stack = tensors.stack[rest].astype(np.int64)
     name[rest] = _each(
-        (module + 1) << 32 | (stack + 1), lambda key: _made(recorded, places, number, (key >> 32) - 1, (key & 0xFFFFFFFF) - 1)
+        (module + 1) << 32 | (stack + 1),
+        lambda key: _made(recorded, places, number, (key >> 32) - 1, (key & 0xFFFFFFFF) - 1),
     )
     name[(seen < 0) & (tensors.category == _WORKSPACE)] = number("library workspace")
     return _by_size(device, module_of=_spread(rest, module, len(name)), name=name, recorded=recorded, number=number)
@@ -104,13 +119,17 @@ def _operation(stacks: Stacks, stack: int) -> str:
     return ""
 
 
-def _by_size(device: DeviceTrace, *, module_of: Array, name: Array, recorded: Recorded, number: Callable[[str], int]) -> Array:
+def _by_size(
+    device: DeviceTrace, *, module_of: Array, name: Array, recorded: Recorded, number: Callable[[str], int]
+) -> Array:
     """Names what backward made without frames after the one module whose forward made tensors of that size in the same step."""
     tensors = device.tensors
     key = tensors.requested_bytes << 20 | np.maximum(tensors.step_alloc, 0)
     forward = np.flatnonzero((tensors.phase_alloc == _FORWARD) & (module_of >= 0))
     rows = np.flatnonzero((name < 0) & (tensors.phase_alloc == _BACKWARD))
-    pairs = np.unique(np.stack((key[forward], module_of[forward])), axis=1) if len(forward) else np.empty((2, 0), np.int64)
+    pairs = (
+        np.unique(np.stack((key[forward], module_of[forward])), axis=1) if len(forward) else np.empty((2, 0), np.int64)
+    )
     keys, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
     if not len(keys):
         return name

@@ -12,8 +12,14 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.raw import RawDevice
 from memdiag.units import format_bytes
 
-_DISAGREE = ("final_block_already_freed", "final_state_differs", "segment_contradictions", "segment_reopened", "outside_segments",
-             "block_too_large")  # fmt: skip
+_DISAGREE = (
+    "final_block_already_freed",
+    "final_state_differs",
+    "segment_contradictions",
+    "segment_reopened",
+    "outside_segments",
+    "block_too_large",
+)
 _FREES = ("double_free", "unmatched_free", "alloc_on_live", "overlap", "segment_gone_under_block", "gap")
 
 
@@ -39,11 +45,20 @@ def _on_device(device: DeviceTrace, raw: RawDevice) -> Iterator[tuple[str, Phras
     elif device.start["active"] > 0:
         values = {"count": int((device.tensors.alloc_at < 0).sum()), "bytes": format_bytes(device.start["active"])}
         unsure = device.num_uncertain_blocks
-        yield "MD907", phrase("notes.begins-late.unsure", **values, unsure=unsure) if unsure else phrase("notes.begins-late", **values)
+        yield (
+            "MD907",
+            phrase("notes.begins-late.unsure", **values, unsure=unsure)
+            if unsure
+            else phrase("notes.begins-late", **values),
+        )
     if raw.time_us is not None and len(raw.time_us) > 1 and (np.diff(raw.time_us) < 0).any():
         yield "MD909", phrase("notes.back", count=int((np.diff(raw.time_us) < 0).sum()))
 
 
 def _listed(counts: Mapping[str, int], names: Sequence[str]) -> Phrase:
-    found = [phrase("anomalies.one", what=phrase(f"anomalies.{name}"), count=counts[name]) for name in names if counts.get(name)]
+    found = [
+        phrase("anomalies.one", what=phrase(f"anomalies.{name}"), count=counts[name])
+        for name in names
+        if counts.get(name)
+    ]
     return joined(found, ", ")

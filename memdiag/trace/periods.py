@@ -1,8 +1,8 @@
 """Finds training steps in a trace without stacks or marks: sequences of sizes that repeat.
 
-A training step asks for the same sizes in the same order every time. Layers repeat too, and sooner: so the period is the shortest
-that holds (almost) everywhere, not the most frequent one. The first steps differ (optimizer state is made, libraries take their
-workspaces), so only the later half of the trace is asked.
+A training step asks for the same sizes in the same order every time. Layers repeat too, and sooner: so the period is
+the shortest that holds (almost) everywhere, not the most frequent one. The first steps differ (optimizer state is made,
+libraries take their workspaces), so only the later half of the trace is asked.
 """
 
 from __future__ import annotations

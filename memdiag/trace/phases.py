@@ -1,12 +1,14 @@
 """Which phase of training (initialisation, forward, backward, optimizer) and which step every event belongs to.
 
-Some events are markers: their stack, or a named span, tells the phase. What lies between two markers is filled in from both: user
-code between a forward and a backward computes the loss; allocations without any frame before an optimizer step come from
-autograd's thread; frees belong to what was being done when they happened.
+Some events are markers: their stack, or a named span, tells the phase. What lies between two markers is filled in from
+both: user code between a forward and a backward computes the loss; allocations without any frame before an optimizer
+step come from autograd's thread; frees belong to what was being done when they happened.
 
-A step ends with an optimizer step (one that follows a backward or a forward; several in a row are one). What is freed before the
-next allocation still belongs to it: that is ``zero_grad()`` after ``step()``. Where no optimizer shows (one that allocates
-nothing leaves no event), a forward after a backward begins a step; without any marks, steps are what repeats (``periods``).
+A step ends with an optimizer step (one that follows a backward or a forward; several in a row are one). What is freed
+before the
+next allocation still belongs to it: that is ``zero_grad()`` after ``step()``. Where no optimizer shows (one that
+allocates nothing leaves no event), a forward after a backward begins a step; without any marks, steps are what repeats
+(``periods``).
 """
 
 from __future__ import annotations
@@ -16,13 +18,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace import schema
-from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OTHER, OUTSIDE, SILENT, UNKNOWN, StackEvidence
+from memdiag.trace.evidence import (
+    BACKWARD,
+    FORWARD,
+    INITIALISATION,
+    OPTIMIZER,
+    OTHER,
+    OUTSIDE,
+    SILENT,
+    UNKNOWN,
+    StackEvidence,
+)
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.periods import find_steps
 from memdiag.trace.spans import NamedSpans
 from memdiag.trace.table import Array, index_type
 
-# A single optimizer step that so many passes follow: the optimizer allocates (its state) only then, and does not mark steps.
+# A single optimizer step that so many passes follow: the optimizer allocates (its state) only then, and does not mark
+# steps.
 PASSES_AFTER_ONLY_STEP = 2
 
 
@@ -86,7 +99,9 @@ def _fill(device: DeviceTrace, marker: Array) -> Array:
     before, after = np.where(is_marker, index, -1), np.where(is_marker, index, len(kind))[::-1]
     np.maximum.accumulate(before, out=before)
     np.minimum.accumulate(after, out=after)
-    edged = np.concatenate((kind, np.array([UNKNOWN], np.int8)))  # index -1 and len(kind): there is no marker on that side
+    edged = np.concatenate(
+        (kind, np.array([UNKNOWN], np.int8))
+    )  # index -1 and len(kind): there is no marker on that side
     between = _between(bool((kind == BACKWARD).any()), starts_empty=device.start["active"] == 0)
     # One small number for what stands around and what it is: three columns of indices would take 24 bytes an event.
     around = (edged[before] * np.int8(len(schema.PHASES)) + edged[after[::-1]]) * np.int8(2) + (kind != SILENT)
@@ -108,7 +123,9 @@ def _between(has_backward: bool, *, starts_empty: bool) -> Array:
     silent, user = table[:, :, 0], table[:, :, 1]
     user[FORWARD, [FORWARD, UNKNOWN]] = FORWARD if has_backward else OUTSIDE
     user[FORWARD, [UNKNOWN, OUTSIDE]] = FORWARD
-    user[[UNKNOWN, INITIALISATION, FORWARD, OPTIMIZER, OUTSIDE], BACKWARD] = FORWARD  # a model, or a loss, that is no Module
+    user[[UNKNOWN, INITIALISATION, FORWARD, OPTIMIZER, OUTSIDE], BACKWARD] = (
+        FORWARD  # a model, or a loss, that is no Module
+    )
     user[BACKWARD, BACKWARD] = BACKWARD
     user[OPTIMIZER, OPTIMIZER] = OPTIMIZER
     user[[INITIALISATION, UNKNOWN], INITIALISATION] = INITIALISATION
@@ -163,7 +180,8 @@ def _optimizer_ends(marker: Array, spans: NamedSpans, passes: Array) -> tuple[Ar
         # the last of each run of optimizer events that no pass interrupts
         pass_number = np.searchsorted(passes, at)
         ends = at[np.append(pass_number[1:] != pass_number[:-1], True)] + 1 if len(at) else at
-    # several optimizers one after the other are one step; where no pass is known, anything between them tells them apart
+    # several optimizers one after the other are one step; where no pass is known, anything between them tells them
+    # apart
     number = np.searchsorted(passes if len(passes) else np.flatnonzero((marker >= 0) & (marker != OPTIMIZER)), ends)
     return (ends[np.append(number[1:] != number[:-1], True)] if len(ends) else ends), from_spans
 

@@ -19,7 +19,8 @@ class RawDevice:
     Attributes:
         device: Index of the device.
         action: int8 codes (``schema.ACTIONS``), in the order of the allocator.
-        addr: int64 address, or identity of the tensor where ``has_addresses`` is False; -1: none (a curves-only source).
+        addr: int64 address, or identity of the tensor where ``has_addresses`` is False; -1: none (a curves-only
+            source).
         size: int64 bytes (requested bytes for alloc and free).
         stream, time_us, stack: As in ``schema.EVENTS``; None: unknown throughout.
         pool: int64 (num_events, 2) pool ids, -1 where unknown; None: the file has none.
@@ -29,7 +30,8 @@ class RawDevice:
             in place of what events add up to. -1: unknown at that event.
         category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None: the file does not say.
         capacity_bytes: Bytes of the device; None: unknown.
-        texts: Columns of text that the file has (``snapshot_fields.TEXT_COLUMNS``): int32, index into the trace's strings; -1: none.
+        texts: Columns of text that the file has (``snapshot_fields.TEXT_COLUMNS``): int32, index into the trace's
+            strings; -1: none.
         card: What else the file says of it.
     """
 
@@ -69,6 +71,8 @@ def events_from_lifetimes(alloc_time: Array, free_time: Array, size: Array) -> d
     # order within a moment: 0 frees of earlier tensors, 1 allocs, 2 frees of tensors born at this very moment
     rank = np.concatenate((np.ones(len(rows), np.int8), np.where(empty, 2, 0).astype(np.int8)))
     row = np.concatenate((rows, rows[dies]))
-    action = np.concatenate((np.full(len(rows), schema.ALLOC, np.int8), np.full(len(dies), schema.FREE_COMPLETED, np.int8)))
+    action = np.concatenate(
+        (np.full(len(rows), schema.ALLOC, np.int8), np.full(len(dies), schema.FREE_COMPLETED, np.int8))
+    )
     order = np.lexsort((row, rank, time))
     return {"action": action[order], "addr": row[order], "size": np.asarray(size)[row[order]], "time": time[order]}

@@ -1,7 +1,8 @@
 """How far a recording covers the run of a program.
 
-A recording holds the requests of a program until an allocation failed, or until recording ended. If a simulated run serves the
-allocation that failed, the program goes on with requests that nobody recorded, so nobody knows whether the run fits.
+A recording holds the requests of a program until an allocation failed, or until recording ended. If a simulated run
+serves the allocation that failed, the program goes on with requests that nobody recorded, so nobody knows whether the
+run fits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Reach:
     """How far a recording of one device goes.
 
     Attributes:
-        basis: WHOLE_RUN (from an empty allocator to the program's own end), RECORDED_PART, or PAST_FAILURE (an allocation failed).
+        basis: WHOLE_RUN (from an empty allocator to the program's own end), RECORDED_PART, or PAST_FAILURE (an
+            allocation failed).
         failed_at: Event of the first failed allocation; -1: none failed.
         requested_bytes: What it asked for.
         step: Training step that it was in; -1: none, or unknown.
@@ -48,7 +50,11 @@ def reach_of(trace: Trace, device: DeviceTrace) -> Reach:
         return Reach(PAST_FAILURE, at, int(device.events.size[at]), int(device.events.step[at]))
     ended = None if trace.recorded is None else trace.recorded.ended
     is_whole = (
-        ended is not None and ended.reason == "exit" and not ended.error and not ended.is_windowed
-        and trace.complete_from_start is True and not any(note.code in _GAPS for note in trace.notes)
-    )  # fmt: skip
+        ended is not None
+        and ended.reason == "exit"
+        and not ended.error
+        and not ended.is_windowed
+        and trace.complete_from_start is True
+        and not any(note.code in _GAPS for note in trace.notes)
+    )
     return Reach(WHOLE_RUN if is_whole else RECORDED_PART)

@@ -1,6 +1,7 @@
 """What a recorder marked while the program ran, laid onto the events of a device: phases, steps, modules, and what tensors are.
 
-A mark says when it was made by counts (blocks handed out and given back so far: exact) or by time; see ``memdiag.recorder.marks``.
+A mark says when it was made by counts (blocks handed out and given back so far: exact) or by time; see
+``memdiag.recorder.marks``.
 A tensor was seen at an address at a mark: of the lifecycles at that address it is the one that was alive then.
 """
 
@@ -19,7 +20,9 @@ from memdiag.trace.table import Array
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
 UNNAMED = -1
-_MOST_SIGHTINGS = 1 << 22  # honest recordings have far fewer; a hostile one names any number of moments for each of its rows
+_MOST_SIGHTINGS = (
+    1 << 22
+)  # honest recordings have far fewer; a hostile one names any number of moments for each of its rows
 _MOST_MOMENTS = 200  # at which views into larger blocks are looked for: each is a walk over all tensors
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
 _INPUT = schema.CATEGORIES.index("input")
@@ -41,7 +44,8 @@ def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array])
     if counts is not None and counted.any():
         allocs = np.flatnonzero(device.events.action == schema.ALLOC) + 1
         frees = _ends_of_frees(device)
-        # The counters are read after the events, when tensors may have been freed: no more frees can be missing than allocations.
+        # The counters are read after the events, when tensors may have been freed: no more frees can be missing than
+        # allocations.
         missing = max(counts[0] - len(allocs), 0)
         after_alloc = _after(allocs, columns["allocs"], missing)
         after_free = _after(frees, columns["frees"], min(max(counts[1] - len(frees), 0), missing))
@@ -95,7 +99,8 @@ def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
     end = moment[last]
     begin = np.where(key[first] == key[last], np.minimum(moment[first], end), end)
     row, tensor = _sighted(device, recorded.tensors["addr"][rows], begin, end, at)
-    # A parameter may be handed to a module too, as compiled code does with all of them: what a tensor is outweighs that.
+    # A parameter may be handed to a module too, as compiled code does with all of them: what a tensor is outweighs
+    # that.
     order = np.argsort(recorded.tensors["category"][rows[row]] != _INPUT, kind="stable")
     row, tensor = row[order], tensor[order]
     category[tensor] = recorded.tensors["category"][rows[row]]
@@ -199,7 +204,9 @@ class _Lifecycles:
         """Returns the tensor alive at each address just before event ``at``; -1: none."""
         tensors = self.device.tensors
         wanted = np.searchsorted(self.places, addr)
-        known = (wanted < len(self.places)) & (self.places[np.minimum(wanted, len(self.places) - 1)] == addr) & (at >= 0)
+        known = (
+            (wanted < len(self.places)) & (self.places[np.minimum(wanted, len(self.places) - 1)] == addr) & (at >= 0)
+        )
         candidate = np.searchsorted(self.key, wanted * (self.device.num_events + 2) + at, side="right") - 1
         row = self.row[np.maximum(candidate, 0)]
         alive = known & (candidate >= 0) & (tensors.addr[row] == addr) & (tensors.alloc_at[row] < at)

@@ -1,6 +1,7 @@
 """The requests from which fragmentation is seen: those for which the allocator had to grow, flush its cache, or give up.
 
-Free bytes are only useful or useless *to somebody*. At every event the next such request is asked; behind the last one, the last.
+Free bytes are only useful or useless *to somebody*. At every event the next such request is asked; behind the last one,
+the last.
 """
 
 from __future__ import annotations
@@ -49,10 +50,18 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
     mine = np.searchsorted(opens, at) - 1
     has = (mine >= 0) & (opens[np.maximum(mine, 0)] >= opened_at) if len(opens) else np.zeros(len(at), bool)
     group = np.where(has, plan.group[plan.opens][np.maximum(mine, 0)] if len(opens) else -1, group)
-    table = Table(schema.REFERENCES, {
-        "at_event": at, "opened_at": opened_at, "size": size, "group": group, "largest_free": np.full(len(at), -1),
-        "failed": failed, "retried": retried,
-    })  # fmt: skip
+    table = Table(
+        schema.REFERENCES,
+        {
+            "at_event": at,
+            "opened_at": opened_at,
+            "size": size,
+            "group": group,
+            "largest_free": np.full(len(at), -1),
+            "failed": failed,
+            "retried": retried,
+        },
+    )
     of = np.minimum(np.searchsorted(at, np.arange(n)), len(at) - 1).astype(np.int32)
     return table, of
 

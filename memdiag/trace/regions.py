@@ -1,7 +1,8 @@
 """Which memory was held from the driver, and when: the segments of the final state, with the trace's segment events undone.
 
-The address space is cut at every boundary that occurs anywhere into *cells*; each cell is held or not, as a whole. That serves
-cudaMalloc segments, expandable segments that grow and shrink by pages, and addresses that are used again with another size.
+The address space is cut at every boundary that occurs anywhere into *cells*; each cell is held or not, as a whole. That
+serves cudaMalloc segments, expandable segments that grow and shrink by pages, and addresses that are used again with
+another size.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class RegionPlan:
         group, segment: Numbers of its group and range (segment -1: expandable).
         start_group, start_segment: Per cell before the trace; group -1: not held.
         start_expandable: Per cell before the trace.
-        contradictions: Cells that are opened while held, or closed while not, when the events are undone from the final state.
+        contradictions: Cells that are opened while held, or closed while not, when the events are undone from the final
+            state.
     """
 
     bounds: Array
@@ -77,7 +79,9 @@ class RegionPlan:
 
 
 @njit
-def _undo(num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array, has_final: bool) -> tuple[Array, int]:
+def _undo(
+    num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array, has_final: bool
+) -> tuple[Array, int]:
     """Returns, per cell, which opener it belongs to before the trace (final segment i: i, closing event j: F + j, none: below 0)."""
     owner = np.full(num_cells, -1 if has_final else -2, np.int64)  # -2: nothing is known yet
     contradictions = 0
@@ -100,7 +104,9 @@ def _undo(num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, f
 
 def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
     """Works out a device's cells and what was held before its trace began."""
-    event = np.flatnonzero(np.isin(raw.action, (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)) & (raw.size > 0))
+    event = np.flatnonzero(
+        np.isin(raw.action, (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)) & (raw.size > 0)
+    )
     action, addr, size = raw.action[event], raw.addr[event], raw.size[event]
     opens = (action == SEGMENT_ALLOC) | (action == SEGMENT_MAP)
     expandable = (action == SEGMENT_MAP) | (action == SEGMENT_UNMAP)
@@ -145,8 +151,20 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
     segment = np.full(len(event), -1)
     segment[opened] = np.arange(len(opened)) + (ordinal.max() + 1 if len(ordinal) else 0)
     start_segment[start_expandable] = -1
-    return RegionPlan(bounds, event, opens, expandable, lo, hi, group, segment, start_group.astype(np.int32),
-                      start_segment.astype(np.int32), start_expandable, int(contradictions))  # fmt: skip
+    return RegionPlan(
+        bounds,
+        event,
+        opens,
+        expandable,
+        lo,
+        hi,
+        group,
+        segment,
+        start_group.astype(np.int32),
+        start_segment.astype(np.int32),
+        start_expandable,
+        int(contradictions),
+    )
 
 
 def _containing(start: Array, size: Array, addr: Array) -> Array:
@@ -159,8 +177,19 @@ def _containing(start: Array, size: Array, addr: Array) -> Array:
     return np.where((at >= 0) & (addr < start[row] + size[row]), row, -1)
 
 
-def _is_small(num_cells: int, event: Array, addr: Array, size: Array, opens: Array, expandable: Array, lo: Array, hi: Array, home: Array,
-              raw: RawDevice, layout: Layout) -> Array:  # fmt: skip
+def _is_small(
+    num_cells: int,
+    event: Array,
+    addr: Array,
+    size: Array,
+    opens: Array,
+    expandable: Array,
+    lo: Array,
+    hi: Array,
+    home: Array,
+    raw: RawDevice,
+    layout: Layout,
+) -> Array:
     """Whether a segment event is of the small pool: its segments are 2 MiB, and it never maps more than one page of 2 MiB.
 
     An unmap can cover any number of pages: what was mapped there tells. For pages from before the trace the blocks that were in them
@@ -183,7 +212,9 @@ def _is_small(num_cells: int, event: Array, addr: Array, size: Array, opens: Arr
         guess = np.where(later >= 0, then, last) | (size[rows] % layout.large_segment != 0)
         blocks = np.flatnonzero((raw.action <= FREE_COMPLETED) & (raw.addr >= 0))
         place, first = np.unique(raw.addr[blocks], return_index=True)
-        for row, kind, at, begin, end in zip(unknown, guess, event[rows], addr[rows], addr[rows] + size[rows], strict=True):
+        for row, kind, at, begin, end in zip(
+            unknown, guess, event[rows], addr[rows], addr[rows] + size[rows], strict=True
+        ):
             inside = blocks[first[np.searchsorted(place, begin) : np.searchsorted(place, end)]]
             inside = inside[inside < at]
             kinds[row] = layout.round(raw.size[inside[:1]])[0] <= SMALL_LIMIT if len(inside) else kind

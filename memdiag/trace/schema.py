@@ -1,7 +1,7 @@
 """The columns of a trace, as data: name, dtype, unit, meaning. Tables are checked against this once, then frozen.
 
-Indices of events count within one device's trace, from 0. Intervals are half open: a tensor is live in
-``[alloc_at, free_completed_at)``. ``alloc_at`` is -1 for what was there before the trace began; a free that the trace does not
+Indices of events count within one device's trace, from 0. Intervals are half open: a tensor is live in ``[alloc_at,
+free_completed_at)``. ``alloc_at`` is -1 for what was there before the trace began; a free that the trace does not
 contain has the index ``num_events``.
 """
 
@@ -21,33 +21,77 @@ class Column(NamedTuple):
 # Codes of Events.action. The first ten are what allocators log (C++ order of torch_npu); the rest are what plain event
 # files add: calls of the program that no allocator logs.
 ACTIONS: tuple[str, ...] = (
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-    "snapshot", "oom", "workspace_snapshot",
-    "unknown", "empty_cache", "record_stream", "complete", "sync", "set_fraction", "pool_begin", "pool_end",
-    "pool_release", "reset_peak", "external", "set_total",
-)  # fmt: skip
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "snapshot",
+    "oom",
+    "workspace_snapshot",
+    "unknown",
+    "empty_cache",
+    "record_stream",
+    "complete",
+    "sync",
+    "set_fraction",
+    "pool_begin",
+    "pool_end",
+    "pool_release",
+    "reset_peak",
+    "external",
+    "set_total",
+)
 (
-    ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, SNAPSHOT, OOM,
-    WORKSPACE_SNAPSHOT, UNKNOWN, EMPTY_CACHE,
-) = range(12)  # fmt: skip
+    ALLOC,
+    FREE_REQUESTED,
+    FREE_COMPLETED,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    SNAPSHOT,
+    OOM,
+    WORKSPACE_SNAPSHOT,
+    UNKNOWN,
+    EMPTY_CACHE,
+) = range(12)
 ACTION_CODES = {name: code for code, name in enumerate(ACTIONS)}
 
 CATEGORIES: tuple[str, ...] = (
-    "unknown", "parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "collective",
-    "workspace", "kv_cache",
-)  # fmt: skip
+    "unknown",
+    "parameter",
+    "gradient",
+    "optimizer_state",
+    "activation",
+    "input",
+    "temporary",
+    "collective",
+    "workspace",
+    "kv_cache",
+)
 PHASES: tuple[str, ...] = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 LIFETIMES: tuple[str, ...] = (
-    "unknown", "persistent", "optimizer_state", "survives_step", "forward_to_backward", "within_step", "within_phase",
+    "unknown",
+    "persistent",
+    "optimizer_state",
+    "survives_step",
+    "forward_to_backward",
+    "within_step",
+    "within_phase",
     "temporary",
-)  # fmt: skip
+)
 BLOCK_STATES: tuple[str, ...] = ("inactive", "active_allocated", "active_pending_free")
 INACTIVE, ACTIVE_ALLOCATED, ACTIVE_PENDING_FREE = range(3)
 
 EVENTS: dict[str, Column] = {
     "action": Column("int8", "", "index into ACTIONS"),
     "addr": Column("int64", "", "address, or the identity of a tensor in a source without addresses; -1: none"),
-    "size": Column("int64", "bytes", "alloc and free: bytes requested; segment events: bytes of the range; oom: rounded"),
+    "size": Column(
+        "int64", "bytes", "alloc and free: bytes requested; segment events: bytes of the range; oom: rounded"
+    ),
     "stream": Column("int64", "", "stream handle as the file has it"),
     "time_us": Column("int64", "us", "wall clock; -1: unknown"),
     "stack": Column("int32", "", "index into Stacks; -1: none"),
@@ -92,7 +136,9 @@ TENSORS: dict[str, Column] = {
     "free_stack": Column("int32", "", "where it was freed; -1: unknown"),
     "category": Column("int8", "", "index into CATEGORIES"),
     "lifetime": Column("int8", "", "index into LIFETIMES"),
-    "lifetime_inferred": Column("bool", "", "still live at the end; lifetime inferred from the same call site in earlier steps"),
+    "lifetime_inferred": Column(
+        "bool", "", "still live at the end; lifetime inferred from the same call site in earlier steps"
+    ),
     "phase_alloc": Column("int8", "", "phase of birth, index into PHASES"),
     "phase_free": Column("int8", "", "phase of death"),
     "step_alloc": Column("int32", "", "step of birth; -1: unknown or before the first"),
@@ -100,8 +146,8 @@ TENSORS: dict[str, Column] = {
     "name": Column("int32", "", "index into Trace.strings; -1: not named"),
 }
 
-# A piece of memory held from the driver, for a span of events. Pieces of one ``segment`` belong together; pieces of expandable
-# segments have none, and those that touch, of one group, are one segment in a snapshot.
+# A piece of memory held from the driver, for a span of events. Pieces of one ``segment`` belong together; pieces of
+# expandable segments have none, and those that touch, of one group, are one segment in a snapshot.
 REGIONS: dict[str, Column] = {
     "start": Column("int64", "", "first address"),
     "size": Column("int64", "bytes", "length"),

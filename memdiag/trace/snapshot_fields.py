@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# What a field holds: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything, which is not read.
+# What a field holds: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything, which
+# is not read.
 NUMBER, WORD, BOXED, PAIR, TEXT, IGNORED = range(6)
 ENTRY, SEGMENT, BLOCK = "entry", "segment", "block"
 
@@ -65,7 +66,7 @@ FIELDS = (
     Field("frames", BLOCK, BOXED, "stack"),
     Field("history", BLOCK, BOXED),
     Field("real_size", BLOCK, IGNORED),
-)  # fmt: skip
+)
 
 
 def fields_of(level: str) -> list[Field]:

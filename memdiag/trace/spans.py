@@ -1,8 +1,8 @@
 """Spans that the program or a profiler named (external annotations), laid onto the events of a device by time.
 
 PyTorch writes START and END of every ``record_function`` range: ``ProfilerStep#3``, ``Optimizer.step#AdamW.step``,
-``Optimizer.zero_grad#AdamW.zero_grad``, and whatever the user called "forward" or "backward". Events and annotations share a
-clock; events without a time (torch_npu) cannot be placed.
+``Optimizer.zero_grad#AdamW.zero_grad``, and whatever the user called "forward" or "backward". Events and annotations
+share a clock; events without a time (torch_npu) cannot be placed.
 """
 
 from __future__ import annotations

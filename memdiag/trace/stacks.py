@@ -1,7 +1,7 @@
 """Call stacks, interned: a stack is a number, equal stacks are the same number.
 
-Frames stand innermost first, as PyTorch writes them. C++ frames (stacks="all") are kept; labels skip them and every frame of a
-library, so that a stack is named after the user's own line.
+Frames stand innermost first, as PyTorch writes them. C++ frames (stacks="all") are kept; labels skip them and every
+frame of a library, so that a stack is named after the user's own line.
 """
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ import numpy as np
 
 from memdiag.trace.table import Array
 
-_LIBRARY = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen ", "<string>", "<__array_function__", "<eval_with_key>",
-            "/torchinductor_", "memdiag/recorder/")  # fmt: skip
-# C++ frames that no label shows: the unwinder, the allocator, ways to make an empty tensor, the Python interpreter, bindings, and
-# the start of a thread. The node of autograd, or the operator, that called them says more.
+_LIBRARY = (
+    "site-packages/",
+    "dist-packages/",
+    "/lib/python3",
+    "<frozen ",
+    "<string>",
+    "<__array_function__",
+    "<eval_with_key>",
+    "/torchinductor_",
+    "memdiag/recorder/",
+)
+# C++ frames that no label shows: the unwinder, the allocator, ways to make an empty tensor, the Python interpreter,
+# bindings, and the start of a thread. The node of autograd, or the operator, that called them says more.
 _MACHINERY = re.compile(
     r"torch::unwind|torch::CapturedTraceback|torch::cuda::|torch_npu::|c10::|c10_npu::|at::detail::|at::TensorBase"
     r"|_?Py(_|[A-Z])|__[Pp]yx_|pybind11::|THP[A-Z]|(cfunction|function|method|object|partial|type)_\w*call|slot_tp_"
@@ -39,7 +48,9 @@ class Frame(NamedTuple):
     @property
     def is_python(self) -> bool:
         """Whether this is a Python frame (a C++ frame has no file, or a C++ source)."""
-        return bool(self.filename) and self.filename != "??" and not self.filename.endswith(_CPP_ENDINGS) and self.line > 0
+        return (
+            bool(self.filename) and self.filename != "??" and not self.filename.endswith(_CPP_ENDINGS) and self.line > 0
+        )
 
     @property
     def is_user(self) -> bool:

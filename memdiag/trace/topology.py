@@ -1,6 +1,7 @@
 """The ranges of a device at one moment, and the split of its bytes, worked out afresh from lifecycles and pieces.
 
-This is slower and plainer than ``heap`` (which walks all events) and serves single moments; tests hold one against the other.
+This is slower and plainer than ``heap`` (which walks all events) and serves single moments; tests hold one against the
+other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tells private pools whose segments are never cut (``MemPool(no_split=True)``): a block of theirs is all that was free around it.
 
-No file says so. But a block that the file knows to be larger than any cut would have left it does, and so does a new segment for a
-request that what another one had to spare would have served.
+No file says so. But a block that the file knows to be larger than any cut would have left it does, and so does a new
+segment for a request that what another one had to spare would have served.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ _MOST_TENSORS = 20_000  # looked at one by one
 
 
 def uncut_groups(
-    groups: Mapping[str, Array], layout: Layout, tensors: Mapping[str, Array], known: Array, group_of: Array, regions: Mapping[str, Array]
+    groups: Mapping[str, Array],
+    layout: Layout,
+    tensors: Mapping[str, Array],
+    known: Array,
+    group_of: Array,
+    regions: Mapping[str, Array],
 ) -> Array:
     """Returns, per group, whether it is of a pool whose segments are not cut.
 
@@ -76,7 +81,10 @@ def _regions_of(addr: Array, alloc_at: Array, regions: Mapping[str, Array]) -> A
         at = int(np.searchsorted(starts, place, side="right")) - 1
         while at >= 0:
             row = order[at]
-            if place < starts[at] + regions["size"][row] and regions["opened_at"][row] <= born < regions["closed_at"][row]:
+            if (
+                place < starts[at] + regions["size"][row]
+                and regions["opened_at"][row] <= born < regions["closed_at"][row]
+            ):
                 found[k] = row
                 break
             at -= 1
@@ -87,7 +95,7 @@ def _regions_of(addr: Array, alloc_at: Array, regions: Mapping[str, Array]) -> A
 
 def _is_spared(
     places: Array, born: Array, gone: Array, rounded: Array, fine: Array, regions: Mapping[str, Array], layout: Layout
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether a segment was obtained for one of these tensors though another one had enough beside the tensor in it."""
     rest = regions["size"][places] - rounded
     has_rest = _has_rest(rest, rounded, fine, layout) & (regions["expandable"][places] == 0)

@@ -47,10 +47,16 @@ class AboutLines(Lines):
 
 def _texts(trace: Trace, report: Report | None) -> list[Text]:
     lines = [Text(short(words.headline(report), _LONGEST), style=STRONG), Text()] if report else []
-    facts = [(fact.label, fact.value) for fact in words.source_facts(report) if fact.key != "settings"] if report else _plain_facts(trace)
+    facts = (
+        [(fact.label, fact.value) for fact in words.source_facts(report) if fact.key != "settings"]
+        if report
+        else _plain_facts(trace)
+    )
     lines += [_pair(label, value) for label, value in facts]
     lines += [Text(), Text(phrase("report.fact.settings"), style=STRONG)]
-    lines += [_pair(short(key, 60), short(value, _LONGEST)) for key, value in trace.settings.items()] or [Text(words.unknown(), style=DIM)]
+    lines += [_pair(short(key, 60), short(value, _LONGEST)) for key, value in trace.settings.items()] or [
+        Text(words.unknown(), style=DIM)
+    ]
     notes = report.notes if report else trace.notes
     if notes:
         lines += [Text(), Text(phrase("report.notes"), style=STRONG)]

@@ -38,8 +38,14 @@ class CallLines(Lines):
 
     def head(self, width: int) -> Text:
         """Returns the titles."""
-        line = Text(no_wrap=True, end="").append_text(cell(phrase("screen.column.bytes"), 10, STRONG, right=True)).append(" ")
-        line.append_text(cell(phrase("screen.column.share"), 6, STRONG, right=True)).append(" " * (_BAR + 2) if width >= 100 else " ")
+        line = (
+            Text(no_wrap=True, end="")
+            .append_text(cell(phrase("screen.column.bytes"), 10, STRONG, right=True))
+            .append(" ")
+        )
+        line.append_text(cell(phrase("screen.column.share"), 6, STRONG, right=True)).append(
+            " " * (_BAR + 2) if width >= 100 else " "
+        )
         return line.append_text(cell(phrase("screen.column.tensors"), 8, STRONG, right=True)).append(
             f"  {phrase('screen.column.call')}", STRONG
         )
@@ -71,7 +77,9 @@ class CallLines(Lines):
         """Returns the calls from the root to this one, in full."""
         node = self.nodes[number]
         text = Text()
-        text.append(phrase("screen.calls.bytes", bytes=format_bytes(node.bytes), count=node.num_tensors) + "\n\n", STRONG)
+        text.append(
+            phrase("screen.calls.bytes", bytes=format_bytes(node.bytes), count=node.num_tensors) + "\n\n", STRONG
+        )
         if node.path[-1] == NO_STACK:
             return text.append(phrase("screen.calls.no-stack.why"))
         frames = self.here.trace.stacks.frames

@@ -1,7 +1,8 @@
 """The timeline in characters: three areas, one in front of the other, marks above, phases and steps below, the moment as a line.
 
-From the bottom up to each curve: allocated, active (freed, but waiting for a stream), reserved (free, but held from the driver). With
-colours these are blue, orange and grey, and edges are drawn in eighths of a row; without they are ``█``, ``▒`` and ``░``.
+From the bottom up to each curve: allocated, active (freed, but waiting for a stream), reserved (free, but held from the
+driver). With colours these are blue, orange and grey, and edges are drawn in eighths of a row; without they are ``█``,
+``▒`` and ``░``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def plot_width(width: int) -> int:
 
 
 class Curve:
-    """The timeline of one device. It remembers the areas of the stretch that it drew last: the moment moves more often than that."""
+    """The timeline of one device.
+
+    It remembers the areas of the stretch that it drew last: the moment moves more often than that.
+    """
 
     def __init__(self, device: DeviceTrace, places: Places) -> None:
         self._device = device
@@ -126,7 +130,9 @@ def _coloured(reached: Sequence[float], level: int) -> tuple[str, str]:
                 eighths = max(eighths, 1)
             if eighths == 8:
                 return ("█", color) if color != FREE_AREA else (" ", f"on {color}")
-            above = next((other for other, far in zip(_COLORS, reached, strict=True) if far >= level - 0.5 and far > height), "")
+            above = next(
+                (other for other, far in zip(_COLORS, reached, strict=True) if far >= level - 0.5 and far > height), ""
+            )
             if not eighths:
                 return " ", f"on {above}" if above else ""
             return _EIGHTHS[eighths], f"{color} on {above}" if above else color
@@ -183,7 +189,13 @@ def _below(device: DeviceTrace, places: Places, window: Window, column: int, plo
 
 def _extent(window: Window) -> str:
     share = len(window) / max(window.num_events, 1)
-    return phrase("screen.whole") if share == 1 else f"{share:.1%}" if share >= 0.001 else f"1/{format_count(round(1 / share))}"
+    return (
+        phrase("screen.whole")
+        if share == 1
+        else f"{share:.1%}"
+        if share >= 0.001
+        else f"1/{format_count(round(1 / share))}"
+    )
 
 
 def _labelled(label: str, line: Text, edge: str) -> Text:

@@ -42,7 +42,9 @@ class FindingLines(Lines):
     def line(self, number: int, width: int) -> Text:
         """Returns a finding."""
         finding = self.findings[number]
-        line = Text(no_wrap=True, end="").append_text(cell(words.severity_name(finding.severity), 9, _STYLES[finding.severity]))
+        line = Text(no_wrap=True, end="").append_text(
+            cell(words.severity_name(finding.severity), 9, _STYLES[finding.severity])
+        )
         line.append_text(cell(short(finding.code, 10), 6, STRONG))
         several = len(self.report.devices) > 1 if self.report else False
         title = finding.title
@@ -61,18 +63,23 @@ class FindingLines(Lines):
         """Returns a finding in full; lines to copy have the key that copies them."""
         finding = self.findings[number]
         text = Text()
-        text.append(f"{words.severity_name(finding.severity)} ", _STYLES[finding.severity]).append(short(finding.code, 10) + "\n", STRONG)
+        text.append(f"{words.severity_name(finding.severity)} ", _STYLES[finding.severity]).append(
+            short(finding.code, 10) + "\n", STRONG
+        )
         text.append(short(finding.title) + "\n\n", STRONG)
         self._evidence(text, finding)
         changes = self.changes(number)
         for fix in finding.fixes:
             text.append(f"\n{phrase('report.label.fix')}  ", "bold #5fd7af").append(short(fix.title))
-            text.append(phrase("report.with-note", text="", note=short(fix.applicability, 400)) if fix.applicability else "", DIM).append(
-                "\n"
-            )
+            text.append(
+                phrase("report.with-note", text="", note=short(fix.applicability, 400)) if fix.applicability else "",
+                DIM,
+            ).append("\n")
             if fix.change:
                 place = changes.index(fix.change)
-                text.append(f"  [{place + 1}] " if place < 9 else "      ", DIM).append(short(fix.change) + "\n", STRONG)
+                text.append(f"  [{place + 1}] " if place < 9 else "      ", DIM).append(
+                    short(fix.change) + "\n", STRONG
+                )
             if fix.caveat:
                 text.append(f"  {phrase('screen.but', text=short(fix.caveat))}\n", DIM)
         if finding.saving:
@@ -83,5 +90,7 @@ class FindingLines(Lines):
 
     def _evidence(self, text: Text, finding: Finding) -> None:
         for item in finding.evidence:
-            text.append_text(cell(words.value_words(item), 12, STRONG, right=True)).append("  ").append(short(item.what, 400))
+            text.append_text(cell(words.value_words(item), 12, STRONG, right=True)).append("  ").append(
+                short(item.what, 400)
+            )
             text.append(f" · {short(item.where, 200)}\n" if item.where else "\n", DIM)

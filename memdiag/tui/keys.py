@@ -37,7 +37,12 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
             Key((("p", "peak"),), "p", "peak", "p"),
             Key((("o", "next('ooms')"), ("O", "previous('ooms')")), "o O", "ooms", "o"),
             Key((("r", "next('retries')"), ("R", "previous('retries')")), "r R", "retries", "r"),
-            Key((("right_square_bracket", "next('steps')"), ("left_square_bracket", "previous('steps')")), "] [", "steps", "]["),
+            Key(
+                (("right_square_bracket", "next('steps')"), ("left_square_bracket", "previous('steps')")),
+                "] [",
+                "steps",
+                "][",
+            ),
             Key((("g", "ask_event"),), "g", "go"),
             Key((("plus", "zoom(1)"), ("equals_sign", "zoom(1)"), ("minus", "zoom(-1)")), "+ -", "zoom", "+-"),
             Key((("0", "whole"),), "0", "whole"),
@@ -108,5 +113,7 @@ def help_text() -> Text:
                 text.append(f"  {key.shown:<7}", "bold").append(phrase(f"screen.key.{key.name}") + "\n")
         text.append("\n")
     for where in LEGEND:
-        text.append(set_cell_size(phrase(f"screen.legend.{where}"), 10), "bold").append(phrase(f"screen.legend.{where}-words") + "\n")
+        text.append(set_cell_size(phrase(f"screen.legend.{where}"), 10), "bold").append(
+            phrase(f"screen.legend.{where}-words") + "\n"
+        )
     return text

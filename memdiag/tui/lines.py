@@ -1,4 +1,7 @@
-"""Rows of text that a screen shows some of: what every list of ``memdiag view`` is made of. Nothing here knows of a terminal."""
+"""Rows of text that a screen shows some of: what every list of ``memdiag view`` is made of.
+
+Nothing here knows of a terminal.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,10 @@ def folded(text: Text, width: int) -> list[Text]:
             rest = line[len(parts[0].plain) :]
             rest.plain = rest.plain.lstrip()
             rest = line[len(line.plain) - len(rest.plain) :]
-            lines += [Text(" " * hang).append_text(part) for part in rest.wrap(_CONSOLE, max(width - hang, 1), overflow="fold")]
+            lines += [
+                Text(" " * hang).append_text(part)
+                for part in rest.wrap(_CONSOLE, max(width - hang, 1), overflow="fold")
+            ]
     for part in lines:
         part.rstrip()
     return lines

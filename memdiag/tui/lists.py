@@ -75,7 +75,11 @@ class Lists:
         """Returns what stands beside the titles."""
         lines = self.lines(number)
         if isinstance(lines, CallLines):
-            return phrase("screen.filtered", text=short(self.text, 20), summary=lines.summary()) if self.text else lines.summary()
+            return (
+                phrase("screen.filtered", text=short(self.text, 20), summary=lines.summary())
+                if self.text
+                else lines.summary()
+            )
         return lines.summary() if isinstance(lines, TensorLines | FindingLines | MapLines | AboutLines) else ""
 
     def changes(self, number: int, row: int) -> list[str]:
@@ -113,7 +117,10 @@ class Lists:
         return number == TENSORS
 
     def order_by(self, number: int, place: int, width: int) -> bool:
-        """Orders by the column whose title stands at a place; again: the other way about. Returns whether there is one."""
+        """Orders by the column whose title stands at a place; again: the other way about.
+
+        Returns whether there is one.
+        """
         lines = self.lines(number)
         column = lines.column_at(place, width) if isinstance(lines, TensorLines) else None
         if column is None:

@@ -163,7 +163,11 @@ class MainScreen(Parts, inherit_bindings=False):
 
     def action_copy(self) -> None:
         """Copies the first line that a finding's fixes change."""
-        changes = self._lists.changes(self._number, self.rows.cursor) if self._lists is not None and len(self.rows.lines) else []
+        changes = (
+            self._lists.changes(self._number, self.rows.cursor)
+            if self._lists is not None and len(self.rows.lines)
+            else []
+        )
         if changes:
             self._copied(changes[0])
         else:
@@ -252,7 +256,10 @@ class MainScreen(Parts, inherit_bindings=False):
             self._moved()
 
     async def on_key(self, event: events.Key) -> None:
-        """Does what a key does. Not by bindings: those of keys that come fast are looked up before what the keys before them did."""
+        """Does what a key does.
+
+        Not by bindings: those of keys that come fast are looked up before what the keys before them did.
+        """
         event.stop()
         event.prevent_default()
         if self._asking is not None:

@@ -85,7 +85,12 @@ class MapLines(Lines):
         if self.rows is None:
             return None
         line = Text(no_wrap=True, end="")
-        titles = [("address", 17, False), ("size", 10, True), ("free", 10, True), *([("pool", 11, False)] if width >= 70 else [])]
+        titles = [
+            ("address", 17, False),
+            ("size", 10, True),
+            ("free", 10, True),
+            *([("pool", 11, False)] if width >= 70 else []),
+        ]
         for title, room, right in titles:
             shown = ("" if right or title == "pool" else "  ") + phrase(f"screen.column.{title}")
             line.append_text(cell(shown, room, STRONG, right=right)).append(" ")
@@ -152,7 +157,9 @@ class MapLines(Lines):
         live = self.here.live
         line.append("▒ " if found.pending else "█ ", WAITING if found.pending else HELD)
         line.append_text(cell(phrase("screen.map.pending") if found.pending else "", 9, WAITING))
-        return line.append_text(fitted(live.name(found.tensor) or live.place(found.tensor) or phrase("summary.unknown"), room))
+        return line.append_text(
+            fitted(live.name(found.tensor) or live.place(found.tensor) or phrase("summary.unknown"), room)
+        )
 
     def detail(self, number: int) -> Text:
         """Returns all that is known of a segment, a block or a free range."""
@@ -168,10 +175,14 @@ class MapLines(Lines):
         if place < 0:
             return text
         found = self.rows.range(index, place)
-        text.append(phrase("screen.range", offset=found.offset, bytes=format_bytes(found.size), count=found.size) + "\n")
+        text.append(
+            phrase("screen.range", offset=found.offset, bytes=format_bytes(found.size), count=found.size) + "\n"
+        )
         if found.tensor < 0:
             meaning, seen = vocabulary.meaning("part", CAUSES[found.cause]), self.rows.reference_bytes
-            return text.append(phrase("screen.range.reference", meaning=meaning, bytes=format_bytes(seen)) if seen else meaning)
+            return text.append(
+                phrase("screen.range.reference", meaning=meaning, bytes=format_bytes(seen)) if seen else meaning
+            )
         live = self.here.live
         text.append_text(fitted(live.name(found.tensor) or phrase("screen.no-name"), 1000)).append("\n\n")
         return text.append_text(stack_text(self.here, int(self.here.device.tensors.stack[found.tensor])))

@@ -92,7 +92,9 @@ class Parts(Screen[None], inherit_bindings=False):
         height = min(max(event.size.height // 3, _LEAST_CURVE), _MOST_CURVE)
         self.query_one("#curve").styles.height = height
         self._fit_card()
-        rows = WITH_BAR if event.size.height >= _BAR_FROM else NUM_LINES if event.size.height >= _TOTALS_FROM else FEWEST
+        rows = (
+            WITH_BAR if event.size.height >= _BAR_FROM else NUM_LINES if event.size.height >= _TOTALS_FROM else FEWEST
+        )
         self.query_one("#status").styles.height = rows
         if self._lists is not None:
             self._lists.about.set_width(event.size.width - 1)
@@ -135,10 +137,16 @@ class Parts(Screen[None], inherit_bindings=False):
             trace, device = self._walk.trace, self._walk.here.device
             number, several = str(device.device), self._walk.num_devices
             parts.append(
-                phrase("screen.device-of", device=number, count=several) if several > 1 else phrase("report.device", device=number)
+                phrase("screen.device-of", device=number, count=several)
+                if several > 1
+                else phrase("report.device", device=number)
             )
             backend, version = trace.backend or phrase("screen.unknown-backend"), trace.torch_version
-            parts.append(short(phrase("screen.torch", backend=backend, version=version_words(version)) if version else backend, 40))
+            parts.append(
+                short(
+                    phrase("screen.torch", backend=backend, version=version_words(version)) if version else backend, 40
+                )
+            )
             parts.append(phrase("report.events", count=device.num_events))
         busy = f" {self._busy} " if self._busy else ""
         room = max(width - cell_len(busy), 1)
@@ -231,7 +239,9 @@ class Parts(Screen[None], inherit_bindings=False):
         self._number = number
         rows = self.rows
         rows.has_cursor = number != ABOUT
-        self.set_class(self.size.width >= _SIDE_FROM and number == FINDINGS and len(self._lists.lines(number)) > 0, "beside")
+        self.set_class(
+            self.size.width >= _SIDE_FROM and number == FINDINGS and len(self._lists.lines(number)) > 0, "beside"
+        )
         rows.put(self._lists.lines(number), keep=keep)
         self.query_one("#tabs", Drawn).again()
         self.query_one("#side", Drawn).again()

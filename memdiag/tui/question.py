@@ -1,6 +1,7 @@
 """A question in the line at the bottom: what is typed, as it is typed.
 
-An own one: keys that come faster than the screen is drawn (over a slow line, or pasted) must all arrive, in their order.
+An own one: keys that come faster than the screen is drawn (over a slow line, or pasted) must all arrive, in their
+order.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Question:
 
     def line(self, width: int) -> Text:
         """Returns the line: of a long answer its end."""
-        line = Text(f" {phrase('report.purpose', purpose=phrase(f'screen.ask.{self.what}'))} ", style=STRONG, no_wrap=True)
+        line = Text(
+            f" {phrase('report.purpose', purpose=phrase(f'screen.ask.{self.what}'))} ", style=STRONG, no_wrap=True
+        )
         shown = short(self.text)[-max(width - line.cell_len - 2, 1) :]
         line.append(shown, "not bold").append(" ", "reverse")
         if not self.text:

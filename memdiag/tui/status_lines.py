@@ -65,9 +65,13 @@ def _what(walk: Walk, moment: Moment, width: int) -> str:
 
 def _held(moment: Moment, width: int) -> str:
     usage = moment.usage
-    parts = [f"{_glyph('curve', name)} {_name('curve', name)} {_bytes(usage[name])}" for name in ("reserved", "allocated")]
+    parts = [
+        f"{_glyph('curve', name)} {_name('curve', name)} {_bytes(usage[name])}" for name in ("reserved", "allocated")
+    ]
     if min(usage["active"], usage["allocated"]) >= 0:
-        parts.append(f"{_glyph('curve', 'active')} {_name('curve', 'active')} {format_bytes(usage['active'] - usage['allocated'])}")
+        parts.append(
+            f"{_glyph('curve', 'active')} {_name('curve', 'active')} {format_bytes(usage['active'] - usage['allocated'])}"
+        )
     parts.append(f"{_name('curve', 'requested')} {_bytes(usage['requested'])}")
     return joined(parts, width, "  ")
 
@@ -79,7 +83,9 @@ def _free(moment: Moment, width: int) -> str:
     whole = moment.usage["reserved"] - moment.usage["active"]
     if len(free) == 1:
         return joined([phrase("screen.status.free", bytes=format_bytes(whole))], width)
-    causes = joined_phrases([f"{_glyph('part', name)} {_name('part', name)} {format_bytes(size)}" for name, size in free.items()], ", ")
+    causes = joined_phrases(
+        [f"{_glyph('part', name)} {_name('part', name)} {format_bytes(size)}" for name, size in free.items()], ", "
+    )
     return joined([phrase("screen.status.free.parts", bytes=format_bytes(whole), parts=causes)], width)
 
 

@@ -19,7 +19,13 @@ from memdiag.units import format_bytes, format_count, format_us
 _FIXED = {"bytes": 10, "requested": 10, "category": 12, "lifetime": 13, "age": 9}
 _LEAST = 16  # columns of a name or a place
 _BETWEEN = 1
-_BRIEF = ("optimizer_state", "forward_to_backward", "survives_step", "within_step", "within_phase")  # their names are too long
+_BRIEF = (
+    "optimizer_state",
+    "forward_to_backward",
+    "survives_step",
+    "within_step",
+    "within_phase",
+)  # their names are too long
 _ROOMY = 20  # columns more than needed from which on there is room for what matters least
 _WORDS = 20  # characters of what is looked for
 _FRAMES = 60  # of a stack
@@ -48,7 +54,9 @@ class TensorLines(Lines):
         if not self.text:
             return phrase("screen.tensors.summary", count=len(self), bytes=format_bytes(self.live.bytes))
         sizes = {"bytes": format_bytes(self.live.bytes), "whole": format_bytes(self.live.bytes_of_all)}
-        return phrase("screen.tensors.filtered", count=len(self), all=self.live.num_all, text=short(self.text, _WORDS), **sizes)
+        return phrase(
+            "screen.tensors.filtered", count=len(self), all=self.live.num_all, text=short(self.text, _WORDS), **sizes
+        )
 
     def columns(self, width: int) -> dict[str, int]:
         """Returns the columns that fit, and how wide they are, from the left."""
@@ -117,7 +125,11 @@ class TensorLines(Lines):
         if born < 0 or self.at < 0:
             return "" if not device.num_events else phrase("screen.age.before")
         then, now = since_us(device, born), since_us(device, self.at)
-        return format_us(now - then) if then is not None and now is not None else phrase("screen.age.events", count=self.at - born)
+        return (
+            format_us(now - then)
+            if then is not None and now is not None
+            else phrase("screen.age.events", count=self.at - born)
+        )
 
     def detail(self, number: int) -> Text:
         """Returns all that is known of a tensor."""
@@ -129,16 +141,35 @@ class TensorLines(Lines):
         facts = [
             ("name", short(live.name(row)) or phrase("summary.unknown")),
             ("bytes", f"{format_bytes(int(tensors.block_bytes[row]))} ({format_count(int(tensors.block_bytes[row]))})"),
-            ("requested", f"{format_bytes(int(tensors.requested_bytes[row]))} ({format_count(int(tensors.requested_bytes[row]))})"),
+            (
+                "requested",
+                f"{format_bytes(int(tensors.requested_bytes[row]))} ({format_count(int(tensors.requested_bytes[row]))})",
+            ),
             ("category", vocabulary.name("category", CATEGORIES[tensors.category[row]])),
-            ("lifetime", vocabulary.lifetime(LIFETIMES[tensors.lifetime[row]], is_inferred=bool(tensors.lifetime_inferred[row]))),
-            ("made", _when(int(tensors.alloc_at[row]), end, int(tensors.step_alloc[row]), int(tensors.phase_alloc[row]))),
-            ("freed", _when(int(tensors.free_requested_at[row]), end, int(tensors.step_free[row]), int(tensors.phase_free[row]))),
+            (
+                "lifetime",
+                vocabulary.lifetime(LIFETIMES[tensors.lifetime[row]], is_inferred=bool(tensors.lifetime_inferred[row])),
+            ),
+            (
+                "made",
+                _when(int(tensors.alloc_at[row]), end, int(tensors.step_alloc[row]), int(tensors.phase_alloc[row])),
+            ),
+            (
+                "freed",
+                _when(
+                    int(tensors.free_requested_at[row]), end, int(tensors.step_free[row]), int(tensors.phase_free[row])
+                ),
+            ),
         ]
         if pending:
-            facts.append(("pending", phrase("screen.pending.until", event=_event(int(tensors.free_completed_at[row]), end))))
+            facts.append(
+                ("pending", phrase("screen.pending.until", event=_event(int(tensors.free_completed_at[row]), end)))
+            )
         if device.has_addresses:
-            facts += [("address", f"{int(tensors.addr[row]):#x}"), ("pool", group_name(device, int(tensors.group[row])))]
+            facts += [
+                ("address", f"{int(tensors.addr[row]):#x}"),
+                ("pool", group_name(device, int(tensors.group[row]))),
+            ]
         made = int(tensors.alloc_at[row])
         said = int(device.events.user_metadata[made]) if made >= 0 else -1
         if said >= 0:

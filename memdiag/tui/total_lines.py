@@ -29,7 +29,11 @@ def legend(totals: list[tuple[str, int]], by: By, width: int, *, color: bool) ->
         return Text(set_cell_size(phrase("screen.no-tensor.totals"), width).rstrip(), style=DIM, no_wrap=True, end="")
     full = [f"{vocabulary.name(by, name)} {format_bytes(size)} {_share(size / whole)}" for name, size in totals]
     words = full if _fits(full, width) else [f"{brief(name)} {format_bytes(size)}" for name, size in totals]
-    shown = next(number for number in range(len(words), -1, -1) if number == 0 or _fits(words[:number], width, len(words) - number))
+    shown = next(
+        number
+        for number in range(len(words), -1, -1)
+        if number == 0 or _fits(words[:number], width, len(words) - number)
+    )
     line = Text(no_wrap=True, end="")
     for (name, _), text in zip(totals[:shown], words, strict=False):
         line.append(_SQUARE if color else _letter(name), vocabulary.color(by, name)).append(f" {text}{_BETWEEN}")
@@ -59,7 +63,11 @@ def bar(totals: list[tuple[str, int]], free: dict[str, int], by: By, width: int,
         color: Whether colours tell classes apart; else letters do.
     """
     parts = [(_SQUARE if color else _letter(name), vocabulary.color(by, name), size) for name, size in totals]
-    parts += [(vocabulary.STYLES["part"][name].glyph, vocabulary.color("part", name), size) for name, size in free.items() if size > 0]
+    parts += [
+        (vocabulary.STYLES["part"][name].glyph, vocabulary.color("part", name), size)
+        for name, size in free.items()
+        if size > 0
+    ]
     line = Text(no_wrap=True, end="")
     if not parts or width < len(parts):
         return line

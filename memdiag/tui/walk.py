@@ -224,7 +224,10 @@ class Walk:
             return held.index(max(held))
         if device not in numbers:
             devices = ", ".join(map(str, numbers))
-            raise MemdiagError(phrase("screen.missing-device", device=str(device)), phrase("screen.missing-device.hint", devices=devices))
+            raise MemdiagError(
+                phrase("screen.missing-device", device=str(device)),
+                phrase("screen.missing-device.hint", devices=devices),
+            )
         return numbers.index(device)
 
     def _begin(self, at: str | int) -> None:

@@ -1,7 +1,10 @@
-"""The largest tensors of a device over time. The page stacks them as bands, each from its tensor's allocation to its free.
+"""The largest tensors of a device over time.
 
-A page cannot stack a million tensors. It gets the largest ones and one curve for the sum of all others, so the
-stack is as high as the active bytes. The places of bands in the stack are worked out in the browser, column by column of the screen.
+The page stacks them as bands, each from its tensor's allocation to its free.
+
+A page cannot stack a million tensors. It gets the largest ones and one curve for the sum of all others, so the stack is
+as high as the active bytes. The places of bands in the stack are worked out in the browser, column by column of the
+screen.
 
 A long training run repeats itself: its largest tensors are the same few of each step. For such a run there is a second
 selection, the largest tensors of the step that needs most, and the lowest and highest bytes of each step.
@@ -31,7 +34,8 @@ class Bands:
         first, end: The events of the stretch, ``end`` not included; first is -1 for the state before the trace.
         step: The training step that it is; -1: it is the whole trace.
         rows: Rows of Tensors, in the order of allocation: from the bottom of the stack up.
-        at: Events (ascending, the first one is ``first``) that cut the stretch into parts in which no band begins or ends.
+        at: Events (ascending, the first one is ``first``) that cut the stretch into parts in which no band begins or
+            ends.
         rest_bytes: In each part, the most that all other tensors held at once.
         num_others: How many other tensors were live in the stretch.
     """
@@ -63,7 +67,8 @@ def of_worst_step(device: DeviceTrace, most: int = MOST_BANDS) -> Bands | None:
 def step_envelope(device: DeviceTrace) -> dict[str, Array]:
     """Returns, of each step, its number, its first event, and the lowest and highest active bytes and where the highest are.
 
-    With more than a thousand steps, a row covers several neighbours and has the number of the one with the highest bytes.
+    With more than a thousand steps, a row covers several neighbours and has the number of the one with the highest
+    bytes.
     """
     steps, active = timeline.step_starts(device), _active(device)
     event, number = steps["event"], steps["step"]
@@ -71,10 +76,21 @@ def step_envelope(device: DeviceTrace) -> dict[str, Array]:
         return {name: np.empty(0, np.int64) for name in ("step", "event", "low", "high", "at")}
     low, high = np.minimum.reduceat(active, event), np.maximum.reduceat(active, event)
     first = np.arange(0, len(event), -(-len(event) // _MOST_STEPS))
-    best = np.array([begin + int(np.argmax(high[begin:end])) for begin, end in zip(first, np.append(first[1:], len(event)), strict=True)])
+    best = np.array(
+        [
+            begin + int(np.argmax(high[begin:end]))
+            for begin, end in zip(first, np.append(first[1:], len(event)), strict=True)
+        ]
+    )
     ends = np.append(event, device.num_events)
     at = np.array([ends[row] + int(np.argmax(active[ends[row] : ends[row + 1]])) for row in best], np.int64)
-    return {"step": number[best], "event": event[first], "low": np.minimum.reduceat(low, first), "high": high[best], "at": at}
+    return {
+        "step": number[best],
+        "event": event[first],
+        "low": np.minimum.reduceat(low, first),
+        "high": high[best],
+        "at": at,
+    }
 
 
 def stabbing(begin: Array, end: Array) -> Array:
@@ -94,7 +110,11 @@ def _active(device: DeviceTrace) -> Array:
 
 def _bands(device: DeviceTrace, first: int, end: int, step: int, most: int) -> Bands:
     tensors = device.tensors
-    live = (tensors.alloc_at < end) & (tensors.free_completed_at > max(first, 0)) & (tensors.free_completed_at > tensors.alloc_at)
+    live = (
+        (tensors.alloc_at < end)
+        & (tensors.free_completed_at > max(first, 0))
+        & (tensors.free_completed_at > tensors.alloc_at)
+    )
     if device.has_addresses:
         live &= tensors.group >= 0
     rows = np.flatnonzero(live)
@@ -107,7 +127,15 @@ def _bands(device: DeviceTrace, first: int, end: int, step: int, most: int) -> B
     points = timeline.of_curve(curve, curve, _MOST_POINTS) + start
     at = np.unique(np.concatenate(([first], born, gone, points)))
     at = at[at < end].astype(np.int64)
-    return Bands(first, end, step, largest, at, _rest(device, at, end, born, gone, tensors.block_bytes[largest]), len(rows) - len(largest))
+    return Bands(
+        first,
+        end,
+        step,
+        largest,
+        at,
+        _rest(device, at, end, born, gone, tensors.block_bytes[largest]),
+        len(rows) - len(largest),
+    )
 
 
 def _rest(device: DeviceTrace, at: Array, end: int, born: Array, gone: Array, size: Array) -> Array:

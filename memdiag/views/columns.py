@@ -1,6 +1,7 @@
 """Columns of integers as short JSON: scaled by what all values are multiples of, and as differences where those are shorter.
 
-What a page gets is compressed after this; sizes are multiples of 512 and events go up, so that both together take a tenth of the room.
+What a page gets is compressed after this; sizes are multiples of 512 and events go up, so that both together take a
+tenth of the room.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def pack(columns: Mapping[str, Array | None]) -> dict[str, Any]:
     lengths = {len(values) for values in known.values()}
     if len(lengths) > 1:
         raise ValueError(f"columns of different lengths: { {name: len(values) for name, values in known.items()} }")
-    return {"n": lengths.pop() if lengths else 0, **{name: _packed(values.astype(np.int64)) for name, values in known.items()}}
+    return {
+        "n": lengths.pop() if lengths else 0,
+        **{name: _packed(values.astype(np.int64)) for name, values in known.items()},
+    }
 
 
 def _packed(values: Array) -> dict[str, Any]:
@@ -34,7 +38,12 @@ def _packed(values: Array) -> dict[str, Any]:
     values = values // scale
     changes = np.diff(values, prepend=0)
     use_changes = _digits(changes) < _digits(values)
-    return {"t": "f64" if wide else "i32", "d": use_changes, "s": scale, "v": (changes if use_changes else values).tolist()}
+    return {
+        "t": "f64" if wide else "i32",
+        "d": use_changes,
+        "s": scale,
+        "v": (changes if use_changes else values).tolist(),
+    }
 
 
 def _digits(values: Array) -> int:

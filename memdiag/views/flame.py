@@ -21,7 +21,9 @@ def by_stack(device: DeviceTrace, at: int) -> dict[str, Array]:
     """
     tensors = device.tensors
     stack, index = np.unique(tensors.stack, return_inverse=True)
-    size = tensors.block_bytes.astype(np.float64)  # products are large: a share of a thousandth of a millionth does not matter
+    size = tensors.block_bytes.astype(
+        np.float64
+    )  # products are large: a share of a thousandth of a millionth does not matter
     n = device.num_events
     born, gone = np.clip(tensors.alloc_at, 0, n), np.clip(tensors.free_completed_at, 0, n)
     there = (tensors.alloc_at <= at) & (tensors.free_completed_at > at)
@@ -34,7 +36,9 @@ def by_stack(device: DeviceTrace, at: int) -> dict[str, Array]:
         "bytes_at": total(size * there).astype(np.int64),
         "num_at": np.bincount(index[there], minlength=len(stack)),
         "byte_events": total(size * (gone - born)),
-        "byte_us": total(size * (times(device, gone) - times(device, born))) if has_times(device) else np.full(len(stack), -1.0),
+        "byte_us": total(size * (times(device, gone) - times(device, born)))
+        if has_times(device)
+        else np.full(len(stack), -1.0),
         "num_allocs": np.bincount(index, minlength=len(stack)),
         "total_bytes": total(size).astype(np.int64),
     }

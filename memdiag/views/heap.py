@@ -23,7 +23,8 @@ class FreeRanges:
 
     Attributes:
         block: Row of the topology's blocks.
-        whole_bytes: What a retry would give back to the driver (cache): all of a whole segment, the whole pages of an expandable one.
+        whole_bytes: What a retry would give back to the driver (cache): all of a whole segment, the whole pages of an
+            expandable one.
         cause: Index into CAUSES, of all that is not whole.
     """
 
@@ -48,9 +49,15 @@ def free_ranges(device: DeviceTrace, topology: Topology, large_page: int = LARGE
     blocks, segments = topology.blocks, topology.segments
     block = np.flatnonzero(blocks["tensor"] < 0)
     home, start, size = blocks["segment"][block], blocks["address"][block], blocks["size"][block]
-    small = np.asarray(device.groups.small, bool)[segments["group"][home]] if len(device.groups) else np.zeros(len(block), bool)
+    small = (
+        np.asarray(device.groups.small, bool)[segments["group"][home]]
+        if len(device.groups)
+        else np.zeros(len(block), bool)
+    )
     page = np.where(small, SMALL_SEGMENT, large_page)
-    whole = whole_bytes(segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page)
+    whole = whole_bytes(
+        segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page
+    )
     mine = segments["group"][home] == group
     cause = np.where(mine, np.where(size >= (request or 0), CACHE, STRANDED), FOREIGN)
     return FreeRanges(block, whole, cause)

@@ -33,6 +33,9 @@ def event_log(device: DeviceTrace, rows: Array, symbols: StackSymbols) -> dict[s
     place = np.minimum(np.searchsorted(rows, tensor), max(len(rows) - 1, 0))
     known = (tensor >= 0) & (rows[place] == tensor) if len(rows) else np.zeros(len(chosen), bool)
     return {
-        "event": chosen, "action": events.action[chosen].astype(np.int64), "size": events.size[chosen],
-        "tensor": np.where(known, place, -1), "stack": symbols.stack(events.stack[chosen]),
-    }  # fmt: skip
+        "event": chosen,
+        "action": events.action[chosen].astype(np.int64),
+        "size": events.size[chosen],
+        "tensor": np.where(known, place, -1),
+        "stack": symbols.stack(events.stack[chosen]),
+    }

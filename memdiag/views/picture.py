@@ -1,8 +1,8 @@
 """All that the HTML report draws, in few megabytes whatever the trace has: moments, the tensors there at one of them, and curves.
 
-A page cannot hold a million events. It gets the curves in some thousand points, and some hundred *instants* at which everything can be
-looked at; every tensor that is there at one of them is in the page, so that what it shows of an instant is exact. A tensor that lives
-and dies between two instants is only in the curves and in the sums by call stack.
+A page cannot hold a million events. It gets the curves in some thousand points, and some hundred *instants* at which
+everything can be looked at; every tensor that is there at one of them is in the page, so that what it shows of an
+instant is exact. A tensor that lives and dies between two instants is only in the curves and in the sums by call stack.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _SPLIT = ("cache", "stranded", "foreign")
 _USAGE = ("reserved", "allocated", "active", "requested")
 
 
-def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simulated: tuple[dict[str, Any], ...] = ()) -> Picture:
+def build_picture(
+    trace: Trace, report: Report, *, at: str | int = DEFAULT, simulated: tuple[dict[str, Any], ...] = ()
+) -> Picture:
     """Returns the picture of a trace and its report; ``at`` is the moment that the report looks at, as for ``build_report``."""
     symbols = StackSymbols(trace)
     shown = {device.device for device in report.devices}
@@ -44,17 +46,29 @@ def build_picture(trace: Trace, report: Report, *, at: str | int = DEFAULT, simu
     devices = tuple(_device(view, symbols) for view in views)
     stacks = tuple(tuple(stack) for stack in symbols.stacks)
     return Picture(
-        report, devices, tuple(symbols.frames), stacks, tuple(symbols.strings), tuple(symbols.modules),
-        tuple(symbols.labels), tuple(symbols.kinds), tuple(symbols.sites), _codes(), simulated,
-    )  # fmt: skip
+        report,
+        devices,
+        tuple(symbols.frames),
+        stacks,
+        tuple(symbols.strings),
+        tuple(symbols.modules),
+        tuple(symbols.labels),
+        tuple(symbols.kinds),
+        tuple(symbols.sites),
+        _codes(),
+        simulated,
+    )
 
 
 def _codes() -> dict[str, list[str]]:
     """Returns the lists that codes stand for."""
     return {
-        "categories": list(schema.CATEGORIES), "lifetimes": list(schema.LIFETIMES), "phases": list(schema.PHASES),
-        "causes": list(heap.CAUSES), "actions": list(schema.ACTIONS),
-    }  # fmt: skip
+        "categories": list(schema.CATEGORIES),
+        "lifetimes": list(schema.LIFETIMES),
+        "phases": list(schema.PHASES),
+        "causes": list(heap.CAUSES),
+        "actions": list(schema.ACTIONS),
+    }
 
 
 def _device(view: DeviceView, symbols: StackSymbols) -> dict[str, Any]:
@@ -67,25 +81,36 @@ def _device(view: DeviceView, symbols: StackSymbols) -> dict[str, Any]:
     stacks = flame.by_stack(device, view.at)
     ooms = failed_allocations(device)
     return {
-        "device": device.device, "num_events": device.num_events, "has_addresses": device.has_addresses, "base": base,
-        "has_time": flame.has_times(device), "capacity_bytes": device.capacity_bytes,
-        "page_small": SMALL_SEGMENT, "page_large": trace.layout.large_segment,
+        "device": device.device,
+        "num_events": device.num_events,
+        "has_addresses": device.has_addresses,
+        "base": base,
+        "has_time": flame.has_times(device),
+        "capacity_bytes": device.capacity_bytes,
+        "page_small": SMALL_SEGMENT,
+        "page_large": trace.layout.large_segment,
         "curve": _usage(device, timeline.pick(device, MOST_POINTS)),
         "instants": _instant_columns(device, at, trace.layout.large_segment),
         "categories_at": _stacked(device, at),
-        "chosen_instant": _row(at, view.at), "peak_instant": _row(at, peak_event(device)),
+        "chosen_instant": _row(at, view.at),
+        "peak_instant": _row(at, peak_event(device)),
         "peak_allocated_instant": _row(at, device.peak("allocated")),
-        "phase_spans": pack(timeline.phase_spans(device)), "steps": pack(timeline.step_starts(device)),
+        "phase_spans": pack(timeline.phase_spans(device)),
+        "steps": pack(timeline.step_starts(device)),
         "retries": timeline.retries(device).tolist(),
-        "ooms": [{"event": event, "size": int(device.events.size[event]), "instant": _row(at, event)} for event in ooms.tolist()],
+        "ooms": [
+            {"event": event, "size": int(device.events.size[event]), "instant": _row(at, event)}
+            for event in ooms.tolist()
+        ],
         "groups": [_group(device, row) for row in range(len(device.groups))],
         "tensors": _tensors(device, rows, base, symbols),
-        "bands": [_bands(each, rows) for each in stacked], "envelope": pack(bands.step_envelope(device)),
+        "bands": [_bands(each, rows) for each in stacked],
+        "envelope": pack(bands.step_envelope(device)),
         "log": pack(event_log(device, rows, symbols)),
         "regions": _regions(device, at, base),
         "pins": _pins(view, trace, rows),
         "flame": _flame(stacks, symbols),
-    }  # fmt: skip
+    }
 
 
 def _instants(device: DeviceTrace, chosen: int, large: Array) -> Array:
@@ -130,11 +155,17 @@ def _usage(device: DeviceTrace, at: Array) -> dict[str, Any]:
 def _curves(device: DeviceTrace, at: Array) -> dict[str, Array | None]:
     """Bytes at events; None: a curve that the file does not know."""
     known = {name: bool((device.usage[name] >= 0).any()) or device.start[name] >= 0 for name in _USAGE}
-    return {name: _of_events(device, at, device.usage[name], device.start[name]) if known[name] else None for name in _USAGE}
+    return {
+        name: _of_events(device, at, device.usage[name], device.start[name]) if known[name] else None for name in _USAGE
+    }
 
 
 def _times(device: DeviceTrace, at: Array) -> Array | None:
-    return _of_events(device, at, device.events.time_us, int(device.events.time_us[0])) if flame.has_times(device) else None
+    return (
+        _of_events(device, at, device.events.time_us, int(device.events.time_us[0]))
+        if flame.has_times(device)
+        else None
+    )
 
 
 def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[str, Any]:
@@ -154,10 +185,18 @@ def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[st
                 size[unknown], group[unknown] = request, of_group
                 for name in _SPLIT:
                     parts[name][unknown] = getattr(split, f"{name}_bytes")
-    return pack({
-        "event": at, "time_us": _times(device, at), **columns, **parts, "phase": _of_events(device, at, device.events.phase, 0),
-        "step": _of_events(device, at, device.events.step, -1), "reference_size": size, "reference_group": group,
-    })  # fmt: skip
+    return pack(
+        {
+            "event": at,
+            "time_us": _times(device, at),
+            **columns,
+            **parts,
+            "phase": _of_events(device, at, device.events.phase, 0),
+            "step": _of_events(device, at, device.events.step, -1),
+            "reference_size": size,
+            "reference_group": group,
+        }
+    )
 
 
 def _stacked(device: DeviceTrace, at: Array) -> list[dict[str, Any] | None]:
@@ -169,9 +208,13 @@ def _stacked(device: DeviceTrace, at: Array) -> list[dict[str, Any] | None]:
 def _bands(found: bands.Bands, rows: Array) -> dict[str, Any]:
     """Returns one selection of tensors, by their place in ``rows``."""
     return {
-        "first": found.first, "end": found.end, "step": found.step, "num_others": found.num_others,
-        "tensor": pack({"row": np.searchsorted(rows, found.rows)}), "rest": pack({"event": found.at, "bytes": found.rest_bytes}),
-    }  # fmt: skip
+        "first": found.first,
+        "end": found.end,
+        "step": found.step,
+        "num_others": found.num_others,
+        "tensor": pack({"row": np.searchsorted(rows, found.rows)}),
+        "rest": pack({"event": found.at, "bytes": found.rest_bytes}),
+    }
 
 
 def _group(device: DeviceTrace, row: int) -> dict[str, Any]:
@@ -181,27 +224,45 @@ def _group(device: DeviceTrace, row: int) -> dict[str, Any]:
     small = bool(groups.small[row])
     stream_words = "default stream" if stream == 0 else f"stream {stream:#x}"
     return {
-        "pool": pool, "small": small, "stream": stream, "label": f"{pool}, {'small' if small else 'large'} blocks, {stream_words}",
-    }  # fmt: skip
+        "pool": pool,
+        "small": small,
+        "stream": stream,
+        "label": f"{pool}, {'small' if small else 'large'} blocks, {stream_words}",
+    }
 
 
 def _base(device: DeviceTrace) -> int:
     """The lowest address: the others count from there."""
-    lowest = [int(table[column].min()) for table, column in ((device.regions, "start"), (device.tensors, "addr")) if len(table)]
+    lowest = [
+        int(table[column].min())
+        for table, column in ((device.regions, "start"), (device.tensors, "addr"))
+        if len(table)
+    ]
     return min(lowest, default=0) if device.has_addresses else 0
 
 
 def _tensors(device: DeviceTrace, rows: Array, base: int, symbols: StackSymbols) -> dict[str, Any]:
     tensors = device.tensors.take(rows)
-    return pack({
-        "addr": tensors.addr - base if device.has_addresses else None, "block": tensors.block_bytes, "requested": tensors.requested_bytes,
-        "alloc_at": tensors.alloc_at, "free_requested_at": tensors.free_requested_at, "free_completed_at": tensors.free_completed_at,
-        "group": tensors.group, "stack": symbols.stack(tensors.stack), "free_stack": _known(symbols.stack(tensors.free_stack)),
-        "category": tensors.category, "lifetime": tensors.lifetime,
-        "lifetime_inferred": tensors.lifetime_inferred if tensors.lifetime_inferred.any() else None,
-        "name": symbols.name(tensors.name), "module": symbols.module(tensors.name, tensors.category), "phase_alloc": tensors.phase_alloc,
-        "step_alloc": tensors.step_alloc,
-    })  # fmt: skip
+    return pack(
+        {
+            "addr": tensors.addr - base if device.has_addresses else None,
+            "block": tensors.block_bytes,
+            "requested": tensors.requested_bytes,
+            "alloc_at": tensors.alloc_at,
+            "free_requested_at": tensors.free_requested_at,
+            "free_completed_at": tensors.free_completed_at,
+            "group": tensors.group,
+            "stack": symbols.stack(tensors.stack),
+            "free_stack": _known(symbols.stack(tensors.free_stack)),
+            "category": tensors.category,
+            "lifetime": tensors.lifetime,
+            "lifetime_inferred": tensors.lifetime_inferred if tensors.lifetime_inferred.any() else None,
+            "name": symbols.name(tensors.name),
+            "module": symbols.module(tensors.name, tensors.category),
+            "phase_alloc": tensors.phase_alloc,
+            "step_alloc": tensors.step_alloc,
+        }
+    )
 
 
 def _known(codes: Array) -> Array | None:
@@ -214,10 +275,17 @@ def _regions(device: DeviceTrace, at: Array, base: int) -> dict[str, Any]:
     after = np.searchsorted(at, regions.opened_at)
     held = (after < len(at)) & (at[np.minimum(after, len(at) - 1)] < regions.closed_at)
     kept = regions.take(np.flatnonzero(held))
-    return pack({
-        "start": kept.start - base, "size": kept.size, "opened_at": kept.opened_at, "closed_at": kept.closed_at, "group": kept.group,
-        "expandable": kept.expandable, "segment": kept.segment,
-    })  # fmt: skip
+    return pack(
+        {
+            "start": kept.start - base,
+            "size": kept.size,
+            "opened_at": kept.opened_at,
+            "closed_at": kept.closed_at,
+            "group": kept.group,
+            "expandable": kept.expandable,
+            "segment": kept.segment,
+        }
+    )
 
 
 def _pins(view: DeviceView, trace: Trace, rows: Array) -> list[int]:
@@ -241,7 +309,8 @@ def _flame(stacks: dict[str, Array], symbols: StackSymbols) -> dict[str, Any]:
     rows["stack"] = symbols.stack(rows["stack"])
     if not kept.all():
         rows = {name: np.append(rows[name], -2 if name == "stack" else stacks[name][~kept].sum()) for name in rows}
-    # Products of bytes and time may be beyond what a float of a page holds exactly, and need not be exact: kilobytes times time.
+    # Products of bytes and time may be beyond what a float of a page holds exactly, and need not be exact: kilobytes
+    # times time.
     for name in ("byte_events", "byte_us"):
         rows[name] = np.where(rows[name] < 0, -1, np.round(rows[name] / 1024))
     if len(rows["byte_us"]) and rows["byte_us"].min() < 0:

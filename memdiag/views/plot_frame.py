@@ -1,6 +1,7 @@
 """What all plots share: which points of a curve are drawn, and the frame of a run: phases, steps, failures, the size of the device.
 
-A picture has some thousand columns of pixels, a trace up to millions of events. Of each column the first, lowest, highest and last value
+A picture has some thousand columns of pixels, a trace up to millions of events. Of each column the first, lowest,
+highest and last value
 are kept: what is drawn then looks as if all were, and no peak is lost.
 """
 
@@ -84,7 +85,11 @@ def bands_of(device: DeviceTrace, columns: int) -> tuple[PhaseBand, ...]:
     if len(spans["start"]) > columns // 2:
         n, kinds = device.num_events, len(schema.PHASES)
         column = np.arange(n) * columns // n
-        most = np.bincount(column * kinds + device.events.phase, minlength=columns * kinds).reshape(columns, kinds).argmax(axis=1)
+        most = (
+            np.bincount(column * kinds + device.events.phase, minlength=columns * kinds)
+            .reshape(columns, kinds)
+            .argmax(axis=1)
+        )
         first = np.flatnonzero(np.diff(most, prepend=-1))
         edges = -(-np.arange(columns + 1) * n // columns)
         spans = {"start": edges[first], "end": np.append(edges[first[1:]], n), "phase": most[first]}
@@ -144,7 +149,9 @@ def mark_of(device: DeviceTrace, at: str | int, name: str) -> PlotMark:
     event, kind = choose_moment(device, at)
     bytes_ = device.usage_at(event)[name]
     highest = max(int(device.usage[name].max(initial=-1)), device.start[name])
-    return PlotMark(event, bytes_, vocabulary.title(kind), f"{format_bytes(bytes_)} {name}, {moment_name(device, event)}", highest)
+    return PlotMark(
+        event, bytes_, vocabulary.title(kind), f"{format_bytes(bytes_)} {name}, {moment_name(device, event)}", highest
+    )
 
 
 def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
@@ -155,7 +162,10 @@ def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
     """
     if not device.num_events:
         hint = f"--kind map shows that state; or {_RECORD}" if len(device.segments) else _RECORD
-        raise MemdiagError(f"--kind {kind} draws what happened over time, and {trace.path} holds no events of device {device.device}", hint)
+        raise MemdiagError(
+            f"--kind {kind} draws what happened over time, and {trace.path} holds no events of device {device.device}",
+            hint,
+        )
 
 
 def need_addresses(trace: Trace, device: DeviceTrace, kind: str) -> None:

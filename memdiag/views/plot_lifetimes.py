@@ -35,10 +35,16 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
     amounts = by_class(device, at, "lifetime", len(LIFETIMES))
     there = by_class(device, np.array([moment.at]), "lifetime", len(LIFETIMES))[:, 0]
     layers = tuple(
-        LifetimeLayer(key, vocabulary.name("lifetime", key), vocabulary.meaning("lifetime", key), numbers(amounts[code]), int(there[code]))
+        LifetimeLayer(
+            key,
+            vocabulary.name("lifetime", key),
+            vocabulary.meaning("lifetime", key),
+            numbers(amounts[code]),
+            int(there[code]),
+        )
         for code, key in ((code, LIFETIMES[code]) for code in codes)
         if amounts[code].any()
-    )  # fmt: skip
+    )
     notes = ["blocks that tensors sit in, freed ones that wait for a stream included"]
     if trace.bases.get("lifetime", "none") == "none":
         notes.insert(0, "no phases or steps are known: few lifetimes can be told")

@@ -1,8 +1,8 @@
 """The memory of a device at one moment, laid out for a picture: segments in rows, what lives in them and what is free, and why.
 
-Segments of one pool and stream stand together, the largest first. Small ones share a row; one that is longer than a row goes on in the
-next. Neighbours of one kind are one piece; where pieces are narrower than a column of pixels, the kind that holds most of the column stands
-for all of it.
+Segments of one pool and stream stand together, the largest first. Small ones share a row; one that is longer than a row
+goes on in the next. Neighbours of one kind are one piece; where pieces are narrower than a column of pixels, the kind
+that holds most of the column stands for all of it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     (view,) = Context(at=ask.at, device=device.device).views(trace)
     topology = device.topology(view.at)
     if not len(topology.segments["start"]):
-        raise MemdiagError(f"{trace.path}: device {device.device} held no memory at that moment", "--at EVENT chooses another")
+        raise MemdiagError(
+            f"{trace.path}: device {device.device} held no memory at that moment", "--at EVENT chooses another"
+        )
     kinds, kind, start, size, home = _blocks(trace, device, topology)
     row_bytes, place, names = _laid_out(device, topology)
     offset = place[home] + start - topology.segments["start"][home]
@@ -59,19 +61,29 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     is_told = bool(device.tensors.lifetime.any())
     notes = () if is_told else ("how long tensors live is not known from this file",)
     frame = frame_of(trace, device, device.num_events + 1, notes)
-    facts = (frame.facts[0], where, f"{reserved} in {plural(len(topology.segments['start']), 'segment')}", *frame.facts[1:])
+    facts = (
+        frame.facts[0],
+        where,
+        f"{reserved} in {plural(len(topology.segments['start']), 'segment')}",
+        *frame.facts[1:],
+    )
     return MapPlot(
         frame=replace(frame, facts=facts),
         row_bytes=row_bytes,
         rows=tuple(
-            MapRow(names.get(row, ()), tuple((low, low + long) for _, low, long in rows.tolist())) for row, rows in enumerate(by_row)
+            MapRow(names.get(row, ()), tuple((low, low + long) for _, low, long in rows.tolist()))
+            for row, rows in enumerate(by_row)
         ),
         pieces={name: _rows(pieces[pieces[:, 3] == code]) for code, name in enumerate(kinds)},
-        amounts=tuple((name, _name(name, is_told=is_told), int(amounts[code])) for code, name in enumerate(kinds) if amounts[code]),
+        amounts=tuple(
+            (name, _name(name, is_told=is_told), int(amounts[code])) for code, name in enumerate(kinds) if amounts[code]
+        ),
     )
 
 
-def _blocks(trace: Trace, device: DeviceTrace, topology: Topology) -> tuple[tuple[str, ...], Array, Array, Array, Array]:
+def _blocks(
+    trace: Trace, device: DeviceTrace, topology: Topology
+) -> tuple[tuple[str, ...], Array, Array, Array, Array]:
     """Returns the kinds, and of each block its kind (index), address, size and segment; free blocks by their cause."""
     kinds = (*ORDER, PENDING, *CAUSES)
     blocks, lifetime = topology.blocks, device.tensors.lifetime
@@ -97,14 +109,23 @@ def _whole_pages(device: DeviceTrace, topology: Topology, free: FreeRanges, larg
     block, size = free.block[some], free.whole_bytes[some]
     blocks, segments = topology.blocks, topology.segments
     home, start = blocks["segment"][block], blocks["address"][block]
-    small = np.asarray(device.groups.small, bool)[segments["group"][home]] if len(device.groups) else np.zeros(len(block), bool)
+    small = (
+        np.asarray(device.groups.small, bool)[segments["group"][home]]
+        if len(device.groups)
+        else np.zeros(len(block), bool)
+    )
     page = np.where(small, SMALL_SEGMENT, large_page)
     first = start + np.where(size == blocks["size"][block], 0, (segments["start"][home] - start) % page)
     after = first + size
     return {
-        "block": block, "address": first, "size": size, "segment": home,
-        "address_after": after, "size_after": start + blocks["size"][block] - after, "segment_after": home,
-    }  # fmt: skip
+        "block": block,
+        "address": first,
+        "size": size,
+        "segment": home,
+        "address_after": after,
+        "size_after": start + blocks["size"][block] - after,
+        "segment_after": home,
+    }
 
 
 def _name(kind: str, *, is_told: bool) -> str:
@@ -126,7 +147,10 @@ def _laid_out(device: DeviceTrace, topology: Topology) -> tuple[int, Array, dict
     places, _, begins = _shelve(segments["size"][order], band[order], row_bytes)
     place = np.empty(len(order), np.int64)
     place[order] = places
-    names = {row: ("other pools",) if code == _MOST_GROUPS else _pool(device, int(by_size[code])) for code, row in begins.items()}
+    names = {
+        row: ("other pools",) if code == _MOST_GROUPS else _pool(device, int(by_size[code]))
+        for code, row in begins.items()
+    }
     return row_bytes, place, names
 
 
@@ -138,7 +162,11 @@ def _pool(device: DeviceTrace, group: int) -> tuple[str, ...]:
 def _row_bytes(sizes: Array, bands: Array) -> int:
     """Returns the bytes of a row: the least that holds the largest segment and gives few enough rows; huge segments take several."""
     wide = [size for k in range(_MOST_DOUBLINGS) for size in (2 * MIB << k, 3 * MIB << k)]
-    rows = {size: _shelve(sizes, bands, size)[1] for size in wide if size <= 4 * int(sizes.sum()) and sizes.sum() <= _MOST_ROWS * size}
+    rows = {
+        size: _shelve(sizes, bands, size)[1]
+        for size in wide
+        if size <= 4 * int(sizes.sum()) and sizes.sum() <= _MOST_ROWS * size
+    }
     few = [size for size, number in rows.items() if number <= _ROWS] or [max(wide)]
     whole = [size for size in few if size >= int(sizes.max())]
     if whole and rows[whole[0]] >= _FEWEST_ROWS:
@@ -183,7 +211,11 @@ def _pieces(kind: Array, offset: Array, size: Array, row_bytes: int, columns: in
     kind, offset, size = kind[order], offset[order], size[order]
     new = np.append(True, (kind[1:] != kind[:-1]) | (offset[:-1] + size[:-1] != offset[1:]))[: len(kind)]
     first = np.flatnonzero(new)
-    cut = _cut(offset[first], np.add.reduceat(size, first), row_bytes, kind[first]) if len(first) else np.empty((0, 4), np.int64)
+    cut = (
+        _cut(offset[first], np.add.reduceat(size, first), row_bytes, kind[first])
+        if len(first)
+        else np.empty((0, 4), np.int64)
+    )
     if len(cut) <= _MOST_PIECES:
         return cut
     # too many to draw each: columns of pixels, each of the kind that holds most of it

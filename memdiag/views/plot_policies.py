@@ -31,7 +31,9 @@ def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
     simulated = ask.simulated
     if simulated is None:
         raise ValueError("this picture needs Ask.simulated: memdiag.analyzers.support.simulated_runs.simulate_runs")
-    runs = tuple(_run(run, saved, ask.columns) for run, saved in zip(simulated.runs, simulated.saved_bytes, strict=True))
+    runs = tuple(
+        _run(run, saved, ask.columns) for run, saved in zip(simulated.runs, simulated.saved_bytes, strict=True)
+    )
     known = not simulated.is_foreign
     frame = frame_of(trace, device, ask.columns, _notes(device, simulated))
     limits = {run.capacity_bytes for run in simulated.runs}
@@ -51,7 +53,10 @@ def need_few(num_runs: int) -> None:
         MemdiagError: There are too many.
     """
     if num_runs > MOST_RUNS:
-        raise MemdiagError(f"{num_runs} runs are asked for; {MOST_RUNS} can be told apart in one picture", "give fewer --policy or --conf")
+        raise MemdiagError(
+            f"{num_runs} runs are asked for; {MOST_RUNS} can be told apart in one picture",
+            "give fewer --policy or --conf",
+        )
 
 
 def _run(run: SimulatedRun, saved: int | None, columns: int) -> SimulatedCurve:
@@ -78,10 +83,16 @@ def _curve(run: SimulatedRun, columns: int) -> PlotCurve:
 
 
 def _notes(device: DeviceTrace, simulated: SimulatedRuns) -> tuple[str, ...]:
-    short = ("nothing is told beyond where the recorded run ended",) if (device.events.action == schema.OOM).any() else ()
+    short = (
+        ("nothing is told beyond where the recorded run ended",) if (device.events.action == schema.OOM).any() else ()
+    )
     found = simulated.calibration
     if found.exact is None or not found.events:
         return ("simulated; not calibrated: the file does not say where in memory tensors lay", *short)
     of = f"{format_count(found.exact)} of {format_count(found.events)} recorded addresses and segment events"
-    off = "" if found.exact == found.events else f"; reserved bytes off by at most {format_bytes(found.what_if_error_bytes)}"
+    off = (
+        ""
+        if found.exact == found.events
+        else f"; reserved bytes off by at most {format_bytes(found.what_if_error_bytes)}"
+    )
     return (f"simulated; calibrated: the recorded settings, simulated, give {of}{off}", *short)

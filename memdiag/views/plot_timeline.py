@@ -15,7 +15,11 @@ def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
     """
     need_events(trace, device, "timeline")
     reserved, active, allocated = (curve_of(device, name, ask.columns) for name in ("reserved", "active", "allocated"))
-    if active is not None and allocated is not None and not (device.usage.active > device.usage.allocated)[settled(device)].any():
+    if (
+        active is not None
+        and allocated is not None
+        and not (device.usage.active > device.usage.allocated)[settled(device)].any()
+    ):
         active = None
     unknown = [name for name, curve in (("reserved", reserved), ("allocated", allocated)) if curve is None]
     notes = [f"the file does not say how much was {name}" for name in unknown]

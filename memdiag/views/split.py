@@ -11,7 +11,10 @@ _DIFFERENCES = {"rounding": ("allocated", "requested"), "pending": ("active", "a
 
 
 def split_over_time(usage: Table) -> dict[str, Array]:
-    """Returns the bytes of each of PARTS after every event; -1 where unknown. Together they are reserved - requested."""
+    """Returns the bytes of each of PARTS after every event; -1 where unknown.
+
+    Together they are reserved - requested.
+    """
     return {name: _difference(usage, *_DIFFERENCES[name]) if name in _DIFFERENCES else usage[name] for name in PARTS}
 
 

@@ -66,7 +66,9 @@ class StackSymbols:
             self._stacks[number] = len(self.stacks)
             self.stacks.append([self._frame(frame) for frame in ids])
             site = table.site(number)
-            self.sites.append(-1 if site is None else next(self._frames[frame] for frame in ids if table.frames[frame] == site))
+            self.sites.append(
+                -1 if site is None else next(self._frames[frame] for frame in ids if table.frames[frame] == site)
+            )
         return self._stacks[number]
 
     def _frame(self, number: int) -> int:

@@ -30,7 +30,9 @@ def of_curve(reserved: Array, allocated: Array, most: int) -> Array:
     if n <= most:
         return np.arange(n)
     edges = _edges(n, max(most // _PER_BUCKET, 1))
-    return np.unique(np.concatenate((edges[:-1], _best(reserved, edges), _best(allocated, edges), _best(-allocated, edges), [n - 1])))
+    return np.unique(
+        np.concatenate((edges[:-1], _best(reserved, edges), _best(allocated, edges), _best(-allocated, edges), [n - 1]))
+    )
 
 
 def instants(device: DeviceTrace, most: int, also: tuple[int, ...] = ()) -> Array:
@@ -41,7 +43,9 @@ def instants(device: DeviceTrace, most: int, also: tuple[int, ...] = ()) -> Arra
     n = device.num_events
     chosen = np.arange(n) if n <= most else _best(device.usage.allocated, _edges(n, most))
     before = [-1] if not n or max(device.start.values()) > 0 else []
-    return np.unique(np.concatenate((before, chosen, moments(device), [at for at in also if -1 <= at < n]))).astype(np.int64)
+    return np.unique(np.concatenate((before, chosen, moments(device), [at for at in also if -1 <= at < n]))).astype(
+        np.int64
+    )
 
 
 def moments(device: DeviceTrace) -> Array:
@@ -103,4 +107,7 @@ def _edges(n: int, buckets: int) -> Array:
 
 def _best(values: Array, edges: Array) -> Array:
     """Returns the first index of the highest value in each bucket."""
-    return np.array([lo + int(np.argmax(values[lo:hi])) for lo, hi in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)], np.int64)
+    return np.array(
+        [lo + int(np.argmax(values[lo:hi])) for lo, hi in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)],
+        np.int64,
+    )

@@ -1,8 +1,8 @@
 """Runs random programs with CUDA graphs on PyTorch's own allocator; started by real_captures.py with the interpreter that has torch.
 
-Reads one line a program: ``SEED NUM_CALLS SETTINGS PATH`` (settings in quotes). Each runs in a process of its own, made by fork before the
-device is touched, and leaves a snapshot with its whole history at PATH. What a program does is drawn from its seed alone, whatever fails;
-with odd seeds no graph is given up before the end.
+Reads one line a program: ``SEED NUM_CALLS SETTINGS PATH`` (settings in quotes). Each runs in a process of its own, made
+by fork before the device is touched, and leaves a snapshot with its whole history at PATH. What a program does is drawn
+from its seed alone, whatever fails; with odd seeds no graph is given up before the end.
 """
 
 import contextlib
@@ -81,7 +81,9 @@ class Program:
 
     def graphed(self) -> None:
         width = self.chance.choice([64, 512, 1024])
-        layer = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, width)).cuda()
+        layer = torch.nn.Sequential(
+            torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, width)
+        ).cuda()
         sample = torch.zeros(self.chance.choice([16, 256]), width, device="cuda", requires_grad=True)
         made = torch.cuda.make_graphed_callables(layer, (sample,))
         for _ in range(2):

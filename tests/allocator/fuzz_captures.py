@@ -1,12 +1,13 @@
 """Random programs with CUDA graphs and private pools on PyTorch's own allocator: recordings of them must calibrate exactly.
 
-What a recording says of other settings and smaller devices is compared with another recording of the same program, and counted: calls of
-``empty_cache`` that found nothing to give back (each graph begins with one) and graphs given up are in no recording.
+What a recording says of other settings and smaller devices is compared with another recording of the same program, and
+counted: calls of ``empty_cache`` that found nothing to give back (each graph begins with one) and graphs given up are
+in no recording.
 
     python tests/allocator/fuzz_captures.py --real DIR [--programs 100] [--seed 1]
 
-DIR (or MEMDIAG_REAL_TORCH): the folder of PyTorch on a stand-in device (see real_captures.py). Prints each program that differs, with its
-seed, and a summary; the exit status is 1 if any recording did not calibrate.
+DIR (or MEMDIAG_REAL_TORCH): the folder of PyTorch on a stand-in device (see real_captures.py). Prints each program that
+differs, with its seed, and a summary; the exit status is 1 if any recording did not calibrate.
 """
 
 from __future__ import annotations
@@ -52,12 +53,16 @@ def without(conf: str, *keys: str) -> str:
     return ",".join(part for part in parts if not part.startswith(keys))
 
 
-def prediction_differs(first: Workload, second: Workload, device: DeviceTrace, found: Calibration, conf: str, total: int) -> str:
+def prediction_differs(
+    first: Workload, second: Workload, device: DeviceTrace, found: Calibration, conf: str, total: int
+) -> str:
     """Replays one recording's requests as the other run would have it, and compares address by address."""
     events = device.events
     assert found.bases is not None
     is_same = first.pools == second.pools and np.array_equal(first.streams, second.streams)
-    ran = replay(first, found.policy, conf=conf, capacity=total, bases=found.bases if is_same else found.bases[0], log=True)
+    ran = replay(
+        first, found.policy, conf=conf, capacity=total, bases=found.bases if is_same else found.bases[0], log=True
+    )
     calls = np.flatnonzero(first.op == ALLOC)
     requests = np.flatnonzero(np.isin(events.action, (schema.ALLOC, schema.OOM)))
     theirs = np.where(events.action[requests] == schema.OOM, -1, events.addr[requests])
@@ -91,7 +96,10 @@ def main() -> int:
         workers = {total: Worker(args.real, total, "now", Path(scratch)) for total in (AMPLE, 100 * MIB, 300 * MIB)}
         for seed in range(args.seed, args.seed + args.programs):
             chance = random.Random(seed)  # noqa: S311 - a program, no secret
-            num_calls, confs = chance.choice([30, 100, 300]), [without(cuda_conf(chance), *keep_limit) for _ in range(2)]
+            num_calls, confs = (
+                chance.choice([30, 100, 300]),
+                [without(cuda_conf(chance), *keep_limit) for _ in range(2)],
+            )
             total = chance.choice([100 * MIB, 300 * MIB])
             runs = [(AMPLE, confs[0]), (AMPLE, confs[1]), (total, confs[1])]
             paths = [workers[room].run(seed, num_calls, conf) for room, conf in runs]

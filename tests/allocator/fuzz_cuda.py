@@ -1,9 +1,11 @@
 """Random programs through the engine and through PyTorch's own allocator: every row and every entry of the log must be equal.
 
-    python tests/allocator/fuzz_cuda.py --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N] [--addresses bump]
+    python tests/allocator/fuzz_cuda.py --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N]
+    [--addresses bump]
 
-DIR (or MEMDIAG_REAL_CUDA): the folder of the allocator on a stand-in device (see real_cuda.py). Prints each program that differs, with
-its seed, and a summary; the exit status is 1 if any did. What the real allocator does not survive is compared up to there.
+DIR (or MEMDIAG_REAL_CUDA): the folder of the allocator on a stand-in device (see real_cuda.py). Prints each program
+that differs, with its seed, and a summary; the exit status is 1 if any did. What the real allocator does not survive is
+compared up to there.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from memdiag.trace.schema import ACTION_CODES
 # The allocator's own order of streams and pools here is that of a hash table.
 UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))
 OOM = ACTION_CODES["oom"]
-# Versions whose pools can be begun outside of captures, emptied one by one, lend to the default pool, and be told not to cut.
+# Versions whose pools can be begun outside of captures, emptied one by one, lend to the default pool, and be told not
+# to cut.
 FIRST_POOLS, FIRST_RELEASES, FIRST_STAND_IN, FIRST_NO_SPLIT = (2, 3), (2, 8), (2, 8), (2, 10)
 
 
@@ -68,7 +71,9 @@ def _sorted_runs(entries: np.ndarray) -> np.ndarray:
     """Puts the entries of each call and kind, where the real order is that of a hash table, into one order."""
     action, call = entries[:, 0], entries[:, 1]
     free = np.isin(action, UNORDERED)
-    run_of = np.cumsum(np.concatenate([[True], ~free[1:] | ~free[:-1] | (action[1:] != action[:-1]) | (call[1:] != call[:-1])]))
+    run_of = np.cumsum(
+        np.concatenate([[True], ~free[1:] | ~free[:-1] | (action[1:] != action[:-1]) | (call[1:] != call[:-1])])
+    )
     return entries[np.lexsort((entries[:, 3], entries[:, 2], run_of))]
 
 
@@ -81,7 +86,9 @@ def log_differs(found: Replay, truth: Rows) -> str:
     if (undefined := np.flatnonzero(found.status == UNDEFINED)).size:
         end = int(undefined[0])
     calls = np.searchsorted(truth.rows["trace_end"], np.arange(len(truth.log)), side="right")
-    theirs = np.column_stack([truth.log["action"], calls, truth.log["addr"].astype(np.int64), truth.log["size"].astype(np.int64)])
+    theirs = np.column_stack(
+        [truth.log["action"], calls, truth.log["addr"].astype(np.int64), truth.log["size"].astype(np.int64)]
+    )
     log, bases = found.log, np.append(truth.bases, 0)
     addr = bases[log["seg"]] + log["off"]
     ours = np.column_stack([log["action"], log["call"], addr, log["size"]]).astype(np.int64)
@@ -105,12 +112,20 @@ def difference(program: Program, folder: Path, version: str, addresses: str, tal
         # A program that the real allocator does not survive must be one that the reference calls undefined.
         numbers = tuple(int(part) for part in version.split(".")[:2])
         last = list(run(Reference(program.total, program.conf, numbers, program.done), program.calls))[-1]
-        found = replay(program.workload(), policy(program), conf=program.conf, torch_version=version, capacity=program.total)
+        found = replay(
+            program.workload(), policy(program), conf=program.conf, torch_version=version, capacity=program.total
+        )
         tally["crashed, as foreseen"] += 1
         return "" if last[0] == UNDEFINED == found.status[-1] else f"the real allocator crashed unforeseen: {crash}"
     bases = None if addresses == "bump" else truth.bases
     found = replay(
-        program.workload(), policy(program), conf=program.conf, torch_version=version, capacity=program.total, log=True, bases=bases
+        program.workload(),
+        policy(program),
+        conf=program.conf,
+        torch_version=version,
+        capacity=program.total,
+        log=True,
+        bases=bases,
     )
     tally["calls"] += len(program.calls)
     tally["allocations"] += int((truth.rows["addr"] >= 0).sum())
@@ -148,7 +163,9 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--kinds", action="store_true", help="private pools with no_split and use_on_oom, which DIR must know")
+    parser.add_argument(
+        "--kinds", action="store_true", help="private pools with no_split and use_on_oom, which DIR must know"
+    )
     parser.add_argument("--addresses", default="bump", choices=["bump", "first", "lifo", "down"])
     args = parser.parse_args()
     if args.real is None:
@@ -161,12 +178,17 @@ def main() -> int:
         program = of_version(cuda_program(chance, chance.choice([300, 1500, 4000, 12000]), kinds=kinds), args.torch)
         if said := difference(program, args.real, args.torch, args.addresses, tally):
             tally["differ"] += 1
-            print(f"seed {seed}: {program.conf!r} {program.total} {program.done}, {len(program.calls)} calls: {said}", flush=True)
+            print(
+                f"seed {seed}: {program.conf!r} {program.total} {program.done}, {len(program.calls)} calls: {said}",
+                flush=True,
+            )
         tally["programs"] += 1
         seed += 1
         if tally["programs"] % 100 == 0:
             print(f"{time.monotonic() - begin:.0f} s", dict(tally), file=sys.stderr, flush=True)
-    print(f"torch {args.torch}, addresses {args.addresses}, seeds {args.seed} to {seed - 1}: {dict(tally)}; {tally['differ']} differ")
+    print(
+        f"torch {args.torch}, addresses {args.addresses}, seeds {args.seed} to {seed - 1}: {dict(tally)}; {tally['differ']} differ"
+    )
     return 1 if tally["differ"] else 0
 
 

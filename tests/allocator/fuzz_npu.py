@@ -2,8 +2,8 @@
 
     python tests/allocator/fuzz_npu.py --real DIR [--calls 1000000] [--seed 1] [--seconds N] [--wide]
 
-DIR (or MEMDIAG_REAL_NPU): the folder of the allocator on a stand-in runtime (see real_npu.py). Prints each program that differs, with its
-seed, and a summary; the exit status is 1 if any did.
+DIR (or MEMDIAG_REAL_NPU): the folder of the allocator on a stand-in runtime (see real_npu.py). Prints each program that
+differs, with its seed, and a summary; the exit status is 1 if any did.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def log_differs(found: Replay, truth: Done, bases: np.ndarray) -> str:
     """Says where the logs differ first."""
     log = found.log
     assert log is not None
-    ours = np.column_stack([log["action"], np.where(bases[log["seg"]] >= 0, bases[log["seg"]] + log["off"], -1), log["size"]]).astype(
-        np.int64
-    )
+    ours = np.column_stack(
+        [log["action"], np.where(bases[log["seg"]] >= 0, bases[log["seg"]] + log["off"], -1), log["size"]]
+    ).astype(np.int64)
     theirs = truth.log.copy()
     if len(ours) != len(theirs):
         return f"{len(ours)} log entries, should be {len(theirs)}"
@@ -104,7 +104,9 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--wide", action="store_true", help="settings of every key, as in fuzz_settings.py, also such as are refused")
+    parser.add_argument(
+        "--wide", action="store_true", help="settings of every key, as in fuzz_settings.py, also such as are refused"
+    )
     args = parser.parse_args()
     if args.real is None:
         parser.error("--real DIR, or MEMDIAG_REAL_NPU")
@@ -117,19 +119,26 @@ def main() -> int:
             worker = Worker(args.real, first.total, first.done, Path(scratch))
             for _ in range(A_PROGRAM_A_WORKER):
                 chance = random.Random(seed)  # noqa: S311
-                program = npu_program(chance, chance.choice([300, 1500, 4000, 12000]), total=first.total, done=first.done)
+                program = npu_program(
+                    chance, chance.choice([300, 1500, 4000, 12000]), total=first.total, done=first.done
+                )
                 if args.wide:
                     program = replace(program, conf=wide_conf(chance, "npu", (2, 13)))
                 truth = worker.run(program)
                 if args.wide and is_refused(program.conf):
                     tally["refused"] += 1
-                    said = "" if truth is None or not (truth.status == OK).any() else "taken by the allocator, refused here"
+                    said = (
+                        ""
+                        if truth is None or not (truth.status == OK).any()
+                        else "taken by the allocator, refused here"
+                    )
                 else:
                     said = "the process of the real allocator ended" if truth is None else difference(program, truth)
                 if said:
                     tally["differ"] += 1
                     print(
-                        f"seed {seed} (worker {first.total} {first.done}): {program.conf!r}, {len(program.calls)} calls: {said}", flush=True
+                        f"seed {seed} (worker {first.total} {first.done}): {program.conf!r}, {len(program.calls)} calls: {said}",
+                        flush=True,
                     )
                 tally["programs"] += 1
                 tally["calls"] += len(program.calls)

@@ -1,9 +1,10 @@
 """Settings of every key at random, also such as the parser refuses, through the engine and through PyTorch's own allocator.
 
-    python tests/allocator/fuzz_settings.py --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE] [--seconds N]
+    python tests/allocator/fuzz_settings.py --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE]
+    [--seconds N]
 
-DIR: as for fuzz_cuda.py. What the real allocator refuses must be refused, and the other way round; what it takes must place as it does.
-Prints each text that differs, with its seed, and a summary; the exit status is 1 if any did.
+DIR: as for fuzz_cuda.py. What the real allocator refuses must be refused, and the other way round; what it takes must
+place as it does. Prints each text that differs, with its seed, and a summary; the exit status is 1 if any did.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def wide_conf(chance: random.Random, backend: str, version: tuple[int, int]) -> 
     """A text of a few keys of that version, in any order, now and then one twice, with spaces, or spoiled."""
     keys = [key for name, key in known(backend, version).items() if name != _ANOTHER]
     placing = [key for key in keys if not key.host_only]
-    chosen = chance.sample(placing, chance.randint(1, min(5, len(placing)))) + chance.sample(keys, chance.choice([0, 0, 0, 1]))
+    chosen = chance.sample(placing, chance.randint(1, min(5, len(placing)))) + chance.sample(
+        keys, chance.choice([0, 0, 0, 1])
+    )
     parts = [f"{key.name}:{value_of(chance, key, spoiled=chance.random() < 0.03)}" for key in chosen]
     text = (" ,", ",", ", ")[chance.choice([0, 1, 1, 1, 1, 2])].join(parts)
     if chance.random() < 0.02:  # a letter more, or one less
@@ -56,7 +59,9 @@ def value_of(chance: random.Random, key: Key, *, spoiled: bool) -> str:
         return chance.choice(key.words or ("0.5", "3G", "0.01", "abc"))
     if key.kind == "fraction":
         real = chance.choice([chance.random(), chance.random() / 20, round(chance.random(), 2)])
-        return chance.choice([repr(real), f"{real:.3f}", f"{real:e}", "1", "0", "1.0"] if chance.random() < 0.3 else [repr(real)])
+        return chance.choice(
+            [repr(real), f"{real:.3f}", f"{real:e}", "1", "0", "1.0"] if chance.random() < 0.3 else [repr(real)]
+        )
     if key.kind == "divisions":
         return _divisions(chance)
     if key.name.endswith("_kb"):
@@ -64,7 +69,9 @@ def value_of(chance: random.Random, key: Key, *, spoiled: bool) -> str:
     if key.is_power_of_two:
         return str(1 << chance.randrange(8))
     low = chance.choice([key.lowest or 0, 20, 64])
-    return str(int(low) + chance.choice([0, 1, 2, 3, chance.randrange(20), chance.randrange(300), chance.randrange(5000)]))
+    return str(
+        int(low) + chance.choice([0, 1, 2, 3, chance.randrange(20), chance.randrange(300), chance.randrange(5000)])
+    )
 
 
 def _divisions(chance: random.Random) -> str:
@@ -81,7 +88,9 @@ def program_of(chance: random.Random, conf: str, kinds: Sequence[int] = (0,)) ->
     total = chance.choice([64, 100, 513, 2048, 20480]) * MIB + chance.choice([0, 0, 511, 700_000])
     level = chance.choice([0, 1, 2])
     done = chance.choice(["now", "manual"]) if level else "now"
-    return Program(conf, total, done, list(Calls(chance, total, level, kinds=kinds).draw(chance.choice([100, 400, 1000]))))
+    return Program(
+        conf, total, done, list(Calls(chance, total, level, kinds=kinds).draw(chance.choice([100, 400, 1000])))
+    )
 
 
 def difference(program: Program, folder: Path, version: str, tally: Counter[str]) -> str:
@@ -103,7 +112,9 @@ def difference(program: Program, folder: Path, version: str, tally: Counter[str]
     except Crashed as crash:
         found = replay(program.workload(), "caching", conf=program.conf, torch_version=version, capacity=program.total)
         return "" if (found.status == 3).any() else f"refused by the allocator, or it crashed: {str(crash)[:300]}"
-    found = replay(program.workload(), "caching", conf=program.conf, torch_version=version, capacity=program.total, log=True)
+    found = replay(
+        program.workload(), "caching", conf=program.conf, torch_version=version, capacity=program.total, log=True
+    )
     tally["calls"] += len(program.calls)
     return rows_differ(found, truth) or log_differs(found, truth)
 

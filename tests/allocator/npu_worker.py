@@ -1,7 +1,8 @@
 """Runs programs on torch_npu's own allocator; started by real_npu.py with the interpreter that has torch_npu.
 
-Reads one path a line: ``PATH.npz`` with columns op (0 alloc, 1 free, 2 empty_cache, 3 record_stream), id, size, stream, and the settings.
-Each program runs in a process of its own, made by fork after the slow import and before the device is touched. Writes ``PATH.out.npz``.
+Reads one path a line: ``PATH.npz`` with columns op (0 alloc, 1 free, 2 empty_cache, 3 record_stream), id, size, stream,
+and the settings. Each program runs in a process of its own, made by fork after the slow import and before the device is
+touched. Writes ``PATH.out.npz``.
 """
 
 import os
@@ -14,11 +15,27 @@ import torch_npu
 
 CHECK_EVERY = 40
 RAISED = 3
-ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom")
+ACTIONS = (
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "snapshot",
+    "oom",
+)
 COUNTERS = (
-    "reserved_bytes.all.current", "allocated_bytes.all.current", "active_bytes.all.current", "requested_bytes.all.current",
-    "num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free",
-)  # fmt: skip
+    "reserved_bytes.all.current",
+    "allocated_bytes.all.current",
+    "active_bytes.all.current",
+    "requested_bytes.all.current",
+    "num_alloc_retries",
+    "num_ooms",
+    "num_device_alloc",
+    "num_device_free",
+)
 
 
 def counters() -> list[int]:
@@ -47,7 +64,9 @@ def run(path: str) -> None:
     addr = np.full(len(status), -1, np.int64)
     checked, values = [], []
     empty, current, kind = torch.empty, 0, torch.uint8
-    for i, (op, tensor, size, stream) in enumerate(zip(*(program[name].tolist() for name in ("op", "id", "size", "stream")), strict=True)):
+    for i, (op, tensor, size, stream) in enumerate(
+        zip(*(program[name].tolist() for name in ("op", "id", "size", "stream")), strict=True)
+    ):
         if op == 0:
             if stream != current:
                 torch.npu.set_stream(streams[stream])
@@ -74,7 +93,14 @@ def run(path: str) -> None:
             values.append(counters())
     trace = [t for t in memory._snapshot()["device_traces"][0] if t["action"] != "snapshot"]
     log = np.array([(ACTIONS.index(t["action"]), t.get("addr", 0), t["size"]) for t in trace], np.int64).reshape(-1, 3)
-    np.savez(path + ".out.npz", status=status, addr=addr, checked=np.array(checked, np.int64), values=np.array(values, np.int64), log=log)
+    np.savez(
+        path + ".out.npz",
+        status=status,
+        addr=addr,
+        checked=np.array(checked, np.int64),
+        values=np.array(values, np.int64),
+        log=log,
+    )
 
 
 for line in sys.stdin:

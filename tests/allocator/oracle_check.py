@@ -30,7 +30,10 @@ def main(folders: list[Path]) -> int:
                 rows += len(work.op)
                 total += len(bad)
                 if len(bad):
-                    print(f"{folder.name}/{path.name} {conf!r}: {len(bad)} of {len(work.op)} rows differ; {words}", flush=True)
+                    print(
+                        f"{folder.name}/{path.name} {conf!r}: {len(bad)} of {len(work.op)} rows differ; {words}",
+                        flush=True,
+                    )
     print(f"{runs} runs, {rows:,} rows, failing rows: {total} ({time.perf_counter() - start:.0f} s)")
     return total
 

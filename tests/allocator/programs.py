@@ -1,6 +1,7 @@
 """Random programs for allocators: settings of both backends, devices of all sizes, and calls in an order that a program could make.
 
-Everything is drawn from one ``random.Random``, so a seed is a program, and hypothesis can shrink one. Sizes lean to what makes rules
+Everything is drawn from one ``random.Random``, so a seed is a program, and hypothesis can shrink one. Sizes lean to
+what makes rules
 meet: many equal ones (ties), those around every boundary, and sums near the capacity.
 """
 
@@ -35,9 +36,22 @@ EDGES = [
     100 * MIB,
 ]
 DIVISIONS = [
-    "1", "2", "4", "8", "16", "64", "256", "[>:8]", "[64:8,256:4,1024:4,>:1]", "[1:4,4:2,>:8]", "[2:16,32:0,64:2]",
-    "[256:1,512:2,1024:4,>:8]", "[512:2,64:8,>:16]", "[8:4]", "[1:32,2:4,16:8,128:2,>:4]",
-]  # fmt: skip
+    "1",
+    "2",
+    "4",
+    "8",
+    "16",
+    "64",
+    "256",
+    "[>:8]",
+    "[64:8,256:4,1024:4,>:1]",
+    "[1:4,4:2,>:8]",
+    "[2:16,32:0,64:2]",
+    "[256:1,512:2,1024:4,>:8]",
+    "[512:2,64:8,>:16]",
+    "[8:4]",
+    "[1:32,2:4,16:8,128:2,>:4]",
+]
 
 
 @dataclass
@@ -51,7 +65,13 @@ class Program:
 
     @property
     def num_streams(self) -> int:
-        return max([call.stream for call in self.calls if call.op in {"alloc", "record_stream", "complete", "pool_begin"}], default=0) + 1
+        return (
+            max(
+                [call.stream for call in self.calls if call.op in {"alloc", "record_stream", "complete", "pool_begin"}],
+                default=0,
+            )
+            + 1
+        )
 
     def workload(self, num_streams: int = 0, start: Start | None = None) -> Workload:
         """The same calls as columns; ``num_streams``: at least so many; ``start``: what is there before the first of them."""
@@ -59,7 +79,9 @@ class Program:
         ops = np.array([OP_CODES[{"reset_peak": "nothing"}.get(c.op, c.op)] for c in self.calls], np.int8)
         ids, sizes, streams = (np.array([c[k] for c in self.calls], np.int64) for k in (1, 2, 3))
         of_pools = np.isin(ops, [OP_CODES[name] for name in ("pool_begin", "pool_end", "pool_release")])
-        of_tensors = np.isin(ops, [OP_CODES[name] for name in ("alloc", "free", "free_requested", "free_completed", "record_stream")])
+        of_tensors = np.isin(
+            ops, [OP_CODES[name] for name in ("alloc", "free", "free_requested", "free_completed", "record_stream")]
+        )
         kinds = {c.tensor: c.size for c in self.calls if c.op == "pool_begin"}
         num_pools, num_tensors = int(ids[of_pools].max(initial=0)) + 1, int(ids[of_tensors].max(initial=-1)) + 1
         return Workload(
@@ -115,7 +137,9 @@ def npu_conf(chance: random.Random, *, pages: bool = True) -> str:
     else:
         parts += _maybe(chance, 0.4, "max_split_size_mb", [max(large, 20) + more for more in (0, 1, 3, 5, 12, 40, 108)])
         parts += _maybe(chance, 0.4, "garbage_collection_threshold", [0.05, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95])
-    parts += _maybe(chance, 0.25, "max_non_split_rounding_mb", [max(large, 20) + more for more in (0, 1, 2, 7, 44, 100)])
+    parts += _maybe(
+        chance, 0.25, "max_non_split_rounding_mb", [max(large, 20) + more for more in (0, 1, 2, 7, 44, 100)]
+    )
     parts += _maybe(chance, 0.3, "roundup_power2_divisions", list(DIVISIONS))
     parts += _maybe(chance, 0.4, "per_process_memory_fraction", [0.2, 0.333, 0.5, 0.7, 0.9, 0.99, 1.0])
     parts += _maybe(chance, 0.1 if pages else 0, "page_size", ["1g"])
@@ -132,7 +156,9 @@ class Sizes:
         self.chance, self.total = chance, total
         self.low = chance.choice([1, 1000, 300_000, 2 * MIB])
         self.high = max(chance.choice([4 * MIB, 30 * MIB, 64 * MIB, total // 4, total]), self.low)
-        self.few = [max(1, chance.choice(EDGES) + chance.choice([0, 0, 0, -1, 1, -512, 512, -32, -33])) for _ in range(6)]
+        self.few = [
+            max(1, chance.choice(EDGES) + chance.choice([0, 0, 0, -1, 1, -512, 512, -32, -33])) for _ in range(6)
+        ]
         self.of_few = chance.choice([0, 0, 0, 0.8, 0.8])
         self.odd = [0, total, total * 2, 1, 2 * total // 3]
 
@@ -145,12 +171,16 @@ class Sizes:
 
 
 class Calls:
-    """Draws calls. ``level`` 0: one stream at a time, 1: streams that wait, 2: private pools, 3: fractions, other processes and totals.
+    """Draws calls.
+
+    ``level`` 0: one stream at a time, 1: streams that wait, 2: private pools, 3: fractions, other processes and totals.
 
     ``kinds``: what private pools can be (see ``Program``).
     """
 
-    def __init__(self, chance: random.Random, total: int, level: int, *, npu: bool = False, kinds: Sequence[int] = (0,)) -> None:
+    def __init__(
+        self, chance: random.Random, total: int, level: int, *, npu: bool = False, kinds: Sequence[int] = (0,)
+    ) -> None:
         self.chance, self.total, self.level, self.npu = chance, total, level, npu
         self.live: dict[int, int] = {}
         self.held = self.num_made = 0
@@ -170,7 +200,9 @@ class Calls:
                 yield from self.alloc()
             elif luck < 0.93:
                 live = self.live
-                yield self.free(self.chance.choice(list(live)[-200:]) if self.chance.random() < 0.6 else next(reversed(live)))
+                yield self.free(
+                    self.chance.choice(list(live)[-200:]) if self.chance.random() < 0.6 else next(reversed(live))
+                )
             else:
                 yield from self.rare(luck)
             while self.held > self.most and self.live:
@@ -192,7 +224,11 @@ class Calls:
 
     def rare(self, luck: float) -> Iterator[Call]:
         if luck < 0.953 and not self.npu:
-            yield Call("complete", 0, 0, self.chance.randrange(-1, self.num_streams + 1)) if luck < 0.95 else Call("sync", 0, 0, 0)
+            yield (
+                Call("complete", 0, 0, self.chance.randrange(-1, self.num_streams + 1))
+                if luck < 0.95
+                else Call("sync", 0, 0, 0)
+            )
         elif 0.953 <= luck < 0.956:
             yield Call("empty_cache", 0, 0, 0)
         elif luck < 0.98 and self.level >= 2:
@@ -207,11 +243,18 @@ class Calls:
     def scope(self) -> Iterator[Call]:
         scopes, chance = self.scopes, self.chance
         if scopes and chance.random() < 0.5:
-            yield Call("pool_end", scopes.pop() if chance.random() < 0.8 else scopes.pop(chance.randrange(len(scopes))), 0, 0)
+            yield Call(
+                "pool_end", scopes.pop() if chance.random() < 0.8 else scopes.pop(chance.randrange(len(scopes))), 0, 0
+            )
         elif len(scopes) < 3 and (out := [k for k in range(1, 6) if k not in self.released and k not in scopes]):
             self.known.add(chosen := chance.choice(out))
             scopes.append(chosen)
-            yield Call("pool_begin", chosen, self.kinds[chosen], -1 if chance.random() < 0.5 else chance.randrange(self.num_streams))
+            yield Call(
+                "pool_begin",
+                chosen,
+                self.kinds[chosen],
+                -1 if chance.random() < 0.5 else chance.randrange(self.num_streams),
+            )
 
     def world(self) -> Call:
         luck, total = self.chance.random(), self.total
@@ -222,7 +265,9 @@ class Calls:
         return Call("set_total", 0, self.chance.choice([total, total * 2, total * 3 // 4]), 0)
 
 
-def cuda_program(chance: random.Random, num_calls: int, *, rejects: bool = True, kinds: Sequence[int] = (0,)) -> Program:
+def cuda_program(
+    chance: random.Random, num_calls: int, *, rejects: bool = True, kinds: Sequence[int] = (0,)
+) -> Program:
     """``kinds``: of private pools, of which there are some if there is a choice."""
     total = chance.choice([64, 100, 256, 513, 1024, 4096, 20480]) * MIB
     total += chance.choice([1, 511, 4096, 700_000]) if chance.random() < 0.2 else 0
@@ -240,4 +285,9 @@ def npu_program(chance: random.Random, num_calls: int, *, total: int = 0, done: 
     total = total or chance.choice([64, 128, 600, 1024, 4096, 4096, 20480]) * MIB
     level = chance.choice([0, 0, 1]) if not done or done == "now" else 1
     done = done or (chance.choice(["now", "manual"]) if level else "now")
-    return Program(npu_conf(chance, pages=total >= 4096 * MIB), total, done, list(Calls(chance, total, level, npu=True).draw(num_calls)))
+    return Program(
+        npu_conf(chance, pages=total >= 4096 * MIB),
+        total,
+        done,
+        list(Calls(chance, total, level, npu=True).draw(num_calls)),
+    )

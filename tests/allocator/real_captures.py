@@ -1,7 +1,7 @@
 """PyTorch itself on a stand-in device, with graphs, private pools and all: a seed goes in, the snapshot of its run comes out.
 
-The stand-in is no part of this repository: a folder with ``with_fake.sh`` (sets the library path and runs the Python that has torch). The
-memory of the device is read when the library is loaded, so there is one worker for each.
+The stand-in is no part of this repository: a folder with ``with_fake.sh`` (sets the library path and runs the Python
+that has torch). The memory of the device is read when the library is loaded, so there is one worker for each.
 """
 
 from __future__ import annotations
@@ -16,13 +16,23 @@ class Worker:
     """A process with torch in it that runs programs on one device. ``done``: when streams are through (now, manual)."""
 
     def __init__(self, folder: Path, total: int, done: str, scratch: Path) -> None:
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_") and key != "LD_PRELOAD"}
-        env |= {"FAKE_CUDA_TOTAL_BYTES": str(total), "FAKE_CUDA_CONTEXT_BYTES": "0", "FAKE_CUDA_EVENTS": done, "FAKE_CUDA_BLAS": "1",
-                "FAKE_CUDA_ADDR": "bump", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
+        env = {
+            key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_") and key != "LD_PRELOAD"
+        }
+        env |= {
+            "FAKE_CUDA_TOTAL_BYTES": str(total),
+            "FAKE_CUDA_CONTEXT_BYTES": "0",
+            "FAKE_CUDA_EVENTS": done,
+            "FAKE_CUDA_BLAS": "1",
+            "FAKE_CUDA_ADDR": "bump",
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+        }
         self.scratch, self.number = scratch, 0
         self.errors = (scratch / "errors.txt").open("ab")
         command = [folder / "with_fake.sh", "-W", "ignore", Path(__file__).with_name("capture_worker.py")]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.process = subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+        )
 
     def run(self, seed: int, num_calls: int, conf: str) -> Path | None:
         """Runs a program; None if it did not come to its end."""

@@ -1,7 +1,8 @@
 """torch_npu's own allocator on a stand-in runtime: a program goes in, what it did comes out.
 
-The stand-in is no part of this repository: a folder with ``run.sh`` (sets the library path and runs a command) and ``venv/bin/python`` that
-has torch and torch_npu. The memory of the device is read when the library is loaded, so there is one worker for each.
+The stand-in is no part of this repository: a folder with ``run.sh`` (sets the library path and runs a command) and
+``venv/bin/python`` that has torch and torch_npu. The memory of the device is read when the library is loaded, so there
+is one worker for each.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ class Done:
     """What it did.
 
     Attributes:
-        status, addr: Of each call (0 ok, 1 out of memory, 2 skipped, 3 it raised, or had raised before; -1: no address).
-        checked, values: Calls after which the counters were read (one row each, in the order of ``rows.COUNTERS``; -1: not known).
+        status, addr: Of each call (0 ok, 1 out of memory, 2 skipped, 3 it raised, or had raised before; -1: no
+        address).
+        checked, values: Calls after which the counters were read (one row each, in the order of ``rows.COUNTERS``; -1:
+        not known).
         log: Its own entries: action, address, size.
     """
 
@@ -41,12 +44,24 @@ class Worker:
 
     def __init__(self, folder: Path, total: int, done: str, scratch: Path) -> None:
         env = {key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_")}
-        env |= {"FAKE_NPU_TOTAL": str(total), "FAKE_NPU_DATA": "0", "TASK_QUEUE_ENABLE": "0",
-                "FAKE_NPU_EVENT_LAG": "0" if done == "now" else str(NEVER)}  # fmt: skip
+        env |= {
+            "FAKE_NPU_TOTAL": str(total),
+            "FAKE_NPU_DATA": "0",
+            "TASK_QUEUE_ENABLE": "0",
+            "FAKE_NPU_EVENT_LAG": "0" if done == "now" else str(NEVER),
+        }
         self.scratch, self.number = scratch, 0
         self.errors = (scratch / "errors.txt").open("ab")
-        command = [folder / "run.sh", folder / "venv/bin/python", "-W", "ignore", Path(__file__).with_name("npu_worker.py")]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        command = [
+            folder / "run.sh",
+            folder / "venv/bin/python",
+            "-W",
+            "ignore",
+            Path(__file__).with_name("npu_worker.py"),
+        ]
+        self.process = subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+        )
 
     def run(self, program: Program) -> Done | None:
         """Runs a program; None if the process ended."""
@@ -54,7 +69,10 @@ class Worker:
         assert self.process.stdout is not None
         path = self.scratch / f"program-{self.number}.npz"
         self.number += 1
-        columns = {name: np.array([call[k] for call in program.calls], np.int64) for name, k in (("id", 1), ("size", 2), ("stream", 3))}
+        columns = {
+            name: np.array([call[k] for call in program.calls], np.int64)
+            for name, k in (("id", 1), ("size", 2), ("stream", 3))
+        }
         np.savez(path, op=np.array([OPS.index(call.op) for call in program.calls]), conf=program.conf, **columns)
         self.process.stdin.write(f"{path}\n")
         self.process.stdin.flush()

@@ -45,7 +45,9 @@ def workload_of(recorded: Any) -> Workload:
 def expected(recorded: Any, setting: int) -> dict[str, np.ndarray]:
     """What the real allocator did; seg, off and addr count where a request succeeded."""
     if f"{setting}/addr" in recorded:
-        columns = {name: recorded[f"{setting}/{name}"].astype(np.int64) for name in ("oom", "addr", "reserved", "allocated")}
+        columns = {
+            name: recorded[f"{setting}/{name}"].astype(np.int64) for name in ("oom", "addr", "reserved", "allocated")
+        }
         return {"status": columns.pop("oom"), **columns}
     found = {name: np.cumsum(recorded[f"{setting}/{name}"], dtype=np.int64) for name in ("seg", "off", *COLUMNS)}
     return {"status": recorded[f"{setting}/status"].astype(np.int64), **found}
@@ -56,7 +58,11 @@ def columns_of(result: Replay, names: Any) -> dict[str, np.ndarray]:
     found = {name: np.asarray(getattr(result, name), np.int64) for name in names if name != "addr"}
     if "addr" in names:
         placed = result.seg >= 0
-        address = np.where(placed, result.bases[np.maximum(result.seg, 0)] + result.off, -1) if len(result.bases) else result.off
+        address = (
+            np.where(placed, result.bases[np.maximum(result.seg, 0)] + result.off, -1)
+            if len(result.bases)
+            else result.off
+        )
         found["status"] = (found["status"] == OUT_OF_MEMORY).astype(np.int64)  # all that is recorded there
         found["addr"] = np.where(placed, address - (address[placed].min() if placed.any() else 0), -1)
     return found
@@ -72,7 +78,9 @@ def failing_rows(recorded: Any, setting: int, work: Workload, policy: str) -> tu
     bad = np.zeros(len(work.op), bool)
     words: dict[str, np.ndarray] = {}
     for name, column in want.items():
-        counts = is_alloc if name in ("seg", "off") else column >= 0 if name == "allocated" else np.ones(len(work.op), bool)
+        counts = (
+            is_alloc if name in ("seg", "off") else column >= 0 if name == "allocated" else np.ones(len(work.op), bool)
+        )
         words[name] = counts & (found[name] != column)
         bad |= words[name]
     rows = np.flatnonzero(bad)

@@ -1,7 +1,8 @@
 """A caching allocator in plain objects, as slow as it is simple: the truth that the engine is compared with.
 
-Written from the published behaviour of PyTorch's CUDACachingAllocator, and itself held against recorded rows of the real one. Nothing is
-shared with the package, so that one mistake cannot be made on both sides: even the settings are read here again (valid ones only).
+Written from the published behaviour of PyTorch's CUDACachingAllocator, and itself held against recorded rows of the
+real one. Nothing is shared with the package, so that one mistake cannot be made on both sides: even the settings are
+read here again (valid ones only).
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Reference(Freeing):
             self.poll()
         size = self.rounded(requested)
         home = self.home(stream, pool)[0 if size <= self.small_limit else 1]
-        block = self.search(home, stream, size) or self.search_again(home, stream, size) or self.obtain(home, stream, size)
+        block = (
+            self.search(home, stream, size) or self.search_again(home, stream, size) or self.obtain(home, stream, size)
+        )
         block = self.align(block, size)
         owner = block.segment.pool.owner
         rest = 0 if owner is not None and owner.kind & 1 else block.size - size
@@ -104,7 +107,10 @@ class Reference(Freeing):
         return found[0]
 
     def obtain(self, pool: Pool, stream: int, size: int) -> Block:
-        """Everything that follows a search without result. The free blocks are not searched again, whatever comes back."""
+        """Everything that follows a search without result.
+
+        The free blocks are not searched again, whatever comes back.
+        """
         if self.collects:
             self.collect_garbage()
         block = self.new(pool, stream, size) or self.borrow(pool, stream, size)
@@ -126,7 +132,9 @@ class Reference(Freeing):
         for private in sorted(lenders, key=lambda private: private.number * 0.6180339887498949 % 1):
             if not private.num_users or any(number == private.number for number, _ in self.scopes):
                 raise Undefined
-            block = None if self.settings.expandable else self.search(private.pools[0 if pool.small else 1], stream, size)
+            block = (
+                None if self.settings.expandable else self.search(private.pools[0 if pool.small else 1], stream, size)
+            )
             if block is not None:
                 return block
         return None
@@ -247,7 +255,9 @@ class Reference(Freeing):
         block.free_since = block.segment.pool.num_searches
 
     def drop(self, block: Block) -> None:
-        if not block.whole:  # with pages of 1 GiB a block above max_split_size_mb can be the rest of a segment: the driver refuses
+        if (
+            not block.whole
+        ):  # with pages of 1 GiB a block above max_split_size_mb can be the rest of a segment: the driver refuses
             raise Undefined
         self.note("segment_free", block, block.size)
         block.segment.pool.segments.remove(block.segment)

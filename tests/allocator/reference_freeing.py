@@ -21,10 +21,14 @@ class Freeing:
 
     counts_own_stream = False
 
-    def __init__(self, total: int | None, conf: str = "", version: tuple[int, int] = (2, 13), done: str = "now") -> None:
+    def __init__(
+        self, total: int | None, conf: str = "", version: tuple[int, int] = (2, 13), done: str = "now"
+    ) -> None:
         self.settings, self.version, self.done = Settings(conf), version, done
         self.device, self.capacity = Device(total), total
-        self.reject_above = None if total is None or not self.settings.rejects else floor(self.settings.fraction * total)
+        self.reject_above = (
+            None if total is None or not self.settings.rejects else floor(self.settings.fraction * total)
+        )
         self.set_fraction(self.settings.fraction)
         self.default = Pool(True), Pool(False)
         self.private: dict[int, Private] = {}

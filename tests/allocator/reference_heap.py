@@ -1,6 +1,7 @@
 """What the reference allocator is made of: settings, blocks in segments, pools, and a driver whose memory is a sum.
 
-A segment is a list of blocks that covers it; what is free is what is in that list and idle, and nobody keeps account of it.
+A segment is a list of blocks that covers it; what is free is what is in that list and idle, and nobody keeps account of
+it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class Block:
     captured_uses: set[int] = field(default_factory=set)
     num_events: int = 0
     free_since: int = 0  # number of the search of its pool
-    made: int = field(default_factory=itertools.count().__next__)  # in 2.12 ties go to the block that is older as an object
+    made: int = field(
+        default_factory=itertools.count().__next__
+    )  # in 2.12 ties go to the block that is older as an object
 
     @property
     def whole(self) -> bool:
@@ -137,7 +140,9 @@ class Pool:
     num_searches: int = 0
 
     def free(self, stream: int | None = None) -> list[Block]:
-        return [b for s in self.segments if stream is None or s.stream == stream for b in s.blocks if b.idle and b.mapped]
+        return [
+            b for s in self.segments if stream is None or s.stream == stream for b in s.blocks if b.idle and b.mapped
+        ]
 
     def gaps(self, stream: int) -> list[Block]:
         found = [b for s in self.segments if s.stream == stream for b in s.blocks if not b.mapped]
@@ -148,7 +153,8 @@ class Pool:
 class Private:
     """A private pool; ``num_users`` counts who may allocate in it, ``count`` the ranges it is thought to have.
 
-    ``kind``: 1, no block of it is ever cut; 2, it lends free blocks to the default pool where the driver has no more; 3, both.
+    ``kind``: 1, no block of it is ever cut; 2, it lends free blocks to the default pool where the driver has no more;
+    3, both.
     """
 
     number: int

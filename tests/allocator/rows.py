@@ -31,9 +31,16 @@ def do(allocator: Any, call: Call) -> tuple[int, Block | None]:
     """One call: its status, and the block that it gave."""
     name, tensor, size, stream = call
     given = {
-        "alloc": (tensor, size, stream), "record_stream": (tensor, stream), "complete": (stream,), "set_fraction": (size / 1e9,),
-        "pool_begin": (tensor, stream, size), "external": (size,), "set_total": (size,), "empty_cache": (), "reset_peak": None,
-    }.get(name, (tensor,))  # fmt: skip
+        "alloc": (tensor, size, stream),
+        "record_stream": (tensor, stream),
+        "complete": (stream,),
+        "set_fraction": (size / 1e9,),
+        "pool_begin": (tensor, stream, size),
+        "external": (size,),
+        "set_total": (size,),
+        "empty_cache": (),
+        "reset_peak": None,
+    }.get(name, (tensor,))
     if name == "sync":
         name, given = "complete", (-1,)
     if given is None:

@@ -25,9 +25,15 @@ def simulated(trace, device, *, policy=None, conf=None, keep_start=True):
     workload, limits = described(trace, device)[0], calibrate(trace, device).limits
     own = recorded_settings(trace, device)
     found = replay(
-        workload, policy or own.policy, conf=own.conf if conf is None else conf, torch_version="2.13", capacity=limits.capacity_bytes,
-        fraction=limits.fraction, log=True, keep_start=keep_start,
-    )  # fmt: skip
+        workload,
+        policy or own.policy,
+        conf=own.conf if conf is None else conf,
+        torch_version="2.13",
+        capacity=limits.capacity_bytes,
+        fraction=limits.fraction,
+        log=True,
+        keep_start=keep_start,
+    )
     return found, workload, as_trace(found, workload, trace, device, kept_start=keep_start)
 
 
@@ -46,7 +52,9 @@ def test_the_recorded_settings_give_the_recording_back(golden):
         assert new.end == device.end
         for name in CURVES:
             assert new.usage[name].max(initial=0) == device.usage[name].max(initial=0)
-        kinds = [np.bincount(d.events.action, minlength=len(schema.ACTIONS))[[0, 1, 2, 3, 4, 5, 6, 8]] for d in (device, new)]
+        kinds = [
+            np.bincount(d.events.action, minlength=len(schema.ACTIONS))[[0, 1, 2, 3, 4, 5, 6, 8]] for d in (device, new)
+        ]
         assert kinds[0].tolist() == kinds[1].tolist()
 
 

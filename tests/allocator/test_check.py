@@ -112,7 +112,9 @@ def test_what_is_broken_is_named(said):
 def test_a_tensor_is_allocated_once():
     work, result = replayed((1, MIB), (2, MIB))
     double = with_fields(work, tensor=np.array([1, 1], np.int32))
-    assert any("allocated twice" in fault for fault in check(double, relogged(result, entry_of(result, ALLOC, 1), tensor=1)))
+    assert any(
+        "allocated twice" in fault for fault in check(double, relogged(result, entry_of(result, ALLOC, 1), tensor=1))
+    )
 
 
 def test_neighbours_that_were_not_merged():

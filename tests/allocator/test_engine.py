@@ -31,7 +31,11 @@ def policy(program: Program, backend: str) -> str:
 
 
 def assert_same(
-    found: Replay, allocator: Reference, rows: list[tuple[int, ...]], before: dict[str, int] | None = None, logged: int = 0
+    found: Replay,
+    allocator: Reference,
+    rows: list[tuple[int, ...]],
+    before: dict[str, int] | None = None,
+    logged: int = 0,
 ) -> None:
     """Rows up to what is undefined: addresses, sizes of blocks, counters (from ``before`` on) and, from entry ``logged`` on, the log."""
     wanted = np.array(rows, np.int64)
@@ -49,7 +53,9 @@ def assert_same(
         columns[name] = getattr(found, name), wanted[:, 4 + k] - (before or {}).get(name, 0)
     for name, (ours, theirs) in columns.items():
         different = np.flatnonzero(ours[:end] != theirs)
-        assert not len(different), f"{name}: call {different[0]} gave {ours[different[0]]}, should be {theirs[different[0]]}"
+        assert not len(different), (
+            f"{name}: call {different[0]} gave {ours[different[0]]}, should be {theirs[different[0]]}"
+        )
     assert (found_at == given_at).all(), f"addresses differ from call {np.flatnonzero(found_at != given_at)[0]} on"
     log, theirs = found.log, allocator.log[logged:]
     assert log is not None
@@ -60,7 +66,10 @@ def assert_same(
         )
         if call < end
     ]
-    theirs = [(action, base_of[seg] + off if seg >= 0 else 0, size, stream, pool) for action, seg, off, size, stream, pool, _ in theirs]
+    theirs = [
+        (action, base_of[seg] + off if seg >= 0 else 0, size, stream, pool)
+        for action, seg, off, size, stream, pool, _ in theirs
+    ]
     assert end < len(rows) or len(ours) == len(theirs)
     assert in_one_order(ours) == in_one_order(theirs[: len(ours)])
 
@@ -69,7 +78,8 @@ def in_one_order(log: list[tuple]) -> list[tuple]:
     """Frees that end together end in any order: a recording does not say in which they began."""
     run_of = list(accumulate(log, lambda number, entry: number + (entry[0] != "free_completed"), initial=0))[1:]
     order = sorted(
-        range(len(log)), key=lambda at: (run_of[at], log[at][0] == "free_completed", log[at] if log[at][0] == "free_completed" else ())
+        range(len(log)),
+        key=lambda at: (run_of[at], log[at][0] == "free_completed", log[at] if log[at][0] == "free_completed" else ()),
     )
     return [log[at] for at in order]
 
@@ -82,9 +92,14 @@ def test_cuda(version, seed):
     allocator = Reference(program.total, program.conf, version, program.done)
     rows = list(run(allocator, program.calls))
     found = replay(
-        program.workload(), policy(program, "cuda"), conf=program.conf, torch_version=f"{version[0]}.{version[1]}",
-        capacity=program.total, log=True, bases=allocator.all_bases,
-    )  # fmt: skip
+        program.workload(),
+        policy(program, "cuda"),
+        conf=program.conf,
+        torch_version=f"{version[0]}.{version[1]}",
+        capacity=program.total,
+        log=True,
+        bases=allocator.all_bases,
+    )
     assert_same(found, allocator, rows)
 
 
@@ -95,7 +110,12 @@ def test_private_pools_that_are_not_cut_and_that_lend(seed):
     allocator = Reference(program.total, program.conf, (2, 13), program.done)
     rows = list(run(allocator, program.calls))
     found = replay(
-        program.workload(), policy(program, "cuda"), conf=program.conf, capacity=program.total, log=True, bases=allocator.all_bases
+        program.workload(),
+        policy(program, "cuda"),
+        conf=program.conf,
+        capacity=program.total,
+        log=True,
+        bases=allocator.all_bases,
     )
     assert_same(found, allocator, rows)
 
@@ -107,7 +127,12 @@ def test_npu(seed):
     allocator = NpuReference(program.total, program.conf, program.done)
     rows = list(run(allocator, program.calls))
     found = replay(
-        program.workload(), policy(program, "npu"), conf=program.conf, capacity=program.total, log=True, bases=allocator.all_bases
+        program.workload(),
+        policy(program, "npu"),
+        conf=program.conf,
+        capacity=program.total,
+        log=True,
+        bases=allocator.all_bases,
     )
     assert_same(found, allocator, rows)
 
@@ -131,8 +156,12 @@ def recorded_program(chance: random.Random, num_calls: int, *, gc: bool = True) 
     total = chance.choice([100, 256, 1024]) * MIB
     conf = cuda_conf(chance)
     if not gc:  # how long blocks have been free is in no recording
-        conf = ",".join(part for part in conf.replace("garbage_collection_threshold", "\0").split(",") if not part.startswith("\0"))
-    return Program(conf, total, "recorded", in_halves(chance, list(Calls(chance, total, chance.choice([0, 0, 1])).draw(num_calls))))
+        conf = ",".join(
+            part for part in conf.replace("garbage_collection_threshold", "\0").split(",") if not part.startswith("\0")
+        )
+    return Program(
+        conf, total, "recorded", in_halves(chance, list(Calls(chance, total, chance.choice([0, 0, 1])).draw(num_calls)))
+    )
 
 
 @settings(max_examples=80)
@@ -142,7 +171,12 @@ def test_frees_in_two_halves(seed):
     allocator = Reference(program.total, program.conf, (2, 13), "manual")
     rows = list(run(allocator, program.calls))
     found = replay(
-        program.workload(), policy(program, "cuda"), conf=program.conf, capacity=program.total, log=True, bases=allocator.all_bases
+        program.workload(),
+        policy(program, "cuda"),
+        conf=program.conf,
+        capacity=program.total,
+        log=True,
+        bases=allocator.all_bases,
     )
     assert_same(found, allocator, rows)
 
@@ -164,13 +198,25 @@ def start_of(allocator: Reference) -> Start:
                 elif block.mapped:
                     pieces.append((at, block.size, *about))
                 if block.mapped and not block.idle:
-                    blocks.append((len(pieces) - 1, at, block.size, block.tensor, block.requested, id(block) in pending))
+                    blocks.append(
+                        (len(pieces) - 1, at, block.size, block.tensor, block.requested, id(block) in pending)
+                    )
     held, used = np.array(pieces, np.int64).reshape(-1, 7), np.array(blocks, np.int64).reshape(-1, 6)
     return Start(
-        base=held[:, 0], size=held[:, 1], pool=held[:, 2].astype(np.int32), stream=held[:, 3].astype(np.int32), small=held[:, 4] > 0,
-        expandable=held[:, 5] > 0, order=held[:, 6], block_range=used[:, 0].astype(np.int32), block_off=used[:, 1] - held[used[:, 0], 0],
-        block_size=used[:, 2], block_tensor=used[:, 3].astype(np.int32), block_requested=used[:, 4], block_pending=used[:, 5] > 0,
-    )  # fmt: skip
+        base=held[:, 0],
+        size=held[:, 1],
+        pool=held[:, 2].astype(np.int32),
+        stream=held[:, 3].astype(np.int32),
+        small=held[:, 4] > 0,
+        expandable=held[:, 5] > 0,
+        order=held[:, 6],
+        block_range=used[:, 0].astype(np.int32),
+        block_off=used[:, 1] - held[used[:, 0], 0],
+        block_size=used[:, 2],
+        block_tensor=used[:, 3].astype(np.int32),
+        block_requested=used[:, 4],
+        block_pending=used[:, 5] > 0,
+    )
 
 
 @pytest.mark.parametrize("version", [(2, 11), (2, 13)])
@@ -185,14 +231,23 @@ def test_a_start_in_the_middle(version, seed):
     allocator = Reference(program.total, program.conf, version, "manual")
     list(run(allocator, program.calls[:first]))
     # A range of which nothing is mapped, since the driver had no memory left for it, is in no recording.
-    assume(all(any(block.mapped for block in segment.blocks) for pool in allocator.default for segment in pool.segments))
+    assume(
+        all(any(block.mapped for block in segment.blocks) for pool in allocator.default for segment in pool.segments)
+    )
     start, logged, held = start_of(allocator), len(allocator.log), len(allocator.bases)
     before = {name: getattr(allocator, name) for name in ("retries", "ooms", "device_allocs", "device_frees")}
     rows = list(run(allocator, program.calls[first:]))
     whole = program.workload()
-    work = Program(program.conf, program.total, "recorded", program.calls[first:]).workload(num_streams=len(whole.streams), start=start)
+    work = Program(program.conf, program.total, "recorded", program.calls[first:]).workload(
+        num_streams=len(whole.streams), start=start
+    )
     found = replay(
-        work, policy(program, "cuda"), conf=program.conf, torch_version=f"{version[0]}.{version[1]}", capacity=program.total, log=True,
+        work,
+        policy(program, "cuda"),
+        conf=program.conf,
+        torch_version=f"{version[0]}.{version[1]}",
+        capacity=program.total,
+        log=True,
         bases=allocator.all_bases[held:],
-    )  # fmt: skip
+    )
     assert_same(found, allocator, rows, before, logged)

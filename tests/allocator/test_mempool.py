@@ -28,9 +28,17 @@ def workload_of(calls: list[tuple[int, int, int]], **more: object) -> Workload:
     op, tensor, size = (np.array([call[i] for call in calls], np.int64) for i in range(3))
     n = len(calls)
     return Workload(
-        op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=np.zeros(n, np.int32), pool=np.full(n, -1, np.int32),
-        row=np.arange(n), num_rows=n, num_tensors=int(tensor.max(initial=0)) + 1, streams=np.zeros(1, np.uint64), **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+        op=op.astype(np.int8),
+        tensor=tensor.astype(np.int32),
+        size=size,
+        stream=np.zeros(n, np.int32),
+        pool=np.full(n, -1, np.int32),
+        row=np.arange(n),
+        num_rows=n,
+        num_tensors=int(tensor.max(initial=0)) + 1,
+        streams=np.zeros(1, np.uint64),
+        **more,  # type: ignore[arg-type]
+    )
 
 
 def scopes(*spans: tuple[int, int, int]) -> Scopes:
@@ -67,7 +75,9 @@ def test_requests_within_a_scope_go_to_its_pool_and_all_others_stay() -> None:
     changed, was = with_pools(work, opened)
     asks = np.flatnonzero((changed.op == w.ALLOC) & (was >= 0))
     inside = {
-        int(call): 1 + pool for begin, end, pool in zip(opened.begin, opened.end, opened.pool, strict=True) for call in range(begin, end)
+        int(call): 1 + pool
+        for begin, end, pool in zip(opened.begin, opened.end, opened.pool, strict=True)
+        for call in range(begin, end)
     }
     assert changed.pool[asks].tolist() == [inside.get(call, -1) for call in was[asks].tolist()]
     assert was[was >= 0].tolist() == list(range(len(work.op)))
@@ -80,12 +90,18 @@ def test_where_a_tensor_lies_does_not_depend_on_what_comes_later() -> None:
     work, opened = training()
     whole = replay_mempool(work, opened, "caching", policy="mempool")
     for count in range(1, len(work.op)):
-        part = replace(work, **{name: getattr(work, name)[:count] for name in ("op", "tensor", "size", "stream", "pool", "row")})
-        cut = scopes(*[
-            (begin, min(end, count), pool)
-            for begin, end, pool in zip(opened.begin.tolist(), opened.end.tolist(), opened.pool.tolist(), strict=True)
-            if begin < count
-        ])  # fmt: skip
+        part = replace(
+            work, **{name: getattr(work, name)[:count] for name in ("op", "tensor", "size", "stream", "pool", "row")}
+        )
+        cut = scopes(
+            *[
+                (begin, min(end, count), pool)
+                for begin, end, pool in zip(
+                    opened.begin.tolist(), opened.end.tolist(), opened.pool.tolist(), strict=True
+                )
+                if begin < count
+            ]
+        )
         found = replay_mempool(part, cut, "caching", policy="mempool")
         for name in ("seg", "off", "block", "reserved", "device_allocs"):
             assert getattr(found, name).tolist() == getattr(whole, name)[:count].tolist()
@@ -130,30 +146,57 @@ def test_what_a_pool_has_cached_is_not_given_back_unless_it_lends() -> None:
 
 def test_a_scope_counts_as_a_capture_before_torch_2_13() -> None:
     calls = [(w.ALLOC, 0, 40 * MIB), (w.FREE, 0, 0), (w.ALLOC, 1, 40 * MIB)]
-    opened = scopes((2, 3, LAYERS))  # what is cached is in the default pool; the request within a scope cannot have it given back
+    opened = scopes(
+        (2, 3, LAYERS)
+    )  # what is cached is in the default pool; the request within a scope cannot have it given back
     for version, ooms in (("2.12", 1), ("2.13", 0)):
-        found = replay_mempool(workload_of(calls), opened, "caching", policy="mempool", capacity=64 * MIB, torch_version=version)
+        found = replay_mempool(
+            workload_of(calls), opened, "caching", policy="mempool", capacity=64 * MIB, torch_version=version
+        )
         assert found.ooms[-1] == ooms
 
 
 def test_what_was_there_at_the_start_is_taken_for_weights() -> None:
     start = Start(
-        base=np.array([1 << 30]), size=np.array([20 * MIB]), pool=np.zeros(1, np.int32), stream=np.zeros(1, np.int32),
-        small=np.zeros(1, bool), expandable=np.zeros(1, bool), order=np.zeros(1, np.int64), block_range=np.zeros(1, np.int32),
-        block_off=np.zeros(1, np.int64), block_size=np.array([8 * MIB]), block_tensor=np.zeros(1, np.int32),
-        block_requested=np.array([8 * MIB]), block_pending=np.zeros(1, bool),
-    )  # fmt: skip
-    found = replay_mempool(workload_of([(w.ALLOC, 1, 6 * MIB)], start=start), scopes(), "caching", policy="mempool", log=True)
+        base=np.array([1 << 30]),
+        size=np.array([20 * MIB]),
+        pool=np.zeros(1, np.int32),
+        stream=np.zeros(1, np.int32),
+        small=np.zeros(1, bool),
+        expandable=np.zeros(1, bool),
+        order=np.zeros(1, np.int64),
+        block_range=np.zeros(1, np.int32),
+        block_off=np.zeros(1, np.int64),
+        block_size=np.array([8 * MIB]),
+        block_tensor=np.zeros(1, np.int32),
+        block_requested=np.array([8 * MIB]),
+        block_pending=np.zeros(1, bool),
+    )
+    found = replay_mempool(
+        workload_of([(w.ALLOC, 1, 6 * MIB)], start=start), scopes(), "caching", policy="mempool", log=True
+    )
     assert found.mempools is not None
     assert [pool.reserved_bytes for pool in found.mempools.pools] == [20 * MIB, 20 * MIB, 0, 0]
 
 
 def test_marks_of_the_hooks_tell_the_scopes() -> None:
     words = [
-        (0, "precise_begin"), (4, "precise_end"), (4, "forward_begin"), (4, "forward_end"), (5, "step_begin"), (5, "forward_begin"),
-        (6, "forward_begin"), (7, "forward_end"), (9, "forward_end"), (10, "release"), (10, "precise_begin"), (12, "precise_end"),
-        (12, "step_end"), (13, "forward_begin"), (14, "forward_end"),
-    ]  # fmt: skip
+        (0, "precise_begin"),
+        (4, "precise_end"),
+        (4, "forward_begin"),
+        (4, "forward_end"),
+        (5, "step_begin"),
+        (5, "forward_begin"),
+        (6, "forward_begin"),
+        (7, "forward_end"),
+        (9, "forward_end"),
+        (10, "release"),
+        (10, "precise_begin"),
+        (12, "precise_end"),
+        (12, "step_end"),
+        (13, "forward_begin"),
+        (14, "forward_end"),
+    ]
     marks = Marks.of([(at, KINDS.index(kind)) for at, kind in words])
     assert _spans(marks) == [(0, 4, WEIGHTS), (5, 9, LAYERS), (10, 12, OPTIMIZER), (13, 14, LAYERS)]
 
@@ -175,11 +218,17 @@ def test_as_a_trace_the_pools_are_told_apart(goldens: Path, kind: str) -> None:
     trace = read(next(goldens.glob(f"{kind}-*-recorded/snapshot.pickle")))
     subject = Subject.of(trace, trace.devices[0])
     policy = mempool if kind == "cuda" else npu_mempool
-    found = policy.replay(subject.workload, policy.marks(trace, trace.devices[0], subject.workload), log=True, torch_version="2.13")
+    found = policy.replay(
+        subject.workload, policy.marks(trace, trace.devices[0], subject.workload), log=True, torch_version="2.13"
+    )
     simulated = as_trace(found, subject.workload, trace, trace.devices[0], kept_start=False).device
     assert found.mempools is not None
     used = {pool.pool for pool in found.mempools.pools if pool.reserved_bytes}
-    assert len({(int(a), int(b)) for a, b in zip(simulated.groups.pool_major, simulated.groups.pool_minor, strict=True)}) >= len(used) > 1
+    assert (
+        len({(int(a), int(b)) for a, b in zip(simulated.groups.pool_major, simulated.groups.pool_minor, strict=True)})
+        >= len(used)
+        > 1
+    )
     for curve in ("reserved", "allocated", "requested"):
         assert simulated.usage[curve].max() == getattr(found, curve).max()
 
@@ -193,7 +242,10 @@ def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -
     marks = mempool.marks(trace, trace.devices[0], subject.workload)
     found = mempool.replay(subject.workload, marks, log=True, torch_version="2.13")
     assert found.mempools is not None
-    assert (found.reserved.max(), found.allocated.max()) == (truth["peak_reserved_bytes"], truth["peak_allocated_bytes"])
+    assert (found.reserved.max(), found.allocated.max()) == (
+        truth["peak_reserved_bytes"],
+        truth["peak_allocated_bytes"],
+    )
     assert found.device_allocs[-1] == truth["device_allocs"]
     assert found.device_frees[-1] == 0  # so that what is held at the end is what was held at the peak
     assert {pool.pool: pool.reserved_bytes for pool in found.mempools.pools} == truth["reserved_bytes"]

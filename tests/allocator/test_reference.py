@@ -51,6 +51,10 @@ def test_npu(path, setting):
     lowest, found = allocator.device.next_address, []
     for call, row in zip(calls(recorded)[:MANY], run(allocator, calls(recorded)[:MANY]), strict=True):
         block = allocator.live.get(call.tensor)
-        found.append((row[0] == OUT_OF_MEMORY, block.segment.base + block.off - lowest if row[1] >= 0 else -1, row[4], row[5]))
-    wanted = np.column_stack([recorded[f"{setting}/{column}"][: len(found)] for column in ("oom", "addr", "reserved", "allocated")])
+        found.append(
+            (row[0] == OUT_OF_MEMORY, block.segment.base + block.off - lowest if row[1] >= 0 else -1, row[4], row[5])
+        )
+    wanted = np.column_stack(
+        [recorded[f"{setting}/{column}"][: len(found)] for column in ("oom", "addr", "reserved", "allocated")]
+    )
     assert ((found == wanted) | (wanted < 0)).all()

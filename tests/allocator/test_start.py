@@ -16,7 +16,12 @@ from memdiag.allocator.workload import Start, Workload
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 
 MIB = 1 << 20
-CONFS = ["", "expandable_segments:True", "max_split_size_mb:32,max_non_split_rounding_mb:64", "roundup_power2_divisions:8"]
+CONFS = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:32,max_non_split_rounding_mb:64",
+    "roundup_power2_divisions:8",
+]
 
 
 def start_after(work: Workload, whole: Replay, calls: int) -> Start:
@@ -44,7 +49,11 @@ def start_after(work: Workload, whole: Replay, calls: int) -> Start:
         elif action == FREE_COMPLETED:
             del live[tensor]
     block = dict(
-        zip(work.tensor[:calls][whole.block[:calls] > 0].tolist(), whole.block[:calls][whole.block[:calls] > 0].tolist(), strict=True)
+        zip(
+            work.tensor[:calls][whole.block[:calls] > 0].tolist(),
+            whole.block[:calls][whole.block[:calls] > 0].tolist(),
+            strict=True,
+        )
     )
     small = {seg: block[tensor] <= MIB for tensor, (seg, _, _) in live.items()}
     rows: list[tuple[Any, ...]] = []
@@ -94,14 +103,19 @@ def test_goes_on_as_if_it_had_been_there_from_the_beginning(shared: Path, name: 
     calls = next(at for at in range(len(work.op) * 2 // 3, len(work.op)) if at - 1 not in waits)
     start = start_after(work, whole, calls)
     before = 1 + max(whole.log["seg"][whole.log["call"] < calls])  # type: ignore[index]
-    rest = replay(tail(work, calls, start), "caching", conf=conf, capacity=capacity, log=True, bases=whole.bases[before:])
+    rest = replay(
+        tail(work, calls, start), "caching", conf=conf, capacity=capacity, log=True, bases=whole.bases[before:]
+    )
     for column in ("status", "block", "reserved", "allocated", "active", "requested", "off"):
         np.testing.assert_array_equal(getattr(rest, column), getattr(whole, column)[calls:], err_msg=column)
     for column in ("retries", "ooms", "device_allocs", "device_frees"):
-        np.testing.assert_array_equal(getattr(rest, column), getattr(whole, column)[calls:] - getattr(whole, column)[calls - 1])
+        np.testing.assert_array_equal(
+            getattr(rest, column), getattr(whole, column)[calls:] - getattr(whole, column)[calls - 1]
+        )
     placed = rest.seg >= 0
     np.testing.assert_array_equal(
-        rest.bases[rest.seg[placed]] + rest.off[placed], whole.bases[whole.seg[calls:][placed]] + whole.off[calls:][placed]
+        rest.bases[rest.seg[placed]] + rest.off[placed],
+        whole.bases[whole.seg[calls:][placed]] + whole.off[calls:][placed],
     )
 
 

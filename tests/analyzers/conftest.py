@@ -19,7 +19,10 @@ PAGE = 2 * MIB
 
 
 class Heap:
-    """Entries of one device's trace, in order. Addresses are in MiB from 0 where given as ``at``; sizes are in bytes."""
+    """Entries of one device's trace, in order.
+
+    Addresses are in MiB from 0 where given as ``at``; sizes are in bytes.
+    """
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, int, int, int, tuple[Frame, ...]]] = []
@@ -43,7 +46,10 @@ class Heap:
         return self._add("segment_unmap" if expandable else "segment_free", int(at * MIB), size, stream, where)
 
     def alloc(self, at, size, stream=0, where=""):
-        """A tensor is made. ``where`` is a name like "f12": function f12 at line 12 of train.py; or several, innermost first."""
+        """A tensor is made.
+
+        ``where`` is a name like "f12": function f12 at line 12 of train.py; or several, innermost first.
+        """
         return self._add("alloc", int(at * MIB), size, stream, where)
 
     def free(self, at, size, stream=0, pending=False, where=""):
@@ -104,14 +110,27 @@ class Heap:
     def trace(self, backend="cuda", settings=None, layout=None, format="torch-snapshot", pools=None, timed=True, **raw):
         """Returns the trace of what was written down."""
         stacks, ids = Stacks.from_lists([entry[4] for entry in self.entries])
-        column = {name: [entry[i] for entry in self.entries] for i, name in enumerate(("action", "addr", "size", "stream"))}
+        column = {
+            name: [entry[i] for entry in self.entries] for i, name in enumerate(("action", "addr", "size", "stream"))
+        }
         rows = list(zip(*self.held(), strict=True)) or [[]] * 5
         unknown, none = np.full(len(rows[0]), -1), np.zeros(len(rows[0]))
-        segments = Table(schema.SEGMENTS, {
-            "address": np.array(rows[0]), "total_size": np.array(rows[1]), "allocated_size": unknown, "active_size": unknown,
-            "requested_size": unknown, "stream": np.array(rows[2]), "small": np.array(rows[3]), "expandable": np.array(rows[4]),
-            "pool_major": none, "pool_minor": none, "stack": unknown,
-        })  # fmt: skip
+        segments = Table(
+            schema.SEGMENTS,
+            {
+                "address": np.array(rows[0]),
+                "total_size": np.array(rows[1]),
+                "allocated_size": unknown,
+                "active_size": unknown,
+                "requested_size": unknown,
+                "stream": np.array(rows[2]),
+                "small": np.array(rows[3]),
+                "expandable": np.array(rows[4]),
+                "pool_major": none,
+                "pool_minor": none,
+                "stack": unknown,
+            },
+        )
         device = RawDevice(
             device=0,
             action=np.array([schema.ACTION_CODES[name] for name in column["action"]], np.int8),

@@ -44,7 +44,9 @@ class Program(_heaps.Heap):  # type: ignore[misc]
 
     def _add(self, action, addr, size, stream, where):
         places = [self.named.get(place, place) for place in ([where] if isinstance(where, str) else where)]
-        frames = tuple(Frame(file, int(line), name) for file, line, name in (re.split("[: ]", place) for place in places if place))
+        frames = tuple(
+            Frame(file, int(line), name) for file, line, name in (re.split("[: ]", place) for place in places if place)
+        )
         self.entries.append((action, addr, size, stream, frames))
         self.clock += 1
         self.times.append(self.clock)
@@ -243,7 +245,9 @@ def _buckets():
     heap = Program()
     heap.segment(0, 4000 * MIB)
     for i in range(4):
-        heap.alloc(i * 200, 100 * MIB, where=["torch/nn/parallel/distributed.py:1240 _ddp_init_helper", "train.py:30 main"])
+        heap.alloc(
+            i * 200, 100 * MIB, where=["torch/nn/parallel/distributed.py:1240 _ddp_init_helper", "train.py:30 main"]
+        )
     heap.alloc(2000, 1000 * MIB, where="model.py:31 forward")
     return buckets.analyze(heap.trace(), Context())
 

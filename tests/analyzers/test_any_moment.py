@@ -15,7 +15,9 @@ def check(finding):
     assert finding.severity in SEVERITIES
     assert finding.evidence
     assert finding.weight_bytes >= 0
-    assert all(evidence.value is None or evidence.unit != "bytes" or evidence.value >= 0 for evidence in finding.evidence)
+    assert all(
+        evidence.value is None or evidence.unit != "bytes" or evidence.value >= 0 for evidence in finding.evidence
+    )
     for fix in finding.fixes:
         assert fix.title
         assert "\n" not in fix.change

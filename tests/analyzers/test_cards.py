@@ -1,4 +1,7 @@
-"""A card is all memory of a device; the room is the allocator's part. The rest is recorded, given by the user, or unknown."""
+"""A card is all memory of a device; the room is the allocator's part.
+
+The rest is recorded, given by the user, or unknown.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,15 @@ TOTAL = 8 * GIB  # of the recording
 
 def sample(when, outside, reserved=20 * MIB, **more):
     free = TOTAL - outside - reserved
-    return {"when": when, "device": 0, "step": 0, "total_bytes": TOTAL, "free_bytes": free, "reserved_bytes": reserved, **more}
+    return {
+        "when": when,
+        "device": 0,
+        "step": 0,
+        "total_bytes": TOTAL,
+        "free_bytes": free,
+        "reserved_bytes": reserved,
+        **more,
+    }
 
 
 @pytest.fixture
@@ -60,7 +71,12 @@ def test_the_smallest_card_holds_what_lies_outside_too(subject):
 
 def test_what_is_known_of_a_card(subject):
     card = card_of(subject(memory=[sample("start", 5), sample("step", 7, 30 * MIB), sample("end", 6)], fraction=1.0))
-    assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.room_bytes) == (TOTAL, 7, "recorded", TOTAL - 7)
+    assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.room_bytes) == (
+        TOTAL,
+        7,
+        "recorded",
+        TOTAL - 7,
+    )
     assert (card.at_start_bytes, card.at_peak_bytes, card.at_end_bytes, card.fraction) == (5, 7, 6, 1.0)
     assert "whole cards" in card.notes[0]
 
@@ -82,9 +98,16 @@ def test_more_outside_than_there_can_have_been_at_the_peak_is_not_believed(subje
 
 @pytest.mark.parametrize(
     "memory",
-    ["text", [1], [sample("start", 1, device=1)], [sample("never", 1)], [{**sample("end", 1), "free_bytes": 9 * GIB}],
-     [{**sample("end", 1), "reserved_bytes": -1}], [{**sample("end", 1), "total_bytes": "8"}]],
-)  # fmt: skip
+    [
+        "text",
+        [1],
+        [sample("start", 1, device=1)],
+        [sample("never", 1)],
+        [{**sample("end", 1), "free_bytes": 9 * GIB}],
+        [{**sample("end", 1), "reserved_bytes": -1}],
+        [{**sample("end", 1), "total_bytes": "8"}],
+    ],
+)
 def test_what_is_no_sample_is_left_out(subject, memory):
     assert subject(memory=memory).device.card.samples == ()
 
@@ -101,7 +124,9 @@ def test_garbage_collection_needs_a_share_that_is_known(subject):
     said = card_of(unknown, ["garbage_collection_threshold:0.8"]).notes
     assert any("memory fraction of the process is not recorded" in note for note in said)
     assert not any("memory fraction" in note for note in card_of(unknown, [""]).notes)
-    assert not any("memory fraction" in note for note in card_of(subject(fraction=1.0), ["garbage_collection_threshold:0.8"]).notes)
+    assert not any(
+        "memory fraction" in note for note in card_of(subject(fraction=1.0), ["garbage_collection_threshold:0.8"]).notes
+    )
 
 
 def test_simulate_prints_card_and_room(recording, capsys):
@@ -125,9 +150,18 @@ def test_analyze_and_plan_know_both(recording, capsys):
     path = str(recording(memory=[sample("end", GIB)]))
     assert main(["analyze", path, "--json"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
-    assert (device["card"]["capacity_bytes"], device["card"]["room_bytes"], device["card"]["outside_bytes"]) == (TOTAL, 7 * GIB, GIB)
+    assert (device["card"]["capacity_bytes"], device["card"]["room_bytes"], device["card"]["outside_bytes"]) == (
+        TOTAL,
+        7 * GIB,
+        GIB,
+    )
     assert main(["plan", path, "--capacity", "6GiB", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert (planned["capacity_bytes"], planned["room_bytes"], planned["outside_bytes"], planned["fits"]) == (6 * GIB, 5 * GIB, GIB, True)
+    assert (planned["capacity_bytes"], planned["room_bytes"], planned["outside_bytes"], planned["fits"]) == (
+        6 * GIB,
+        5 * GIB,
+        GIB,
+        True,
+    )
     assert main(["plan", path, "--capacity", str(GIB + planned["load_bytes"] - 512), "--json"]) == 1
     capsys.readouterr()

@@ -17,7 +17,10 @@ MODEL = ("forward", "model7")
 
 
 def train(heap, steps, *, where=MODEL, reuse=False, expandable=False):
-    """One entry a step: the sizes (MiB) asked for in it. Every request has a segment of its own, or, with ``reuse``, one of its size."""
+    """One entry a step: the sizes (MiB) asked for in it.
+
+    Every request has a segment of its own, or, with ``reuse``, one of its size.
+    """
     heap.segment(SMALL, 2 * MIB)
     place, of_size = 0, {}
     for sizes in steps:

@@ -61,7 +61,9 @@ def test_a_release_before_a_new_segment_of_the_same_request_is_a_retry(heap):
     assert found["MD401"].severity == "warning"
     assert number(found["MD401"], "releases that a request waited for") == 3
     assert number(found["MD401"], "released") == 900 * MIB
-    assert [evidence.where for evidence in found["MD401"].evidence if evidence.what == "requests that caused it"] == ["train.py:5 greedy5"]
+    assert [evidence.where for evidence in found["MD401"].evidence if evidence.what == "requests that caused it"] == [
+        "train.py:5 greedy5"
+    ]
 
 
 def test_one_retry_is_for_information(heap):
@@ -117,7 +119,9 @@ def test_calls_of_empty_cache_in_a_loop(heap):
     assert number(found["MD402"], "calls of empty_cache()") == 4
     assert number(found["MD402"], "released") == 1200 * MIB
     assert number(found["MD402"], "reserved again") == 900 * MIB
-    assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == ["train.py:1 empty_cache"]
+    assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == [
+        "train.py:1 empty_cache"
+    ]
 
 
 def test_a_capture_of_a_graph_empties_the_cache_by_itself(heap):
@@ -128,7 +132,10 @@ def test_a_capture_of_a_graph_empties_the_cache_by_itself(heap):
         heap.release(0, 100 * MIB, where=("empty_cache", "__enter__", "loop9"))
     trace = heap.trace()
     assert "MD402" in findings(trace)
-    frames = [Frame("/env/torch/cuda/graphs.py", 449, "__enter__") if f.name == "__enter__" else f for f in trace.stacks.frames]
+    frames = [
+        Frame("/env/torch/cuda/graphs.py", 449, "__enter__") if f.name == "__enter__" else f
+        for f in trace.stacks.frames
+    ]
     stacks = Stacks(frames, trace.stacks.offsets, trace.stacks.frame_ids)
     assert "MD402" not in findings(replace(trace, stacks=stacks))
 
@@ -200,10 +207,17 @@ def test_a_trace_without_releases_has_no_bursts(heap):
 
 
 def test_real_calls_of_empty_cache_are_found_with_their_caller(shared):
-    trace = load(shared / "data" / "snapshots" / "Ascend__msinsight__scripts__MemSnapDump__test__test-data__snapshot_with_empty_cache.pkl")
+    trace = load(
+        shared
+        / "data"
+        / "snapshots"
+        / "Ascend__msinsight__scripts__MemSnapDump__test__test-data__snapshot_with_empty_cache.pkl"
+    )
     found = findings(trace)
     assert "MD401" not in found
-    assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == ["hooker.py:92 post_step"]
+    assert [evidence.where for evidence in found["MD402"].evidence if evidence.what == "called from"] == [
+        "hooker.py:92 post_step"
+    ]
 
 
 def test_real_pressure_is_told_from_calls(shared):
@@ -219,7 +233,9 @@ def test_retries_are_as_many_as_the_allocator_counted(golden):
     if golden.name.startswith("cpu-"):
         pytest.skip("PyTorch's CPU allocator has no segments and counts nothing")
     if "max_split" in truth.get("conf", "") or "garbage" in truth.get("conf", ""):
-        pytest.skip("giving back one oversize block, or garbage, is no retry for the allocator; a trace does not tell them apart")
+        pytest.skip(
+            "giving back one oversize block, or garbage, is no retry for the allocator; a trace does not tell them apart"
+        )
     trace = load(golden / "snapshot.pickle")
     found = {finding.device: finding for finding in churn.analyze(trace, Context()) if finding.code == "MD401"}
     for device in trace.devices:

@@ -40,7 +40,11 @@ def test_headroom_is_the_least_with_which_no_request_waits(crowded):
 
 def test_where_even_twice_the_device_is_not_enough_it_says_how_many_remain(goldens):
     found = facts(load(goldens / "cuda-2.13.0-retries" / "snapshot.pickle"))
-    assert 0 < found["retries that remain on a device twice as large"] < found["retries: cache releases that a request waited for"]
+    assert (
+        0
+        < found["retries that remain on a device twice as large"]
+        < found["retries: cache releases that a request waited for"]
+    )
 
 
 def test_a_long_trace_is_not_searched_and_nothing_is_said_without_replays(crowded, monkeypatch):

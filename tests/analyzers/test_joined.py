@@ -16,15 +16,21 @@ from memdiag.trace import schema
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 OOM_GOLDENS = [
-    "cuda-2.11.0-oom", "cuda-2.13.0-oom", "cuda-2.13.0-oom-dump", "cuda-2.14.1-oom", "cuda-2.15.0-oom", "npu-2.13.0-oom",
-]  # fmt: skip
+    "cuda-2.11.0-oom",
+    "cuda-2.13.0-oom",
+    "cuda-2.13.0-oom-dump",
+    "cuda-2.14.1-oom",
+    "cuda-2.15.0-oom",
+    "npu-2.13.0-oom",
+]
 
 NPU_MESSAGE = (
     "RuntimeError: NPU out of memory. Tried to allocate 50.00 MiB (NPU 0; 1.00 GiB total capacity; 40.00 MiB already allocated; "
     "40.00 MiB current active; 4.00 MiB free; 160.00 MiB reserved in total by PyTorch)"
 )
 NPU_WORKSPACE_MESSAGE = (
-    "RuntimeError: NPU out of memory. NPUWorkspaceAllocator tried to allocate 50.00 MiB(NPU 0; 1.00 GiB total capacity; 4.00 MiB free)."
+    "RuntimeError: NPU out of memory. NPUWorkspaceAllocator tried to allocate 50.00 MiB"
+    "(NPU 0; 1.00 GiB total capacity; 4.00 MiB free)."
 )
 
 
@@ -83,12 +89,25 @@ def test_free_bytes_in_pieces_are_fragmentation(pieces):
     only = told(pieces)
     assert (only.dialect, only.framework, only.backend, only.source) == ("trace", "pytorch", "cuda", "heap")
     assert dict(only.fields) == {
-        "requested_bytes": 50 * MIB, "device_index": 0, "free_bytes": 4 * MIB, "allocated_bytes": 40 * MIB, "reserved_bytes": 160 * MIB,
+        "requested_bytes": 50 * MIB,
+        "device_index": 0,
+        "free_bytes": 4 * MIB,
+        "allocated_bytes": 40 * MIB,
+        "reserved_bytes": 160 * MIB,
         "active_bytes": 40 * MIB,
-    }  # fmt: skip
-    assert "an allocation of 50.00 MiB (rounded) failed at train.py:3 big3 with 40.00 MiB allocated, 160.00 MiB reserved" in only.text
+    }
+    assert (
+        "an allocation of 50.00 MiB (rounded) failed at train.py:3 big3 with 40.00 MiB allocated, 160.00 MiB reserved"
+        in only.text
+    )
     assert (only.judgement.verdict, only.judgement.confidence) == ("fragmentation", "high")
-    assert says(only, "120.00 MiB was free", "the requested 50.00 MiB", "in 4 blocks", "The largest is 30.00 MiB, 20.00 MiB too small")
+    assert says(
+        only,
+        "120.00 MiB was free",
+        "the requested 50.00 MiB",
+        "in 4 blocks",
+        "The largest is 30.00 MiB, 20.00 MiB too small",
+    )
     assert says(only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free in blocks too small")
     assert says(only, "Most of it: 40.00 MiB from train.py:2 keep2")
     assert "MD201" in {finding.code for finding in only.findings}
@@ -103,14 +122,20 @@ def test_what_stands_between_the_pieces_is_named(heap):
     heap.oom(60 * MIB, device_free=MIB)
     only = told(heap)
     assert only.judgement.verdict == "fragmentation"
-    assert says(only, "least used range (100.00 MiB) is blocked by 1 live tensor of 10.00 MiB, allocated at train.py:2 keep2")
+    assert says(
+        only, "least used range (100.00 MiB) is blocked by 1 live tensor of 10.00 MiB, allocated at train.py:2 keep2"
+    )
 
 
 def test_too_few_free_bytes_are_capacity(pieces):
     pieces.oom(200 * MIB, device_free=30 * MIB)
     only = told(pieces)
     # without the size of the device, other processes may hold the rest of it
-    assert (only.judgement.verdict, only.judgement.confidence, only.judgement.alternatives) == ("capacity", "medium", ("other_process",))
+    assert (only.judgement.verdict, only.judgement.confidence, only.judgement.alternatives) == (
+        "capacity",
+        "medium",
+        ("other_process",),
+    )
     assert says(only, "120.00 MiB free inside the allocator and 30.00 MiB on the device", "50.00 MiB is missing")
     assert "MD206" in {finding.code for finding in only.findings}
     assert "MD201" not in {finding.code for finding in only.findings}
@@ -120,7 +145,10 @@ def test_what_the_device_has_left_counts_as_a_piece(pieces):
     pieces.oom(140 * MIB, device_free=30 * MIB)
     only = told(pieces)
     assert only.judgement.verdict == "fragmentation"
-    assert says(only, "120.00 MiB was free inside the allocator and 30.00 MiB on the device, together enough for the requested 140.00 MiB")
+    assert says(
+        only,
+        "120.00 MiB was free inside the allocator and 30.00 MiB on the device, together enough for the requested 140.00 MiB",
+    )
 
 
 def test_dust_is_not_fragmentation(heap):
@@ -130,7 +158,9 @@ def test_dust_is_not_fragmentation(heap):
     heap.oom(15 * MIB, device_free=0)
     only = told(heap)
     assert (only.judgement.verdict, only.judgement.alternatives) == ("capacity", ("fragmentation",))
-    assert says(only, "20.00 MiB was free inside the allocator, enough", "Even with perfect packing, only 5.00 MiB would remain")
+    assert says(
+        only, "20.00 MiB was free inside the allocator, enough", "Even with perfect packing, only 5.00 MiB would remain"
+    )
 
 
 def test_a_device_that_had_room_means_a_limit(pieces):
@@ -148,7 +178,11 @@ def test_memory_of_others_is_theirs(pieces):
     text = message(200 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, others=((4711, 860 * MIB),))
     [one] = joined(text, pieces.trace())
     assert one.judgement.verdict == "other_process"
-    assert says(one, "860.00 MiB of the device's 1.00 GiB is outside this allocator, which reserves 160.00 MiB", "76.00 MiB is missing")
+    assert says(
+        one,
+        "860.00 MiB of the device's 1.00 GiB is outside this allocator, which reserves 160.00 MiB",
+        "76.00 MiB is missing",
+    )
     assert sum(entry.bytes for entry in one.ledger if entry.owner != "total") == parts(one)["total"] == GIB
 
 
@@ -210,7 +244,10 @@ def test_the_printed_size_is_that_of_the_segment(heap):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, device=3), "the trace covers device 0, the message is about device 3"),
+        (
+            message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, device=3),
+            "the trace covers device 0, the message is about device 3",
+        ),
         (message(50 * MIB, 70 * MIB, 160 * MIB, 4 * MIB), "allocated: 70.00 MiB printed, 40.00 MiB in the trace"),
         (NPU_MESSAGE, "the trace is from cuda, the message from npu"),
         (NPU_WORKSPACE_MESSAGE, "has no numbers"),
@@ -222,7 +259,10 @@ def test_a_message_that_does_not_fit_keeps_its_verdict(pieces, text, why):
     [one] = joined(text, pieces.trace())
     assert says(one, "Judged without the trace", why)
     assert replace(one, judgement=alone[0].judgement) == alone[0]
-    assert (one.judgement.verdict, one.judgement.confidence) == (alone[0].judgement.verdict, alone[0].judgement.confidence)
+    assert (one.judgement.verdict, one.judgement.confidence) == (
+        alone[0].judgement.verdict,
+        alone[0].judgement.confidence,
+    )
 
 
 def test_a_message_without_numbers_keeps_its_verdict(pieces):
@@ -238,14 +278,20 @@ def test_files_without_addresses_tell_amounts(pieces):
     known = {"reserved": np.full(len(pieces.entries), 160 * MIB), "active": np.full(len(pieces.entries), -1)}
     only = told(pieces, format="chrome-trace", has_addresses=False, segments=None, curves=known)
     assert only.judgement.verdict == "capacity"
-    assert says(only, "the 120.00 MiB free inside the allocator could not hold the requested 130.00 MiB: 10.00 MiB is missing")
-    assert says(only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free inside the allocator")
+    assert says(
+        only, "the 120.00 MiB free inside the allocator could not hold the requested 130.00 MiB: 10.00 MiB is missing"
+    )
+    assert says(
+        only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free inside the allocator"
+    )
 
 
 def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     trace = pieces.trace()
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
-    assert says(one, "Approximation: the trace has no out-of-memory event; this is event", "120.00 MiB was free", "in 4 blocks")
+    assert says(
+        one, "Approximation: the trace has no out-of-memory event; this is event", "120.00 MiB was free", "in 4 blocks"
+    )
     assert one.moment.startswith("--at ")
     assert one.moment != "--at oom"
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
@@ -304,8 +350,15 @@ def test_recorded_failures(goldens, name):
 def test_numbers_of_a_recorded_failure(goldens):
     """Counted by hand in the snapshot: 8 pieces of 3 MiB, behind blocks of 17 MiB or less in segments of 20 MiB."""
     [one] = join(None, load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).messages
-    assert says(one, "24.00 MiB was free", "the requested 13.00 MiB", "free in 8 blocks. The largest is 3.00 MiB, 10.00 MiB too small")
-    assert says(one, "510.00 MiB reserved = 472.00 MiB requested by live tensors + 14.00 MiB lost to rounding + 24.00 MiB free")
+    assert says(
+        one,
+        "24.00 MiB was free",
+        "the requested 13.00 MiB",
+        "free in 8 blocks. The largest is 3.00 MiB, 10.00 MiB too small",
+    )
+    assert says(
+        one, "510.00 MiB reserved = 472.00 MiB requested by live tensors + 14.00 MiB lost to rounding + 24.00 MiB free"
+    )
 
 
 def test_a_dump_written_at_the_failure(shared):
@@ -324,8 +377,16 @@ def test_a_dump_written_at_the_failure(shared):
     [
         ("MD301", (Evidence(phrase("leaks.growth"), 50 * MIB, "bytes/step"),), "capacity"),
         ("MD301", (Evidence(phrase("leaks.growth"), MIB, "bytes/step"),), "fragmentation"),
-        ("MD106", (Evidence(phrase("kept_passes.kept"), GIB), Evidence(phrase("kept_passes.graphs"), 8, "graphs")), "capacity"),
-        ("MD106", (Evidence(phrase("kept_passes.kept"), GIB), Evidence(phrase("kept_passes.graphs"), 80, "graphs")), "fragmentation"),
+        (
+            "MD106",
+            (Evidence(phrase("kept_passes.kept"), GIB), Evidence(phrase("kept_passes.graphs"), 8, "graphs")),
+            "capacity",
+        ),
+        (
+            "MD106",
+            (Evidence(phrase("kept_passes.kept"), GIB), Evidence(phrase("kept_passes.graphs"), 80, "graphs")),
+            "fragmentation",
+        ),
         ("MD302", (Evidence(phrase("leaks.growth"), 50 * MIB, "bytes/step"),), "fragmentation"),
     ],
 )
@@ -344,5 +405,7 @@ def test_remedies_of_the_batch_are_known_by_keys_that_exist():
         assert name in catalogue(area)
     words = ("smaller batch", "smallest batch", "smaller batches", "Recompute activations", "backward pass")
     for area in ("oom_device", "oom_elsewhere", "oom_shared", "oom_torch", "oom_training"):
-        titles = {f"{area}.{name}" for name, text in catalogue(area).items() if any(word in text["en"] for word in words)}
+        titles = {
+            f"{area}.{name}" for name, text in catalogue(area).items() if any(word in text["en"] for word in words)
+        }
         assert {key for key in titles if not key.endswith((".when", ".caveat"))} <= PER_BATCH, area

@@ -12,11 +12,19 @@ from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import LIFETIMES, PHASES
 
 MIB = 1 << 20
-NORM = ((64, True), (64, False), (32, True), (32, True))  # MiB, and whether backward needs it: x.float(), its square, x.to(…), the result
+NORM = (
+    (64, True),
+    (64, False),
+    (32, True),
+    (32, True),
+)  # MiB, and whether backward needs it: x.float(), its square, x.to(…), the result
 
 
 def layers(heap, chain=NORM, count=6, where="norm"):
-    """In each layer a chain in one forward, then a matrix product in a module of its own. All that is kept is freed at the end."""
+    """In each layer a chain in one forward, then a matrix product in a module of its own.
+
+    All that is kept is freed at the end.
+    """
     heap.segment(0, 8000 * MIB)
     at, kept = 0, []
     for _ in range(count):
@@ -32,7 +40,9 @@ def layers(heap, chain=NORM, count=6, where="norm"):
     trace = heap.trace()
     (device,) = trace.devices
     tensors = device.tensors
-    is_saved = np.isin(tensors.alloc_at, [event for event, entry in enumerate(heap.entries) if (entry[1] // MIB, entry[2]) in kept])
+    is_saved = np.isin(
+        tensors.alloc_at, [event for event, entry in enumerate(heap.entries) if (entry[1] // MIB, entry[2]) in kept]
+    )
     lifetime = np.where(is_saved, LIFETIMES.index("forward_to_backward"), LIFETIMES.index("temporary"))
     tensors = tensors.replace(lifetime=lifetime, phase_alloc=np.full(len(tensors), PHASES.index("forward")))
     return replace(trace, devices=(replace(device, tensors=tensors),))
@@ -46,7 +56,11 @@ def test_what_unfused_norms_keep_is_counted_less_input_and_result_of_a_fused_one
     (finding,) = found(layers(heap))
     assert (finding.code, finding.severity) == ("MD130", "warning")
     assert finding.evidence[0].value == 6 * 128 * MIB
-    assert (finding.saving.low_bytes, finding.saving.expected_bytes, finding.saving.high_bytes) == (0, 6 * 64 * MIB, 6 * 96 * MIB)
+    assert (finding.saving.low_bytes, finding.saving.expected_bytes, finding.saving.high_bytes) == (
+        0,
+        6 * 64 * MIB,
+        6 * 96 * MIB,
+    )
     assert "rms_norm" in finding.fixes[0].change
 
 

@@ -45,7 +45,10 @@ def found(program, *, marked=True):
     trace = program.trace()
     (device,) = trace.devices
     if marked:
-        device = replace(device, events=device.events.replace(phase=np.array([PHASES.index(name) for name in program.phases], np.int8)))
+        device = replace(
+            device,
+            events=device.events.replace(phase=np.array([PHASES.index(name) for name in program.phases], np.int8)),
+        )
     trace = replace(trace, devices=(device,), bases={**trace.bases, **({"phase": "marks"} if marked else {})})
     return list(kept_passes.analyze(trace, Context()))
 

@@ -56,7 +56,8 @@ def test_what_is_used_later_is_no_leftover(heap):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"stays": 190, "used": 190}, {"stays": 200, "used": 150}, {"used": 390}, {"released": True}, {"early": False}]
+    "changed",
+    [{"stays": 190, "used": 190}, {"stays": 200, "used": 150}, {"used": 390}, {"released": True}, {"early": False}],
 )
 def test_nothing_is_left_where_it_is_filled_or_given_back(heap, changed):
     assert findings(loaded(heap, **changed)) == []

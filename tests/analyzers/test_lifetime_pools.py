@@ -42,9 +42,17 @@ def runs(plain: tuple[int, int], expandable: tuple[int, int] | None, pools: tupl
         (runs((9, 0), (7, 0), (8, 0)), False, "their peak is 8.00 GiB, and expandable segments need 7.00 GiB"),
         (runs((9, 0), (8, 0), (8, 0)), False, "expandable segments need 8.00 GiB"),
         (runs((9, 1), (9, 2), (8, 0)), True, "only with them does the run fit on a card of 10.00 GiB"),
-        (runs((9, 1), (8, 0), (9, 3)), False, "they run out of memory on a card of 10.00 GiB; expandable segments fit with 8.00 GiB"),
+        (
+            runs((9, 1), (8, 0), (9, 3)),
+            False,
+            "they run out of memory on a card of 10.00 GiB; expandable segments fit with 8.00 GiB",
+        ),
         (runs((9, 1), None, (9, 3)), False, "they also run out of memory on a card of 10.00 GiB"),
-        (runs((9, 1), (9, 1), (9, 3), 11 * GIB), False, "11.00 GiB is live at once, too much for any allocator on a card of 10.00 GiB"),
+        (
+            runs((9, 1), (9, 1), (9, 3), 11 * GIB),
+            False,
+            "11.00 GiB is live at once, too much for any allocator on a card of 10.00 GiB",
+        ),
         (runs((8, 0), None, (7, 0)), True, "1.00 GiB below that of the recorded settings"),
     ],
 )
@@ -75,7 +83,9 @@ def test_variables_that_the_recorder_kept_are_settings_of_the_trace(npu: Trace) 
         assert lifetime_pools.buffer_bytes(trace) == size
 
 
-def test_the_question_is_asked_by_the_rule_of_thumb_and_answered_by_replays(npu: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_question_is_asked_by_the_rule_of_thumb_and_answered_by_replays(
+    npu: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert list(lifetime_pools.analyze(npu, Context())) == []
     monkeypatch.setattr(lifetime_pools, "GAP", MIB)
     (question,) = lifetime_pools.analyze(npu, Context())
@@ -142,7 +152,10 @@ def test_simulate_says_it_where_such_pools_were_simulated(npu: Trace) -> None:
 
 def test_a_switch_is_only_told_of_where_the_pools_pay(npu: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject.of(npu, npu.devices[0])
-    for pools, changes in (((1, 0), ["--memory-fragmentation", "torch_npu.npu.set_per_process_memory_fraction(0.94)"]), ((9, 0), None)):
+    for pools, changes in (
+        ((1, 0), ["--memory-fragmentation", "torch_npu.npu.set_per_process_memory_fraction(0.94)"]),
+        ((9, 0), None),
+    ):
         found = runs((5, 0), (4, 0), pools)
         monkeypatch.setattr(pools_judged, "_runs", lambda *_, found=found: found)
         answer = judged(subject, like=replace(subject.recorded, capacity_bytes=64 * GIB))

@@ -20,15 +20,31 @@ def test_the_worked_example_adds_up_to_the_byte(example):
     device = trace.devices[0]
     usage, split = device.usage_at(before), fragmentation_at(device, before)
     parts = {
-        "requested": usage["requested"], "allocated": usage["allocated"], "active": usage["active"], "reserved": usage["reserved"],
-        "rounding": split.rounding_bytes, "pending": split.pending_bytes, "stranded": split.stranded_bytes,
-        "foreign": split.foreign_bytes, "cache": split.cache_bytes,
-    }  # fmt: skip
+        "requested": usage["requested"],
+        "allocated": usage["allocated"],
+        "active": usage["active"],
+        "reserved": usage["reserved"],
+        "rounding": split.rounding_bytes,
+        "pending": split.pending_bytes,
+        "stranded": split.stranded_bytes,
+        "foreign": split.foreign_bytes,
+        "cache": split.cache_bytes,
+    }
     assert parts == {
-        "requested": 8_389_608, "allocated": 8_389_632, "active": 14_681_088, "reserved": 81_788_928,
-        "rounding": 24, "pending": 6_291_456, "stranded": 37_748_736, "foreign": 12_581_888, "cache": 16_777_216,
-    }  # fmt: skip
-    assert sum(parts[name] for name in ("rounding", "pending", "stranded", "foreign", "cache")) == parts["reserved"] - parts["requested"]
+        "requested": 8_389_608,
+        "allocated": 8_389_632,
+        "active": 14_681_088,
+        "reserved": 81_788_928,
+        "rounding": 24,
+        "pending": 6_291_456,
+        "stranded": 37_748_736,
+        "foreign": 12_581_888,
+        "cache": 16_777_216,
+    }
+    assert (
+        sum(parts[name] for name in ("rounding", "pending", "stranded", "foreign", "cache"))
+        == parts["reserved"] - parts["requested"]
+    )
     assert split.reference_request_bytes == 32 * MIB
     assert split.reference_kind == "next request"
     assert split.largest_free_bytes == 24 * MIB
@@ -67,7 +83,13 @@ def test_the_page_shows_the_numbers_of_the_worked_example(example, root):
     page = (Path(root) / "docs" / "fragmentation.md").read_text(encoding="utf-8")
     device = trace.devices[0]
     split = fragmentation_at(device, before)
-    shown = [*device.usage_at(before).values(), split.stranded_bytes, split.foreign_bytes, split.cache_bytes, split.pending_bytes]
+    shown = [
+        *device.usage_at(before).values(),
+        split.stranded_bytes,
+        split.foreign_bytes,
+        split.cache_bytes,
+        split.pending_bytes,
+    ]
     for value in shown:
         assert f"| {value:,} |" in page
 

@@ -10,7 +10,16 @@ import pytest
 from memdiag.analyzers import fragmentation, leaks, peak
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
-from memdiag.analyzers.support.names import NO_MODULE, TOP_MODULE, by_module, collapsed, module_of, names_of, place_of, short
+from memdiag.analyzers.support.names import (
+    NO_MODULE,
+    TOP_MODULE,
+    by_module,
+    collapsed,
+    module_of,
+    names_of,
+    place_of,
+    short,
+)
 from memdiag.sources import load
 from memdiag.trace import schema
 
@@ -90,9 +99,16 @@ def test_modules_are_summed_with_their_share(heap):
     heap.segment(0, 100 * MIB)
     for index in range(6):
         heap.alloc(10 * index, 2 * MIB, where=f"f{index}")
-    trace = named(heap.trace(), lambda label: f"layers.{int(label[-1]) % 3}.up.weight" if label[-1] < "3" else "head.weight", PARAMETER)
+    trace = named(
+        heap.trace(),
+        lambda label: f"layers.{int(label[-1]) % 3}.up.weight" if label[-1] < "3" else "head.weight",
+        PARAMETER,
+    )
     modules = by_module(view_of(trace), view_of(trace).live, 10)
-    assert [(m.name, m.bytes, m.num_tensors, m.share) for m in modules] == [("head", 6 * MIB, 3, 0.5), ("layers.*.up", 6 * MIB, 3, 0.5)]
+    assert [(m.name, m.bytes, m.num_tensors, m.share) for m in modules] == [
+        ("head", 6 * MIB, 3, 0.5),
+        ("layers.*.up", 6 * MIB, 3, 0.5),
+    ]
     assert len(by_module(view_of(trace), view_of(trace).live, 1)) == 1
 
 
@@ -164,7 +180,9 @@ def test_steps_of_a_window_are_counted_from_its_first(heap):
         heap.alloc(500, 100 * MIB, where=["backward", "f1"])
         heap.free(500, 100 * MIB, where="zero_grad")
     (device,) = heap.trace().devices
-    later = replace(device, events=device.events.replace(step=np.where(device.events.step >= 0, device.events.step + 100_000, -1)))
+    later = replace(
+        device, events=device.events.replace(step=np.where(device.events.step >= 0, device.events.step + 100_000, -1))
+    )
     assert leaks._num_ends(later) == leaks._num_ends(device) <= 3
 
 
@@ -178,6 +196,9 @@ def test_a_recording_tells_modules_names_and_what_they_rest_on(goldens, name):
     assert modules["embed"].bytes >= 3 * 512 * 64 * 4  # its weight, and two states
     assert sum(module.bytes for module in device.by_module) <= sum(device.by_category.values())
     assert any("blocks.*.act" in called for site in device.top_sites for called in site.names)
-    assert report.source.bases == {**dict.fromkeys(("phase", "step", "category"), "marks"), "lifetime": "marks+earlier_steps"}
+    assert report.source.bases == {
+        **dict.fromkeys(("phase", "step", "category"), "marks"),
+        "lifetime": "marks+earlier_steps",
+    }
     (of_peak,) = [finding for finding in peak.analyze(trace, Context()) if finding.code in ("MD101", "MD103")]
     assert any(" called " in item.what for item in of_peak.evidence)

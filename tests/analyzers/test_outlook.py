@@ -19,7 +19,14 @@ from memdiag.sources.recorded import recorded_in
 from memdiag.trace import schema
 from memdiag.units import GIB, MIB
 
-ADAMW = {"class": "AdamW", "parameter_bytes": GIB, "num_states": 0, "amsgrad": False, "momentum": False, "centered": False}
+ADAMW = {
+    "class": "AdamW",
+    "parameter_bytes": GIB,
+    "num_states": 0,
+    "amsgrad": False,
+    "momentum": False,
+    "centered": False,
+}
 
 
 def subject_of(path):
@@ -40,12 +47,17 @@ def marks_until(own, num_allocs, time_ns):
     tables = {}
     for name, table in (("marks", recorded.marks), ("modules", recorded.modules)):
         later = (table["allocs"] > num_allocs) | (table["time_ns"] > time_ns)
-        tables[name] = {column: values[: int(np.argmax(later)) if later.any() else len(later)] for column, values in table.items()}
+        tables[name] = {
+            column: values[: int(np.argmax(later)) if later.any() else len(later)] for column, values in table.items()
+        }
     count = len(tables["marks"]["kind"])
     seen = np.flatnonzero(recorded.tensors["first"] < count)
     tables["tensors"] = {column: values[seen] for column, values in recorded.tensors.items()}
     tables["tensors"]["last"] = np.minimum(tables["tensors"]["last"], count - 1)
-    return {name: {column: values.astype("<i8").tobytes() for column, values in table.items()} for name, table in tables.items()}
+    return {
+        name: {column: values.astype("<i8").tobytes() for column, values in table.items()}
+        for name, table in tables.items()
+    }
 
 
 @pytest.fixture(params=["cuda", "npu"])
@@ -94,7 +106,9 @@ def test_a_whole_run_fits_or_does_not(recording):
     assert (failing.fits, failing.outlook.basis) == (False, REPLAY)
 
 
-@pytest.mark.parametrize("more", [{"reason": "window", "window": [0, 3]}, {"reason": "demand"}, {"error": "ValueError"}, {"reason": None}])
+@pytest.mark.parametrize(
+    "more", [{"reason": "window", "window": [0, 3]}, {"reason": "demand"}, {"error": "ValueError"}, {"reason": None}]
+)
 def test_a_part_of_a_run_fits_as_far_as_it_was_recorded(recording, tmp_path, more):
     content = pickle.loads(recording.read_bytes())
     content["memdiag"] = {**content["memdiag"], **more}
@@ -167,7 +181,11 @@ def test_a_lower_bound_beyond_the_card_says_that_the_next_step_fails(recording, 
     room = predict(subject, replace(subject.recorded, capacity_bytes=1024 * GIB))[0]
     assert (room.fits, room.outlook.rest.fits) == (None, None)
     cards = (subject.limits.capacity_bytes + pages * 2 * MIB for pages in range(20))
-    tight = next(found for card in cards if (found := predict(subject, replace(subject.recorded, capacity_bytes=card))[0]).fits is None)
+    tight = next(
+        found
+        for card in cards
+        if (found := predict(subject, replace(subject.recorded, capacity_bytes=card))[0]).fits is None
+    )
     assert tight.outlook.rest.fits is False
 
 

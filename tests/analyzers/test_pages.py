@@ -13,7 +13,11 @@ from memdiag.oom import advice
 from memdiag.registry import ANALYZERS, LINT_RULES
 from memdiag.settings import lint
 
-CODES = {code: meaning for analyzer in ANALYZERS.values() for code, meaning in analyzer.CODES.items()} | lint.CODES | advice.CODES
+CODES = (
+    {code: meaning for analyzer in ANALYZERS.values() for code, meaning in analyzer.CODES.items()}
+    | lint.CODES
+    | advice.CODES
+)
 CODES |= offered.CODES
 EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
@@ -39,7 +43,9 @@ def test_a_title_is_short(code):
 
 @pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"] | EXAMPLES["CONF"]))
 def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
-    assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code), "write it again: python tests/analyzers/page_examples.py"
+    assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code), (
+        "write it again: python tests/analyzers/page_examples.py"
+    )
 
 
 @pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"] | EXAMPLES["CONF"]))
@@ -92,7 +98,9 @@ def test_links_between_pages_lead_somewhere(root):
 
 
 def test_every_habit_is_looked_for_somewhere(root):
-    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|(.*)\|$", (root / "docs" / "hygiene.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\d+) \| ([^|]+) \|(.*)\|$", (root / "docs" / "hygiene.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert [int(number) for number, _, _ in rows] == list(range(1, 15))
     for _, habit, where in rows:
         named = re.findall(r"\[(MD\d{3})\]\(findings/\1\.md\)", where)

@@ -100,7 +100,10 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     assert finding.title.endswith("when memory ran out")
     assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
     [(left, _)] = numbers(finding, "allocated peak without")
-    assert left == max(numbers(finding, "outside of optimizer steps")[0][0], numbers(finding, "allocated then")[0][0] - 12 * program.size)
+    assert left == max(
+        numbers(finding, "outside of optimizer steps")[0][0],
+        numbers(finding, "allocated then")[0][0] - 12 * program.size,
+    )
 
 
 def test_a_title_names_the_moment_of_its_bytes():
@@ -139,7 +142,9 @@ def test_logits_that_the_loss_found_no_room_for():
     program.phase = "forward"
     logits = program.size * 20
     program.alloc(logits, _program["forward"](2), "activation")
-    program.alloc(logits * 2, (_program["Frame"]("/app/train.py", 29, "loss"), _program["MAIN"]), "unknown")  # in float32
+    program.alloc(
+        logits * 2, (_program["Frame"]("/app/train.py", 29, "loss"), _program["MAIN"]), "unknown"
+    )  # in float32
     program.fail(logits * 2, _program["LOSS"])
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "critical"

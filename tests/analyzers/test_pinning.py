@@ -43,7 +43,10 @@ def test_segments_pinned_by_few_bytes_are_ranked_by_what_would_come_free(heap):
     assert found.severity == "warning"
     assert found.weight_bytes == (4 * 41 + 2 * 39) * MIB
     pins = [evidence for evidence in found.evidence if evidence.what.startswith("would be released")]
-    assert [(pin.value, pin.where) for pin in pins] == [(164 * MIB, "train.py:3 small3"), (78 * MIB, "train.py:4 large4")]
+    assert [(pin.value, pin.where) for pin in pins] == [
+        (164 * MIB, "train.py:3 small3"),
+        (78 * MIB, "train.py:4 large4"),
+    ]
     assert "4 segments but for 4 tensors of 4.00 MiB" in pins[0].what
     assert "train.py:3 small3" in found.fixes[-1].title
 
@@ -60,7 +63,9 @@ def test_the_longest_lived_tensor_of_a_piece_is_its_pin(heap):
     trace = heap.trace()
     view = next(iter(Context(at=at).views(trace)))
     found = pinned(view, trace.devices[0].topology(at), AllocatorSettings.of(trace), -1, 0)
-    assert [(pin.label, pin.held_bytes, pin.tensor_bytes) for pin in found.pins] == [("train.py:4 long4", 70 * MIB, 8 * MIB)]
+    assert [(pin.label, pin.held_bytes, pin.tensor_bytes) for pin in found.pins] == [
+        ("train.py:4 long4", 70 * MIB, 8 * MIB)
+    ]
 
 
 def test_pages_of_expandable_segments_are_pinned_one_by_one(heap):

@@ -79,4 +79,6 @@ def test_contradictions(heap):
 
 
 def test_a_real_snapshot_that_contradicts_itself(shared):
-    assert "MD954" in findings(load(shared / "data" / "snapshots" / "facebookresearch__mosaic__test__snapshots__output.pickle"))
+    assert "MD954" in findings(
+        load(shared / "data" / "snapshots" / "facebookresearch__mosaic__test__snapshots__output.pickle")
+    )

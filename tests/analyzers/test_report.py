@@ -63,7 +63,9 @@ def check(report: Report, trace) -> None:
             assert round(device.timeline.events_per_bucket * len(device.timeline.allocated)) == source.num_events
         if device.peak_allocated.at_event is not None:
             at = device.peak_allocated.at_event
-            assert device.peak_allocated.allocated_bytes == max(int(source.usage.allocated.max()), source.start["allocated"])
+            assert device.peak_allocated.allocated_bytes == max(
+                int(source.usage.allocated.max()), source.start["allocated"]
+            )
             assert at < 0 or not (source.usage.allocated[:at] >= device.peak_allocated.allocated_bytes).any()
 
 
@@ -133,7 +135,9 @@ def test_every_golden_adds_up(golden):
             assert mine.peak.reserved_bytes == device["peak"]["reserved"]
             assert mine.peak_allocated.allocated_bytes == device["peak"]["allocated"]
             assert mine.counts["num_ooms"] == device["num_ooms"]
-            early = golden.name.endswith(("-gc-threshold", "-max-split"))  # they give cached memory back before there is need
+            early = golden.name.endswith(
+                ("-gc-threshold", "-max-split")
+            )  # they give cached memory back before there is need
             assert early or mine.counts["num_retries"] == device["num_alloc_retries"]
 
 
@@ -148,7 +152,10 @@ def test_the_verdict_of_each_situation(goldens):
     assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB a step at ")
     assert "how it came to that was not recorded" in said("cuda-2.13.0-no-trace")
     assert said("cuda-2.13.0-empty") == "This snapshot holds no memory."
-    assert said("cuda-2.13.0-graphs") == "Peak 82.00 MiB reserved, 80.00 MiB allocated: 2.00 MiB (2.4%) lost to fragmentation."
+    assert (
+        said("cuda-2.13.0-graphs")
+        == "Peak 82.00 MiB reserved, 80.00 MiB allocated: 2.00 MiB (2.4%) lost to fragmentation."
+    )
     assert said("cuda-2.13.0-train").endswith("The largest part of the peak is activations (43%).")
     assert said("cuda-2.13.0-max-split").endswith("92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse.")
     assert said("cuda-2.13.0-two-devices").startswith("Device 1: Peak ")
@@ -176,7 +183,9 @@ def test_the_public_name():
 
 
 def test_every_real_snapshot_adds_up(shared):
-    paths = sorted((shared / "data/snapshots").glob("*.p*kl*")) + sorted((shared / "data/npu-samples").rglob("*.pickle"))
+    paths = sorted((shared / "data/snapshots").glob("*.p*kl*")) + sorted(
+        (shared / "data/npu-samples").rglob("*.pickle")
+    )
     assert len(paths) > 60
     for path in paths:
         trace = load(path)
@@ -184,7 +193,15 @@ def test_every_real_snapshot_adds_up(shared):
 
 
 def test_a_request_that_fails_before_anything_was_held_heads_the_report(tmp_path):
-    entry = {"action": "oom", "addr": 0, "size": 16 << 30, "stream": 0, "frames": [], "device_free": 1 << 30, "time_us": 5}
+    entry = {
+        "action": "oom",
+        "addr": 0,
+        "size": 16 << 30,
+        "stream": 0,
+        "frames": [],
+        "device_free": 1 << 30,
+        "time_us": 5,
+    }
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[entry]], "allocator_settings": {}}))
     trace = load(path)

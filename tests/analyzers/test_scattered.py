@@ -56,7 +56,9 @@ def test_what_a_replay_does_not_bear_out_is_withdrawn(heap, monkeypatch):
 
 
 def test_without_a_replay_there_is_no_saving(heap):
-    (found,) = [finding for finding in build_report(kept(states(heap)), replay=False).findings if finding.code == "MD122"]
+    (found,) = [
+        finding for finding in build_report(kept(states(heap)), replay=False).findings if finding.code == "MD122"
+    ]
     assert found.saving is None
     assert found.severity == "info"
 
@@ -89,9 +91,13 @@ def test_one_buffer_is_made_with_the_first_and_freed_with_the_last():
     found = merged(workload(calls), np.array([0, 2]))
     told = list(zip(found.op.tolist(), found.tensor.tolist(), found.size.tolist(), found.row.tolist(), strict=True))
     assert told == [
-        (ALLOC, 0, 224, 0), (ALLOC, 1, 50, 1), (FREE_REQUESTED, 0, 0, 5), (FREE_COMPLETED, 0, 0, 6), (FREE_REQUESTED, 1, 0, 7),
+        (ALLOC, 0, 224, 0),
+        (ALLOC, 1, 50, 1),
+        (FREE_REQUESTED, 0, 0, 5),
+        (FREE_COMPLETED, 0, 0, 6),
+        (FREE_REQUESTED, 1, 0, 7),
         (FREE_COMPLETED, 1, 0, 8),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_buffer_stays_while_one_of_them_does():

@@ -53,7 +53,12 @@ def test_expandable_segments_in_effect(heap):
 
 @pytest.mark.parametrize(("megabytes", "has_effect"), [(64, True), (65, False)])
 def test_max_split_size_needs_a_segment_as_large(plain, megabytes, has_effect):
-    trace = cuda(plain, f"max_split_size_mb:{megabytes}", layout=Layout(max_split=megabytes * MIB), max_split_size=megabytes * MIB)
+    trace = cuda(
+        plain,
+        f"max_split_size_mb:{megabytes}",
+        layout=Layout(max_split=megabytes * MIB),
+        max_split_size=megabytes * MIB,
+    )
     found = findings(trace)
     assert ("MD601" not in found) == has_effect
     if not has_effect:
@@ -89,7 +94,9 @@ def test_a_collection_threshold_with_releases(heap):
 
 
 def test_a_misspelt_key_gets_a_corrected_line(plain):
-    found = findings(cuda(plain, "expandeable_segments:True,max_split_size_mb:64", layout=Layout(max_split=64 * MIB)))["MD602"]
+    found = findings(cuda(plain, "expandeable_segments:True,max_split_size_mb:64", layout=Layout(max_split=64 * MIB)))[
+        "MD602"
+    ]
     assert found.evidence[0].what == "unknown key; did you mean expandable_segments?"
     assert found.fixes[0].change == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64,expandable_segments:True"
 
@@ -145,10 +152,14 @@ def test_another_allocator_altogether(plain):
 
 
 def test_the_first_variable_that_is_set_wins(plain):
-    trace = plain.trace(settings={"PYTORCH_ALLOC_CONF": "max_split_size_mb:30", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:40"})
+    trace = plain.trace(
+        settings={"PYTORCH_ALLOC_CONF": "max_split_size_mb:30", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:40"}
+    )
     settings = AllocatorSettings.of(trace)
     assert (settings.variable, settings.keys) == ("PYTORCH_CUDA_ALLOC_CONF", {"max_split_size_mb": "40"})
-    assert AllocatorSettings.of(plain.trace(settings={"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": ""})).keys == {"a": "1"}
+    assert AllocatorSettings.of(
+        plain.trace(settings={"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": ""})
+    ).keys == {"a": "1"}
 
 
 def test_nothing_said_is_not_the_same_as_nothing_set(plain):
@@ -160,7 +171,9 @@ def test_what_the_report_says_of_settings(heap):
     heap.segment(0, 20 * MIB, expandable=True)
     heap.alloc(0, 20 * MIB)
     assert analyzer.settings_in_effect(heap.trace(backend="npu")) == {"seen": {"expandable_segments": True}}
-    assert analyzer.settings_in_effect(heap.trace(segments=None, backend="npu"))["seen"] == {"expandable_segments": True}
+    assert analyzer.settings_in_effect(heap.trace(segments=None, backend="npu"))["seen"] == {
+        "expandable_segments": True
+    }
 
 
 def test_recorded_settings(goldens):

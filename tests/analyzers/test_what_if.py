@@ -45,7 +45,9 @@ def test_alternatives_are_not_combined(trace):
 def test_nothing_is_quoted_without_a_replay(trace):
     for report in (build_report(trace, replay=False), build_report(replace(trace, backend="cpu"))):
         assert report.what_if == ()
-        assert [finding.saving for finding in report.findings if finding.saving and finding.saving.basis == "simulated"] == []
+        assert [
+            finding.saving for finding in report.findings if finding.saving and finding.saving.basis == "simulated"
+        ] == []
 
 
 def test_nothing_is_quoted_from_a_model_that_is_not_the_recordings(trace, monkeypatch):
@@ -108,15 +110,26 @@ def test_a_warning_without_a_remedy_is_information(trace):
 
 def test_a_dominated_remedy_is_not_offered(trace):
     finding, result = one(trace)
-    worse = replace(result, change=result.change + ",x:1", peak_reserved_bytes=result.peak_reserved_bytes + 1, num_driver_calls=10**6)
-    (left,) = offered([replace(finding, fixes=(Fix("worse", "env", worse.change), *finding.fixes))], judged_results([worse, result]), {})
+    worse = replace(
+        result,
+        change=result.change + ",x:1",
+        peak_reserved_bytes=result.peak_reserved_bytes + 1,
+        num_driver_calls=10**6,
+    )
+    (left,) = offered(
+        [replace(finding, fixes=(Fix("worse", "env", worse.change), *finding.fixes))],
+        judged_results([worse, result]),
+        {},
+    )
     assert [fix.change for fix in left.fixes if fix.kind == "env"] == [result.change]
 
 
 def test_what_helps_one_device_is_not_refuted_by_another(trace):
     finding, result = one(trace)
     elsewhere = replace(result, device=result.device + 1, num_ooms=1)
-    (left,) = offered([replace(finding, device=None, saving=None)], judged_results([result]) + judged_results([elsewhere]), {})
+    (left,) = offered(
+        [replace(finding, device=None, saving=None)], judged_results([result]) + judged_results([elsewhere]), {}
+    )
     assert left.fixes == finding.fixes
     assert left.saving == finding.saving
 
@@ -125,8 +138,12 @@ def test_no_remedy_that_saves_nothing_is_offered_anywhere(trace, goldens):
     traces = [trace, *(load(path) for path in sorted(goldens.glob("*/*.p*kl*")))]
     for each in (each for each in traces if each.num_events < 20_000):
         report = build_report(each)
-        rejected = {result.change for result in report.what_if if result.rejected} - {r.change for r in report.what_if if r.is_offered}
-        lines = {fix.change for finding in report.findings if not finding.code.startswith("MD6") for fix in finding.fixes}
+        rejected = {result.change for result in report.what_if if result.rejected} - {
+            r.change for r in report.what_if if r.is_offered
+        }
+        lines = {
+            fix.change for finding in report.findings if not finding.code.startswith("MD6") for fix in finding.fixes
+        }
         assert not rejected & lines, each.path
 
 
@@ -137,7 +154,11 @@ def test_a_setting_that_saves_a_relevant_share_has_a_warning(shared):
             if result.saved_bytes < max(0.02 * result.baseline_bytes, 32 << 20) or result.num_ooms:
                 continue
             warnings = [finding for finding in report.findings if finding.severity != "info"]
-            savings = [finding.saving.expected_bytes for finding in warnings if finding.saving and finding.device == result.device]
+            savings = [
+                finding.saving.expected_bytes
+                for finding in warnings
+                if finding.saving and finding.device == result.device
+            ]
             assert max(savings, default=0) >= 0.99 * result.saved_bytes, path
 
 
@@ -147,13 +168,19 @@ def test_the_best_setting_without_a_finding_gets_one(trace):
     (found,) = offered([], [replace(result, codes=())], {result.change: fix})
     assert (found.code, found.severity, found.fixes) == ("MD208", "warning", (fix,))
     assert found.saving.expected_bytes == result.saved_bytes
-    small = replace(result, saved_bytes=result.saved_bytes // 100, peak_reserved_bytes=result.baseline_bytes - result.saved_bytes // 100)
+    small = replace(
+        result,
+        saved_bytes=result.saved_bytes // 100,
+        peak_reserved_bytes=result.baseline_bytes - result.saved_bytes // 100,
+    )
     assert offered([], [small], {}) == []
 
 
 def test_a_message_does_not_offer_what_the_trace_refutes(trace):
     finding, result = one(trace)
-    advice = replace(finding, fixes=(Fix("Set it", "env", f"export PYTORCH_ALLOC_CONF='{result.conf}'"), Fix("Batch", "code")))
+    advice = replace(
+        finding, fixes=(Fix("Set it", "env", f"export PYTORCH_ALLOC_CONF='{result.conf}'"), Fix("Batch", "code"))
+    )
     (kept,) = without_refuted([advice], [result])
     assert kept.fixes == advice.fixes
     (left,) = without_refuted([advice], [replace(result, rejected="saves nothing")])

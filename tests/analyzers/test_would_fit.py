@@ -57,14 +57,24 @@ def crossed(heap):
 
 def test_it_fits_into_a_free_block_of_its_pool_and_stream(crossed):
     found = asked(crossed, 18)
-    assert (found.answer, found.largest_free_bytes, found.num_free, found.free_bytes) == ("cache", 18 * MIB, 2, 30 * MIB)
+    assert (found.answer, found.largest_free_bytes, found.num_free, found.free_bytes) == (
+        "cache",
+        18 * MIB,
+        2,
+        30 * MIB,
+    )
     assert found.missing_bytes == 0
     assert found.text.startswith("Yes, from cache: at the end")
 
 
 def test_free_blocks_of_other_streams_do_not_count_and_an_unknown_card_leaves_it_open(crossed):
     found = asked(crossed, 20)
-    assert (found.answer, found.missing_in_block_bytes, found.missing_bytes, found.driver_free_bytes) == ("unknown", 2 * MIB, None, None)
+    assert (found.answer, found.missing_in_block_bytes, found.missing_bytes, found.driver_free_bytes) == (
+        "unknown",
+        2 * MIB,
+        None,
+        None,
+    )
     assert (found.range_bytes, found.between_bytes, found.between) == (22 * MIB, 10 * MIB, ("10.00 MiB train.py:2 f2",))
 
 
@@ -81,7 +91,12 @@ def test_free_blocks_of_other_streams_do_not_count_and_an_unknown_card_leaves_it
 )
 def test_the_driver_gives_a_segment_at_once_or_after_a_retry(crossed, capacity, outside, expected, missing):
     found = asked(on_card(crossed, capacity, outside), 24)
-    assert (found.answer, found.new_segment_bytes, found.released_bytes, found.missing_bytes) == (expected, 24 * MIB, 32 * MIB, missing)
+    assert (found.answer, found.new_segment_bytes, found.released_bytes, found.missing_bytes) == (
+        expected,
+        24 * MIB,
+        32 * MIB,
+        missing,
+    )
 
 
 def test_it_does_not_fit_and_the_missing_bytes_are_named(crossed):
@@ -139,7 +154,12 @@ def test_a_block_that_may_not_be_split_does_not_serve_a_smaller_tensor(heap):
 def test_at_a_failure_the_failed_size_does_not_fit_and_the_driver_says_what_it_had(root):
     trace = load(root / "tests/goldens/cuda-2.13.0-oom/snapshot.pickle")
     found = asked(trace, 13, at="oom")
-    assert (found.answer, found.missing_bytes, found.largest_free_bytes, found.driver_free_bytes) == ("no", 12 * MIB, 3 * MIB, 2 * MIB)
+    assert (found.answer, found.missing_bytes, found.largest_free_bytes, found.driver_free_bytes) == (
+        "no",
+        12 * MIB,
+        3 * MIB,
+        2 * MIB,
+    )
     assert asked(trace, 3, at="oom").answer == "cache"
 
 

@@ -75,7 +75,8 @@ def test_forms(capsys):
 
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
-    ("name", "options", "start"), [("a.json", [], "{"), ("a.md", [], "## "), ("a.txt", [], "CRITICAL"), ("a.txt", ["--json"], "{")]
+    ("name", "options", "start"),
+    [("a.json", [], "{"), ("a.md", [], "## "), ("a.txt", [], "CRITICAL"), ("a.txt", ["--json"], "{")],
 )
 def test_output(tmp_path, capsys, monkeypatch, name, options, start):
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -153,7 +154,10 @@ def touch(path, when):
         ({"trace.pkl": 1}, "trace.pkl"),
         ({"trace.pkl": 1, "memdiag-a/rank0.pkl": 2}, "memdiag-a/rank0.pkl"),
         ({"trace.pkl": 3, "memdiag-a/rank0.pkl": 2}, "trace.pkl"),
-        ({"memdiag-a/rank0.pkl": 5, "memdiag-b/rank0.pkl": 4, "memdiag-b/rank10.pkl": 6, "memdiag-b/rank2.pkl": 6}, "memdiag-b/rank0.pkl"),
+        (
+            {"memdiag-a/rank0.pkl": 5, "memdiag-b/rank0.pkl": 4, "memdiag-b/rank10.pkl": 6, "memdiag-b/rank2.pkl": 6},
+            "memdiag-b/rank0.pkl",
+        ),
         ({"memdiag-a/rank3.pkl": 1, "memdiag-a/rank0.txt": 9, "other/rank0.pkl": 9}, "memdiag-a/rank3.pkl"),
     ],
 )
@@ -207,7 +211,12 @@ def test_columns_set_the_width(capsys, monkeypatch):
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
     ("variables", "colored"),
-    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, False)],
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"NO_COLOR": ""}, False),
+    ],
 )
 def test_colour(capsys, monkeypatch, variables, colored):
     for name in ("FORCE_COLOR", "NO_COLOR"):
@@ -221,7 +230,9 @@ def test_colour(capsys, monkeypatch, variables, colored):
 def test_would_fit(root, capsys):
     trace = str(root / "tests/goldens/cuda-2.13.0-oom/snapshot.pickle")
     assert main(["analyze", trace, "--no-replay", "--would-fit", "13MiB"]) == 0
-    assert capsys.readouterr().out.startswith("Would a tensor of 13.00 MiB fit?\n  No: when memory ran out, 12.00 MiB are missing")
+    assert capsys.readouterr().out.startswith(
+        "Would a tensor of 13.00 MiB fit?\n  No: when memory ran out, 12.00 MiB are missing"
+    )
 
 
 @pytest.mark.parametrize("size", ["0", "much", "-1", "99999999TiB"])

@@ -12,7 +12,18 @@ from memdiag.cli.main import main
 from memdiag.text import speaking
 
 MIB = 1 << 20
-KEYS = ["schema_version", "memdiag_version", "status", "exit_code", "verdict", "traces", "missing", "baseline", "changes", "notes"]
+KEYS = [
+    "schema_version",
+    "memdiag_version",
+    "status",
+    "exit_code",
+    "verdict",
+    "traces",
+    "missing",
+    "baseline",
+    "changes",
+    "notes",
+]
 
 
 @pytest.fixture
@@ -69,7 +80,10 @@ def test_json_has_the_keys_that_are_promised_and_is_the_same_each_time(checked, 
     shown = json.loads(out)
     assert list(shown) == KEYS
     assert (code, shown["exit_code"], shown["status"]) == (1, 1, "failed")
-    assert [(each["metric"], each["status"]) for each in shown["traces"][0]["checks"]] == [("peak_reserved", "failed"), ("MD201", "ok")]
+    assert [(each["metric"], each["status"]) for each in shown["traces"][0]["checks"]] == [
+        ("peak_reserved", "failed"),
+        ("MD201", "ok"),
+    ]
     assert shown["traces"][0]["metrics"]["peak_reserved"] == 314 * MIB
     assert checked(*arguments)[1] == out
 
@@ -149,9 +163,17 @@ def test_a_file_that_cannot_be_read_is_told_and_does_not_stop_the_others(checked
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{", b'{"schema_version": 1}', b'{"schema_version": 9, "traces": {}}', b"[" * 100_000,
-                b'{"schema_version": 1, "traces": {"rank0": {"facts": {}, "sites": [], "metrics": {"peak": "x"}}}}']
-)  # fmt: skip
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"schema_version": 1}',
+        b'{"schema_version": 9, "traces": {}}',
+        b"[" * 100_000,
+        b'{"schema_version": 1, "traces": {"rank0": {"facts": {}, "sites": [], "metrics": {"peak": "x"}}}}',
+    ],
+)
 def test_what_is_no_baseline_is_refused(checked, train, tmp_path, content):
     (tmp_path / "base.json").write_bytes(content)
     code, _, err = checked(train, "--baseline", tmp_path / "base.json")

@@ -12,9 +12,20 @@ from memdiag.cli.main import main
 from memdiag.text import speaking
 
 KEYS = [
-    "schema_version", "memdiag_version", "is_same", "at", "verdicts", "traces", "life_unit", "by_site", "by_name", "differences",
-    "findings", "timeline", "notes",
-]  # fmt: skip
+    "schema_version",
+    "memdiag_version",
+    "is_same",
+    "at",
+    "verdicts",
+    "traces",
+    "life_unit",
+    "by_site",
+    "by_name",
+    "differences",
+    "findings",
+    "timeline",
+    "notes",
+]
 
 
 @pytest.fixture
@@ -119,7 +130,9 @@ def test_hostile_text_of_a_trace_does_nothing(said, tmp_path):
             for action in ("segment_alloc", "alloc")
         ]
         settings = {hostile: name * 900, "PYTORCH_CUDA_ALLOC_CONF": hostile + name}
-        (tmp_path / name).write_bytes(pickle.dumps({"segments": [], "device_traces": [entries], "allocator_settings": settings}, 4))
+        (tmp_path / name).write_bytes(
+            pickle.dumps({"segments": [], "device_traces": [entries], "allocator_settings": settings}, 4)
+        )
     for form in ((), ("--md",), ("--json",)):
         text = said(tmp_path / "a", tmp_path / "b", *form)
         assert "\x1b" not in text

@@ -13,7 +13,18 @@ from memdiag.cli.main import main
 from memdiag.settings.environment import ALLOC_VARIABLES
 from memdiag.settings.variables import VARIABLES
 
-HEAVY = ("numpy", "pandas", "numba", "llvmlite", "torch", "pydantic", "rich", "memdiag.trace", "memdiag.sources", "memdiag.analyzers")
+HEAVY = (
+    "numpy",
+    "pandas",
+    "numba",
+    "llvmlite",
+    "torch",
+    "pydantic",
+    "rich",
+    "memdiag.trace",
+    "memdiag.sources",
+    "memdiag.analyzers",
+)
 
 
 @pytest.fixture
@@ -68,9 +79,21 @@ def of(report: dict, code: str) -> dict:
         (["max_split_size_mb:64,max_split_size_mb:128"], "MD653", "max_split_size_mb:128"),
         (["roundup_power2_divisions:[64:8,256:4,>:1]"], "MD653", "roundup_power2_divisions:[64:8,128:4,256:4,>:1]"),
         (["expandable_segments:True,max_split_size_mb:64", "--backend", "npu"], "MD654", "expandable_segments:True"),
-        (["expandable_segments:True,garbage_collection_threshold:0.6", "--torch-npu", "2.6"], "MD654", "expandable_segments:True"),
-        (["expandable_segments:True,large_segment_size_mb:31"], "MD654", "expandable_segments:True,large_segment_size_mb:32"),
-        (["expandable_segments:True,segment_size_mb:64", "--backend", "npu"], "MD655", "expandable_segments:True,large_segment_size_mb:64"),
+        (
+            ["expandable_segments:True,garbage_collection_threshold:0.6", "--torch-npu", "2.6"],
+            "MD654",
+            "expandable_segments:True",
+        ),
+        (
+            ["expandable_segments:True,large_segment_size_mb:31"],
+            "MD654",
+            "expandable_segments:True,large_segment_size_mb:32",
+        ),
+        (
+            ["expandable_segments:True,segment_size_mb:64", "--backend", "npu"],
+            "MD655",
+            "expandable_segments:True,large_segment_size_mb:64",
+        ),
         (["expandable_segments:True,max_split_size_mb:64"], "MD654", "expandable_segments:True"),
         (["segment_size_mb:64", "--backend", "npu"], "MD656", ""),
         (["garbage_collection_threshold:0.8"], "MD656", None),
@@ -84,7 +107,7 @@ def of(report: dict, code: str) -> dict:
         (["expandable_segments:True", "--with", "mempool", "--torch", "2.8"], "MD658", ""),
         (["open_memory_optimize:1,page_size:1g", "--backend", "npu", "--with", "mindspeed-pools"], "MD658", ""),
     ],
-)  # fmt: skip
+)
 def test_a_finding_and_the_corrected_settings(asked, arguments, code, corrected):
     report = asked(*arguments)
     assert code in codes(report)
@@ -161,12 +184,17 @@ def test_what_the_shell_takes_away(asked):
     report = asked("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64, expandable_segments:False")
     assert "is lost" in of(report, "MD653")["title"]
     assert report["corrected"] == "max_split_size_mb:64,expandable_segments:False"
-    titles = [item["title"] for item in asked("export PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:[64:4,>:2]")["findings"]]
+    titles = [
+        item["title"]
+        for item in asked("export PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:[64:4,>:2]")["findings"]
+    ]
     assert any("redirection" in title for title in titles)
 
 
 def test_several_variables(asked):
-    report = asked("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64 PYTORCH_ALLOC_CONF=expandable_segments:True NCCL_BUFFSIZE=4M python t.py")
+    report = asked(
+        "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64 PYTORCH_ALLOC_CONF=expandable_segments:True NCCL_BUFFSIZE=4M python t.py"
+    )
     assert report["text"] == "max_split_size_mb:64"
     assert of(report, "MD658")["title"].startswith("PYTORCH_ALLOC_CONF is not read")
     assert of(report, "MD652")["title"].startswith("NCCL_BUFFSIZE=4M")
@@ -198,7 +226,10 @@ def test_both_variables_are_an_error_on_npu(clean, asked):
 def test_which_variable_is_read(clean, asked, version, read):
     clean.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     clean.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:128")
-    assert asked("--env", "--torch", version)["text"] == {"cuda": "max_split_size_mb:64", "general": "max_split_size_mb:128"}[read]
+    assert (
+        asked("--env", "--torch", version)["text"]
+        == {"cuda": "max_split_size_mb:64", "general": "max_split_size_mb:128"}[read]
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,17 +251,27 @@ def test_which_variable_is_read(clean, asked, version, read):
     ],
 )
 def test_variables_beside_it(clean, asked, name, value, backend, code):
-    clean.setenv("PYTORCH_CUDA_ALLOC_CONF" if backend == "cuda" else "PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True")
+    clean.setenv(
+        "PYTORCH_CUDA_ALLOC_CONF" if backend == "cuda" else "PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True"
+    )
     clean.setenv(name, value)
     assert code in codes(asked("--env", "--backend", backend))
 
 
 def test_good_values_beside_it(clean, asked):
-    for name, value in (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"), ("NCCL_CUMEM_ENABLE", "0"), ("NCCL_BUFFSIZE", "4194304")):
+    for name, value in (
+        ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+        ("NCCL_CUMEM_ENABLE", "0"),
+        ("NCCL_BUFFSIZE", "4194304"),
+    ):
         clean.setenv(name, value)
     report = asked("--env")
     assert report["findings"] == []
-    assert {item["name"] for item in report["related"]} == {"CUBLAS_WORKSPACE_CONFIG", "NCCL_CUMEM_ENABLE", "NCCL_BUFFSIZE"}
+    assert {item["name"] for item in report["related"]} == {
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_BUFFSIZE",
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------ the command
@@ -262,13 +303,20 @@ def test_what_cannot_be_done_ends_with_2(arguments, capsys):
     assert shown.err.startswith("error: ")
 
 
-@pytest.mark.parametrize(("budget", "status"), [("critical", 0), ("MD656", 1), ("warning", 1), ("MD651", 0), ("md656,MD651", 1)])
+@pytest.mark.parametrize(
+    ("budget", "status"), [("critical", 0), ("MD656", 1), ("warning", 1), ("MD651", 0), ("md656,MD651", 1)]
+)
 def test_fail_on(budget, status, capsys):
-    assert main(["conf", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync,max_split_size_mb:64", "--fail-on", budget]) == status
+    assert (
+        main(["conf", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync,max_split_size_mb:64", "--fail-on", budget])
+        == status
+    )
     capsys.readouterr()
 
 
-@pytest.mark.parametrize(("text", "status"), [("expandable_segments:True", 0), ("max_split_size_mb:1", 1), ("foo:1", 1)])
+@pytest.mark.parametrize(
+    ("text", "status"), [("expandable_segments:True", 0), ("max_split_size_mb:1", 1), ("foo:1", 1)]
+)
 def test_a_critical_finding_ends_with_1(text, status, capsys):
     assert main(["conf", text]) == status
     assert capsys.readouterr().out.startswith("CRITICAL" if status else "OK")
@@ -282,15 +330,30 @@ def test_list(capsys):
     assert main(["conf", "--list", "--backend", "npu", "--torch-npu", "2.6", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
     keys = [key["key"] for key in table["backends"][0]["keys"]]
-    assert keys == ["max_split_size_mb", "garbage_collection_threshold", "expandable_segments", "base_addr_aligned_kb", "page_size"]
+    assert keys == [
+        "max_split_size_mb",
+        "garbage_collection_threshold",
+        "expandable_segments",
+        "base_addr_aligned_kb",
+        "page_size",
+    ]
 
 
 def test_the_keys_of_the_output(asked):
     report = asked("max_split_size_mb:64MB", "--torch", "2.6")
     assert list(report) == [
-        "schema_version", "backend", "torch_version", "checked_version", "variable", "text", "settings", "findings", "corrected", "line",
+        "schema_version",
+        "backend",
+        "torch_version",
+        "checked_version",
+        "variable",
+        "text",
+        "settings",
+        "findings",
+        "corrected",
+        "line",
         "related",
-    ]  # fmt: skip
+    ]
     assert report["schema_version"] == 1
     assert report["torch_version"] == "2.6"
     assert list(report["settings"][0]) == ["key", "value", "meaning", "default", "range", "since"]
@@ -299,7 +362,9 @@ def test_the_keys_of_the_output(asked):
 
 
 def test_a_line_with_signs_of_the_shell_is_quoted(asked):
-    assert asked("roundup_power2_divisions:[64:8,256:4,>:1]")["line"].endswith("='roundup_power2_divisions:[64:8,128:4,256:4,>:1]'")
+    assert asked("roundup_power2_divisions:[64:8,256:4,>:1]")["line"].endswith(
+        "='roundup_power2_divisions:[64:8,128:4,256:4,>:1]'"
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -321,9 +386,7 @@ def test_nothing_of_the_text_reaches_the_terminal_as_a_command(capsys):
 
 
 def test_nothing_heavy_is_loaded():
-    program = (
-        "import sys; from memdiag.cli.main import main; main(['conf', 'expandable_segments:True']); print('\\0'.join(['', *sys.modules]))"
-    )
+    program = "import sys; from memdiag.cli.main import main; main(['conf', 'expandable_segments:True']); print('\\0'.join(['', *sys.modules]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.rstrip().split("\0")[1:])
     assert not [name for name in HEAVY if name in loaded]
@@ -332,14 +395,30 @@ def test_nothing_heavy_is_loaded():
 @pytest.mark.parametrize(
     ("arguments", "code", "title"),
     [
-        (["expandable_segments:True,max_split_size_mb:128"], "MD654", "max_split_size_mb:128 makes expandable segments reserve more"),
-        (["PYTORCH_ALLOC_CONF=expandable_segments:True", "--torch", "2.6"], "MD658", "PYTORCH_ALLOC_CONF is not read by CUDA"),
-        (["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "--backend", "npu"], "MD658", "PYTORCH_CUDA_ALLOC_CONF is not read"),
+        (
+            ["expandable_segments:True,max_split_size_mb:128"],
+            "MD654",
+            "max_split_size_mb:128 makes expandable segments reserve more",
+        ),
+        (
+            ["PYTORCH_ALLOC_CONF=expandable_segments:True", "--torch", "2.6"],
+            "MD658",
+            "PYTORCH_ALLOC_CONF is not read by CUDA",
+        ),
+        (
+            ["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "--backend", "npu"],
+            "MD658",
+            "PYTORCH_CUDA_ALLOC_CONF is not read",
+        ),
         (["PYTORCH_CUDA_ALOC_CONF=expandable_segments:True"], "MD651", "did you mean PYTORCH_CUDA_ALLOC_CONF?"),
         (["HCCL_BUFSIZE=64"], "MD651", "did you mean HCCL_BUFFSIZE?"),
         (["expandable_segments:True", "--torch", "9.9"], "MD658", "torch 9.9 is not known"),
         (["MEMORY_FRAGMENTATION=1", "--backend", "cuda"], "MD658", "MEMORY_FRAGMENTATION has no effect on CUDA"),
-        (["MEMORY_FRAGMENTATION=1 expandable_segments:True"], "MD658", "MEMORY_FRAGMENTATION=1 conflicts with expandable_segments:True"),
+        (
+            ["MEMORY_FRAGMENTATION=1 expandable_segments:True"],
+            "MD658",
+            "MEMORY_FRAGMENTATION=1 conflicts with expandable_segments:True",
+        ),
     ],
 )
 def test_what_a_reader_of_the_settings_would_not_see(asked, arguments, code, title):

@@ -95,9 +95,18 @@ def test_what_is_no_python(capsys, tmp_path):
 
 def facts(**more):
     return {
-        "version": "3.11.0", "prefix": "/p", "torch_version": "2.6.0", "cuda_build": "12.4", "hip_build": None, "npu_build": None,
-        "npu_error": None, "devices": {"cuda": ["H"], "npu": []}, "errors": {}, "cuda_allocator": "native", **more,
-    }  # fmt: skip
+        "version": "3.11.0",
+        "prefix": "/p",
+        "torch_version": "2.6.0",
+        "cuda_build": "12.4",
+        "hip_build": None,
+        "npu_build": None,
+        "npu_error": None,
+        "devices": {"cuda": ["H"], "npu": []},
+        "errors": {},
+        "cuda_allocator": "native",
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -105,9 +114,24 @@ def facts(**more):
     [
         ("cuda", {"cuda_allocator": "cudaMallocAsync"}, False, "the allocator is cudaMallocAsync: it keeps no history"),
         ("cuda", {"devices": {"cuda": []}}, None, "no device can be seen"),
-        ("cuda", {"devices": {"cuda": []}, "errors": {"cuda": "RuntimeError: old driver"}}, None, "RuntimeError: old driver"),
-        ("npu", {"npu_error": "libhccl.so: cannot open"}, None, "torch_npu cannot be imported: libhccl.so: cannot open"),
-        ("npu", {"npu_build": "2.6.0", "npu_allocator": "pluggable", "devices": {"npu": ["910"]}}, False, "the allocator is pluggable"),
+        (
+            "cuda",
+            {"devices": {"cuda": []}, "errors": {"cuda": "RuntimeError: old driver"}},
+            None,
+            "RuntimeError: old driver",
+        ),
+        (
+            "npu",
+            {"npu_error": "libhccl.so: cannot open"},
+            None,
+            "torch_npu cannot be imported: libhccl.so: cannot open",
+        ),
+        (
+            "npu",
+            {"npu_build": "2.6.0", "npu_allocator": "pluggable", "devices": {"npu": ["910"]}},
+            False,
+            "the allocator is pluggable",
+        ),
     ],
 )
 def test_reasons(name, given, works, why):

@@ -18,7 +18,11 @@ EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
 
 
 def run(*arguments, **variables):
-    environment = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "MEMDIAG_DEBUG"}}
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "MEMDIAG_DEBUG"}
+    }
     return subprocess.run(
         [sys.executable, "-m", "memdiag", *map(str, arguments)],
         check=False,
@@ -51,7 +55,14 @@ def test_the_terminal_report():
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert not {char for char in done.stdout if char != "\n" and not char.isprintable()}
-    for section in ("Memory over the trace", "Memory use", "Where the reserved bytes are", "Who holds memory", "Findings", "Next"):
+    for section in (
+        "Memory over the trace",
+        "Memory use",
+        "Where the reserved bytes are",
+        "Who holds memory",
+        "Findings",
+        "Next",
+    ):
         assert section in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if "memdiag" not in line) <= 80
 
@@ -82,7 +93,10 @@ def test_what_cannot_be_done_is_said_in_two_lines(arguments, capsys, monkeypatch
     assert main(["analyze", *map(str, (*trace, *arguments))]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert [line.split(":")[0] for line in said.err.splitlines() if not line.startswith("building")] == ["error", "hint"]
+    assert [line.split(":")[0] for line in said.err.splitlines() if not line.startswith("building")] == [
+        "error",
+        "hint",
+    ]
     assert "internal" not in said.err
 
 

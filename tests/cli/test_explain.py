@@ -24,7 +24,9 @@ def test_a_code_in_any_case_or_its_digits(capsys):
 def test_every_page_is_listed_and_shown(root, capsys):
     assert main(["explain"]) == 0
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    files = {path.stem for path in [*(root / "docs").glob("*.md"), *(root / "docs" / "findings").glob("*.md")]} - {"README"}
+    files = {path.stem for path in [*(root / "docs").glob("*.md"), *(root / "docs" / "findings").glob("*.md")]} - {
+        "README"
+    }
     assert files <= listed
     assert main(["explain", *sorted(files)]) == 0
     assert len(capsys.readouterr().out) > 100_000
@@ -63,7 +65,9 @@ def test_an_installation_without_pages(monkeypatch, tmp_path, capsys):
 
 
 def test_the_wheel_contains_the_pages(root):
-    wheel = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wheel = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
     assert {"/memdiag", "/docs/*.md", "/docs/findings/*.md"} <= set(wheel["include"])
     assert wheel["sources"] == {"docs": "memdiag/docs"}
     assert manual._PLACES[0] == root / "memdiag" / "docs"

@@ -37,7 +37,11 @@ def test_the_name_tells_the_format(ending, elsewhere, capsys):
 
 def test_tables_beside_each_other_or_in_a_folder(elsewhere, capsys):
     assert main(["export", str(OOM), "-f", "csv"]) == 0
-    assert sorted(path.name for path in elsewhere.iterdir()) == ["snapshot-events.csv", "snapshot-stacks.csv", "snapshot-tensors.csv"]
+    assert sorted(path.name for path in elsewhere.iterdir()) == [
+        "snapshot-events.csv",
+        "snapshot-stacks.csv",
+        "snapshot-tensors.csv",
+    ]
     assert main(["export", str(OOM), "-f", "csv", "-o", "folder", "--table", "tensors,events"]) == 0
     assert sorted(path.name for path in (elsewhere / "folder").iterdir()) == ["events.csv", "tensors.csv"]
     assert main(["export", str(OOM), "-o", "only.csv", "--table", "tensors"]) == 0

@@ -30,10 +30,14 @@ if batch > most:
 
 
 def found(folder, asked, *command, options=(), before=()):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))
+    }
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(FAKE_TORCH)])
     words = [sys.executable, "-m", "memdiag", *before, "record", "--find-max", asked, *options, "--", *command]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
 
 
 def trained(folder, asked, most, options=()):
@@ -78,8 +82,11 @@ def test_a_table_for_people(tmp_path):
     assert "batch=16 is the largest value that fits; batch=24 does not: torch.OutOfMemoryError" in done.stdout
     assert "assumed to need no less memory" in done.stdout
     assert [line.split()[:2] for line in done.stdout.splitlines()[-4:]] == [
-        ["8", "fits"], ["16", "fits"], ["24", "out"], ["32", "out"],
-    ]  # fmt: skip
+        ["8", "fits"],
+        ["16", "fits"],
+        ["24", "out"],
+        ["32", "out"],
+    ]
     assert done.stderr == ""
 
 
@@ -117,7 +124,12 @@ def test_what_makes_the_answer_less_certain_is_said(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("batch", "not a range"), ("batch=4..2", "nothing in this range"), ("seq=1..2", "no {seq}"), ("batch=1..2:0", "nothing in")],
+    [
+        ("batch", "not a range"),
+        ("batch=4..2", "nothing in this range"),
+        ("seq=1..2", "no {seq}"),
+        ("batch=1..2:0", "nothing in"),
+    ],
 )
 def test_what_cannot_be_asked(text, says):
     with pytest.raises(MemdiagError, match=says):
@@ -145,7 +157,13 @@ def search(most, needs, capacity, values):
 @pytest.mark.parametrize("capacity", [None, 1_000_000])
 def test_every_answer_is_found_whatever_the_peaks_say(most, capacity):
     values = ValueRange("batch", 1, 256)
-    for needs in (lambda _: None, lambda _: 7, lambda value: 1000 * value, lambda value: 40_000 - value**2, lambda value: value**3):
+    for needs in (
+        lambda _: None,
+        lambda _: 7,
+        lambda value: 1000 * value,
+        lambda value: 40_000 - value**2,
+        lambda value: value**3,
+    ):
         assert search(most, needs, capacity, values) <= 16
 
 
@@ -160,7 +178,9 @@ def test_it_is_called_from_python(tmp_path, monkeypatch, capfd):
     command = (sys.executable, str(tmp_path / "train.py"), "{batch}", "5")
     tried = []
     found = find_max(
-        Order(command, {"backends": ("cpu",)}, str(tmp_path / "runs")), "batch=1..16", on_trial=lambda _, trial: tried.append(trial.value)
+        Order(command, {"backends": ("cpu",)}, str(tmp_path / "runs")),
+        "batch=1..16",
+        on_trial=lambda _, trial: tried.append(trial.value),
     )
     assert (found.fits, found.fails) == (5, 6)
     assert tried == [trial.value for trial in found.trials]

@@ -114,10 +114,16 @@ def test_a_page_for_people(fleet, run_of, tmp_path, monkeypatch):
 
 
 def test_one_setting_for_all(fleet, run_of):
-    found = json.loads(fleet(run_of("cuda-2.13.0-oom", "cuda-2.13.0-train"), "--json", "--tune", "--budget-seconds", "30").out)["tuned"]
+    found = json.loads(
+        fleet(run_of("cuda-2.13.0-oom", "cuda-2.13.0-train"), "--json", "--tune", "--budget-seconds", "30").out
+    )["tuned"]
     assert set(found["searched_on_ranks"]) == {0, 1}
     assert found["search"]["recommended"]["line"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
-    assert (found["checked"]["num_ranks"], found["checked"]["failing_before"], found["checked"]["failing_after"]) == (2, [0], [])
+    assert (found["checked"]["num_ranks"], found["checked"]["failing_before"], found["checked"]["failing_after"]) == (
+        2,
+        [0],
+        [],
+    )
 
 
 def test_no_setting_is_for_two_kinds_of_devices(fleet, run_of):
@@ -194,7 +200,9 @@ def test_ctrl_c_keeps_what_is_done(run_of, tmp_path):
     )
     out = tmp_path / "out"
     child = subprocess.Popen(
-        [sys.executable, str(slow), "fleet", str(folder), "-o", str(out), "--workers", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, str(slow), "fleet", str(folder), "-o", str(out), "--workers", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     for _ in range(3000):
         if list(out.glob("ranks/rank0*.json")) or child.poll() is not None:

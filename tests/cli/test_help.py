@@ -15,7 +15,9 @@ from memdiag.cli.main import COMMANDS, app_of, main
 from memdiag.cli.quick import _without_types
 
 GROUP = get_command(app_of())
-RIDDLES = re.compile(r"^(Of|What|Where|Which|How many|Whose|As|With|Without|There|Not|Or|At most|Left out|In place)\b|left out|\bthere[.;]")
+RIDDLES = re.compile(
+    r"^(Of|What|Where|Which|How many|Whose|As|With|Without|There|Not|Or|At most|Left out|In place)\b|left out|\bthere[.;]"
+)
 
 
 def named(command):
@@ -63,6 +65,8 @@ def test_help_is_grouped_by_task_in_80_columns(capsys, monkeypatch):
 
 
 def test_help_loads_neither_numpy_nor_pandas():
-    code = "import sys; from memdiag.cli.main import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    code = (
+        "import sys; from memdiag.cli.main import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stderr
     assert not [name for name in ("numpy", "pandas", "numba", "torch") if f"'{name}'" in loaded]

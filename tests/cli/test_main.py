@@ -50,9 +50,7 @@ def test_help_loads_no_more_than_typer_does():
 
 
 def test_importing_the_package_loads_nothing():
-    program = (
-        "import sys; import memdiag; print(*sorted(name for name in sys.modules if name.startswith('memdiag')), 'numpy' in sys.modules)"
-    )
+    program = "import sys; import memdiag; print(*sorted(name for name in sys.modules if name.startswith('memdiag')), 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["memdiag", "False"]
 
@@ -180,7 +178,13 @@ def stderr_of(program, **variables):
 
     parent, child = pty.openpty()
     environment = {"TERM": "xterm", **variables}
-    subprocess.run([sys.executable, "-c", program], stderr=child, stdout=subprocess.PIPE, check=True, env={**os.environ, **environment})
+    subprocess.run(
+        [sys.executable, "-c", program],
+        stderr=child,
+        stdout=subprocess.PIPE,
+        check=True,
+        env={**os.environ, **environment},
+    )
     os.close(child)
     written = b""
     try:
@@ -210,7 +214,10 @@ def test_progress_is_silent_elsewhere(capsys):
 def test_any_encoding_of_stdout(encoding):
     program = "import sys; from memdiag.cli.talk import say, write_out; write_out('█ 模 \\ud800\\n'); say('… 模')"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": encoding}
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
     )
     assert done.stdout.decode(encoding).rstrip().endswith("\\ud800")
     assert "Traceback" not in done.stderr.decode(encoding)
@@ -232,7 +239,9 @@ def test_python_dash_m():
     assert done.stdout.startswith("memdiag ")
 
 
-@pytest.mark.parametrize("command", ["analyze FILE", "analyze FILE --json", "oom 'CUDA out of memory.'", "conf --list", "devices"])
+@pytest.mark.parametrize(
+    "command", ["analyze FILE", "analyze FILE --json", "oom 'CUDA out of memory.'", "conf --list", "devices"]
+)
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&-"])
 def test_a_closed_stdout_is_an_error_and_no_bug(goldens, command, closed):
     file = goldens / "cuda-2.13.0-oom" / "snapshot.pickle"

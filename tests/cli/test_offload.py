@@ -21,7 +21,9 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_json_tells_the_plan(capsys):
-    code, out, _ = run(capsys, "--policy", "caching,offload", "--max-device-memory", "72MiB", "--step-seconds", "1", "--json")
+    code, out, _ = run(
+        capsys, "--policy", "caching,offload", "--max-device-memory", "72MiB", "--step-seconds", "1", "--json"
+    )
     assert code == 0
     plain, moved = json.loads(out)["results"]
     assert (plain["policy"], moved["policy"]) == ("caching", "offload")
@@ -34,12 +36,16 @@ def test_json_tells_the_plan(capsys):
 
 @pytest.mark.parametrize("link", ["hccs", "pcie4x16", "20GB/s"])
 def test_where_rates_come_from_is_said(capsys, link):
-    code, out, _ = run(capsys, "--policy", "offload", "--max-device-memory", "72MiB", "--step-seconds", "1", "--link", link)
+    code, out, _ = run(
+        capsys, "--policy", "offload", "--max-device-memory", "72MiB", "--step-seconds", "1", "--link", link
+    )
     assert code == 0
     said = " ".join(out.split())
-    assert {"hccs": "24 and 24 GB/s, estimated", "pcie4x16": "26 and 24.6 GB/s, published", "20GB/s": "20 and 20 GB/s, as given"}[
-        link
-    ] in said
+    assert {
+        "hccs": "24 and 24 GB/s, estimated",
+        "pcie4x16": "26 and 24.6 GB/s, published",
+        "20GB/s": "20 and 20 GB/s, as given",
+    }[link] in said
     assert ("not measured on this machine" in said) == (link != "20GB/s")
 
 
@@ -70,7 +76,9 @@ def test_impossible_budgets_say_what_is_missing(capsys):
 
 
 def test_forced_moves_parameters_only(capsys):
-    code, out, _ = run(capsys, "--policy", "offload", "--no-auto-offload", "--offload-param", "cpu", "--step-seconds", "1", "--json")
+    code, out, _ = run(
+        capsys, "--policy", "offload", "--no-auto-offload", "--offload-param", "cpu", "--step-seconds", "1", "--json"
+    )
     assert code == 0
     told = json.loads(out)["results"][0]["offload"]
     assert told["strategy"] == "forced"
@@ -79,7 +87,9 @@ def test_forced_moves_parameters_only(capsys):
 
 
 def test_a_file_of_settings_is_read(capsys, tmp_path):
-    (tmp_path / "offload.json").write_text('{"max_device_memory": "70MiB", "offload_config": {"offload_cpu_size": "1GB"}}')
+    (tmp_path / "offload.json").write_text(
+        '{"max_device_memory": "70MiB", "offload_config": {"offload_cpu_size": "1GB"}}'
+    )
     code, out, _ = run(capsys, "--policy", "offload", "--offload-config", str(tmp_path / "offload.json"), "--json")
     assert code == 0
     assert json.loads(out)["results"][0]["offload"]["host_budget_bytes"] == 1 << 30

@@ -24,7 +24,18 @@ MESSAGE = (
     "is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the allocated memory 33.30 GiB is allocated by "
     "PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated."
 )
-HEAVY = ("numpy", "pandas", "numba", "llvmlite", "torch", "pydantic", "rich", "memdiag.trace", "memdiag.sources", "memdiag.analyzers")
+HEAVY = (
+    "numpy",
+    "pandas",
+    "numba",
+    "llvmlite",
+    "torch",
+    "pydantic",
+    "rich",
+    "memdiag.trace",
+    "memdiag.sources",
+    "memdiag.analyzers",
+)
 
 
 def found(capsys) -> list[dict]:
@@ -43,7 +54,9 @@ def stdin(monkeypatch):
     """Puts text on standard input, as a pipe would."""
 
     def put(text: str) -> None:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode())), encoding="utf-8"))
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode())), encoding="utf-8")
+        )
 
     return put
 
@@ -113,10 +126,14 @@ def test_a_folder_holds_logs_and_other_things(log, capsys):
 def test_a_folder_without_logs(tmp_path, capsys):
     (tmp_path / "a.bin").write_bytes(b"\0\1")
     assert main(["oom", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: no logs in this folder (1 file that is no text)\nhint: ")
+    assert capsys.readouterr().err.startswith(
+        f"error: {tmp_path}: no logs in this folder (1 file that is no text)\nhint: "
+    )
 
 
-@pytest.mark.parametrize("name", ["train.log", "logs/x", "/no/such/file", "*.log", "out.txt", "slurm-1.out", "my logs/train.log"])
+@pytest.mark.parametrize(
+    "name", ["train.log", "logs/x", "/no/such/file", "*.log", "out.txt", "slurm-1.out", "my logs/train.log"]
+)
 def test_a_name_that_does_not_exist_is_no_message(name, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for arguments in ([name], [MESSAGE, name]):
@@ -150,7 +167,9 @@ def test_a_binary_file(tmp_path, capsys):
     path = tmp_path / "trace.pkl"
     path.write_bytes(b"\x80\x04\0\0" * 100)
     assert main(["oom", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {path}: this is no text\nhint: for a memory trace: memdiag analyze FILE")
+    assert capsys.readouterr().err.startswith(
+        f"error: {path}: this is no text\nhint: for a memory trace: memdiag analyze FILE"
+    )
     path.write_bytes(b"\0" * 50 + b"\n" + MESSAGE.encode() + b"\n")
     assert main(["oom", str(path), "--json"]) == 0
     assert len(found(capsys)) == 1
@@ -201,7 +220,8 @@ def test_a_message_and_a_trace_of_another_run(goldens, log, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "start"), [("a.json", [], "{"), ("a.md", [], "## "), ("a.txt", [], "FRAGMENTATION"), ("a.txt", ["--md"], "## ")]
+    ("name", "options", "start"),
+    [("a.json", [], "{"), ("a.md", [], "## "), ("a.txt", [], "FRAGMENTATION"), ("a.txt", ["--md"], "## ")],
 )
 def test_output(tmp_path, capsys, name, options, start):
     target = tmp_path / name
@@ -249,7 +269,9 @@ def test_fail_on_a_finding(capsys):
 @pytest.mark.parametrize("value", ["every", "MD7", ""])
 def test_fail_on_something_else(value, capsys):
     assert main(["oom", MESSAGE, "--fail-on", value]) == 2
-    assert capsys.readouterr().err.startswith(f"error: --fail-on {value}: neither any, a cause nor a code\nhint: causes are fragmentation")
+    assert capsys.readouterr().err.startswith(
+        f"error: --fail-on {value}: neither any, a cause nor a code\nhint: causes are fragmentation"
+    )
 
 
 @pytest.mark.parametrize("options", [["--top", "0"], ["--top", "x"], ["--bogus"]])
@@ -271,7 +293,11 @@ def test_all_and_top(tmp_path, capsys):
 
 
 def run(*arguments, stdin=subprocess.DEVNULL, **variables):
-    environment = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "MEMDIAG_DEBUG"}}
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "MEMDIAG_DEBUG"}
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "memdiag", "oom", *map(str, arguments)],
         stdin=stdin,

@@ -21,7 +21,13 @@ def later(num_allocations, *, is_last=True):
     [
         (BEFORE, None, 0, "runs_to_its_end", "the run completes; reserved peak 1.00 MiB"),
         (BEFORE, later(200, is_last=False), 0, "runs_to_its_end", "the run completes, and handles a failed allocation"),
-        (BEFORE, later(227), 1, "fails_again", "fails again in step 1 (backward), after 127 more allocations: 64.00 MiB cannot be"),
+        (
+            BEFORE,
+            later(227),
+            1,
+            "fails_again",
+            "fails again in step 1 (backward), after 127 more allocations: 64.00 MiB cannot be",
+        ),
         (BEFORE, later(101), 1, "fails_again", "after 1 more allocation:"),
         (BEFORE, later(100), 1, "fails_at_the_same_allocation", "at the same allocation"),
         (BEFORE, later(99), 1, "fails_earlier", "earlier than the recorded run"),

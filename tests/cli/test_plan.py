@@ -32,7 +32,13 @@ def test_a_list(capsys, listed, tmp_path):
     target = tmp_path / "offsets.csv"
     code, shown = planned(capsys, listed, "--capacity", 12, "-o", target)
     assert code == 0
-    assert (shown["load_bytes"], shown["height_bytes"], shown["ratio"], shown["fits"], shown["ended"]) == (12, 12, 1.0, True, "load")
+    assert (shown["load_bytes"], shown["height_bytes"], shown["ratio"], shown["fits"], shown["ended"]) == (
+        12,
+        12,
+        1.0,
+        True,
+        "load",
+    )
     assert (shown["align_bytes"], shown["ends"], shown["num_buffers"], shown["verified"]) == (1, "half-open", 5, True)
     assert set(shown["compared"]) == {"first_fit_by_size", "online_first_fit", "online_best_fit"}
     rows = list(csv.DictReader(target.read_text().splitlines()))

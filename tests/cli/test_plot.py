@@ -53,7 +53,22 @@ def test_a_folder_is_made(elsewhere):
 
 
 def test_policies_as_asked_for(elsewhere):
-    assert plotted(OOM, "-k", "policies", "--policy", "caching", "--conf", "max_split_size_mb:32", "--capacity", "1GiB", "-o", "p.svg") == 0
+    assert (
+        plotted(
+            OOM,
+            "-k",
+            "policies",
+            "--policy",
+            "caching",
+            "--conf",
+            "max_split_size_mb:32",
+            "--capacity",
+            "1GiB",
+            "-o",
+            "p.svg",
+        )
+        == 0
+    )
     text = (elsewhere / "p.svg").read_text()
     assert "max_split_size_mb:32" in text
     assert "expandable" not in text
@@ -62,7 +77,12 @@ def test_policies_as_asked_for(elsewhere):
 def test_a_map_of_another_moment(elsewhere):
     assert plotted(OOM, "-k", "map", "--at", "oom", "-o", "m.svg") == 0
     assert "event 66" in (elsewhere / "m.svg").read_text()
-    assert plotted(OOM, "-k", "map", "--at", "20", "--style", "dark", "--size", "20x12cm", "--title", "Mine", "-o", "m.svg") == 0
+    assert (
+        plotted(
+            OOM, "-k", "map", "--at", "20", "--style", "dark", "--size", "20x12cm", "--title", "Mine", "-o", "m.svg"
+        )
+        == 0
+    )
     text = (elsewhere / "m.svg").read_text()
     assert "event 20" in text
     assert "Mine" in text
@@ -74,7 +94,10 @@ def test_names_of_files():
     assert _files([one], ["map"], Path("x.pdf")) == {(one, "map"): Path("x.pdf")}
     assert _files([one], ["map", "timeline"], Path("x.pdf"))[one, "timeline"] == Path("x-timeline.pdf")
     assert _files([one], ["map"], Path("out")) == {(one, "map"): Path("out/rank0-map.png")}
-    assert set(_files([one, other], ["map"], Path("out")).values()) == {Path("out/a-rank0-map.png"), Path("out/b-rank0-map.png")}
+    assert set(_files([one, other], ["map"], Path("out")).values()) == {
+        Path("out/a-rank0-map.png"),
+        Path("out/b-rank0-map.png"),
+    }
 
 
 @pytest.mark.parametrize(

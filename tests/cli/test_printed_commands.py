@@ -1,7 +1,7 @@
 """Every command that a report prints runs as it is printed.
 
-``memdiag record`` runs up to the start of the program. A stand-in then copies a committed recording into the run directory. A command that
-needs a trace is printed only if a trace exists, or after the command that records one.
+``memdiag record`` runs up to the start of the program. A stand-in then copies a committed recording into the run
+directory. A command that needs a trace is printed only if a trace exists, or after the command that records one.
 """
 
 from __future__ import annotations
@@ -105,15 +105,33 @@ def test_what_is_in_the_remedies_of_every_cause(capsys):
     """Includes the remedies that only the JSON output contains."""
     scripts = set()
     for cause in CAUSES:
-        for framework, backend in (("pytorch", "cuda"), ("torch_npu", "npu"), ("vllm", "cuda"), ("mindspore", "npu"), ("pytorch", "xpu")):
-            for marks in (frozenset(), frozenset({"os:windows"}), frozenset({"generation:1.4"}), frozenset({"engine:vllm"})):
-                fields = {"requested_bytes": 3 << 30, "total_bytes": 64 << 30, "free_bytes": 1 << 30, "allocated_bytes": 60 << 30}
+        for framework, backend in (
+            ("pytorch", "cuda"),
+            ("torch_npu", "npu"),
+            ("vllm", "cuda"),
+            ("mindspore", "npu"),
+            ("pytorch", "xpu"),
+        ):
+            for marks in (
+                frozenset(),
+                frozenset({"os:windows"}),
+                frozenset({"generation:1.4"}),
+                frozenset({"engine:vllm"}),
+            ):
+                fields = {
+                    "requested_bytes": 3 << 30,
+                    "total_bytes": 64 << 30,
+                    "free_bytes": 1 << 30,
+                    "allocated_bytes": 60 << 30,
+                }
                 found = Found(0, 1, "torch_cuda_21", framework, backend, fields, marks=marks)
                 for finding in advise(found, Judgement(cause, "low")):
                     scripts |= {fix.change for fix in finding.fixes if fix.change.startswith("memdiag")}
     for text in texts():
         for message in read_text(text).messages:
-            scripts |= {fix.change for finding in message.findings for fix in finding.fixes if fix.change.startswith("memdiag")}
+            scripts |= {
+                fix.change for finding in message.findings for fix in finding.fixes if fix.change.startswith("memdiag")
+            }
     assert any("memdiag simulate" in script for script in scripts)
     failed = []
     for script in {shape(script): script for script in sorted(scripts)}.values():
@@ -125,7 +143,9 @@ def test_what_is_in_the_remedies_of_every_cause(capsys):
 
 
 @pytest.mark.usefixtures("stand_in")
-@pytest.mark.parametrize("name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump", "npu-2.13.0-oom", "cuda-2.13.0-two-devices", RECORDED])
+@pytest.mark.parametrize(
+    "name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump", "npu-2.13.0-oom", "cuda-2.13.0-two-devices", RECORDED]
+)
 def test_what_a_message_with_a_trace_prints(goldens, name, capsys):
     """Includes traces without a failure and traces of another run."""
     trace = shlex.quote(str(goldens / name / "snapshot.pickle"))
@@ -168,9 +188,15 @@ def test_what_the_report_of_a_trace_prints(root, goldens, name, capsys):
         commands = printed(capsys.readouterr().out)
         assert main(["analyze", str(file), "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
-        commands += [finding["saving"]["repro"] for finding in report["findings"] if finding["saving"] and finding["saving"]["repro"]]
+        commands += [
+            finding["saving"]["repro"]
+            for finding in report["findings"]
+            if finding["saving"] and finding["saving"]["repro"]
+        ]
         commands += [what_if["repro"] for what_if in report.get("what_if") or ()]
-        commands += [line for finding in report["findings"] for fix in finding["fixes"] for line in printed(fix["change"])]
+        commands += [
+            line for finding in report["findings"] for fix in finding["fixes"] for line in printed(fix["change"])
+        ]
         commands = list(dict.fromkeys(commands))
         if name == "goldens":  # these are the same for every file
             commands = [command for command in commands if not command.endswith(("--json", "-o report.md"))]
@@ -191,7 +217,9 @@ def strings(root: Path):
 def test_commands_in_hints_have_options_that_exist(root):
     """Checks every command in a hint or a help text of the package."""
     known = typer.main.get_command(app_of()).commands
-    options = {name: {one for each in known[name].params for one in (*each.opts, *each.secondary_opts)} for name in COMMANDS}
+    options = {
+        name: {one for each in known[name].params for one in (*each.opts, *each.secondary_opts)} for name in COMMANDS
+    }
     wrong, seen = [], 0
     for path, text in strings(root):
         for name, rest in re.findall(rf"\bmemdiag ({'|'.join(COMMANDS)})\b([^\n`;,)]*)", text):

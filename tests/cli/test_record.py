@@ -45,7 +45,9 @@ def record(tmp_path):
         base = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
         base["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([str(FAKE_TORCH)] if fake else [])])
         given = [*MEMDIAG, "record", *options, "--", *command]
-        return subprocess.run(given, cwd=tmp_path, env={**base, **more}, capture_output=True, text=True, timeout=200, check=False)
+        return subprocess.run(
+            given, cwd=tmp_path, env={**base, **more}, capture_output=True, text=True, timeout=200, check=False
+        )
 
     return run
 
@@ -60,7 +62,11 @@ def test_files_of_a_run(record, tmp_path):
     done = record(PYTHON, "-c", TRAIN + "print(1)", "--hf-token", "abc", CUDA_MODULE_LOADING="LAZY", **secrets)
     assert (done.stdout, done.returncode) == ("1\n", 0)
     run = the_run(tmp_path)
-    assert sorted(path.name for path in run.iterdir() if not path.name.startswith(".")) == ["manifest.json", "rank0.json", "rank0.pkl"]
+    assert sorted(path.name for path in run.iterdir() if not path.name.startswith(".")) == [
+        "manifest.json",
+        "rank0.json",
+        "rank0.pkl",
+    ]
     assert (tmp_path / "trace.pkl").samefile(run / "rank0.pkl")
     text = (run / "manifest.json").read_text()
     manifest = json.loads(text)
@@ -164,7 +170,9 @@ def test_several_processes(record, tmp_path):
 def test_of_processes_without_ranks_the_one_that_did_most_is_told(record, tmp_path, who):
     more = "[torch.empty(100) for _ in range(50)]; torch.step(); "
     parent, child = (TRAIN + more * (name == who) for name in ("parent", "child"))
-    (tmp_path / "two.py").write_text(f"import subprocess, sys\n{parent}\nsys.exit(subprocess.call([sys.executable, '-c', {child!r}]))\n")
+    (tmp_path / "two.py").write_text(
+        f"import subprocess, sys\n{parent}\nsys.exit(subprocess.call([sys.executable, '-c', {child!r}]))\n"
+    )
     done = record(PYTHON, "two.py")
     statuses = {path.stem: json.loads(path.read_text()) for path in the_run(tmp_path).glob("rank*.json")}
     assert {status["rank"] for status in statuses.values()} == {None}
@@ -216,7 +224,10 @@ def test_a_python_that_starts_isolated_ones_is_told_apart(record):
 
 
 def test_a_broken_trace_changes_nothing_but_the_summary(record):
-    program = TRAIN + "import os, atexit; atexit._run_exitfuncs(); folder = [f for f in os.listdir('.') if f.startswith('memdiag-')][0]; "
+    program = (
+        TRAIN
+        + "import os, atexit; atexit._run_exitfuncs(); folder = [f for f in os.listdir('.') if f.startswith('memdiag-')][0]; "
+    )
     program += "open(folder + '/rank0.pkl', 'wb').write(b'broken'); os._exit(4)"
     done = record(PYTHON, "-c", program)
     assert done.returncode == 4
@@ -239,11 +250,16 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     run = the_run(tmp_path)
     snapshot = pickle.loads((run / "rank0.pkl").read_bytes())
     read = {"count": 2, "places": [{"where": "router.py:7", "count": 2}]}
-    snapshot["memdiag"] |= {"phantom": True, "phantom_device": {"device": "npu:910b-64g", "read_backs": read, "values": "zeros"}}
+    snapshot["memdiag"] |= {
+        "phantom": True,
+        "phantom_device": {"device": "npu:910b-64g", "read_backs": read, "values": "zeros"},
+    }
     (run / "rank0.pkl").write_bytes(pickle.dumps(snapshot))
     folder = run_folder.RunFolder(str(run), str(tmp_path / "trace.pkl"))
     (status,) = run_folder.statuses(str(run))
-    found = FinishedRun(folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True)
+    found = FinishedRun(
+        folder, ({**status, "exception": "RuntimeError: sizes do not match"},), (), None, (), True, phantom=True
+    )
     print_summary(found, _ended(1), "")
     told = capsys.readouterr().err
     assert "The program failed on the simulated device: the program read 2 values" in told
@@ -275,13 +291,31 @@ def test_options_that_make_no_sense(record, tmp_path, options, said):
 
 
 def test_options_reach_the_recorder(record, tmp_path):
-    given = ["--steps", "3:6", "--every", "2", "--max-events", "10", "--no-names", "--backend", "cpu,cuda", "--backend", "npu"]
+    given = [
+        "--steps",
+        "3:6",
+        "--every",
+        "2",
+        "--max-events",
+        "10",
+        "--no-names",
+        "--backend",
+        "cpu,cuda",
+        "--backend",
+        "npu",
+    ]
     record("true", options=given)
     settings = json.loads((the_run(tmp_path) / "manifest.json").read_text())["settings"]
     del settings["folder"]
     assert settings == {
-        "file": "", "backends": ["cpu", "cuda", "npu"], "max_events": 10, "every": 2, "first_step": 3, "last_step": 6, "names": False,
-    }  # fmt: skip
+        "file": "",
+        "backends": ["cpu", "cuda", "npu"],
+        "max_events": 10,
+        "every": 2,
+        "first_step": 3,
+        "last_step": 6,
+        "names": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -330,10 +364,22 @@ def test_secrets_are_hidden():
         "s3://a:b@c/d",
     ]
     assert private.arguments(given) == [
-        "--api-key", "(hidden)", "--token=(hidden)", "--tokens-per-step", "5", "--auth-file=(hidden)", "--lr", "1", "HF_TOKEN=(hidden)",
-        "--secret", "--next", "s3://(hidden)@c/d",
-    ]  # fmt: skip
-    kept = private.environment({"CUDA_VISIBLE_DEVICES": "0", "AWS_X": "s", "NCCL_TOKEN": "s", "RANK": "1", "HOME": "/", "PYTHONPATH": "p"})
+        "--api-key",
+        "(hidden)",
+        "--token=(hidden)",
+        "--tokens-per-step",
+        "5",
+        "--auth-file=(hidden)",
+        "--lr",
+        "1",
+        "HF_TOKEN=(hidden)",
+        "--secret",
+        "--next",
+        "s3://(hidden)@c/d",
+    ]
+    kept = private.environment(
+        {"CUDA_VISIBLE_DEVICES": "0", "AWS_X": "s", "NCCL_TOKEN": "s", "RANK": "1", "HOME": "/", "PYTHONPATH": "p"}
+    )
     assert kept == {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": "p", "RANK": "1"}
 
 

@@ -12,9 +12,22 @@ from memdiag.sources import load
 from memdiag.units import MIB
 
 RESULT_KEYS = [
-    "policy", "conf", "torch_version", "capacity_bytes", "peak_reserved_bytes", "peak_allocated_bytes", "peak_requested_bytes",
-    "num_retries", "num_ooms", "first_oom", "fits", "device_allocs", "device_frees", "fragmentation", "saved_bytes",
-]  # fmt: skip
+    "policy",
+    "conf",
+    "torch_version",
+    "capacity_bytes",
+    "peak_reserved_bytes",
+    "peak_allocated_bytes",
+    "peak_requested_bytes",
+    "num_retries",
+    "num_ooms",
+    "first_oom",
+    "fits",
+    "device_allocs",
+    "device_frees",
+    "fragmentation",
+    "saved_bytes",
+]
 CURVES = ("reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs", "device_frees")
 
 
@@ -51,7 +64,13 @@ def train(goldens):
 def test_json_has_the_keys_that_are_promised(asked, train):
     shown = asked(train, "--policy", "caching,expandable")
     assert shown["schema_version"] == 1
-    assert list(shown["calibration"])[:5] == ["events", "exact", "exact_fraction", "first_divergence", "what_if_error_bytes"]
+    assert list(shown["calibration"])[:5] == [
+        "events",
+        "exact",
+        "exact_fraction",
+        "first_divergence",
+        "what_if_error_bytes",
+    ]
     assert shown["calibration"]["exact"] == shown["calibration"]["events"] > 300
     assert (shown["calibration"]["exact_fraction"], shown["calibration"]["first_divergence"]) == (1.0, None)
     assert [result["policy"] for result in shown["results"]] == ["caching", "expandable"]
@@ -84,7 +103,10 @@ def test_the_moment_is_that_of_analyze(asked, goldens, capsys, recording, at):
     (own,), recorded = shown["results"], shown["recorded"]
     assert recorded["moment"] == device["moment"]
     assert recorded["fragmentation"] == device["fragmentation"]
-    assert (own["moment"]["kind"], own["moment"]["at_event"]) == (device["moment"]["kind"], device["moment"]["at_event"])
+    assert (own["moment"]["kind"], own["moment"]["at_event"]) == (
+        device["moment"]["kind"],
+        device["moment"]["at_event"],
+    )
     assert own["moment"]["allocated_bytes"] == device["moment"]["allocated_bytes"]
 
 
@@ -101,11 +123,25 @@ def test_a_moment_that_no_run_has_is_refused(refused, train):
 
 
 def test_policies_times_settings(asked, train):
-    shown = asked("--conf", "", "--policy", "caching", "--conf", "expandable_segments:True", train, "--policy", "npu", "--torch", "2.12")
+    shown = asked(
+        "--conf",
+        "",
+        "--policy",
+        "caching",
+        "--conf",
+        "expandable_segments:True",
+        train,
+        "--policy",
+        "npu",
+        "--torch",
+        "2.12",
+    )
     assert [(r["policy"], r["conf"], r["torch_version"]) for r in shown["results"]] == [
-        ("caching", "", "2.12"), ("caching", "expandable_segments:True", "2.12"),
-        ("npu", "", "2.12"), ("npu", "expandable_segments:True", "2.12"),
-    ]  # fmt: skip
+        ("caching", "", "2.12"),
+        ("caching", "expandable_segments:True", "2.12"),
+        ("npu", "", "2.12"),
+        ("npu", "expandable_segments:True", "2.12"),
+    ]
 
 
 def test_settings_may_stand_as_they_are_pasted(asked, train):
@@ -115,7 +151,9 @@ def test_settings_may_stand_as_they_are_pasted(asked, train):
 
 def test_without_settings_the_recorded_ones_are_taken(asked, goldens):
     shown = asked(goldens / "cuda-2.13.0-expandable" / "snapshot.pickle")
-    assert [(r["policy"], r["conf"], r["saved_bytes"]) for r in shown["results"]] == [("caching", "expandable_segments:True", 0)]
+    assert [(r["policy"], r["conf"], r["saved_bytes"]) for r in shown["results"]] == [
+        ("caching", "expandable_segments:True", 0)
+    ]
     shown = asked(goldens / "npu-2.13.0-train" / "snapshot.pickle", "--policy", "npu,npu-expandable")
     assert [r["policy"] for r in shown["results"]] == ["npu", "npu-expandable"]
 
@@ -130,7 +168,9 @@ def test_a_card_that_is_too_small_is_a_result(asked, goldens):
     assert first["missing_bytes"] > 0
     assert first["reserved_bytes"] <= first["room_bytes"] == 30 * MIB
     assert result["num_ooms"] > 0
-    half = asked(goldens / "cuda-2.13.0-recorded" / "snapshot.pickle", "--capacity", "60MiB", "--fraction", "0.5")["results"][0]
+    half = asked(goldens / "cuda-2.13.0-recorded" / "snapshot.pickle", "--capacity", "60MiB", "--fraction", "0.5")[
+        "results"
+    ][0]
     assert (half["capacity_bytes"], half["first_oom"]) == (60 * MIB, first)
 
 
@@ -197,7 +237,9 @@ def test_the_simulated_run_is_a_trace(asked, train, tmp_path, capsys):
 def test_the_table_says_what_is_asked(goldens, tmp_path):
     file = goldens / "cuda-2.13.0-oom-dump" / "snapshot.pickle"
     table = tmp_path / "table.txt"
-    assert main(["simulate", str(file), "--policy", "caching,expandable", "--min-capacity", "--output", str(table)]) == 0
+    assert (
+        main(["simulate", str(file), "--policy", "caching,expandable", "--min-capacity", "--output", str(table)]) == 0
+    )
     text = table.read_text()
     for words in (
         "CALIBRATED  exact",
@@ -276,11 +318,21 @@ def test_a_policy_has_the_first_version_that_knows_it(asked, goldens, refused):
 
 
 def test_variables_go_to_the_policies_that_read_them(asked, train):
-    shown = asked(train, "--policy", "caching,stitch,lifecycle", "--conf", "fragLimit=2097152,ALR_MAX=99999999999,max_split_size_mb:64")
+    shown = asked(
+        train,
+        "--policy",
+        "caching,stitch,lifecycle",
+        "--conf",
+        "fragLimit=2097152,ALR_MAX=99999999999,max_split_size_mb:64",
+    )
     assert [result["conf"] for result in shown["results"]] == [
-        "max_split_size_mb:64", "fragLimit=2097152,max_split_size_mb:64", "ALR_MAX=99999999999,max_split_size_mb:64",
-    ]  # fmt: skip
+        "max_split_size_mb:64",
+        "fragLimit=2097152,max_split_size_mb:64",
+        "ALR_MAX=99999999999,max_split_size_mb:64",
+    ]
     assert shown["results"][1]["stitching"]["frag_limit_bytes"] == 2 << 20
     assert shown["advice"]["code"] == "MD114"
-    (behind,) = asked(train, "--policy", "lifecycle", "--conf", "ALR_MAX=5000000000 PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64")["results"]
+    (behind,) = asked(
+        train, "--policy", "lifecycle", "--conf", "ALR_MAX=5000000000 PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64"
+    )["results"]
     assert behind["conf"] == "ALR_MAX=5000000000,max_split_size_mb:64"

@@ -42,9 +42,20 @@ def run(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / "rank0.pkl").write_bytes(b"")
         manifest = {
-            "argv": ["python", "train.py"], "cwd": str(tmp_path), "phantom": None, "environment": {"NCCL_DEBUG": "INFO", "RANK": "3"},
-            "settings": {"folder": "/x", "file": "", "backends": ["npu"], "every": 2, "max_events": 9, "first_step": 0, "last_step": None},
-        }  # fmt: skip
+            "argv": ["python", "train.py"],
+            "cwd": str(tmp_path),
+            "phantom": None,
+            "environment": {"NCCL_DEBUG": "INFO", "RANK": "3"},
+            "settings": {
+                "folder": "/x",
+                "file": "",
+                "backends": ["npu"],
+                "every": 2,
+                "max_events": 9,
+                "first_step": 0,
+                "last_step": None,
+            },
+        }
         (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
         return folder
 
@@ -56,7 +67,10 @@ def test_it_is_run_as_it_was(run):
     order = again(find_run(run(phantom=phantom)), {"PYTORCH_NPU_ALLOC_CONF": "a:b"}, None)
     assert order.command == ("python", "train.py")
     assert (order.phantom, order.as_rank, order.world) == ("npu:910b-64g,capacity=2GiB", 3, 8)
-    assert order.environment == {"NCCL_DEBUG": "INFO", "PYTORCH_NPU_ALLOC_CONF": "a:b"}  # ranks are the launcher's to give
+    assert order.environment == {
+        "NCCL_DEBUG": "INFO",
+        "PYTORCH_NPU_ALLOC_CONF": "a:b",
+    }  # ranks are the launcher's to give
     assert order.settings == {"backends": ("npu",), "every": 2, "max_events": 9, "first_step": 0, "last_step": None}
 
 
@@ -92,7 +106,11 @@ def test_a_trace_without_a_run(tmp_path):
 def test_the_prediction_comes_true(tmp_path):
     """On a device that is not there it does so to the byte, and a run that died goes on."""
     (tmp_path / "fragments.py").write_text(FRAGMENTS)
-    base = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG_RECORD", "PYTHON", "RANK", "PYTORCH"))}
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MEMDIAG_RECORD", "PYTHON", "RANK", "PYTORCH"))
+    }
 
     def memdiag(*words):
         return subprocess.run(

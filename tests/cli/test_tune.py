@@ -68,7 +68,10 @@ def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
     found = tuned(tmp_path)
     assert [trace["path"].rpartition("/")[2] for trace in found["traces"]] == ["rank0.pkl", "rank1.pkl"]
     assert all(len(each["peaks_reserved_bytes"]) == 2 for each in found["front"])
-    assert (found["recommended"]["fits"], found["recommended"]["num_failing_traces"]) == (None, 0)  # one of the ranks failed
+    assert (found["recommended"]["fits"], found["recommended"]["num_failing_traces"]) == (
+        None,
+        0,
+    )  # one of the ranks failed
 
 
 def test_backends_are_not_mixed(goldens, capsys):
@@ -97,7 +100,14 @@ def test_without_allocations_it_says_so(goldens, capsys):
 def test_a_text_report(goldens, capsys):
     assert main(["tune", str(goldens / "cuda-2.13.0-oom" / "snapshot.pickle"), "--budget-seconds", "30"]) == 0
     said = capsys.readouterr().out
-    for words in ("CALIBRATED", "exact: 70 of 70", "SET", "export PYTORCH_CUDA_ALLOC_CONF=", "recorded", "driver calls"):
+    for words in (
+        "CALIBRATED",
+        "exact: 70 of 70",
+        "SET",
+        "export PYTORCH_CUDA_ALLOC_CONF=",
+        "recorded",
+        "driver calls",
+    ):
         assert words in said
 
 
@@ -108,7 +118,9 @@ def test_what_is_recommended_is_in_the_table_and_nothing_there_dominates_it(tune
         best = found["recommended"]
         if best is None:
             continue
-        rows = [(*(each[axis] for axis in axes), each["device_allocs"] + each["device_frees"]) for each in found["front"]]
+        rows = [
+            (*(each[axis] for axis in axes), each["device_allocs"] + each["device_frees"]) for each in found["front"]
+        ]
         mine = (*(best[axis] for axis in axes), best["device_allocs"] + best["device_frees"])
         assert mine in rows, name
         assert not [row for row in rows if row != mine and all(a <= b for a, b in zip(row, mine, strict=True))], name
@@ -117,7 +129,9 @@ def test_what_is_recommended_is_in_the_table_and_nothing_there_dominates_it(tune
 def test_a_file_that_does_not_tell_its_version_gets_keys_of_every_version_only(tuned, goldens):
     found = tuned(goldens / "npu-2.13.0-train" / "snapshot.pickle", "--min-saving", "0", "--budget-seconds", "5")
     for each in found["front"]:
-        assert not re.findall("large_segment_size_mb|segment_size_mb|max_non_split|roundup_power2|lazy_reclaim", each["conf"])
+        assert not re.findall(
+            "large_segment_size_mb|segment_size_mb|max_non_split|roundup_power2|lazy_reclaim", each["conf"]
+        )
 
 
 def test_a_small_saving_is_recommended_only_if_asked_for(tuned, goldens):
@@ -140,7 +154,11 @@ def test_the_recorded_row_is_what_was_recorded(tuned, goldens, shared):
     file = shared / "data" / "snapshots" / "kkaitlyn111__cs336-a2-systems__memory_2.7b_forward.pickle"
     if file.exists():
         found = tuned(file, "--budget-seconds", "5")
-        assert found["recorded"]["peak_reserved_bytes"] == found["traces"][0]["recorded_peak_reserved_bytes"] == 51_849_986_048
+        assert (
+            found["recorded"]["peak_reserved_bytes"]
+            == found["traces"][0]["recorded_peak_reserved_bytes"]
+            == 51_849_986_048
+        )
         assert found["baseline"]["peak_reserved_bytes"] < found["recorded"]["peak_reserved_bytes"]
 
 
@@ -148,7 +166,9 @@ def test_the_recorded_and_the_replayed_row_are_told_apart():
     calibration = CalibrationReport(1, 1, 1.0, None, 0)
     trace = TunedTrace("a.pkl", 0, "2.13", calibration, "", 48 << 30, None, 10)
     tried = Tried("", Score(0, 0, (32 << 30,), 0, 5, 0), 0)
-    report = TuneReport((trace,), Score(0, 0, (48 << 30,), 1, 9, 2), tried, (tried,), None, "nothing", 0, 3, 0, 0.1, is_complete=True)
+    report = TuneReport(
+        (trace,), Score(0, 0, (48 << 30,), 1, 9, 2), tried, (tried,), None, "nothing", 0, 3, 0, 0.1, is_complete=True
+    )
     said = " ".join(render(report).split())
     assert "recorded 48.00 GiB - 1 11" in said
     assert "replayed 32.00 GiB 0 B 0 5" in said
@@ -160,7 +180,17 @@ def test_keeping_is_an_answer():
     trace = TunedTrace("a.pkl", 0, "2.13", calibration, "", 100 << 20, None, 10)
     tried = Tried("", Score(0, 0, (100 << 20,), 0, 5, 0), 0)
     report = TuneReport(
-        (trace,), tried.score, tried, (tried,), None, "nothing that was tried does better", 5 << 20, 3, 0, 0.1, is_complete=False
+        (trace,),
+        tried.score,
+        tried,
+        (tried,),
+        None,
+        "nothing that was tried does better",
+        5 << 20,
+        3,
+        0,
+        0.1,
+        is_complete=False,
     )
     said = render(report)
     assert "KEEP" in said

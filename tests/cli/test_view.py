@@ -33,14 +33,24 @@ def test_a_moment_that_is_none_is_refused(at, capsys):
 
 
 def in_terminal(arguments, *, answers=(), term="xterm-256color", **environment):
-    """Runs memdiag in a terminal of 80 x 24; ``answers``: what to wait for, and what to type then. Returns exit code and output."""
+    """Runs memdiag in a terminal of 80 x 24; ``answers``: what to wait for, and what to type then.
+
+    Returns exit code and output.
+    """
     inside, outside = pty.openpty()
-    keep = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}}
+    keep = {
+        name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+    }
     env = {**keep, "TERM": term, "COLUMNS": "80", "LINES": "24", "PYTHONIOENCODING": "utf-8", **environment}
     child = subprocess.Popen(
-        [sys.executable, "-m", "memdiag", "view", *arguments], cwd=ROOT, env=env, stdin=outside, stdout=outside, stderr=outside,
+        [sys.executable, "-m", "memdiag", "view", *arguments],
+        cwd=ROOT,
+        env=env,
+        stdin=outside,
+        stdout=outside,
+        stderr=outside,
         start_new_session=True,
-    )  # fmt: skip
+    )
     os.close(outside)
     seen, waiting = b"", list(answers)
     try:

@@ -22,11 +22,26 @@ def snapshot(tmp_path):
                 size_bytes = size * MIB
                 entry = {"addr": addr, "size": size_bytes, "stream": 0, "frames": frames}
                 entries += [{"action": action, **entry} for action in ("segment_alloc", "alloc")]
-                block = {"size": size_bytes, "requested_size": size_bytes, "state": "active_allocated", "address": addr, "frames": frames}
-                segments.append({
-                    "address": addr, "total_size": size_bytes, "allocated_size": size_bytes, "active_size": size_bytes, "stream": 0,
-                    "requested_size": size_bytes, "segment_type": "large", "device": 0, "blocks": [block],
-                })  # fmt: skip
+                block = {
+                    "size": size_bytes,
+                    "requested_size": size_bytes,
+                    "state": "active_allocated",
+                    "address": addr,
+                    "frames": frames,
+                }
+                segments.append(
+                    {
+                        "address": addr,
+                        "total_size": size_bytes,
+                        "allocated_size": size_bytes,
+                        "active_size": size_bytes,
+                        "stream": 0,
+                        "requested_size": size_bytes,
+                        "segment_type": "large",
+                        "device": 0,
+                        "blocks": [block],
+                    }
+                )
                 addr += size_bytes
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

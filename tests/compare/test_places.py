@@ -75,7 +75,9 @@ def test_the_nearest_line_of_the_function_is_taken_and_a_new_one_stays_new():
 
 def test_a_function_that_was_renamed_is_found_by_its_line_where_the_file_is_the_same():
     more = [("/t.py", "main", n) for n in (60, 70)]
-    assert match(known(at("/t.py", 38, "mlp"), more=more), known(at("/t.py", 38, "feed_forward"), more=more)) == [(0, "renamed")]
+    assert match(known(at("/t.py", 38, "mlp"), more=more), known(at("/t.py", 38, "feed_forward"), more=more)) == [
+        (0, "renamed")
+    ]
     assert match(known(at("/t.py", 38, "mlp")), known(at("/t.py", 38, "feed_forward"))) == [None]
 
 
@@ -92,7 +94,9 @@ def test_every_line_of_the_shorter_list_finds_one(count):
 
 
 PLACES = st.lists(
-    st.builds(at, st.sampled_from(["/a/t.py", "/a/b/t.py", "/c/t.py", "/a/u.py"]), st.integers(1, 40), st.sampled_from("fgh")),
+    st.builds(
+        at, st.sampled_from(["/a/t.py", "/a/b/t.py", "/c/t.py", "/a/u.py"]), st.integers(1, 40), st.sampled_from("fgh")
+    ),
     max_size=12,
     unique=True,
 )
@@ -111,7 +115,9 @@ def test_a_place_is_found_once_at_most_in_its_file_and_order(ours, theirs):
         assert (before.function == after.function) != (how == "renamed")
     kept = [(before, after) for before, after, how in pairs if how != "renamed"]
     for path, function in {(after.path, after.function) for _, after in kept}:
-        mine = sorted((before.line, after.line) for before, after in kept if (after.path, after.function) == (path, function))
+        mine = sorted(
+            (before.line, after.line) for before, after in kept if (after.path, after.function) == (path, function)
+        )
         assert [line for _, line in mine] == sorted(line for _, line in mine), "lines do not cross"
 
 

@@ -31,19 +31,29 @@ def test_the_verdict_names_the_place_and_what_is_moved_is_found_again(snapshot):
         "30.00 MiB of it are tensors of train.py:38 mlp (3 tensors → 6)."
     )
     mlp, make = found.sites
-    assert (mlp.label, mlp.how, [amount.bytes // MIB for amount in mlp.amounts]) == ("train.py:38 mlp", ("base", "moved"), [30, 60])
+    assert (mlp.label, mlp.how, [amount.bytes // MIB for amount in mlp.amounts]) == (
+        "train.py:38 mlp",
+        ("base", "moved"),
+        [30, 60],
+    )
     assert (make.how, [amount.num_tensors for amount in make.amounts]) == (("base", "path"), [2, 2])
     assert mlp.places[1].path == "/srv/of/bob/train.py"
 
 
 def test_what_every_trace_holds_adds_up_to_what_it_has_reserved(goldens):
-    paths = [goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-train", "cuda-2.13.0-expandable", "npu-2.13.0-train")]
+    paths = [
+        goldens / name / "snapshot.pickle"
+        for name in ("cuda-2.13.0-train", "cuda-2.13.0-expandable", "npu-2.13.0-train")
+    ]
     found = compared(*[path for path in paths if path.exists()])
     assert len(found.sides) == 3
     for number, side in enumerate(found.sides):
         held = sum(row.amounts[number].bytes for row in found.sites)
         assert held == side.usage.active_bytes
-        assert held + side.split.stranded_bytes + side.split.foreign_bytes + side.split.cache_bytes == side.usage.reserved_bytes
+        assert (
+            held + side.split.stranded_bytes + side.split.foreign_bytes + side.split.cache_bytes
+            == side.usage.reserved_bytes
+        )
         assert 0.98 * side.peak.reserved_bytes <= side.usage.reserved_bytes <= side.peak.reserved_bytes
     assert found.curves.aligned_by == "step"
     assert {len(curve) for curve in found.curves.reserved + found.curves.allocated} == {240}
@@ -87,7 +97,9 @@ def test_settings_that_differ_are_listed_and_what_a_file_does_not_say_is_no_diff
     held = [("train.py", 5, "f", 10, 1)]
     a, b = snapshot("a.pkl", held), snapshot("b.pkl", held, conf="max_split_size_mb:128")
     found = compared(a, b)
-    assert {row.what: row.values for row in found.differences} == {"PYTORCH_CUDA_ALLOC_CONF": ("not set", "max_split_size_mb:128")}
+    assert {row.what: row.values for row in found.differences} == {
+        "PYTORCH_CUDA_ALLOC_CONF": ("not set", "max_split_size_mb:128")
+    }
 
 
 def test_options_of_the_command_come_from_the_manifest_beside_a_trace(snapshot):
@@ -106,7 +118,9 @@ def test_options_of_the_command_come_from_the_manifest_beside_a_trace(snapshot):
 def test_a_manifest_of_another_tool_is_left_alone(snapshot):
     paths = [snapshot(f"{run}/rank0.pkl", [("train.py", 5, "f", 10, 1)]) for run in "abc"]
     paths[0].with_name("manifest.json").write_text('{"versions": {"memdiag": "1"}, "argv": ["x", "--lr", "1"]}')
-    for path, other in zip(paths[1:], ('{"versions": {"web": "1"}, "argv": ["x", "--lr", "2"]}', '{"versions": ["memdiag"]}'), strict=True):
+    for path, other in zip(
+        paths[1:], ('{"versions": {"web": "1"}, "argv": ["x", "--lr", "2"]}', '{"versions": ["memdiag"]}'), strict=True
+    ):
         path.with_name("manifest.json").write_text(other)
     assert (run_of(paths[0]), run_of(paths[1]), run_of(paths[2])) == ({"version of memdiag": "1", "--lr": "1"}, {}, {})
 
@@ -119,7 +133,12 @@ def test_options_are_told_from_values():
 def test_traces_without_steps_are_aligned_from_beginning_to_end(snapshot, goldens):
     a = snapshot("a.pkl", [("train.py", 5, "f", 10, 3)])
     found = compared(goldens / "cuda-2.13.0-train" / "snapshot.pickle", a)
-    assert (found.curves.aligned_by, found.curves.start, found.curves.end, found.life_unit) == ("share", 0.0, 1.0, "share")
+    assert (found.curves.aligned_by, found.curves.start, found.curves.end, found.life_unit) == (
+        "share",
+        0.0,
+        1.0,
+        "share",
+    )
 
 
 def test_findings_are_new_or_gone(goldens):
@@ -130,7 +149,9 @@ def test_findings_are_new_or_gone(goldens):
 
 
 def test_a_file_that_knows_no_failed_requests_is_not_said_to_have_none(goldens):
-    oom, cpu, train = (goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-oom", "cpu-2.13.0-recorded", "cuda-2.13.0-train"))
+    oom, cpu, train = (
+        goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-oom", "cpu-2.13.0-recorded", "cuda-2.13.0-train")
+    )
     found = compared(oom, cpu, train, with_findings=False)
     assert found.verdicts[0].endswith(" A ran out of memory, B does not say whether it did.")
     assert found.verdicts[1].endswith(" A ran out of memory, C did not.")

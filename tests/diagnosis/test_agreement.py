@@ -1,7 +1,7 @@
 """A message and a trace of the same failure never disagree.
 
-Random failures are told twice: as the message that PyTorch would print, read by ``memdiag oom``, and as the facts that a trace holds. For
-recorded failures, the message is made from the numbers of the trace.
+Random failures are told twice: as the message that PyTorch would print, read by ``memdiag oom``, and as the facts that
+a trace holds. For recorded failures, the message is made from the numbers of the trace.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Failure:
         text += f"{printed(self.total)} of which {printed(self.free)} is free. "
         if self.has_processes:
             text += f"Process 77 has {printed(self.others)} memory in use. " if self.others else ""
-            text += f"Including non-PyTorch memory, this process has {printed(self.reserved + self.own)} memory in use. "
+            text += (
+                f"Including non-PyTorch memory, this process has {printed(self.reserved + self.own)} memory in use. "
+            )
         text += f"{printed(self.limit)} allowed; " if self.limit else ""
         text += f"Of the allocated memory {printed(self.live + self.pool)} is allocated by PyTorch, "
         text += f"with {printed(self.pool)} allocated in private pools (e.g., CUDA Graphs), " if self.pool else ""
@@ -71,9 +73,17 @@ class Failure:
     def trace(self, *, total: bool = True) -> Facts:
         """Returns what a trace holds of it: nothing of limits and other processes."""
         return Facts(
-            request=self.request, requested=self.segment, total=self.total if total else None, free=self.free, reserved=self.reserved,
-            allocated=self.live + self.pool, slack=self.pieces, pool=self.pool, is_printed=False, is_counted=True,
-        )  # fmt: skip
+            request=self.request,
+            requested=self.segment,
+            total=self.total if total else None,
+            free=self.free,
+            reserved=self.reserved,
+            allocated=self.live + self.pool,
+            slack=self.pieces,
+            pool=self.pool,
+            is_printed=False,
+            is_counted=True,
+        )
 
 
 def printed(size: int) -> str:
@@ -121,7 +131,12 @@ def joined(facts: Facts, failure: Failure) -> Facts:
 @settings(max_examples=200)
 def test_the_same_numbers_give_the_same_verdict(failure):
     facts, text = read(failure)
-    assert (facts.free, facts.total, facts.slack, facts.live) == (failure.free, failure.total, failure.pieces, failure.live)
+    assert (facts.free, facts.total, facts.slack, facts.live) == (
+        failure.free,
+        failure.total,
+        failure.pieces,
+        failure.live,
+    )
     both = classify(joined(facts, failure))
     assert (both.verdict, both.rule) == (text.verdict, text.rule)
 
@@ -155,10 +170,14 @@ def message_of(facts: Facts, total: int, backend: str) -> str:
     unused = printed(facts.reserved - facts.allocated)
     if backend == "npu":
         text = f"RuntimeError: NPU out of memory. Tried to allocate {printed(facts.requested)} (NPU 0; {printed(total)} total capacity; "
-        text += f"{printed(facts.allocated)} already allocated; {printed(facts.allocated + facts.pending)} current active; "
+        text += (
+            f"{printed(facts.allocated)} already allocated; {printed(facts.allocated + facts.pending)} current active; "
+        )
         return text + f"{printed(facts.free)} free; {printed(facts.reserved)} reserved in total by PyTorch)"
     text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(facts.requested)}. GPU 0 has a total capacity of "
-    text += f"{printed(total)} of which {printed(facts.free)} is free. Of the allocated memory {printed(facts.allocated)} "
+    text += (
+        f"{printed(total)} of which {printed(facts.free)} is free. Of the allocated memory {printed(facts.allocated)} "
+    )
     text += "is allocated by PyTorch, "
     text += f"with {printed(facts.pool)} allocated in private pools (e.g., CUDA Graphs), " if facts.pool else ""
     return text + f"and {unused} is reserved by PyTorch but unallocated."
@@ -180,7 +199,9 @@ def compare(trace: Trace) -> int:
                 assert len(sure) <= 1, (total, message.judgement, alone)
                 if total == smallest and not facts.pending:  # nothing outside: the trace lacks nothing
                     allowed = {message.judgement.verdict, *message.judgement.alternatives}
-                    assert alone.verdict == message.judgement.verdict or (alone.rule == "refused" and alone.verdict in allowed), (
+                    assert alone.verdict == message.judgement.verdict or (
+                        alone.rule == "refused" and alone.verdict in allowed
+                    ), (
                         message.judgement,
                         alone,
                     )

@@ -47,11 +47,17 @@ def test_counters_are_the_curves(name, tmp_path):
     for device in trace.devices:
         times, _ = nanoseconds(device)
         for curve in perfetto.CURVES:
-            mine = [each for each in events if each["ph"] == "C" and each["name"] == curve and each["pid"] == device.device + 1]
+            mine = [
+                each
+                for each in events
+                if each["ph"] == "C" and each["name"] == curve and each["pid"] == device.device + 1
+            ]
             at = np.array([nanos(each) for each in mine])
             value = np.array([each["args"]["bytes"] for each in mine])
             assert (np.diff(at) >= 0).all()
-            assert (value[np.searchsorted(at, times, side="right") - 1] == device.usage[curve])[np.append(np.diff(times) > 0, True)].all()
+            assert (value[np.searchsorted(at, times, side="right") - 1] == device.usage[curve])[
+                np.append(np.diff(times) > 0, True)
+            ].all()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -60,8 +66,14 @@ def test_the_fragmentation_counter_splits_what_is_reserved_beyond_requests(name,
     events = exported(trace, tmp_path)["traceEvents"]
     for device in trace.devices:
         times, _ = nanoseconds(device)
-        mine = [each for each in events if each["ph"] == "C" and each["name"] == "fragmentation" and each["pid"] == device.device + 1]
-        assert [list(each["args"]) for each in mine] == [["rounding", "pending", "stranded", "foreign", "cache"]] * len(mine)
+        mine = [
+            each
+            for each in events
+            if each["ph"] == "C" and each["name"] == "fragmentation" and each["pid"] == device.device + 1
+        ]
+        assert [list(each["args"]) for each in mine] == [["rounding", "pending", "stranded", "foreign", "cache"]] * len(
+            mine
+        )
         at = np.array([nanos(each) for each in mine])
         last = np.searchsorted(at, times, side="right") - 1
         last_of_its_time = np.append(np.diff(times) > 0, True)
@@ -70,15 +82,23 @@ def test_the_fragmentation_counter_splits_what_is_reserved_beyond_requests(name,
         usage = device.usage.take(settled(device))
         for part in ("stranded", "foreign", "cache"):
             assert (np.array([each["args"][part] for each in mine])[last] == usage[part])[last_of_its_time].all()
-        frees = (device.events.action[:-1] == schema.FREE_REQUESTED) & (device.events.action[1:] == schema.FREE_COMPLETED)
+        frees = (device.events.action[:-1] == schema.FREE_REQUESTED) & (
+            device.events.action[1:] == schema.FREE_COMPLETED
+        )
         assert frees.any()
         waits = {each["args"]["pending"] for each in mine} - {0}
-        assert bool(waits) == bool((usage.active > usage.allocated).any()), "a free that is completed at once waits for nothing"
+        assert bool(waits) == bool((usage.active > usage.allocated).any()), (
+            "a free that is completed at once waits for nothing"
+        )
 
 
 def test_without_addresses_the_counter_has_only_what_is_known(tmp_path):
     trace = memdiag.load(GOLDENS / "cpu-2.13.0-recorded" / "snapshot.pickle")
-    values = [each["args"] for each in exported(trace, tmp_path)["traceEvents"] if each["ph"] == "C" and each["name"] == "fragmentation"]
+    values = [
+        each["args"]
+        for each in exported(trace, tmp_path)["traceEvents"]
+        if each["ph"] == "C" and each["name"] == "fragmentation"
+    ]
     assert all(value.keys() <= {"rounding", "pending"} for value in values)
     assert all(part >= 0 for value in values for part in value.values())
 
@@ -99,7 +119,9 @@ def test_every_tensor_is_a_slice_and_lanes_do_not_overlap(name, tmp_path):
         seen += len(events) // 2
     assert seen == trace.num_tensors
     begun = [each["args"] for events in lanes.values() for each in events if each["ph"] == "b"]
-    assert sum(each["bytes"] for each in begun) == sum(int(device.tensors.block_bytes.sum()) for device in trace.devices)
+    assert sum(each["bytes"] for each in begun) == sum(
+        int(device.tensors.block_bytes.sum()) for device in trace.devices
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -108,9 +130,14 @@ def test_every_event_has_what_its_kind_must_have(name, tmp_path):
     content = exported(memdiag.load(GOLDENS / name / "snapshot.pickle"), tmp_path)
     assert "displayTimeUnit" not in content, "times are microseconds; some viewers have taken it for their unit"
     needed = {
-        "M": {"args"}, "X": {"ts", "tid", "dur", "cat"}, "i": {"ts", "s", "cat"}, "C": {"ts", "args"},
-        "b": {"ts", "id", "cat"}, "n": {"ts", "id", "cat"}, "e": {"ts", "id", "cat"},
-    }  # fmt: skip
+        "M": {"args"},
+        "X": {"ts", "tid", "dur", "cat"},
+        "i": {"ts", "s", "cat"},
+        "C": {"ts", "args"},
+        "b": {"ts", "id", "cat"},
+        "n": {"ts", "id", "cat"},
+        "e": {"ts", "id", "cat"},
+    }
     open_slices = {}
     for each in content["traceEvents"]:
         assert {"ph", "pid", "name"} | needed[each["ph"]] <= each.keys()
@@ -126,7 +153,9 @@ def test_phases_steps_and_failures(tmp_path):
     (device,) = trace.devices
     content = exported(trace, tmp_path)
     spans = [each for each in content["traceEvents"] if each["ph"] == "X"]
-    assert sum(each["args"]["events"] for each in spans if each["cat"] == "phase") == int((device.events.phase > 0).sum())
+    assert sum(each["args"]["events"] for each in spans if each["cat"] == "phase") == int(
+        (device.events.phase > 0).sum()
+    )
     steps = [each["name"] for each in spans if each["cat"] == "step"]
     assert steps == [f"step {number}" for number in np.unique(device.events.step[device.events.step >= 0]).tolist()]
     assert content["otherData"]["exporter"].startswith("memdiag ")

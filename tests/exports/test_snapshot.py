@@ -17,10 +17,32 @@ from memdiag.trace import schema
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 KINDS = [
-    "cuda-2.11.0-pools", "cuda-2.13.0-expandable", "cuda-2.13.0-late", "cuda-2.13.0-no-trace", "cuda-2.13.0-oom", "cuda-2.13.0-recorded",
-    "cuda-2.13.0-streams", "cuda-2.13.0-two-devices", "npu-2.13.0-recorded", "npu-2.13.0-workspace",
-]  # fmt: skip
-RUNS = {"GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"}
+    "cuda-2.11.0-pools",
+    "cuda-2.13.0-expandable",
+    "cuda-2.13.0-late",
+    "cuda-2.13.0-no-trace",
+    "cuda-2.13.0-oom",
+    "cuda-2.13.0-recorded",
+    "cuda-2.13.0-streams",
+    "cuda-2.13.0-two-devices",
+    "npu-2.13.0-recorded",
+    "npu-2.13.0-workspace",
+]
+RUNS = {
+    "GLOBAL",
+    "STACK_GLOBAL",
+    "REDUCE",
+    "BUILD",
+    "INST",
+    "OBJ",
+    "NEWOBJ",
+    "NEWOBJ_EX",
+    "EXT1",
+    "EXT2",
+    "EXT4",
+    "PERSID",
+    "BINPERSID",
+}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -49,12 +49,18 @@ def is_speedscope(content):
         assert profile["endValue"] - profile["startValue"] == sum(profile["weights"])
 
 
-@pytest.mark.parametrize("name", ["cuda-2.13.0-train", "cuda-2.13.0-cpp-frames", "cuda-2.13.0-two-devices", "cuda-2.13.0-no-trace"])
+@pytest.mark.parametrize(
+    "name", ["cuda-2.13.0-train", "cuda-2.13.0-cpp-frames", "cuda-2.13.0-two-devices", "cuda-2.13.0-no-trace"]
+)
 def test_bytes_are_those_of_the_trace(name, tmp_path):
     trace = memdiag.load(GOLDENS / name / "snapshot.pickle")
     content = exported(trace, tmp_path)
     for device in trace.devices:
-        mine = [each for each in content["profiles"] if len(trace.devices) == 1 or each["name"].startswith(f"device {device.device}:")]
+        mine = [
+            each
+            for each in content["profiles"]
+            if len(trace.devices) == 1 or each["name"].startswith(f"device {device.device}:")
+        ]
         at = choose_moment(device).event
         assert mine[0]["endValue"] == device.usage_at(at)["active"]
         assert mine[-1]["endValue"] == int(device.tensors.block_bytes.sum())
@@ -67,13 +73,17 @@ def test_stacks_stand_outermost_first(tmp_path):
     stacks = {tuple(str(frame) for frame in trace.stacks[stack]) for stack in np.unique(device.tensors.stack).tolist()}
     for sample in content["profiles"][-1]["samples"]:
         frames = [content["shared"]["frames"][frame] for frame in reversed(sample)]
-        told = tuple(f"{frame['file']}:{frame['line']} {frame['name']}" if "line" in frame else frame["name"] for frame in frames)
+        told = tuple(
+            f"{frame['file']}:{frame['line']} {frame['name']}" if "line" in frame else frame["name"] for frame in frames
+        )
         assert told in stacks or told == ("(no call stack)",)
 
 
 def test_hostile_frames_stay_text(tmp_path):
     trace = memdiag.load(GOLDENS / "cuda-2.13.0-oom" / "snapshot.pickle")
-    stacks, _ = Stacks.from_lists([[Frame("</script>\x00\u202e" + "B" * 10_000, 3, "=cmd\x1b")]] * max(len(trace.stacks), 1))
+    stacks, _ = Stacks.from_lists(
+        [[Frame("</script>\x00\u202e" + "B" * 10_000, 3, "=cmd\x1b")]] * max(len(trace.stacks), 1)
+    )
     (device,) = trace.devices
     tensors = device.tensors.replace(stack=np.zeros(len(device.tensors), np.int32))
     content = exported(replace(trace, stacks=stacks, devices=(replace(device, tensors=tensors),)), tmp_path)

@@ -19,7 +19,12 @@ from memdiag.trace import schema
 from memdiag.trace.stacks import Frame, Stacks
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-CODED = {"category": schema.CATEGORIES, "lifetime": schema.LIFETIMES, "phase_alloc": schema.PHASES, "phase_free": schema.PHASES}
+CODED = {
+    "category": schema.CATEGORIES,
+    "lifetime": schema.LIFETIMES,
+    "phase_alloc": schema.PHASES,
+    "phase_free": schema.PHASES,
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +52,25 @@ def test_csv_holds_every_row_exactly(trace, tmp_path, ending):
     tensors, events, stacks = (rows_of(file) for file in files)
     frame = trace.tensors
     assert len(tensors) == trace.num_tensors
-    for name in ("addr", "requested_bytes", "block_bytes", "alloc_at", "free_completed_at", "stack", "step_alloc", "device"):
+    for name in (
+        "addr",
+        "requested_bytes",
+        "block_bytes",
+        "alloc_at",
+        "free_completed_at",
+        "stack",
+        "step_alloc",
+        "device",
+    ):
         assert [int(row[name]) for row in tensors] == frame[name].tolist()
     assert [int(row["lifetime_inferred"]) for row in tensors] == frame["lifetime_inferred"].tolist()
     for name, words in CODED.items():
         assert [row[name] for row in tensors] == [words[code] for code in frame[name].tolist()]
     assert len(events) == trace.num_events
     for name in ("reserved", "allocated", "active", "requested", "cache", "stranded", "foreign"):
-        assert [int(row[name]) for row in events] == [value for device in trace.devices for value in device.usage[name].tolist()]
+        assert [int(row[name]) for row in events] == [
+            value for device in trace.devices for value in device.usage[name].tolist()
+        ]
     actions = [schema.ACTIONS[code] for device in trace.devices for code in device.events.action.tolist()]
     assert [row["action"] for row in events] == actions
     sites = [row["site"] for row in stacks]
@@ -100,7 +116,9 @@ def test_no_cell_is_a_formula(trace, tmp_path, start):
     hostile = start + 'HYPERLINK("http://x","a")\r\n\t\x00\x1b\u202e"quoted",'
     stacks, _ = Stacks.from_lists([[Frame(hostile, 0, hostile)]])
     device = trace.devices[0]
-    tensors = device.tensors.replace(name=np.zeros(len(device.tensors), np.int32), stack=np.zeros(len(device.tensors), np.int32))
+    tensors = device.tensors.replace(
+        name=np.zeros(len(device.tensors), np.int32), stack=np.zeros(len(device.tensors), np.int32)
+    )
     changed = replace(trace, strings=(hostile,), stacks=stacks, devices=(replace(device, tensors=tensors),))
     tensor_file, stack_file = csv_tables.write(changed, tmp_path / "t.csv", Wanted(tables=("tensors", "stacks")))
     row, stack = rows_of(tensor_file)[0], rows_of(stack_file)[0]

@@ -77,7 +77,14 @@ def test_no_ranks_are_no_groups():
         (ACT, 3000, 300, {}, "more", "300 activations of decoder at once against 100"),
         (ACT, 3000, 100, {}, "larger", "activations of decoder are 3.00 times as large"),
         (ACT, 3000, 100, {"largest_input_bytes": 900}, "data", "its largest input 3.00 times: longer data"),
-        (("activation", "decoder.layers.*.mlp (experts)"), 2000, 100, {}, "experts", "its experts received more tokens"),
+        (
+            ("activation", "decoder.layers.*.mlp (experts)"),
+            2000,
+            100,
+            {},
+            "experts",
+            "its experts received more tokens",
+        ),
         (("optimizer_state", "exp_avg"), 2000, 100, {}, "model", "more of the model: optimizer states of exp_avg"),
         (("collective", "all_gather"), 2000, 100, {}, "communication", "more in buffers of collectives"),
     ],
@@ -86,7 +93,9 @@ def test_the_cause_of_an_odd_rank(facts_of, part, size, number, more, cause, wor
     usual = {LAYERS: (4000, 40), ACT: (1000, 100)}
     ranks = {rank: facts_of(usual, largest_input_bytes=300) for rank in range(6)}
     ranks[4] = facts_of({**usual, part: (size, number)}, **{"largest_input_bytes": 300, **more})
-    (odd,) = odd_ones(ranks, groups_of({rank: {**facts, "parameters": {"all": [1, 1]}} for rank, facts in ranks.items()}))
+    (odd,) = odd_ones(
+        ranks, groups_of({rank: {**facts, "parameters": {"all": [1, 1]}} for rank, facts in ranks.items()})
+    )
     assert (odd.ranks, odd.cause, odd.curve) == ((4,), cause, "reserved")
     assert words in odd.why
     assert odd.delta_bytes == sum(each.delta_bytes for each in odd.differences)

@@ -1,4 +1,7 @@
-"""A Ray cluster gives what processes of this machine give. Needs Ray, which only the extra ``fleet`` brings: skipped without."""
+"""A Ray cluster gives what processes of this machine give.
+
+Needs Ray, which only the extra ``fleet`` brings: skipped without.
+"""
 
 from __future__ import annotations
 

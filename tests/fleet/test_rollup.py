@@ -13,7 +13,14 @@ LAYERS, ACT = ("parameter", "layers"), ("activation", "decoder")
 
 
 def finding(code="MD101", place="train.py:3 forward", weight=5, severity="warning", title=""):
-    return {"code": code, "place": place, "weight_bytes": weight, "severity": severity, "title": title or f"{weight} bytes", "fixes": []}
+    return {
+        "code": code,
+        "place": place,
+        "weight_bytes": weight,
+        "severity": severity,
+        "title": title or f"{weight} bytes",
+        "fixes": [],
+    }
 
 
 @pytest.fixture
@@ -27,7 +34,9 @@ def report_of(facts_of):
                 continue
             more = {key: value for key, value in rank.items() if key != "size"}
             results.append({"facts": facts_of({LAYERS: (4000, 40), ACT: (rank.get("size", 1000), 100)}, **more)})
-        return roll_up([File(f"/x/rank{number}.pkl", f"rank{number}.pkl") for number in range(len(ranks))], results, **options)
+        return roll_up(
+            [File(f"/x/rank{number}.pkl", f"rank{number}.pkl") for number in range(len(ranks))], results, **options
+        )
 
     return make
 
@@ -43,7 +52,10 @@ def test_what_files_do_not_tell_is_not_said(report_of):
     """A file of the last state knows of no failed request and no peak; one without driver calls of no failed request."""
     state = {"has_history": False, "num_retries": None, "size": 2000}
     report = report_of({}, state)
-    assert report.verdict[0] == "2 ranks, no rank is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
+    assert (
+        report.verdict[0]
+        == "2 ranks, no rank is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
+    )
     assert any(note.startswith("no history in the files of rank 1: ") for note in report.notes)
     alone = report_of({"num_retries": None})
     assert alone.verdict[0] == "1 rank, whether it ran out of memory is unknown; rank 0 needs most, 4.88 GiB."
@@ -86,8 +98,19 @@ def test_who_ran_out_comes_first(report_of):
 
 
 def test_every_one_ran_out(report_of):
-    failed = {"request_bytes": 5, "device_free_bytes": None, "reserved_bytes": None, "allocated_bytes": 1, "step": None, "phase": None}
-    assert report_of({"failed": failed}, {"failed": failed}).verdict[0].startswith("All 2 ranks ran out of memory; the worst")
+    failed = {
+        "request_bytes": 5,
+        "device_free_bytes": None,
+        "reserved_bytes": None,
+        "allocated_bytes": 1,
+        "step": None,
+        "phase": None,
+    }
+    assert (
+        report_of({"failed": failed}, {"failed": failed})
+        .verdict[0]
+        .startswith("All 2 ranks ran out of memory; the worst")
+    )
 
 
 def test_nothing_could_be_read(report_of):
@@ -122,7 +145,9 @@ def test_bins_hold_all_ranks():
 
 
 def test_missing_ranks_and_other_settings_are_noted(report_of):
-    report = report_of({"world": 4, "conf": "a"}, {"world": 4, "conf": "a"}, {"world": 4, "conf": None, "backend": "npu"})
+    report = report_of(
+        {"world": 4, "conf": "a"}, {"world": 4, "conf": "a"}, {"world": 4, "conf": None, "backend": "npu"}
+    )
     said = " | ".join(report.notes)
     assert "the job had 4 ranks; 1 of them are not here (3)" in said
     assert "allocator settings differ: a: ranks 0-1; unknown: ranks 2" in said
@@ -143,9 +168,14 @@ def test_heat_without_steps_is_by_part_of_the_trace(report_of):
     report = report_of({"steps": [], "curve": [1, 2, 3]}, {"steps": [], "curve": [4]})
     assert (report.heat.along, report.heat.rows) == ("trace", ((1, 2, 3), (4, 4, 4)))
     short, long = {"steps": [], "curve": [1, 2]}, {"steps": [], "curve": [1, 2, 3, 4, 5]}
-    assert report_of(short, long).heat.rows == ((1, 1, 1, 2, 2), (1, 2, 3, 4, 5)), "a part of a trace is as wide as that of another"
+    assert report_of(short, long).heat.rows == ((1, 1, 1, 2, 2), (1, 2, 3, 4, 5)), (
+        "a part of a trace is as wide as that of another"
+    )
     assert report_of({"steps": [], "curve": []}).heat is None
-    one, other = {"steps": [], "curve": [5, 6]}, {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None}  # what is allocated
+    one, other = (
+        {"steps": [], "curve": [5, 6]},
+        {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None},
+    )  # what is allocated
     assert report_of(one, other).heat.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
     assert report_of(other, other).heat.rows == ((1, 2), (1, 2))
 
@@ -166,6 +196,14 @@ def test_what_a_line_does_to_all_ranks():
             }
         }
 
-    found = checked([(0, told(10, 8)), (1, told(12, 20)), (2, told(9, 10)), (3, told(30, 9, (True, False))), (4, {"error": {}})])
-    assert (found.num_ranks, found.failing_before, found.failing_after, found.worse, found.not_replayed) == (4, (3,), (), (1,), (4,))
+    found = checked(
+        [(0, told(10, 8)), (1, told(12, 20)), (2, told(9, 10)), (3, told(30, 9, (True, False))), (4, {"error": {}})]
+    )
+    assert (found.num_ranks, found.failing_before, found.failing_after, found.worse, found.not_replayed) == (
+        4,
+        (3,),
+        (),
+        (1,),
+        (4,),
+    )
     assert (found.peak_before_bytes, found.peak_after_bytes, found.rank_after) == (30, 20, 1)

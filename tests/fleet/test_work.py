@@ -41,7 +41,8 @@ def test_facts_are_small_and_add_up(snapshot):
 
 
 @pytest.mark.parametrize(
-    "name", ["cuda-2.13.0-oom", "cuda-2.13.0-no-trace", "cuda-2.13.0-empty", "npu-2.13.0-train", "cuda-2.13.0-two-devices"]
+    "name",
+    ["cuda-2.13.0-oom", "cuda-2.13.0-no-trace", "cuda-2.13.0-empty", "npu-2.13.0-train", "cuda-2.13.0-two-devices"],
 )
 def test_every_kind_of_trace_has_facts(goldens, name):
     facts = work(task_of(goldens / name / "snapshot.pickle"))["facts"]
@@ -55,7 +56,9 @@ def test_settings_are_searched_on_the_device_that_is_told_of(goldens):
     (failed,) = trace.devices
     columns = {name: failed.events[name] for name in failed.events}
     columns["action"] = np.where(columns["action"] == schema.OOM, schema.ACTIONS.index("unknown"), columns["action"])
-    larger = replace(failed, device=1, events=Table(schema.EVENTS, columns), start={**failed.start, "reserved": 1 << 40})
+    larger = replace(
+        failed, device=1, events=Table(schema.EVENTS, columns), start={**failed.start, "reserved": 1 << 40}
+    )
     both = replace(trace, devices=(failed, larger))
     subject = subject_of(both)
     assert facts_of(both)["device"] == 0
@@ -89,8 +92,15 @@ def test_other_file_systems_and_compressions_give_the_same(snapshot, tmp_path, m
     (tmp_path / "a::b").mkdir()
     (tmp_path / "a::b" / "zip::rank0.pickle.bz2").write_bytes(bz2.compress(data))
     expected = work(task_of(snapshot))
-    assert work(task_of(tmp_path / "a::b" / "zip::rank0.pickle.bz2")) == expected, "a path, not file systems one in another"
-    for url in (tmp_path / "a.pickle.bz2", tmp_path / "a.pickle.gz", "memory://fleet/rank3.pickle", f"file://{tmp_path}/a.pickle.gz"):
+    assert work(task_of(tmp_path / "a::b" / "zip::rank0.pickle.bz2")) == expected, (
+        "a path, not file systems one in another"
+    )
+    for url in (
+        tmp_path / "a.pickle.bz2",
+        tmp_path / "a.pickle.gz",
+        "memory://fleet/rank3.pickle",
+        f"file://{tmp_path}/a.pickle.gz",
+    ):
         assert work(task_of(url)) == expected
     assert list(scratch.iterdir()) == []
     error = work(task_of("memory://fleet/nothing.pickle"))["error"]["message"]

@@ -1,4 +1,7 @@
-"""Mutations: of bytes, and of trees of plain objects (see ``forms``). All chance comes from the given generator: runs repeat."""
+"""Mutations: of bytes, and of trees of plain objects (see ``forms``).
+
+All chance comes from the given generator: runs repeat.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,127 @@ from typing import Any
 from forms import bytes_of, tree_of
 
 _NUMBERS = (
-    0, 1, -1, 2, 7, 255, 256, 511, 512, 513, 1023, 1 << 20, (1 << 20) + 512, 2 << 20, 20 << 20, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40,
-    1 << 50, (1 << 50) + 1, 1 << 59, 1 << 60, (1 << 60) - 1, -(1 << 60), (1 << 61), (1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 64, 10**30,
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    7,
+    255,
+    256,
+    511,
+    512,
+    513,
+    1023,
+    1 << 20,
+    (1 << 20) + 512,
+    2 << 20,
+    20 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    1 << 32,
+    1 << 40,
+    1 << 50,
+    (1 << 50) + 1,
+    1 << 59,
+    1 << 60,
+    (1 << 60) - 1,
+    -(1 << 60),
+    (1 << 61),
+    (1 << 63) - 1,
+    1 << 63,
+    -(1 << 63),
+    1 << 64,
+    10**30,
+)
 _OTHERS = (
-    None, True, False, 0.0, -1.5, 1e300, float("inf"), float("nan"), "", "0", "-1", "alloc", "free_completed", "segment_map", "oom",
-    "inactive", "active_allocated", "\x00", "\ud800", "é" * 300, "N/A", "nan", "1e999", b"", b"\xff", (), [], {}, {"address": 1}, (0, 0),
-    [[]], [{}], "0x10", "[0]", "9" * 400, "a,b\nc",
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0.0,
+    -1.5,
+    1e300,
+    float("inf"),
+    float("nan"),
+    "",
+    "0",
+    "-1",
+    "alloc",
+    "free_completed",
+    "segment_map",
+    "oom",
+    "inactive",
+    "active_allocated",
+    "\x00",
+    "\ud800",
+    "é" * 300,
+    "N/A",
+    "nan",
+    "1e999",
+    b"",
+    b"\xff",
+    (),
+    [],
+    {},
+    {"address": 1},
+    (0, 0),
+    [[]],
+    [{}],
+    "0x10",
+    "[0]",
+    "9" * 400,
+    "a,b\nc",
+)
 _MAGICS = (
-    b"\x80\x04", b"\x95", b"}", b"]", b"(", b"u", b"e", b"a", b"s", b".", b"0", b"1", b"2", b"\x94", b"h\x00", b"r\xff\xff\xff\x00", b"N", b"K\x01",
-    b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x07", b"\x8b\x00\x00\x00\x00", b"\x8c\x04addr", b"\x85", b"\x86", b"\x87", b"t", b"l", b"d", b"I01\n", b"L5L\n",
-    b"F1.5\n", b"V\\u0041\n", b"S'x'\n", b"cos\nsystem\n", b"R", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b'"', b"[", b"{", b",", b"\n", b"-", b"1e9", b"\\u",
-    b"null", b"PK\x05\x06", b"\x1f\x8b", b"\x00", b"\xf0\x9f",
-)  # fmt: skip
+    b"\x80\x04",
+    b"\x95",
+    b"}",
+    b"]",
+    b"(",
+    b"u",
+    b"e",
+    b"a",
+    b"s",
+    b".",
+    b"0",
+    b"1",
+    b"2",
+    b"\x94",
+    b"h\x00",
+    b"r\xff\xff\xff\x00",
+    b"N",
+    b"K\x01",
+    b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x07",
+    b"\x8b\x00\x00\x00\x00",
+    b"\x8c\x04addr",
+    b"\x85",
+    b"\x86",
+    b"\x87",
+    b"t",
+    b"l",
+    b"d",
+    b"I01\n",
+    b"L5L\n",
+    b"F1.5\n",
+    b"V\\u0041\n",
+    b"S'x'\n",
+    b"cos\nsystem\n",
+    b"R",
+    b"\xff\xff\xff\xff",
+    b"\x00\x00\x00\x00",
+    b'"',
+    b"[",
+    b"{",
+    b",",
+    b"\n",
+    b"-",
+    b"1e9",
+    b"\\u",
+    b"null",
+    b"PK\x05\x06",
+    b"\x1f\x8b",
+    b"\x00",
+    b"\xf0\x9f",
+)
 
 
 def mutated(source: str, data: bytes, seeds: Sequence[bytes], chance: random.Random, largest: int = 1 << 20) -> bytes:
@@ -158,7 +268,9 @@ def _part(node: Any, key: Any, places: Places, chance: random.Random) -> None:
 
 def _column(node: Any, key: Any, places: Places, chance: random.Random) -> None:
     """A column of numbers in bytes, as a recorder writes them: some change, or come from another column; or it gets longer or shorter."""
-    numbers = [int.from_bytes(node[key][at : at + 8], "little", signed=True) for at in range(0, len(node[key]) - 7, 8)] or [0]
+    numbers = [
+        int.from_bytes(node[key][at : at + 8], "little", signed=True) for at in range(0, len(node[key]) - 7, 8)
+    ] or [0]
     others = [value for name, other in places if isinstance(value := name[other], bytes) and len(value) >= 8]
     kind = chance.randrange(6)
     if kind == 0:

@@ -3,10 +3,11 @@
     python tests/fuzz/run.py --seconds 10                      # each source so long; what CI does
     python tests/fuzz/run.py --seconds 600 --engine atheris    # guided by coverage (pip install atheris)
 
-The plain engine needs nothing installed. It mutates what it has seen so far, and keeps what had an outcome not seen before; with
-NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR of its own) it also checks every index of the compiled loops. Coverage cannot be seen in
-compiled code: the atheris engine runs the loops as plain Python (NUMBA_DISABLE_JIT=1), which is slow; what it finds of interest is
-kept in --corpus for the plain engine to start from. Finds are written to --finds, each with its traceback.
+The plain engine needs nothing installed. It mutates what it has seen so far, and keeps what had an outcome not seen
+before; with NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR of its own) it also checks every index of the compiled loops.
+Coverage cannot be seen in
+compiled code: the atheris engine runs the loops as plain Python (NUMBA_DISABLE_JIT=1), which is slow; what it finds of
+interest is kept in --corpus for the plain engine to start from. Finds are written to --finds, each with its traceback.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ class Session:
             if name == "json":
                 json.loads(text)
             if any(ord(character) < 32 and character != "\n" for character in text):
-                raise ControlCharacter(f"{name}: {next(c for c in text if ord(c) < 32 and c != chr(10))!r} of the file reaches the reader")
+                raise ControlCharacter(
+                    f"{name}: {next(c for c in text if ord(c) < 32 and c != chr(10))!r} of the file reaches the reader"
+                )
 
     def _replay(self, trace: Any) -> None:
         """Replays what was recorded, and under settings that place every block elsewhere."""
@@ -132,7 +135,9 @@ class Session:
                         continue
 
     def _found(self, data: bytes, error: Exception) -> str:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "memdiag" in f.filename or "fuzz" in f.filename]
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if "memdiag" in f.filename or "fuzz" in f.filename
+        ]
         chain = error.__cause__ or error.__context__
         if chain is not None:
             frames += [f for f in traceback.extract_tb(chain.__traceback__) if "memdiag" in f.filename]
@@ -152,17 +157,22 @@ class Session:
 def _from_folder(folder: Path | None, largest: int = 1 << 20) -> list[bytes]:
     if folder is None or not folder.is_dir():
         return []
-    return [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file() and 0 < path.stat().st_size <= largest]
+    return [
+        path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file() and 0 < path.stat().st_size <= largest
+    ]
 
 
-def fuzz_plain(session: Session, chance: random.Random, more: Callable[[int], bool], corpus: Path | None = None) -> None:
+def fuzz_plain(
+    session: Session, chance: random.Random, more: Callable[[int], bool], corpus: Path | None = None
+) -> None:
     """Mutates inputs for as long as ``more(executions)`` says so."""
     from mutate import mutated
 
     session.add(_from_folder(HERE / "seeds" / session.source))
     session.add(_from_folder(corpus))
     while more(session.counts["executions"]):
-        # Mostly what opened, for what was refused is seldom read any further; often the newest, so that oddities come together.
+        # Mostly what opened, for what was refused is seldom read any further; often the newest, so that oddities come
+        # together.
         pool = session.opened if chance.random() < 0.85 and session.opened else session.inputs
         pool = pool[-40:] if chance.random() < 0.4 else pool
         session.interesting(mutated(session.source, chance.choice(pool), session.inputs, chance))
@@ -199,14 +209,18 @@ def _fuzz_atheris(session: Session, seconds: int, corpus: Path) -> None:
             _write_result(session)
 
     options = [f"-max_total_time={seconds}", f"-max_len={_SMALL}", "-timeout=300", "-rss_limit_mb=6000", "-verbosity=0"]
-    atheris.Setup([sys.argv[0], *options, str(corpus), str(HERE / "seeds" / session.source)], one, custom_mutator=mutator)
+    atheris.Setup(
+        [sys.argv[0], *options, str(corpus), str(HERE / "seeds" / session.source)], one, custom_mutator=mutator
+    )
     atheris.Fuzz()
 
 
 def _write_result(session: Session) -> None:
     place = os.environ.get("MEMDIAG_FUZZ_RESULT")
     if place:
-        Path(place).write_text(json.dumps({"source": session.source, **session.counts, "finds": list(session.failures)}))
+        Path(place).write_text(
+            json.dumps({"source": session.source, **session.counts, "finds": list(session.failures)})
+        )
 
 
 def _run_one(source: str, options: argparse.Namespace) -> dict[str, object]:
@@ -220,7 +234,9 @@ def _run_one(source: str, options: argparse.Namespace) -> dict[str, object]:
             _fuzz_atheris(session, options.seconds, (options.corpus or Path(folder) / "corpus") / source)
         else:
             end = time.monotonic() + options.seconds
-            fuzz_plain(session, chance, lambda _: time.monotonic() < end, options.corpus / source if options.corpus else None)
+            fuzz_plain(
+                session, chance, lambda _: time.monotonic() < end, options.corpus / source if options.corpus else None
+            )
         return {"source": source, **session.counts, "finds": list(session.failures)}
 
 
@@ -230,7 +246,15 @@ def _in_process_of_its_own(source: str, options: argparse.Namespace) -> dict[str
 
     with temporary_folder() as folder:
         result = Path(folder) / "result.json"
-        arguments = [sys.executable, str(Path(__file__)), "--worker", "--seconds", str(options.seconds), "--seed", str(options.seed)]
+        arguments = [
+            sys.executable,
+            str(Path(__file__)),
+            "--worker",
+            "--seconds",
+            str(options.seconds),
+            "--seed",
+            str(options.seed),
+        ]
         arguments += ["--engine", options.engine, "--sources", source]
         arguments += [x for name in ("corpus", "finds") if (p := getattr(options, name)) for x in (f"--{name}", str(p))]
         arguments += ["--report"] if options.report else []
@@ -266,7 +290,9 @@ def main() -> int:
     parser.add_argument("--sources", default="", help="some of them, comma-separated; default: all")
     parser.add_argument("--engine", choices=("auto", "plain", "atheris"), default="auto")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--corpus", type=Path, help="where inputs of interest are kept (atheris) and taken from (plain)")
+    parser.add_argument(
+        "--corpus", type=Path, help="where inputs of interest are kept (atheris) and taken from (plain)"
+    )
     parser.add_argument("--finds", type=Path, help="where to write what fails")
     parser.add_argument("--report", action="store_true", help="also diagnose and render every trace that opens")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -77,7 +77,12 @@ def snapshot(generation: str, *, expandable: bool = False, npu: bool = False) ->
     ]  # fmt: skip
     if generation >= "2.1":
         for row in segments:
-            row |= {"requested_size": row["active_size"], "segment_pool_id": (0, 0), "is_expandable": expandable, "frames": model}
+            row |= {
+                "requested_size": row["active_size"],
+                "segment_pool_id": (0, 0),
+                "is_expandable": expandable,
+                "frames": model,
+            }
     made: dict[str, Any] = {"segments": segments, "device_traces": [trace, []]}
     if generation >= "2.5" and not npu:
         made["allocator_settings"] = {
@@ -102,14 +107,18 @@ def snapshot(generation: str, *, expandable: bool = False, npu: bool = False) ->
 def _packed(*rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, bytes]:
     columns = zip(*rows, strict=True)
     return {
-        name: b"".join(value.to_bytes(8, "little", signed=True) for value in column) for name, column in zip(names, columns, strict=True)
+        name: b"".join(value.to_bytes(8, "little", signed=True) for value in column)
+        for name, column in zip(names, columns, strict=True)
     }
 
 
 def recorded(*, counted: bool) -> dict[str, Any]:
     """Returns a snapshot with what memdiag's recorder adds: two steps with phases, modules, tensors seen; by time, or by blocks counted."""
     moments = [(1, 0, 0), (2, 1, 1), (3, 3, 2), (4, 4, 3), (5, 4, 4)]  # after so many tenths, allocs, frees
-    place = [(-1 if counted else (1_700_000_000_000_000 + 32 * tenth) * 1000, allocs, frees) for tenth, allocs, frees in moments]
+    place = [
+        (-1 if counted else (1_700_000_000_000_000 + 32 * tenth) * 1000, allocs, frees)
+        for tenth, allocs, frees in moments
+    ]
     told = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # initialisation, forward, backward, optimizer; the end of a step
     marks = [(time, kind, value, 0, allocs if counted else -1, frees if counted else -1)
              for (time, allocs, frees), (kind, value) in zip(place, told, strict=True)]  # fmt: skip
@@ -224,13 +233,30 @@ def _chrome() -> dict[str, Any]:
     events: list[dict[str, Any]] = [
         {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 9, "tid": 9, "ts": 100, "dur": 500},
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 9, "ts": 110.5, "dur": 20},
-        {"ph": "X", "cat": "python_function", "name": "train.py(12): forward", "pid": 9, "tid": 9, "ts": 105, "dur": 90},
+        {
+            "ph": "X",
+            "cat": "python_function",
+            "name": "train.py(12): forward",
+            "pid": 9,
+            "tid": 9,
+            "ts": 105,
+            "dur": 90,
+        },
         {"ph": "M", "name": "process_name", "pid": 9, "args": {"name": "python"}},
     ]
     for at, addr, size in ((112, 4096, 1024), (120, 8192, 2048), (150, 4096, -1024), (160, 512, -77), (170, 4096, 512)):
-        args = {"Device Type": 1, "Device Id": 0, "Addr": addr, "Bytes": size, "Total Allocated": 1024, "Total Reserved": 2 << 20}
+        args = {
+            "Device Type": 1,
+            "Device Id": 0,
+            "Addr": addr,
+            "Bytes": size,
+            "Total Allocated": 1024,
+            "Total Reserved": 2 << 20,
+        }
         events.append({"ph": "i", "name": "[memory]", "pid": 9, "tid": 9, "ts": at, "s": "t", "args": args})
-    events.append({"ph": "i", "name": "[memory]", "pid": 9, "tid": 9, "ts": "130.25", "args": {"Device Type": 0, "Bytes": 64}})
+    events.append(
+        {"ph": "i", "name": "[memory]", "pid": 9, "tid": 9, "ts": "130.25", "args": {"Device Type": 0, "Bytes": 64}}
+    )
     return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "totalGlobalMem": 1 << 34}], "traceEvents": events}
 
 
@@ -251,7 +277,18 @@ def _database() -> dict[str, list[list[Any]]]:
 
 
 def _graph_database() -> dict[str, list[list[Any]]]:
-    calls = ["operatorName", "addr", "type", "size", "timestampNs", "globalTid", "totalAllocate", "totalReserve", "component", "deviceId"]
+    calls = [
+        "operatorName",
+        "addr",
+        "type",
+        "size",
+        "timestampNs",
+        "globalTid",
+        "totalAllocate",
+        "totalReserve",
+        "component",
+        "deviceId",
+    ]
     return {
         "STRING_IDS": [["id", "value"], [1, "MatMul"], [5, "GE"]], "ENUM_MEMORY": [["id", "name"], [0, "release"], [1, "allocate"]],
         "NPU_OP_MEM": [calls, [1, 4096, 1, 512, 1000, 7, 512, 2 * MIB, 5, 0], [1, 4096, 0, -512, 1500, 7, 0, 2 * MIB, 5, 0]],
@@ -275,7 +312,11 @@ def _events() -> dict[str, list[Any]]:
 
 
 def _trees() -> dict[str, dict[str, Any]]:
-    page = [b'<!DOCTYPE html><html><body><script>const data = "', snapshot("2.1"), b'"; show(data)</script></body></html>']
+    page = [
+        b'<!DOCTYPE html><html><body><script>const data = "',
+        snapshot("2.1"),
+        b'"; show(data)</script></body></html>',
+    ]
     lifespans = [["id", "lower", "upper", "size"], [0, 3, 9, 4], [1, 0, 3, 512], [2, 5, 7, 10**9], ["b", 7, 7, 0]]
     raw = [
         [-1, 0, 4096, 0],

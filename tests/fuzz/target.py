@@ -18,8 +18,17 @@ from memdiag.registry import SOURCES
 from memdiag.trace.model import DeviceTrace, Trace
 
 # What compiled code and numpy say when a reader trusted the file: right as a refusal, wrong as the reason.
-_SLIPS = ("out of bounds", "broadcast", "has no attribute", "not subscriptable", "unsupported operand", "positional argument", "size changed",
-          "more memory than there is", "not enough memory")  # fmt: skip
+_SLIPS = (
+    "out of bounds",
+    "broadcast",
+    "has no attribute",
+    "not subscriptable",
+    "unsupported operand",
+    "positional argument",
+    "size changed",
+    "more memory than there is",
+    "not enough memory",
+)
 PATIENCE_SECONDS = 20
 _HARD_LIMIT_SECONDS = 300
 _last = ""
@@ -118,7 +127,9 @@ def quiet() -> Iterator[None]:
     """Raises ``Find`` if anything in the body warns, or fails where nobody can catch it: users would see it on stderr."""
     said: list[str] = []
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda event: said.append(f"{event.err_msg or 'ignored'}: {event.exc_value!r} in {event.object!r}")
+    sys.unraisablehook = lambda event: said.append(
+        f"{event.err_msg or 'ignored'}: {event.exc_value!r} in {event.object!r}"
+    )
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")

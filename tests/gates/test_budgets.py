@@ -17,8 +17,17 @@ def measured(**values):
 
 
 def test_budgets_are_sizes_shares_and_counts():
-    found = read_budgets(["peak_reserved=60GiB, stranded=2%", "ooms<=0", "md201=0", "peak-allocated = 512 MiB", "leak_per_step=1MiB"])
-    assert [budget.metric.name for budget in found] == ["peak_reserved", "stranded", "ooms", "MD201", "peak_allocated", "leak_per_step"]
+    found = read_budgets(
+        ["peak_reserved=60GiB, stranded=2%", "ooms<=0", "md201=0", "peak-allocated = 512 MiB", "leak_per_step=1MiB"]
+    )
+    assert [budget.metric.name for budget in found] == [
+        "peak_reserved",
+        "stranded",
+        "ooms",
+        "MD201",
+        "peak_allocated",
+        "leak_per_step",
+    ]
     limits = [budget.limit(measured()) for budget in found]
     assert limits == [60 * GIB, int(0.02 * 10 * GIB), 0, 0, GIB // 2, 1 << 20]
     assert read_budget("peak_reserved", "50%", "").limit(measured()) == 40 * GIB
@@ -60,10 +69,17 @@ def test_every_metric_can_have_a_budget_and_is_told_by_its_meaning():
 
 def test_tolerances():
     found = read_tolerances(["2%", "stranded=10%,retries=2", "peak_reserved=1GiB"])
-    limits = {name: found.limit(METRICS[name], 1000) for name in ("peak_allocated", "stranded", "retries", "peak_reserved", "ooms")}
+    limits = {
+        name: found.limit(METRICS[name], 1000)
+        for name in ("peak_allocated", "stranded", "retries", "peak_reserved", "ooms")
+    }
     assert {name: limit for name, (limit, _) in limits.items()} == {
-        "peak_allocated": 1020, "stranded": 1100, "retries": 1002, "peak_reserved": 1000 + GIB, "ooms": 1000,
-    }  # fmt: skip
+        "peak_allocated": 1020,
+        "stranded": 1100,
+        "retries": 1002,
+        "peak_reserved": 1000 + GIB,
+        "ooms": 1000,
+    }
     assert "stranded" in [metric.name for metric in found.watched]
     assert "cache" not in [metric.name for metric in found.watched]
     assert read_tolerances([]).share == SHARE

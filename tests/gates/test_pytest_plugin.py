@@ -142,12 +142,22 @@ def test_marked_tests_are_recorded_judged_and_held_against_a_baseline(run, tmp_p
     outcomes = {name: outcome for name, (outcome, _) in found.items()}
     names = [name for name in found if name.startswith("TestOfAClass::test_by_name")]
     assert outcomes == {
-        "test_without_a_marker": "passed", "test_within": "passed", "test_with_a_fixture": "failed", "test_over": "failed",
-        "test_of_a_metric_that_is_none": "failed", "test_of_a_budget_without_a_name": "failed",
-        "test_of_what_the_cpu_does_not_tell": "failed", "test_that_allocates_nothing": "failed", "test_that_fails_by_itself": "failed",
-        "test_that_is_skipped": "skipped", "test_that_is_expected_to_fail": "skipped", "TestOfAClass::test_over_its_budget": "failed",
-        "TestOfAClass::test_with_more": "passed", names[0]: "failed", names[1]: "passed",
-    }, said  # fmt: skip
+        "test_without_a_marker": "passed",
+        "test_within": "passed",
+        "test_with_a_fixture": "failed",
+        "test_over": "failed",
+        "test_of_a_metric_that_is_none": "failed",
+        "test_of_a_budget_without_a_name": "failed",
+        "test_of_what_the_cpu_does_not_tell": "failed",
+        "test_that_allocates_nothing": "failed",
+        "test_that_fails_by_itself": "failed",
+        "test_that_is_skipped": "skipped",
+        "test_that_is_expected_to_fail": "skipped",
+        "TestOfAClass::test_over_its_budget": "failed",
+        "TestOfAClass::test_with_more": "passed",
+        names[0]: "failed",
+        names[1]: "passed",
+    }, said
     over = found["test_over"][1]
     assert over.startswith("memdiag: peak is 12.00 MiB: 2.00 MiB over the budget of 10.00 MiB\n")
     assert "    12.00 MiB tensors of test_it.py:9 keep (3 tensors)" in over
@@ -155,7 +165,10 @@ def test_marked_tests_are_recorded_judged_and_held_against_a_baseline(run, tmp_p
     assert "peak is 40.00 MiB: 10.00 MiB over" in found["test_with_a_fixture"][1]
     assert "did you mean peak?" in found["test_of_a_metric_that_is_none"][1]
     assert "budgets have names" in found["test_of_a_budget_without_a_name"][1]
-    assert "ooms cannot be judged: the file does not show calls of the driver" in found["test_of_what_the_cpu_does_not_tell"][1]
+    assert (
+        "ooms cannot be judged: the file does not show calls of the driver"
+        in found["test_of_what_the_cpu_does_not_tell"][1]
+    )
     assert "nothing was recorded: the test allocated nothing on" in found["test_that_allocates_nothing"][1]
     assert "ValueError: its own" in found["test_that_fails_by_itself"][1]
     assert "peak is 2.00 MiB, at most 1.00 GiB is allowed" in said, "its report has a section"
@@ -169,15 +182,25 @@ def test_marked_tests_are_recorded_judged_and_held_against_a_baseline(run, tmp_p
     assert (trace.backend, trace.devices[0].usage.allocated.max()) == ("cpu", 12 << 20)
 
     assert "test_it.py::test_within: new" in said
-    assert json.loads((tmp_path / "base.json").read_text())["traces"]["test_it.py::test_within"]["metrics"]["peak_allocated"] == 20 << 20
+    assert (
+        json.loads((tmp_path / "base.json").read_text())["traces"]["test_it.py::test_within"]["metrics"][
+            "peak_allocated"
+        ]
+        == 20 << 20
+    )
     later = "# one line more\n" + TESTS.replace(
         'peak="30MiB")\ndef test_within():\n    keep(20)', 'peak="90MiB")\ndef test_within():\n    keep(25)'
     )
-    later = later.replace("def test_that_allocates_nothing():\n    pass", "def test_that_allocates_nothing():\n    keep(1)")
+    later = later.replace(
+        "def test_that_allocates_nothing():\n    pass", "def test_that_allocates_nothing():\n    keep(1)"
+    )
     code, found, said = run(later, "--memdiag-baseline=base.json", "-k", "within or nothing")
     assert code == 1
     reason = found["test_within"][1]
-    assert "peak_allocated is 25.00 MiB: 5.00 MiB (+25.0%) more than the baseline's 20.00 MiB; 1% more is tolerated" in reason
+    assert (
+        "peak_allocated is 25.00 MiB: 5.00 MiB (+25.0%) more than the baseline's 20.00 MiB; 1% more is tolerated"
+        in reason
+    )
     assert "+5.00 MiB tensors of test_it.py:10 keep (line 9 in the baseline) (1 tensor)" in reason
     assert "the trace is not in the baseline: --memdiag-update adds it" in found["test_that_allocates_nothing"][1]
 

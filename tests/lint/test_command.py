@@ -56,7 +56,10 @@ def test_fail_on_and_select(tree, capsys):
 
 @pytest.mark.parametrize("text", ["def f(:\n", "import torch\ndef f(:\n"])
 def test_a_file_with_a_syntax_error_is_not_ok(tmp_path, capsys, text):
-    """Named on the command line: exit status 2. In a directory: the verdict counts it, also beside files that are fine."""
+    """Named on the command line: exit status 2.
+
+    In a directory: the verdict counts it, also beside files that are fine.
+    """
     bad, fine = tmp_path / "bad.py", tmp_path / "fine.py"
     bad.write_text(text)
     assert main(["lint", str(bad)]) == 2

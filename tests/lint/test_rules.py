@@ -32,7 +32,9 @@ class Net(torch.nn.Module):
 
 
 def codes(text: str, **places: str) -> list[str]:
-    filled = textwrap.dedent(text).replace("{line}", textwrap.indent(textwrap.dedent(places.get("line", "")), " " * 8).strip())
+    filled = textwrap.dedent(text).replace(
+        "{line}", textwrap.indent(textwrap.dedent(places.get("line", "")), " " * 8).strip()
+    )
     return [finding.code for finding in check_text(filled, "train.py")[0]]
 
 
@@ -82,7 +84,10 @@ def test_in_a_training_loop(line, expected):
         ("return torch.log(F.softmax(x, dim=-1))", ["MD808"]),
         ("s = x.pow(2).mean(-1, keepdim=True)\nreturn x * torch.rsqrt(s + 1e-6)", ["MD808"]),
         ("w = torch.softmax(q @ k.transpose(-1, -2), -1)\nreturn w @ v", ["MD808"]),
-        ("w = F.softmax(torch.matmul(q, k.transpose(-1, -2)) / 8, dim=-1)\nw = F.dropout(w)\nreturn torch.matmul(w, v)", ["MD808"]),
+        (
+            "w = F.softmax(torch.matmul(q, k.transpose(-1, -2)) / 8, dim=-1)\nw = F.dropout(w)\nreturn torch.matmul(w, v)",
+            ["MD808"],
+        ),
         ("w = torch.softmax(x, -1)\nreturn w @ v", []),
         ("return torch.cumsum(x, dim=1)", ["MD809"]),
         ("return torch.cumsum(x > 0, dim=1)", []),
@@ -120,9 +125,18 @@ def test_a_value_under_a_condition_in_the_network_is_only_worth_knowing():
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn torch.cat(parts)", ["MD801"]),
-        ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn torch.cat(parts, dim=-1)", []),
-        ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nparts[0] = x\nreturn torch.cat(parts)", []),
+        (
+            "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn torch.cat(parts)",
+            ["MD801"],
+        ),
+        (
+            "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn torch.cat(parts, dim=-1)",
+            [],
+        ),
+        (
+            "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nparts[0] = x\nreturn torch.cat(parts)",
+            [],
+        ),
         ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn parts", []),
         ("dist.reduce_scatter(y, list(x.chunk(8)))", ["MD801"]),
         ("dist.reduce_scatter(y, list(torch.split(x, sizes, dim=0)))", []),
@@ -144,7 +158,10 @@ def test_gathering(body, expected):
     ],
 )
 def test_buckets(call, expected):
-    assert codes(f"import torch\nfrom torch.nn.parallel import DistributedDataParallel as DDP\nmodel = {call}\n") == expected
+    assert (
+        codes(f"import torch\nfrom torch.nn.parallel import DistributedDataParallel as DDP\nmodel = {call}\n")
+        == expected
+    )
 
 
 def test_a_loader_that_does_not_pin_makes_copies_wait():
@@ -160,7 +177,8 @@ def test_a_loader_that_does_not_pin_makes_copies_wait():
 
 
 @pytest.mark.parametrize(
-    ("comment", "left"), [("# memdiag: ignore[MD807] known", 0), ("# memdiag: ignore", 0), ("# noqa", 1), ("# memdiag: ignore[MD804]", 1)]
+    ("comment", "left"),
+    [("# memdiag: ignore[MD807] known", 0), ("# memdiag: ignore", 0), ("# noqa", 1), ("# memdiag: ignore[MD804]", 1)],
 )
 def test_a_comment_silences_its_line(comment, left):
     found, silenced = check_text(LOOP.replace("{line}", f"x = loss.item()  {comment}"), "train.py")

@@ -1,4 +1,7 @@
-"""Runs PyTorch's viewer, MemoryViz.js, on snapshots and counts the elements that it draws. README.md has the origin of the files."""
+"""Runs PyTorch's viewer, MemoryViz.js, on snapshots and counts the elements that it draws.
+
+README.md has the origin of the files.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ IMPORT_SOME = re.compile(r'^import (\{[^}]*\}) from "https://[^"]*";$', re.MULTI
 TIMELINE, HISTORY, SEGMENTS = "Active Memory Timeline", "Allocator State History", "Active Cached Segment Timeline"
 MOST_DRAWN = 15_000  # elements of a timeline; the others are drawn as one
 _PATIENCE = 90_000  # ms
-_SHOWN = "[...document.querySelectorAll('body > div')].find(div => div.style.display !== 'none' && div.childElementCount)"
+_SHOWN = (
+    "[...document.querySelectorAll('body > div')].find(div => div.style.display !== 'none' && div.childElementCount)"
+)
 _TEXT = "[...shown.querySelectorAll('pre')].find(pre => !pre.closest('div[style*=monospace]'))?.textContent ?? shown.textContent"
 _DRAWN = f"""(() => {{
     const shown = {_SHOWN};
@@ -135,7 +140,8 @@ class Expected:
         tensors: Number of lifetimes of blocks: in the entries, and those that are in segments only.
         segments: The same for segments.
         events: Number of entries; a free that is completed at once is one.
-        rects: Segments, and two rectangles for each block that is not free: what was asked for, and what was lost to rounding.
+        rects: Segments, and two rectangles for each block that is not free: what was asked for, and what was lost to
+            rounding.
     """
 
     tensors: int
@@ -156,7 +162,9 @@ def expected(path: Path) -> dict[int, Expected]:
             here = [address for address, state in blocks if state == "active_allocated"]
             tensors = _lifetimes(trace, "alloc", "free_completed", here)
             opened = _lifetimes(trace, "segment_alloc", "segment_free", [segment["address"] for segment in segments])
-            found[device] = Expected(tensors, opened, len(trace) - _completed_at_once(trace), len(segments) + 2 * len(live))
+            found[device] = Expected(
+                tensors, opened, len(trace) - _completed_at_once(trace), len(segments) + 2 * len(live)
+            )
     return found
 
 
@@ -182,7 +190,10 @@ def _lifetimes(trace: list[dict[str, Any]], begins: str, ends: str, still_there:
 
 def _completed_at_once(trace: list[dict[str, Any]]) -> int:
     pairs = itertools.pairwise(trace)
-    return sum((one["action"], two["action"]) == ("free_requested", "free_completed") and one["addr"] == two["addr"] for one, two in pairs)
+    return sum(
+        (one["action"], two["action"]) == ("free_requested", "free_completed") and one["addr"] == two["addr"]
+        for one, two in pairs
+    )
 
 
 def check(viewer: MemoryViz, path: Path) -> dict[int, Expected]:

@@ -36,7 +36,12 @@ def verified(subject: Subject, windows: Windows, chosen: Chosen, most: int | Non
     for tensor, begin, end in zip(windows.tensor.tolist(), windows.begin.tolist(), windows.end.tolist(), strict=True):
         idle.setdefault(tensor, []).append((begin, end))
     lives = {
-        row: Life(int(tensors.alloc_at[row]), int(tensors.free_requested_at[row]), int(tensors.block_bytes[row]), tuple(idle.get(row, ())))
+        row: Life(
+            int(tensors.alloc_at[row]),
+            int(tensors.free_requested_at[row]),
+            int(tensors.block_bytes[row]),
+            tuple(idle.get(row, ())),
+        )
         for row in range(len(tensors))
     }
     stays = [
@@ -51,7 +56,8 @@ def verified(subject: Subject, windows: Windows, chosen: Chosen, most: int | Non
 
 @pytest.mark.parametrize("share", [0.95, 0.8])
 @pytest.mark.parametrize(
-    "options", [{}, {"step_seconds": 0.01}, {"step_seconds": 10, "offload_cpu_size": "1MB"}, {"allow_exposed": True}, TIGHT]
+    "options",
+    [{}, {"step_seconds": 0.01}, {"step_seconds": 10, "offload_cpu_size": "1MB"}, {"allow_exposed": True}, TIGHT],
 )
 def test_every_byte_is_in_one_place_and_back_before_its_use(subject, share, options):
     settings = OffloadSettings.read(None, {"min_bytes": 512, **options})
@@ -82,15 +88,23 @@ def test_what_the_allocator_then_serves_is_what_the_plan_leaves(subject):
     rewritten = rewrite(subject.workload, windows, chosen.moves)
     own = subject.recorded
     replay = subject.replayer(
-        rewritten.workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=None, fraction=None, log=False,
+        rewritten.workload,
+        own.policy,
+        conf=own.conf,
+        torch_version=own.torch_version,
+        capacity=None,
+        fraction=None,
+        log=False,
         keep_start=True,
-    )  # fmt: skip
+    )
     last = np.searchsorted(rewritten.workload.row, np.arange(len(load)), side="right") - 1
     known = last >= 0
     # A block may be larger or smaller than the recorded one by what is too little to be cut off.
     assert (replay.allocated[last[known]] >= chosen.load[known] - (1 << 21)).all()
     assert int(replay.allocated.max()) <= int(chosen.load.max()) * 1.03 + (1 << 21)
-    assert (rewritten.origin[rewritten.workload.tensor[rewritten.workload.tensor >= 0]] < subject.workload.num_tensors).all()
+    assert (
+        rewritten.origin[rewritten.workload.tensor[rewritten.workload.tensor >= 0]] < subject.workload.num_tensors
+    ).all()
 
 
 def test_the_checker_sees_what_is_wrong():
@@ -146,7 +160,11 @@ mindspore.set_offload_context(offload_config={DICT})
 @pytest.mark.parametrize("text", [DICT, f"offload_config = {DICT}", f"mindspore.set_offload_context({DICT})", CALLS])
 def test_the_python_text_of_mindspore_is_read_as_it_stands(text, tmp_path):
     (tmp_path / "settings.py").write_text(text)
-    for config in (text, str(tmp_path / "settings.py")) if text != f"offload_config = {DICT}" else (str(tmp_path / "settings.py"),):
+    for config in (
+        (text, str(tmp_path / "settings.py"))
+        if text != f"offload_config = {DICT}"
+        else (str(tmp_path / "settings.py"),)
+    ):
         settings = OffloadSettings.read(config, {})
         assert (settings.auto_offload, settings.offload_param, settings.enable_aio) == (False, "cpu", True)
         assert settings.offload_cpu_size == 512 << 30

@@ -20,7 +20,13 @@ GB = 10**9
 
 @st.composite
 def windows(draw):
-    rows = draw(st.lists(st.tuples(st.integers(0, NUM_EVENTS - 2), st.integers(1, 40), st.integers(1, 4 * GB)), min_size=1, max_size=12))
+    rows = draw(
+        st.lists(
+            st.tuples(st.integers(0, NUM_EVENTS - 2), st.integers(1, 40), st.integers(1, 4 * GB)),
+            min_size=1,
+            max_size=12,
+        )
+    )
     begin = np.array([begin for begin, _, _ in rows])
     end = np.minimum(begin + np.array([length for _, length, _ in rows]), NUM_EVENTS)
     size = np.array([size for _, _, size in rows])
@@ -50,7 +56,8 @@ def test_copies_of_one_way_never_overlap_and_nothing_is_used_before_it_is_back(f
     else:
         begins = np.argsort(moves.back_begin[comes], kind="stable")
         assert (moves.back_begin[comes][begins][1:] >= moves.back_end[comes][begins][:-1] - 1e-6).all()
-        # A wait for one copy gives those that are needed later as much more time; all of them together are as long as the longest delay.
+        # A wait for one copy gives those that are needed later as much more time; all of them together are as long as
+        # the longest delay.
         until = np.array([moves.wait[comes][found.end[comes] <= end].sum() for end in found.end[comes].tolist()])
         assert (until >= late - 1e-9).all()
         assert np.isclose(moves.wait.sum(), late.max(initial=0))
@@ -70,7 +77,9 @@ def test_an_eighth_of_what_is_late_is_left_out_until_all_is_in_time(found, speed
     rows, room = np.arange(len(found)), found.copy_bytes % 7.0
     copies = Copies.of(found, rows, np.full(len(found), CPU), clock, OffloadSettings())
     kept = copies.in_time(clock, room)
-    while (late := rows[(schedule(found, rows, np.full(len(rows), CPU), clock, OffloadSettings())).wait > IN_TIME]).size:
+    while (
+        late := rows[(schedule(found, rows, np.full(len(rows), CPU), clock, OffloadSettings())).wait > IN_TIME]
+    ).size:
         late = late[np.argsort(room[late], kind="stable")][: max(len(late) // 8, 1)]
         rows = rows[~np.isin(rows, late)]
     assert (np.flatnonzero(kept) == rows).all()
@@ -92,7 +101,10 @@ def stays(draw):
 
 def filled(sizes, turns):
     return fill(
-        np.array([stay for stay, _ in turns], np.int64), np.array([comes for _, comes in turns], bool), np.array(sizes, np.int64), 1 << 20
+        np.array([stay for stay, _ in turns], np.int64),
+        np.array([comes for _, comes in turns], bool),
+        np.array(sizes, np.int64),
+        1 << 20,
     )
 
 
@@ -121,7 +133,12 @@ def test_the_host_pool_takes_the_best_fitting_gap_and_of_equal_ones_the_first(gi
     for number, (stay, comes) in enumerate(turns):
         if comes:
             wanted = -(-sizes[stay] // 4096) * 4096
-            fitting = [(room, at, place) for at, block in enumerate(blocks) for place, room in gaps_of(*block) if room >= wanted]
+            fitting = [
+                (room, at, place)
+                for at, block in enumerate(blocks)
+                for place, room in gaps_of(*block)
+                if room >= wanted
+            ]
             if not fitting:
                 fitting = [(0, len(blocks), 0)]
                 blocks.append((-(-wanted // (1 << 20)) << 20, {}))

@@ -26,8 +26,10 @@ def cases(draw):
     windows = Windows(np.arange(n), begin, end, size, size, np.zeros(n, int), np.ones(n, bool))
     steps = draw(st.lists(st.floats(0.001, 0.5), min_size=NUM_EVENTS, max_size=NUM_EVENTS))
     clock = Clock(np.append(0.0, np.cumsum(steps)), None, 1, is_known=True)
-    idle = sum(np.where((np.arange(NUM_EVENTS) >= first) & (np.arange(NUM_EVENTS) < last), much, 0)
-               for first, last, much in zip(begin, end, size, strict=True))  # fmt: skip
+    idle = sum(
+        np.where((np.arange(NUM_EVENTS) >= first) & (np.arange(NUM_EVENTS) < last), much, 0)
+        for first, last, much in zip(begin, end, size, strict=True)
+    )
     asked = draw(st.lists(st.floats(-0.5, 1), min_size=NUM_EVENTS, max_size=NUM_EVENTS))
     copies = Copies.of(windows, np.arange(n), np.full(n, CPU), clock, OffloadSettings())
     return copies, clock, size, (idle * np.array(asked)).astype(np.int64)
@@ -52,7 +54,9 @@ def one_by_one(copies, clock, size, excess):
         going = np.flatnonzero((moves.out_end > seconds[at]) & (copies.begin < at))
         going = going[np.argsort(moves.out_end[going])]
         enough = np.searchsorted(np.cumsum(size[going]), lacks)
-        early = np.flatnonzero((moves.back_at <= at) & (moves.out_end <= seconds[at]) & (copies.end > at) & (hold <= at))
+        early = np.flatnonzero(
+            (moves.back_at <= at) & (moves.out_end <= seconds[at]) & (copies.end > at) & (hold <= at)
+        )
         if enough < len(going):
             wait = moves.out_end[going[enough]] - seconds[at] + 1e-12
             seconds[at:] += wait

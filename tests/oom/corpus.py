@@ -2,7 +2,8 @@
 
     python tests/oom/corpus.py [CORPUS.jsonl] [--all] [FORMAT …]     # a line for each message that is missed
 
-A corpus has a message a line: ``text``, ``expect`` (fields of its first message) or ``expect_all``, ``verdict``, ``alt_verdicts``.
+A corpus has a message a line: ``text``, ``expect`` (fields of its first message) or ``expect_all``, ``verdict``,
+``alt_verdicts``.
 """
 
 from __future__ import annotations
@@ -53,13 +54,23 @@ def scores(path: Path = CORPUS) -> Iterator[Score]:
             if not any(not _differences(expected, dict(message.fields)) for message in messages):
                 wrong[f"message {number}"] = (expected, [dict(message.fields) for message in messages])
         yield Score(
-            row["id"], row["format"], first.dialect if first else "", wrong, first.judgement.verdict if first else "",
-            row["verdict"], tuple(row.get("alt_verdicts") or ()), len(messages),
-        )  # fmt: skip
+            row["id"],
+            row["format"],
+            first.dialect if first else "",
+            wrong,
+            first.judgement.verdict if first else "",
+            row["verdict"],
+            tuple(row.get("alt_verdicts") or ()),
+            len(messages),
+        )
 
 
 def _differences(expected: dict[str, object], got: dict[str, object]) -> dict[str, tuple[object, object]]:
-    return {name: (expected.get(name), got.get(name)) for name in {*expected, *got} if not _same(expected.get(name), got.get(name))}
+    return {
+        name: (expected.get(name), got.get(name))
+        for name in {*expected, *got}
+        if not _same(expected.get(name), got.get(name))
+    }
 
 
 def _same(one: object, other: object) -> bool:
@@ -78,12 +89,18 @@ def main() -> None:
     for score in rows:
         if score.wrong or not score.strict or "--all" in sys.argv:
             mark = "ok  " if score.strict else "alt " if score.loose else "MISS"
-            print(f"{mark} {score.name:30} {score.dialect or 'NOT FOUND':26} {score.verdict} (expected {score.expected} {score.accepted})")
+            print(
+                f"{mark} {score.name:30} {score.dialect or 'NOT FOUND':26} {score.verdict} (expected {score.expected} {score.accepted})"
+            )
             for name, (expected, got) in sorted(score.wrong.items()):
                 print(f"       {name}: expected {expected}, got {got}")
     total = len(rows) or 1
-    right, strict, loose = (sum(values) for values in ([not s.wrong for s in rows], [s.strict for s in rows], [s.loose for s in rows]))
-    print(f"{total} messages: fields right in {right}, verdict strict {strict / total:.1%}, with alternatives {loose / total:.1%}")
+    right, strict, loose = (
+        sum(values) for values in ([not s.wrong for s in rows], [s.strict for s in rows], [s.loose for s in rows])
+    )
+    print(
+        f"{total} messages: fields right in {right}, verdict strict {strict / total:.1%}, with alternatives {loose / total:.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What messages look like, as data to make any number of them from: a template with slots, and what each slot prints.
 
-Each file of tests/oom/dialects has a list ``FORMS``; test_round_trip.py fills them with random values, wraps and prefixes them as
-logs do, and expects exactly the values back.
+Each file of tests/oom/dialects has a list ``FORMS``; test_round_trip.py fills them with random values, wraps and
+prefixes them as logs do, and expects exactly the values back.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ def _size(chance: random.Random) -> str:
 PREFIXES: tuple[Maker, ...] = (
     lambda chance: f"[rank{chance.randrange(64)}]: ",
     lambda chance: f"[default{chance.randrange(8)}]:",
-    lambda chance: f"({chance.choice(('RayTrainWorker', 'WorkerDict', 'TaskRunner'))} pid={chance.randrange(1, 1 << 22)}) ",
+    lambda chance: (
+        f"({chance.choice(('RayTrainWorker', 'WorkerDict', 'TaskRunner'))} pid={chance.randrange(1, 1 << 22)}) "
+    ),
     lambda chance: f"{_stamp(chance)},{chance.randrange(1000):03} - trainer.py[line:{chance.randrange(999)}] - INFO: ",
     lambda chance: f"INFO {_stamp(chance)[5:]} [core.py:{chance.randrange(999)}] ",
     lambda chance: f"server-{chance.randrange(9)}  | ",
@@ -273,5 +275,19 @@ def _cluster(chance: random.Random) -> str:
 
 
 MAKERS: tuple[Maker, ...] = (
-    _step, _step, _step, _bar, _bar, _warning, _traceback, _document, _code, _table, _engine, _engine, _nccl, _pip, _cluster,
-)  # fmt: skip
+    _step,
+    _step,
+    _step,
+    _bar,
+    _bar,
+    _warning,
+    _traceback,
+    _document,
+    _code,
+    _table,
+    _engine,
+    _engine,
+    _nccl,
+    _pip,
+    _cluster,
+)

@@ -69,7 +69,11 @@ def test_every_cause_has_its_finding_with_numbers_and_remedies(verdict, code):
     ("backend", "marks", "line"),
     [
         ("cuda", ["generation:2.2"], "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        ("cuda", ["generation:2.9", "conf-name:PYTORCH_ALLOC_CONF"], "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        (
+            "cuda",
+            ["generation:2.9", "conf-name:PYTORCH_ALLOC_CONF"],
+            "export PYTORCH_ALLOC_CONF=expandable_segments:True",
+        ),
         ("cuda", ["conf-name:PYTORCH_CUDA_ALLOC_CONF"], "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
         ("hip", ["generation:2.2"], "export PYTORCH_HIP_ALLOC_CONF=expandable_segments:True"),
         ("hip", ["conf-name:PYTORCH_ALLOC_CONF"], "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
@@ -108,11 +112,15 @@ def test_more_than_1_gib_unallocated_on_ascend_brings_up_pools_by_lifetime_and_r
     # 61 - 0.5 - 57 GiB are outside already; HCCL takes 400 MiB for one more communicator.
     assert "torch_npu.npu.set_per_process_memory_fraction(0.93)" in changes
     little = found("npu", requested=0.5, total=20, free=0.1, allocated=18, active=18, reserved=18.9)
-    assert not any("memory-fragmentation" in line for line in lines(advise(little, Judgement("fragmentation", "low"))[0]))
+    assert not any(
+        "memory-fragmentation" in line for line in lines(advise(little, Judgement("fragmentation", "low"))[0])
+    )
 
 
 def test_pools_by_lifetime_say_which_versions_have_them_and_what_they_exclude():
-    pools = [fix for fix in findings(found("npu", **PIECES_NPU))["MD701"].fixes if "lifetime pools" in features(fix.change)]
+    pools = [
+        fix for fix in findings(found("npu", **PIECES_NPU))["MD701"].fixes if "lifetime pools" in features(fix.change)
+    ]
     assert any("removed" in fix.applicability for fix in pools)
     assert all("expandable_segments:False" in fix.caveat and "HCCL" in fix.caveat for fix in pools)
 
@@ -126,12 +134,22 @@ def test_capacity_says_what_is_missing_and_that_empty_cache_does_not_help():
     both = findings(found(requested=8, total=24, free=3, allocated=20, unallocated=0.1))
     finding = both["MD702"]
     assert {item.what: item.value for item in finding.evidence}["missing even without fragmentation"] == 4 * GIB
-    assert both["MD708"].title == "expandable_segments, empty_cache(): at most 102.40 MiB to gain, and 5.00 GiB is missing"
+    assert (
+        both["MD708"].title == "expandable_segments, empty_cache(): at most 102.40 MiB to gain, and 5.00 GiB is missing"
+    )
     assert not any("ALLOC_CONF" in fix.change for fix in finding.fixes)
 
 
 def test_other_processes_are_named_with_what_they_hold():
-    message = found(requested=1, total=24, free=0.1, allocated=2, unallocated=0.1, process=2.6, other_processes=[[70, 20 * GIB], [8, GIB]])
+    message = found(
+        requested=1,
+        total=24,
+        free=0.1,
+        allocated=2,
+        unallocated=0.1,
+        process=2.6,
+        other_processes=[[70, 20 * GIB], [8, GIB]],
+    )
     finding = findings(message)["MD703"]
     assert ("held by process 70", 20 * GIB) in [(item.what, item.value) for item in finding.evidence]
     assert "kill 70 8" in lines(finding)
@@ -143,7 +161,9 @@ def test_no_process_is_to_be_ended_whose_number_is_not_printed():
     assert not any(line.startswith("kill") for line in lines(finding))
 
 
-@pytest.mark.parametrize(("backend", "tool"), [("cuda", "nvidia-smi"), ("hip", "rocm-smi"), ("npu", "npu-smi"), ("xpu", "xpu-smi")])
+@pytest.mark.parametrize(
+    ("backend", "tool"), [("cuda", "nvidia-smi"), ("hip", "rocm-smi"), ("npu", "npu-smi"), ("xpu", "xpu-smi")]
+)
 def test_who_uses_a_device_is_asked_with_the_tool_of_its_maker(backend, tool):
     (finding, *_) = advise(found(backend, **FULL), Judgement("other_process", "low"))
     assert lines(finding)[0].startswith(tool)
@@ -171,16 +191,22 @@ def test_the_hint_of_the_message_is_contradicted_where_nothing_lies_in_pieces():
 
 def test_a_segment_is_not_taken_for_the_request_of_a_tensor():
     (asked,) = [
-        item for item in findings(found(requested=2 / 1024, total=24, free=0, allocated=23.5, unallocated=0))["MD702"].evidence
+        item
+        for item in findings(found(requested=2 / 1024, total=24, free=0, allocated=23.5, unallocated=0))[
+            "MD702"
+        ].evidence
         if item.what == "requested"
-    ]  # fmt: skip
+    ]
     assert "1 MiB or less" in asked.where
 
 
 def test_a_runner_up_with_numbers_of_its_own_is_information():
     message = found(requested=1, total=64, free=0, allocated=50, reserved=57)
     message_findings = advise(message, Judgement("fragmentation", "medium", ("other_process",)))
-    assert [(finding.code, finding.severity) for finding in message_findings] == [("MD701", "critical"), ("MD703", "info")]
+    assert [(finding.code, finding.severity) for finding in message_findings] == [
+        ("MD701", "critical"),
+        ("MD703", "info"),
+    ]
 
 
 def test_what_a_dialect_knows_comes_first_and_once():
@@ -199,7 +225,9 @@ def test_a_general_fix_with_another_value_gives_way():
 def test_several_fixes_of_a_dialect_that_judges_by_itself_stand_alone():
     own = (LazyFix("oom_shared.batch", "flag", "--one 1"), LazyFix("oom_shared.accuracy", "flag", "--two 2"))
     judgement = Judgement("limit", "high")
-    assert advise(replace(found(**FULL), fixes=own, judgement=judgement), judgement)[0].fixes == tuple(fix.fix() for fix in own)
+    assert advise(replace(found(**FULL), fixes=own, judgement=judgement), judgement)[0].fixes == tuple(
+        fix.fix() for fix in own
+    )
 
 
 def test_first_fixes_go_together_in_every_example_of_a_dialect():
@@ -207,7 +235,9 @@ def test_first_fixes_go_together_in_every_example_of_a_dialect():
         for form, text in dialect.EXAMPLES:
             for message in read_text(text).messages:
                 firsts = [finding.fixes[0].change for finding in message.findings if finding.fixes]
-                assert not any(exclude(message.backend, one, other) for one, other in itertools.combinations(firsts, 2)), form
+                assert not any(
+                    exclude(message.backend, one, other) for one, other in itertools.combinations(firsts, 2)
+                ), form
                 assert {finding.code for finding in message.findings} <= set(CODES)
                 assert message.findings[0].fixes, form
 
@@ -223,16 +253,24 @@ def test_other_frameworks_get_no_settings_of_pytorch():
 
 
 def test_lines_that_refuse_or_overwrite_each_other():
-    expandable, split = "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True", "export PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64"
+    expandable, split = (
+        "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True",
+        "export PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64",
+    )
     assert exclude("npu", expandable, split)
     assert exclude("npu", expandable, "--memory-fragmentation")
-    assert exclude("cuda", "torch.cuda.set_per_process_memory_fraction(0.5)", "torch.cuda.set_per_process_memory_fraction(0.9)")
+    assert exclude(
+        "cuda", "torch.cuda.set_per_process_memory_fraction(0.5)", "torch.cuda.set_per_process_memory_fraction(0.9)"
+    )
     assert not exclude("cuda", expandable, "export NCCL_BUFFSIZE=2097152")
     assert all(len(pair) == 2 for _, pair in EXCLUSIVE)
 
 
 @given(
-    FOUND, st.sampled_from(CAUSES), st.sampled_from(["high", "medium", "low"]), st.lists(st.sampled_from(CAUSES), max_size=3, unique=True)
+    FOUND,
+    st.sampled_from(CAUSES),
+    st.sampled_from(["high", "medium", "low"]),
+    st.lists(st.sampled_from(CAUSES), max_size=3, unique=True),
 )
 def test_any_numbers_get_sound_advice(message, verdict, confidence, others):
     own = judge(message)

@@ -21,7 +21,9 @@ def told(message, judgement=None):
     """All that the advice says, as one text, and the findings."""
     result = advise(message, judgement or judge(message))
     fixes = [fix for finding in result for fix in finding.fixes]
-    return "\n".join([finding.title for finding in result] + [f"{fix.title}\n{fix.change}\n{fix.caveat}" for fix in fixes]), result
+    return "\n".join(
+        [finding.title for finding in result] + [f"{fix.title}\n{fix.change}\n{fix.caveat}" for fix in fixes]
+    ), result
 
 
 def fixes_of(message, judgement=None):
@@ -33,9 +35,15 @@ def fixes_of(message, judgement=None):
     [
         (["engine:vllm"], ["--gpu-memory-utilization 0.80", "--max-num-seqs", "--tensor-parallel-size"]),
         (["engine:vllm", "stage:load"], ["--tensor-parallel-size", "--quantization", "--cpu-offload-gb"]),
-        (["engine:vllm", "stage:capture"], ["--gpu-memory-utilization 0.80", "cudagraph_capture_sizes", "--enforce-eager"]),
+        (
+            ["engine:vllm", "stage:capture"],
+            ["--gpu-memory-utilization 0.80", "cudagraph_capture_sizes", "--enforce-eager"],
+        ),
         (["engine:sglang"], ["--mem-fraction-static 0.8", "--chunked-prefill-size"]),
-        (["engine:sglang", "stage:capture"], ["--mem-fraction-static 0.8", "--cuda-graph-max-bs", "--disable-cuda-graph"]),
+        (
+            ["engine:sglang", "stage:capture"],
+            ["--mem-fraction-static 0.8", "--cuda-graph-max-bs", "--disable-cuda-graph"],
+        ),
         (["engine:diffusers"], ["enable_model_cpu_offload"]),
         (["engine:comfyui"], ["--lowvram"]),
         (["engine:webui"], ["--medvram"]),
@@ -59,10 +67,10 @@ def test_an_engine_is_recorded_as_it_is_started():
 
 def test_the_lines_around_reach_the_advice():
     trace = 'File "/x/vllm/v1/worker/gpu_model_runner.py", line 3, in load_model\n'
-    numbers = (
-        "GPU 0 has a total capacity of 24.00 GiB of which 100.00 MiB is free. Of the allocated memory 23.00 GiB is allocated by PyTorch."
-    )
-    (message,) = read_text(f"{trace}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {numbers}").messages
+    numbers = "GPU 0 has a total capacity of 24.00 GiB of which 100.00 MiB is free. Of the allocated memory 23.00 GiB is allocated by PyTorch."
+    (message,) = read_text(
+        f"{trace}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {numbers}"
+    ).messages
     assert (message.framework, message.findings[0].fixes[0].change) == ("pytorch", "--tensor-parallel-size 2")
 
 
@@ -78,7 +86,8 @@ def test_a_request_that_is_not_printed_is_not_zero():
 def test_a_hint_is_contradicted_by_printed_numbers_only(missing):
     sizes = {name: size for name, size in FULL.items() if name != missing}
     assert "MD708" not in [
-        finding.code for finding in advise(found(marks=["hint:max_split_size_mb"], **sizes), Judgement("capacity", "low"))
+        finding.code
+        for finding in advise(found(marks=["hint:max_split_size_mb"], **sizes), Judgement("capacity", "low"))
     ]
 
 
@@ -86,7 +95,10 @@ def test_of_two_processes_the_other_one_is_the_evidence():
     sizes = {"requested": 0.5, "total": 22, "free": 0.03, "allocated": 15.5, "unallocated": 0.02}
     message = found(processes=[[33, 6 * GIB], [39, round(15.9 * GIB)]], **sizes)
     judgement = judge(message)
-    assert "Process 39 (15.90 GiB) is probably this one, because its size matches the reserved memory." in judgement.reasons
+    assert (
+        "Process 39 (15.90 GiB) is probably this one, because its size matches the reserved memory."
+        in judgement.reasons
+    )
     assert advise(message, judgement)[0].title == "Other processes hold 6.00 GiB of the device"
     assert "process 33" in [entry.what for entry in account(message)]
 
@@ -114,7 +126,9 @@ def test_a_limit_that_is_not_printed_is_looked_for_in_the_program_first():
 
 def test_what_is_taken_off_is_said():
     message = found("npu", requested=0.6, total=61, free=0.1, allocated=27, active=27, reserved=27.5)
-    assert advise(message, Judgement("other_process", "medium"))[0].title.startswith("At least 30.40 GiB of the device is held outside")
+    assert advise(message, Judgement("other_process", "medium"))[0].title.startswith(
+        "At least 30.40 GiB of the device is held outside"
+    )
 
 
 def test_expandable_segments_come_with_the_upgrade_that_brings_them():
@@ -149,7 +163,15 @@ def test_memory_of_a_windows_host_is_backed_by_its_page_file():
 
 
 def test_private_pools_are_explained_and_graphs_are_the_remedy():
-    sizes = {"requested": 0.5, "total": 80, "free": 0.1, "allocated": 70, "private_pool": 6.5, "unallocated": 1.3, "process": 79}
+    sizes = {
+        "requested": 0.5,
+        "total": 80,
+        "free": 0.1,
+        "allocated": 70,
+        "private_pool": 6.5,
+        "unallocated": 1.3,
+        "process": 79,
+    }
     text, _ = told(found(**sizes))
     assert "private pools hold another 6.50 GiB free" in text
     assert "CUDA graphs" in text
@@ -172,7 +194,9 @@ def test_what_is_set_already_is_not_advised_again():
 
 
 def test_sizes_from_garbage_are_no_shortage():
-    (message,) = read_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory.").messages
+    (message,) = read_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."
+    ).messages
     (finding,) = message.findings
     assert "memory did not run out" in finding.title
     assert not any("nvidia-smi" in fix.change or fix.kind == "record" for fix in finding.fixes)
@@ -212,7 +236,10 @@ def test_a_limit_that_was_reached_to_the_last_digit():
     message = found(requested=1.86, total=24, free=9, allocated=9, unallocated=1.135, limit=12)
     judgement = judge(message)
     assert (judgement.verdict, "within the rounding" in judgement.reasons[1]) == ("limit", True)
-    assert advise(message, judgement)[0].title == "A limit of 12.00 GiB was reached, within the rounding of the printed numbers"
+    assert (
+        advise(message, judgement)[0].title
+        == "A limit of 12.00 GiB was reached, within the rounding of the printed numbers"
+    )
 
 
 def test_slack_is_no_second_finding_where_the_request_is_not_printed():
@@ -228,7 +255,9 @@ def test_what_may_be_ones_own_is_not_laid_to_others():
 
 @pytest.mark.parametrize("marks", [[], ["engine:vllm"], ["engine:sglang", "stage:capture"], ["engine:webui"]])
 def test_nothing_is_advised_twice(marks):
-    message = found(marks=marks, requested=1, total=94.5, free=0.9, allocated=90, private_pool=5, unallocated=2, process=93)
+    message = found(
+        marks=marks, requested=1, total=94.5, free=0.9, allocated=90, private_pool=5, unallocated=2, process=93
+    )
     result = advise(message, Judgement("capacity", "medium", ("fragmentation",)))
     changes = [fix.change for finding in result for fix in finding.fixes if fix.change]
     assert len(result) > 1

@@ -8,7 +8,9 @@ from memdiag.oom.incidents import resolve
 from memdiag.oom.model import Found
 from memdiag.oom.read import read_files, read_text
 
-GIVEN = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB of which 0.50 GiB is free."
+GIVEN = (
+    "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB of which 0.50 GiB is free."
+)
 OTHER = GIVEN.replace("1.50", "1.75")
 
 
@@ -52,7 +54,9 @@ def test_the_first_rank_is_the_one_that_is_printed_first():
 
 
 def test_an_exception_raised_while_another_is_handled_is_no_other_failure():
-    between = "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+    between = (
+        "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+    )
     assert _read(GIVEN + between + GIVEN) == [(None, 1, 1)]
     assert _read(GIVEN + "\nstep 2\n" + GIVEN) == [(None, 2, 1)]
 
@@ -62,7 +66,8 @@ def test_what_ray_leaves_out_is_counted():
 
 
 @pytest.mark.parametrize(
-    "before", ["Failed to initialize executor on rank 5: ", "Error in worker of rank 5: torch.OutOfMemoryError: ", "Rank 5: "]
+    "before",
+    ["Failed to initialize executor on rank 5: ", "Error in worker of rank 5: torch.OutOfMemoryError: ", "Rank 5: "],
 )
 def test_a_rank_may_be_named_right_before_a_message(before):
     assert _read(before + GIVEN) == [(5, 1, 1)]
@@ -88,18 +93,26 @@ def test_warnings_are_shown_only_where_nothing_worse_is():
 def test_an_allocator_that_asks_for_a_tenth_less_each_time_fails_once():
     lines, size = [], 1 << 30
     for _ in range(6):
-        lines.append(f"E cuda_driver.cc:924] failed to allocate {size / 2**20:.2f}M ({size} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY")
+        lines.append(
+            f"E cuda_driver.cc:924] failed to allocate {size / 2**20:.2f}M ({size} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY"
+        )
         size = size * 9 // 10 // 256 * 256
     (message,) = read_text("\n".join(lines)).messages
     assert (message.count, message.fields["requested_bytes"]) == (1, 1 << 30)
 
 
 def test_the_kernel_and_the_shell_tell_of_one_kill():
-    kernel = "[17.733819] Out of memory: Killed process 4711 (python) total-vm:49978204kB, anon-rss:12918388kB, file-rss:8kB"
+    kernel = (
+        "[17.733819] Out of memory: Killed process 4711 (python) total-vm:49978204kB, anon-rss:12918388kB, file-rss:8kB"
+    )
     shell = "job.sh: line 28:  4711 Killed                  python3 main.py"
     for text in (f"{kernel}\n{shell}\n", f"{shell}\n{kernel}\n"):
         (message,) = read_text(text).messages
-        assert (message.dialect, message.fields["pid"], message.fields["anon_rss_bytes"]) == ("oom_killer", 4711, 12918388 << 10)
+        assert (message.dialect, message.fields["pid"], message.fields["anon_rss_bytes"]) == (
+            "oom_killer",
+            4711,
+            12918388 << 10,
+        )
     assert len(read_text(f"{kernel}\n{shell.replace('4711', '4712')}\n").messages) == 2
 
 
@@ -115,7 +128,11 @@ def test_who_raised_an_exception_of_torch_npu_stands_behind_it():
 
 def test_two_ranks_that_print_at_once_are_told_apart():
     one, two = GIVEN.replace("GPU 0", "GPU 1"), OTHER.replace("GPU 0", "GPU 2")
-    pieces = zip([one[at : at + 30] for at in range(0, len(one), 30)], [two[at : at + 30] for at in range(0, len(two), 30)], strict=True)
+    pieces = zip(
+        [one[at : at + 30] for at in range(0, len(one), 30)],
+        [two[at : at + 30] for at in range(0, len(two), 30)],
+        strict=True,
+    )
     text = "\n".join(f"[rank1]: {first}\n[rank2]: {second}" for first, second in pieces)
     fields = {message.rank: message.fields for message in read_text(text).messages}
     assert (fields[1]["device_index"], fields[1]["requested_bytes"]) == (1, 3 << 29)
@@ -127,4 +144,6 @@ def test_two_files_are_two_processes(tmp_path):
     paths = [tmp_path / "a.log", tmp_path / "b.log"]
     for path in paths:
         path.write_text(GIVEN, encoding="utf-8")
-    assert [(message.source, message.count) for message in read_files(paths).messages] == [(str(path), 1) for path in paths]
+    assert [(message.source, message.count) for message in read_files(paths).messages] == [
+        (str(path), 1) for path in paths
+    ]

@@ -65,13 +65,20 @@ def loaded(code: str) -> list[str]:
         "text.Path.read_text = lambda self, *given, **named: (areas.append(self.stem), read(self, *given, **named))[1]\n"
         f"{code}\nimport sys\nprint(json.dumps([area for area in areas if (text.FOLDER / f'{{area}}.json').exists()]), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
     return json.loads(done.stderr.splitlines()[-1])
 
 
 def test_no_phrases_are_loaded_at_start():
     every = "from memdiag.oom.dialects import DIALECTS\nfrom memdiag.registry import resolve\nfor name in DIALECTS: DIALECTS[name]"
-    assert loaded(f"{every}\nimport memdiag.oom.read, memdiag.oom.verdict, memdiag.oom.ledger, memdiag.render.oom.terminal") == []
+    assert (
+        loaded(
+            f"{every}\nimport memdiag.oom.read, memdiag.oom.verdict, memdiag.oom.ledger, memdiag.render.oom.terminal"
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -20,10 +20,16 @@ def parts(**sizes):
 def test_everything_that_is_printed_has_its_place():
     ledger = account(
         found(
-            requested=1, total=24, free=0.5, allocated=9, unallocated=2, private_pool=1, process=14.25,
+            requested=1,
+            total=24,
+            free=0.5,
+            allocated=9,
+            unallocated=2,
+            private_pool=1,
+            process=14.25,
             other_processes=[[7, 4 * GIB], [8, 5 * GIB]],
         )
-    )  # fmt: skip
+    )
     assert [(entry.what.split(" (")[0], (entry.bytes or 0) / GIB, entry.owner, entry.basis) for entry in ledger] == [
         ("allocated by PyTorch", 8, "this process", "computed"),
         ("free in private pools", 1, "this process", "printed"),
@@ -51,7 +57,9 @@ def test_hccl_and_workspaces_are_named_on_ascend():
 
 
 def test_of_two_unnamed_processes_the_one_that_fits_is_taken_to_be_this_one():
-    ledger = account(found(requested=90, total=80, free=40, allocated=10, unallocated=0.5, processes=[[7, 11 * GIB], [8, 28 * GIB]]))
+    ledger = account(
+        found(requested=90, total=80, free=40, allocated=10, unallocated=0.5, processes=[[7, 11 * GIB], [8, 28 * GIB]])
+    )
     (outside,) = [entry for entry in ledger if "context and libraries" in entry.what]
     assert "(process 7, by its size)" in outside.what
     assert (outside.bytes, outside.basis) == (GIB // 2, "inferred")
@@ -117,18 +125,25 @@ _MIB = st.integers(0, 80_000).map(lambda size: size * MIB)
 @given(_MIB, _MIB, _MIB, _MIB, _MIB, st.booleans())
 def test_numbers_that_agree_are_all_shown_as_printed(allocated, slack, context, other, free, listed):
     fields = {
-        "total_bytes": allocated + slack + context + other + free, "free_bytes": free, "allocated_bytes": allocated,
-        "unallocated_bytes": slack, "process_bytes": allocated + slack + context,
-    }  # fmt: skip
+        "total_bytes": allocated + slack + context + other + free,
+        "free_bytes": free,
+        "allocated_bytes": allocated,
+        "unallocated_bytes": slack,
+        "process_bytes": allocated + slack + context,
+    }
     if listed:
         fields["other_processes"] = [[7, other]]
     ledger = account(Found(0, 1, "torch_cuda_21", "pytorch", "cuda", fields))
-    owners = {owner: sum(entry.bytes or 0 for entry in ledger if entry.owner == owner) for owner in ("this process", "free")}
+    owners = {
+        owner: sum(entry.bytes or 0 for entry in ledger if entry.owner == owner) for owner in ("this process", "free")
+    }
     assert owners == {"this process": allocated + slack + context, "free": free}
     assert not any("room for" in entry.what for entry in ledger)
 
 
 @pytest.mark.parametrize("backend", ["cuda", "npu"])
 def test_what_is_no_number_counts_as_not_printed(backend):
-    numbers = Facts.from_fields({"total_bytes": "24", "free_bytes": -1, "allocated_bytes": 1.5, "other_processes": [1, [2], "x"]}, backend)
+    numbers = Facts.from_fields(
+        {"total_bytes": "24", "free_bytes": -1, "allocated_bytes": 1.5, "other_processes": [1, [2], "x"]}, backend
+    )
     assert (numbers.total, numbers.free, numbers.allocated, numbers.others) == (None, None, None, ())

@@ -69,7 +69,11 @@ def test_what_stands_before_a_message_is_taken_off(prefix, who):
     assert (line.rank, line.local_rank, line.log_pid) == who
 
 
-@given(st.lists(st.sampled_from([name for name in PREFIXES if name[:1].isdigit() is False and "server" not in name]), max_size=4))
+@given(
+    st.lists(
+        st.sampled_from([name for name in PREFIXES if name[:1].isdigit() is False and "server" not in name]), max_size=4
+    )
+)
 def test_prefixes_stand_in_any_order(names):
     assert read_line(1, "".join(names) + SAID).text.strip() == SAID
 
@@ -114,20 +118,29 @@ def test_what_follows_a_progress_bar_is_kept_and_so_is_what_precedes_it():
 
 def test_newlines_written_as_two_characters_divide_a_line_and_windows_paths_do_not():
     assert [line.text for line in read_lines(1, r"Tried to allocate 20.00 MiB\nGPU 0 has\r\n1 GiB")] == [
-        "Tried to allocate 20.00 MiB", "GPU 0 has", "1 GiB",
-    ]  # fmt: skip
+        "Tried to allocate 20.00 MiB",
+        "GPU 0 has",
+        "1 GiB",
+    ]
     path = r"D:\nets\new\onnxruntime\bfc_arena.cc:330 Failed"
     assert [line.text for line in read_lines(1, path)] == [path]
 
 
 def test_ray_tells_how_often_it_was_printed():
-    line = read_line(1, "(Worker pid=3) out of memory. [repeated 6x across cluster] (Ray deduplicates logs by default.)")
+    line = read_line(
+        1, "(Worker pid=3) out of memory. [repeated 6x across cluster] (Ray deduplicates logs by default.)"
+    )
     assert (line.text, line.repeats, line.log_pid) == ("out of memory.", 6, 3)
 
 
 def test_lines_without_a_speaker_go_with_the_one_before():
-    lines = [read_line(number, raw) for number, raw in enumerate(["[rank1]: a", "b", "[rank0]: c", "[rank1]: d", "e"], 1)]
-    assert {key: [line.text for line in said] for key, said in by_speaker(lines).items()} == {"rank1": ["a", "b", "d", "e"], "rank0": ["c"]}
+    lines = [
+        read_line(number, raw) for number, raw in enumerate(["[rank1]: a", "b", "[rank0]: c", "[rank1]: d", "e"], 1)
+    ]
+    assert {key: [line.text for line in said] for key, said in by_speaker(lines).items()} == {
+        "rank1": ["a", "b", "d", "e"],
+        "rank0": ["c"],
+    }
 
 
 def test_ranks_of_two_services_are_two_speakers():
@@ -143,5 +156,7 @@ def test_any_line_is_read(raw):
 
 
 def test_the_clock_of_llama_cpp_is_not_the_end_of_a_number():
-    assert read_line(1, "2.07.310.009 E ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 77").text.startswith("ggml_gallocr")
+    assert read_line(
+        1, "2.07.310.009 E ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 77"
+    ).text.startswith("ggml_gallocr")
     assert read_line(1, "2.07.310.009 of what").text == "2.07.310.009 of what"

@@ -36,7 +36,9 @@ def test_pools_that_sleep_count_as_allocated_though_the_device_holds_less():
 
 
 def test_pieces_are_found_where_the_figure_is_missing():
-    assert judge(found(process=0, requested=1, total=24, free=0.2, allocated=16, unallocated=7)).verdict == "fragmentation"
+    assert (
+        judge(found(process=0, requested=1, total=24, free=0.2, allocated=16, unallocated=7)).verdict == "fragmentation"
+    )
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from memdiag.oom import programs, stages
 from memdiag.oom.lazily import Words
 
-MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB"
+MESSAGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB"
+)
 LAZY = [
     *(words for table in (programs.ENGINES, programs.TRAINERS, programs.SHARING) for _, words in table),
     programs.FUSED_COMMUNICATION,
@@ -40,7 +42,9 @@ def test_a_message_alone_compiles_no_expression_of_programs_and_stages():
         "read_text('  File \"/usr/lib/vllm/worker.py\", line 3, in evaluate\\n' + "
         f"{MESSAGE!r})\nprint(json.dumps([before, lazily._compiled.cache_info().currsize]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
     before, after = json.loads(done.stdout)
     assert before <= 1
     assert 2 <= after < len(LAZY) / 2

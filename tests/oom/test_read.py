@@ -16,7 +16,9 @@ from memdiag.oom.dialects import DIALECTS, dialects
 from memdiag.oom.read import read_text
 
 EXAMPLES = [text for dialect in dialects() for _, text in dialect.EXAMPLES]
-GIVEN = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB of which 0.50 GiB is free."
+GIVEN = (
+    "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB of which 0.50 GiB is free."
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,10 @@ def mangled(draw: st.DrawFn) -> str:
         start = draw(st.integers(0, len(text)))
         end = draw(st.integers(start, len(text)))
         between = draw(
-            st.one_of(st.sampled_from(["\n", "", " ", "\r", "\\n", "\x1b[0m", "[rank1]: ", "0", "-1", "9" * 40]), st.text(max_size=20))
+            st.one_of(
+                st.sampled_from(["\n", "", " ", "\r", "\\n", "\x1b[0m", "[rank1]: ", "0", "-1", "9" * 40]),
+                st.text(max_size=20),
+            )
         )
         place = draw(st.integers(start, end))
         pieces.append(text[start:place] + between + text[place:end])

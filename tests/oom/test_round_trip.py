@@ -57,7 +57,9 @@ DECORATIONS = (
     Decoration("Ray in colour", "\x1b[36m(WorkerDict pid=4711)\x1b[0m ", says=(("log_pid", 4711),)),
     Decoration("Ray in lost colour", "[36m(WorkerDict pid=4711)[0m [rank7]: ", says=(("log_pid", 4711), ("rank", 7))),
     Decoration(
-        "vLLM", "(VllmWorker rank=3 pid=1090) ERROR 06-05 06:18:13 [multiproc_executor.py:470] ", says=(("rank", 3), ("log_pid", 1090))
+        "vLLM",
+        "(VllmWorker rank=3 pid=1090) ERROR 06-05 06:18:13 [multiproc_executor.py:470] ",
+        says=(("rank", 3), ("log_pid", 1090)),
     ),
     Decoration("older vLLM", "ERROR 03-04 07:29:31 engine.py:400] "),
     Decoration("logging", "2024-05-11 02:24:26,980 - trainer.py[line:147] - ERROR: "),
@@ -83,7 +85,9 @@ def wrappings(draw: st.DrawFn) -> Callable[[str], list[str]]:
     if kind == "none":
         return lambda text: text.split("\n")
     if kind == "terminal":
-        return lambda text: [line[start : start + width] for line in text.split("\n") for start in range(0, len(line) or 1, width)]
+        return lambda text: [
+            line[start : start + width] for line in text.split("\n") for start in range(0, len(line) or 1, width)
+        ]
     return lambda text: [piece for line in text.split("\n") for piece in _at_blanks(line, width)]
 
 

@@ -43,7 +43,9 @@ def test_the_table_of_anchors_is_that_of_the_dialects(name):
 @pytest.mark.parametrize(("_form", "message"), EXAMPLES)
 def test_every_message_is_found_in_the_middle_of_a_long_log(_form, message):
     plain, found = read_text(message), read_text(_long(message))
-    assert [(one.dialect, one.fields) for one in found.messages] == [(one.dialect, one.fields) for one in plain.messages]
+    assert [(one.dialect, one.fields) for one in found.messages] == [
+        (one.dialect, one.fields) for one in plain.messages
+    ]
     assert [one.line - 40_000 for one in found.messages] == [one.line for one in plain.messages]
 
 
@@ -67,14 +69,23 @@ def test_chunks_may_end_anywhere(before, size, end):
 
 
 def test_lines_and_bytes_are_counted():
-    for text, lines in (("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), (FILLER * 50_000, 50_000), (FILLER * 50_000 + "end", 50_001)):
+    for text, lines in (
+        ("", 0),
+        ("a", 1),
+        ("a\n", 1),
+        ("a\nb", 2),
+        (FILLER * 50_000, 50_000),
+        (FILLER * 50_000 + "end", 50_001),
+    ):
         tally = Tally()
         list(windows(_chunks(text.encode(), 1000), GATE, tally))
         assert (tally.num_lines, tally.num_bytes) == (lines, len(text))
 
 
 def test_every_line_of_a_storm_is_in_one_window_and_no_window_is_large():
-    log = "".join(f"[rank{rank}]: CUDA out of memory. Tried to allocate {rank}.00 MiB\n" for rank in range(20_000)).encode()
+    log = "".join(
+        f"[rank{rank}]: CUDA out of memory. Tried to allocate {rank}.00 MiB\n" for rank in range(20_000)
+    ).encode()
     seen: list[int] = []
     for window in windows(_chunks(log, 1 << 16), GATE, Tally()):
         assert len(window.lines) <= scan.LINES_OF_WINDOW + scan.LINES_AFTER + scan.LINES_BEFORE

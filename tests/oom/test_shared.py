@@ -15,10 +15,30 @@ GIVEN = (
     "PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated."
 )
 PREFIXES = (
-    "> ", ">> ", "> > ", "&gt; ", "\u2502 ", "\u2503 ", "ERROR:root:", "[ERROR] ", "12:30:01 ERROR ", "E   ", "worker3: ", "node7: ",
-    "[worker-3] ", "stderr: ", "<stderr> ", "[3] ", "2025-01-02 03:04:05,678 [ERROR] rank 2: ", ">>> ", "app.log: ", "train.py:ERROR: ",
-    "2025-05-11T08:14:22.918273+00:00 app[web.1]: ", "[rank3]: ERROR:root:", "[worker-3] [rank3]: ",
-)  # fmt: skip
+    "> ",
+    ">> ",
+    "> > ",
+    "&gt; ",
+    "\u2502 ",
+    "\u2503 ",
+    "ERROR:root:",
+    "[ERROR] ",
+    "12:30:01 ERROR ",
+    "E   ",
+    "worker3: ",
+    "node7: ",
+    "[worker-3] ",
+    "stderr: ",
+    "<stderr> ",
+    "[3] ",
+    "2025-01-02 03:04:05,678 [ERROR] rank 2: ",
+    ">>> ",
+    "app.log: ",
+    "train.py:ERROR: ",
+    "2025-05-11T08:14:22.918273+00:00 app[web.1]: ",
+    "[rank3]: ERROR:root:",
+    "[worker-3] [rank3]: ",
+)
 FROM_PREFIX = {"rank", "local_rank", "log_pid"}
 
 
@@ -27,7 +47,10 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _fields(text: str) -> list[dict[str, object]]:
-    return [{name: value for name, value in message.fields.items() if name not in FROM_PREFIX} for message in read_text(text).messages]
+    return [
+        {name: value for name, value in message.fields.items() if name not in FROM_PREFIX}
+        for message in read_text(text).messages
+    ]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -46,7 +69,10 @@ def test_an_example_behind_an_unknown_prefix_is_read_as_without(_form, message):
 def test_two_who_speak_in_turns_are_told_apart():
     one, other = _wrapped(GIVEN, 70), _wrapped(GIVEN.replace("1.50", "1.75").replace("GPU 0", "GPU 1"), 70)
     text = "\n".join(f"[worker-0] {first}\n[worker-1] {second}" for first, second in zip(one, other, strict=True))
-    assert [(fields["device_index"], fields["requested_bytes"]) for fields in _fields(text)] == [(0, 3 << 29), (1, 7 << 28)]
+    assert [(fields["device_index"], fields["requested_bytes"]) for fields in _fields(text)] == [
+        (0, 3 << 29),
+        (1, 7 << 28),
+    ]
 
 
 @pytest.mark.parametrize("outer", ["[rank3]: ", "trainer-1  | ", "(RayTrainWorker pid=12) ", "3: "])
@@ -74,4 +100,7 @@ def test_nothing_is_taken_off_inside_a_number_or_a_clock():
 def test_characters_that_html_spells_out_are_read():
     html = GIVEN.replace("capacity of", "capacity&nbsp;of").replace(" GiB.", "&#32;GiB.")
     assert _fields(html) == _fields(GIVEN)
-    assert read_line(1, "&gt; it isn&amp;#39;t &lt;here&gt; &quot;now&quot; &amp;c&#x27;").text == "it isn't <here> \"now\" &c'"
+    assert (
+        read_line(1, "&gt; it isn&amp;#39;t &lt;here&gt; &quot;now&quot; &amp;c&#x27;").text
+        == "it isn't <here> \"now\" &c'"
+    )

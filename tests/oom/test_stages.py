@@ -22,7 +22,9 @@ def frame(file, function, code=""):
     return f'  File "/env/lib/{file}", line 7, in {function}\n' + (f"    {code}\n" if code else "")
 
 
-FORWARD = frame("torch/nn/modules/module.py", "_call_impl", "return forward_call(*args)") + frame("net.py", "forward", "return self.up(x)")
+FORWARD = frame("torch/nn/modules/module.py", "_call_impl", "return forward_call(*args)") + frame(
+    "net.py", "forward", "return self.up(x)"
+)
 TRAINER = frame("transformers/trainer.py", "_inner_training_loop", "tr_loss_step = self.training_step(model, inputs)")
 
 
@@ -38,17 +40,29 @@ def first(frames):
         (frame("me/train.py", "test", "scores += bias"), "evaluation"),
         ("File /env/transformers/trainer.py:2113, in Trainer.evaluate(self, dataset)\n" + FORWARD, "evaluation"),
         (frame("me/val.py", "validate", "outputs = torch.cat(kept)"), "gather"),
-        (frame("transformers/trainer.py", "evaluation_loop") + frame("transformers/trainer_pt_utils.py", "nested_concat"), "gather"),
+        (
+            frame("transformers/trainer.py", "evaluation_loop")
+            + frame("transformers/trainer_pt_utils.py", "nested_concat"),
+            "gather",
+        ),
         (frame("transformers/trainer.py", "_maybe_log_save_evaluate") + frame("a.py", "save"), ""),
         (
-            frame("torch/distributed/fsdp/wrap.py", "_recursive_wrap") + frame("torch/distributed/utils.py", "_sync_params_and_buffers"),
+            frame("torch/distributed/fsdp/wrap.py", "_recursive_wrap")
+            + frame("torch/distributed/utils.py", "_sync_params_and_buffers"),
             "shard",
         ),
         (frame("torch/distributed/fsdp/_flat_param.py", "flatten_tensors", "return torch.cat(flat)"), "shard"),
         (frame("torch/distributed/fsdp/fully_sharded_data_parallel.py", "forward") + FORWARD, ""),
         (frame("torch/optim/adamw.py", "_multi_tensor_adamw", "root = torch._foreach_sqrt(squares)"), "update"),
         (frame("deepspeed/runtime/zero/stage_1_and_2.py", "initialize_optimizer_states"), "optimizer"),
-        (frame("megatron/training/training.py", "setup_model_and_optimizer", "optimizer = get_megatron_optimizer(config)"), "optimizer"),
+        (
+            frame(
+                "megatron/training/training.py",
+                "setup_model_and_optimizer",
+                "optimizer = get_megatron_optimizer(config)",
+            ),
+            "optimizer",
+        ),
         (frame("verl/workers/actor/dp_actor.py", "compute_log_prob") + FORWARD, "log_prob"),
         (frame("verl/workers/fsdp_workers.py", "generate_sequences") + frame("vllm/executor.py", "wake_up"), "rollout"),
         (TRAINER + frame("x/utils.py", "generate") + FORWARD, "generation"),
@@ -65,7 +79,9 @@ def test_outer_frames_are_read_far_above_the_message(number):
     """In a long log as well, which is cut into windows of a few lines."""
     inner = "".join(frame(f"block{place}.py", "run", "x = self.block(x)") for place in range(min(number, 60)))
     quiet = "".join(f"step {place} loss 2.5 lr 0.1 time {place % 7} s\n" for place in range(number * 40))
-    text = f"{quiet}{HEAD}{TRAINER}{frame('transformers/trainer.py', 'evaluation_loop')}{inner}{FORWARD}{MESSAGE}\n{quiet}"
+    text = (
+        f"{quiet}{HEAD}{TRAINER}{frame('transformers/trainer.py', 'evaluation_loop')}{inner}{FORWARD}{MESSAGE}\n{quiet}"
+    )
     assert "per_device_eval_batch_size" in single(text).findings[0].fixes[0].change
 
 
@@ -83,7 +99,10 @@ def test_a_traceback_behind_the_message_counts_where_there_is_none_before():
     [
         (TRAINER + FORWARD, "per_device_train_batch_size=1"),
         (TRAINER + frame("transformers/trainer.py", "prediction_step") + FORWARD, "per_device_eval_batch_size=1"),
-        (TRAINER + frame("torch/optim/adamw.py", "_init_group", 'state["exp_avg"] = torch.zeros_like(p)'), 'optim="adamw_bnb_8bit"'),
+        (
+            TRAINER + frame("torch/optim/adamw.py", "_init_group", 'state["exp_avg"] = torch.zeros_like(p)'),
+            'optim="adamw_bnb_8bit"',
+        ),
         (TRAINER + frame("torch/optim/adamw.py", "_multi_tensor_adamw"), "adamw_torch_fused"),
         (frame("llamafactory/train/tuner.py", "run_exp") + TRAINER + FORWARD, "cutoff_len: 2048"),
         (frame("axolotl/train.py", "train") + TRAINER + FORWARD, "micro_batch_size: 1"),
@@ -93,7 +112,10 @@ def test_a_traceback_behind_the_message_counts_where_there_is_none_before():
         (frame("verl/workers/actor/dp_actor.py", "compute_log_prob") + FORWARD, "log_prob_micro_batch_size_per_gpu=1"),
         (frame("openrlhf/trainer/ppo_actor.py", "training_step") + FORWARD, "--micro_train_batch_size 1"),
         (frame("megatron/training/training.py", "train_step") + FORWARD, "--recompute-granularity full"),
-        (frame("megatron/core/optimizer.py", "setup", "optimizer = get_megatron_optimizer(config)"), "--use-distributed-optimizer"),
+        (
+            frame("megatron/core/optimizer.py", "setup", "optimizer = get_megatron_optimizer(config)"),
+            "--use-distributed-optimizer",
+        ),
         (frame("deepspeed/runtime/engine.py", "_configure_zero_optimizer"), '"offload_optimizer"'),
         (frame("torch/distributed/fsdp/wrap.py", "_recursive_wrap"), "auto_wrap_policy"),
         (
@@ -119,13 +141,13 @@ def test_the_first_remedy_is_the_setting_of_the_program_at_that_stage(frames, ch
 def test_a_setting_of_the_program_is_not_followed_by_the_same_in_general_words():
     titles = [fix.title for fix in single(f"{HEAD}{TRAINER}{FORWARD}{MESSAGE}").findings[0].fixes]
     assert titles[0].startswith("Use the smallest batch")
-    assert not any(words in title for title in titles[1:] for words in ("smaller batch", "Recompute", "Without training"))
+    assert not any(
+        words in title for title in titles[1:] for words in ("smaller batch", "Recompute", "Without training")
+    )
 
 
 def test_a_hint_that_cannot_help_is_a_line_and_no_remedy():
-    hint = (
-        " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
-    )
+    hint = " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
     (finding,) = [finding for finding in single(f"{HEAD}{FORWARD}{MESSAGE}{hint}").findings if finding.code == "MD708"]
     assert finding.fixes == ()
     assert finding.title.startswith("expandable_segments, empty_cache(): at most")
@@ -161,7 +183,9 @@ def test_the_drivers_bare_error_gets_the_settings_of_the_program():
     assert "actor_rollout_ref.rollout.gpu_memory_utilization" in single(text).findings[0].fixes[0].change
 
 
-@pytest.mark.parametrize("kernel", ["aclnnMoeDistributeDispatchV2", "aclnnAllGatherMatmul", "HcclAllocComResourceByTiling"])
+@pytest.mark.parametrize(
+    "kernel", ["aclnnMoeDistributeDispatchV2", "aclnnAllGatherMatmul", "HcclAllocComResourceByTiling"]
+)
 def test_buffers_of_kernels_that_communicate_are_not_made_smaller(kernel):
     text = (
         f"NPU function error: call {kernel} failed, error code is 207001\n"
@@ -170,7 +194,9 @@ def test_buffers_of_kernels_that_communicate_are_not_made_smaller(kernel):
         "        Failed to allocate resource[DeviceMemory] with info [size:1073741824]. Reason: Memory resources are exhausted.\n"
         "        Nnopbase fails to invoke the hccl module."
     )
-    changes = [fix.change for message in read_text(text).messages for finding in message.findings for fix in finding.fixes]
+    changes = [
+        fix.change for message in read_text(text).messages for finding in message.findings for fix in finding.fixes
+    ]
     assert changes
     assert not any("HCCL_BUFFSIZE" in change for change in changes)
 

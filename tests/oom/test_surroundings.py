@@ -42,7 +42,9 @@ def test_training_is_no_engine(lines):
     assert not any(mark.startswith("engine:") for mark in marks_around(f"{lines}\n{MESSAGE}"))
 
 
-@pytest.mark.parametrize(("function", "stage"), [("load_model", "load"), ("capture_model", "capture"), ("execute_model", "")])
+@pytest.mark.parametrize(
+    ("function", "stage"), [("load_model", "load"), ("capture_model", "capture"), ("execute_model", "")]
+)
 def test_where_in_the_life_of_an_engine(function, stage):
     marks = marks_around(f'  File "/x/vllm/v1/worker/runner.py", line 3, in {function}\n{MESSAGE}')
     assert [mark for mark in marks if mark.startswith("stage:")] == ([f"stage:{stage}"] if stage else [])
@@ -69,15 +71,17 @@ def test_paths_of_windows(line, is_windows):
     [
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         "export PYTORCH_ALLOC_CONF='max_split_size_mb:128,expandable_segments:True'",
-        "os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"expandable_segments:True\"",
+        'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
         "  PYTORCH_NPU_ALLOC_CONF: expandable_segments:True",
     ],
-)  # fmt: skip
+)
 def test_settings_that_are_printed_as_set(line):
     assert "set:expandable_segments" in marks_around(f"{line}\n{MESSAGE}{HINT}")
 
 
-@pytest.mark.parametrize("text", [HINT, HINT.replace("setting ", "setting\n"), "Consider PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"])
+@pytest.mark.parametrize(
+    "text", [HINT, HINT.replace("setting ", "setting\n"), "Consider PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"]
+)
 def test_what_is_suggested_is_not_set(text):
     assert not any(mark.startswith("set:") for mark in marks_around(MESSAGE + text))
 
@@ -113,6 +117,8 @@ def test_the_innermost_frames_tell_what_was_being_made(stage):
 
 def test_a_step_of_the_model_is_no_loading():
     step = '  File "/x/torch/nn/modules/module.py", line 3, in _call_impl\n    return forward_call(*args)\n'
-    earlier = "Traceback (most recent call last):\n" + FRAMES["load"] + "\nRetrying\nTraceback (most recent call last):\n"
+    earlier = (
+        "Traceback (most recent call last):\n" + FRAMES["load"] + "\nRetrying\nTraceback (most recent call last):\n"
+    )
     for before in ("", step, FRAMES["load"] + "\n" + step, earlier + '  File "a.py", line 1, in f\n'):
         assert not any(mark.startswith("stage:") for mark in marks_around(MESSAGE, before + MESSAGE))

@@ -1,4 +1,7 @@
-"""Writes memdiag/oom/anchors.py anew: the anchors of every dialect as data. ``python tests/oom/write_anchors.py`` after a change."""
+"""Writes memdiag/oom/anchors.py anew: the anchors of every dialect as data.
+
+``python tests/oom/write_anchors.py`` after a change.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def main() -> None:
     rows = []
     for name, dialect in zip(DIALECTS, dialects(), strict=True):
         anchors = " ".join(f'"{anchor}",' for anchor in dialect.ANCHORS)
-        rows += textwrap.wrap(f'"{name}": ({anchors}),', 136, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+        rows += textwrap.wrap(
+            f'"{name}": ({anchors}),', 136, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
+        )
     path.write_text("\n".join((f"{kept}{HEAD}", *rows, "}  # fmt: skip\n")), encoding="utf-8")
 
 

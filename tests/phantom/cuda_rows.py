@@ -2,9 +2,10 @@
 
     python tests/phantom/cuda_rows.py --python VENV/bin/python [--settings 10] [--json]
 
-The rows (../shared/data/oracle) are of torch 2.13: 39 programs of allocations under 10 settings each. Of a version with other rules the
-same calls are held against the machine's replay under those rules, up to where it says that the allocator itself stops; settings that
-the version does not know are left out. One process imports torch and forks for each program.
+The rows (../shared/data/oracle) are of torch 2.13: 39 programs of allocations under 10 settings each. Of a version with
+other rules the same calls are held against the machine's replay under those rules, up to where it says that the
+allocator itself stops; settings that the version does not know are left out. One process imports torch and forks for
+each program.
 """
 
 import argparse
@@ -41,7 +42,18 @@ PROGRAM = Path(__file__).parent / "programs" / "replay_cuda.py"
 RECORDED = "2.13"
 OUT_OF_MEMORY = 1
 UNKNOWN = "not from Python"  # what replay_cuda.py says of what this version has in C++ only
-FIELDS = ("seg", "off", "reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs", "device_frees")
+FIELDS = (
+    "seg",
+    "off",
+    "reserved",
+    "allocated",
+    "active",
+    "requested",
+    "retries",
+    "ooms",
+    "device_allocs",
+    "device_frees",
+)
 
 
 @dataclass(frozen=True)
@@ -110,9 +122,14 @@ class Rows:
         environment = launch.environment_for(choose("cuda:h100-80g,context=0"), [python], base)
         with self._said.open("w", encoding="utf-8") as errors:
             self._worker = subprocess.Popen(
-                [python, str(PROGRAM)], env=environment, cwd=self._folder.name, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [python, str(PROGRAM)],
+                env=environment,
+                cwd=self._folder.name,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 stderr=errors,
-            )  # fmt: skip
+            )
 
     def of(self, path: Path, setting: int) -> Result:
         """Runs one program."""
@@ -123,14 +140,21 @@ class Rows:
         given, out = Path(self._folder.name, "given.npz"), Path(self._folder.name, "out.npz")
         np.savez(given, ops=recorded["ops"], **{name: recorded[name][:end] for name in ("op", "id", "size", "stream")})
         environment = {
-            "PYTORCH_CUDA_ALLOC_CONF": conf, "MEMDIAG_PHANTOM_TOTAL_BYTES": str(int(recorded["total"])),
+            "PYTORCH_CUDA_ALLOC_CONF": conf,
+            "MEMDIAG_PHANTOM_TOTAL_BYTES": str(int(recorded["total"])),
             "MEMDIAG_PHANTOM_EVENTS": str(recorded["done"]),
-        }  # fmt: skip
-        print(json.dumps({"given": str(given), "out": str(out), "environment": environment}), file=self._worker.stdin, flush=True)
+        }
+        print(
+            json.dumps({"given": str(given), "out": str(out), "environment": environment}),
+            file=self._worker.stdin,
+            flush=True,
+        )
         status = int(self._worker.stdout.readline() or -1)
         if status:
             said = self._said.read_text(encoding="utf-8").strip()
-            return Result(path.stem, conf, said=f"exit status {status}: {said.splitlines()[-1] if said else 'nothing was said'}")
+            return Result(
+                path.stem, conf, said=f"exit status {status}: {said.splitlines()[-1] if said else 'nothing was said'}"
+            )
         found = np.load(out)
         end = min(end, len(found["status"]))  # a version may lack what the last calls need
         wanted = {name: column[:end] for name, column in wanted.items()}
@@ -174,7 +198,10 @@ def main() -> None:
         if given.json:
             print(json.dumps(asdict(result)), flush=True)
         elif result.said or result.differs:
-            print(f"{result.program}, {result.conf or 'default settings'}: {result.said or '; '.join(result.differs)}", flush=True)
+            print(
+                f"{result.program}, {result.conf or 'default settings'}: {result.said or '; '.join(result.differs)}",
+                flush=True,
+            )
     rows.close()
     print(report(found), file=sys.stderr)
     sys.exit(any(result.differs or (result.said and UNKNOWN not in result.said) for result in found))

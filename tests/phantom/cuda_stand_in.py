@@ -29,8 +29,17 @@ def libraries():
 def run(arguments, cwd, device="cuda:h100-80g", rank=None, world=None, **more):
     """Runs the Python with these arguments on a phantom device; returns the completed process."""
     base = {key: value for key, value in os.environ.items() if "ALLOC_CONF" not in key}
-    environment = boot.environment(standin.environment(choose(device), libraries(), base), rank, world) | {"PYTHONHASHSEED": "0"} | more
+    environment = (
+        boot.environment(standin.environment(choose(device), libraries(), base), rank, world)
+        | {"PYTHONHASHSEED": "0"}
+        | more
+    )
     return subprocess.run(
-        [PYTHON, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=cwd, check=False,
+        [PYTHON, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
         preexec_fn=same_addresses_from_now_on,
-    )  # fmt: skip
+    )

@@ -2,9 +2,9 @@
 
     python tests/phantom/npu_rows.py [--python VENV/bin/python] [--json]
 
-The rows (../shared/data/oracle-npu) are of torch_npu 2.13: 14 programs of allocations under 9 settings each. Of another version, settings
-that it does not know are told apart, and rows may differ by the rules of that version. One process imports torch_npu for each size of the
-device and forks for each program, so that all of it takes minutes.
+The rows (../shared/data/oracle-npu) are of torch_npu 2.13: 14 programs of allocations under 9 settings each. Of another
+version, settings that it does not know are told apart, and rows may differ by the rules of that version. One process
+imports torch_npu for each size of the device and forks for each program, so that all of it takes minutes.
 """
 
 import argparse
@@ -38,7 +38,8 @@ class Result:
     Attributes:
         program, conf: Which.
         num_calls, num_failures: How many calls it made, and how many of them failed in the record for lack of memory.
-        differs: What is not as recorded ("oom", "addr", "reserved", "allocated"), with the first call where; empty: nothing.
+        differs: What is not as recorded ("oom", "addr", "reserved", "allocated"), with the first call where; empty:
+            nothing.
         said: Why there is nothing to compare; empty: there is.
     """
 
@@ -66,11 +67,18 @@ def differences(path: Path, setting: int, rows: np.ndarray) -> list[str]:
     failed, address, reserved, allocated = rows.T
     lowest = address[address >= 0].min(initial=np.iinfo(np.int64).max)
     used = expected["op"] == 0
-    columns = {"oom": failed, "addr": np.where(address >= 0, address - lowest, -1), "reserved": reserved, "allocated": allocated}
+    columns = {
+        "oom": failed,
+        "addr": np.where(address >= 0, address - lowest, -1),
+        "reserved": reserved,
+        "allocated": allocated,
+    }
     wrong = []
     for name, found in columns.items():
         recorded = expected[f"{setting}/{name}"]
-        counts = {"oom": np.ones(len(found), bool), "addr": used}.get(name, recorded >= 0)  # counters were recorded now and then
+        counts = {"oom": np.ones(len(found), bool), "addr": used}.get(
+            name, recorded >= 0
+        )  # counters were recorded now and then
         where = np.flatnonzero(counts & (found != recorded))
         if len(where):
             wrong.append(f"{name} in {len(where)} calls, first {where[0]}")
@@ -87,7 +95,13 @@ def results(python: str, only: str = "") -> Iterator[Result]:
             with said.open("w", encoding="utf-8") as into, said.open(encoding="utf-8") as errors:
                 command = [python, str(PROGRAM)]
                 worker = subprocess.Popen(
-                    command, env=environment, cwd=scratch, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=into
+                    command,
+                    env=environment,
+                    cwd=scratch,
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=into,
                 )
                 for path in paths:
                     yield from _of_program(worker, path, Path(scratch), errors)
@@ -107,7 +121,8 @@ def _of_program(worker, path, scratch, errors):
         said = errors.read().strip()
         if status:
             why = next(
-                (line for line in said.splitlines() if any(words in line for words in UNKNOWN)), f"exit status {status}: {said[-200:]}"
+                (line for line in said.splitlines() if any(words in line for words in UNKNOWN)),
+                f"exit status {status}: {said[-200:]}",
             )
             yield Result(*facts, said=why)
         else:
@@ -140,7 +155,10 @@ def main() -> None:
         if given.json:
             print(json.dumps(asdict(result)), flush=True)
         elif result.said or result.differs:
-            print(f"{result.program}, {result.conf or 'default settings'}: {result.said or '; '.join(result.differs)}", flush=True)
+            print(
+                f"{result.program}, {result.conf or 'default settings'}: {result.said or '; '.join(result.differs)}",
+                flush=True,
+            )
     print(summary(found), file=sys.stderr)
     sys.exit(any(result.differs or (result.said and not result.is_unknown) for result in found))
 

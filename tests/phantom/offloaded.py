@@ -37,7 +37,15 @@ def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
     _, plain = record(tmp_path / "plain", device, python)
     peak = simulated(plain)["peak_reserved_bytes"]
     result = simulated(
-        plain, "--policy", "offload", "--max-device-memory", str(peak * 7 // 10), "--step-seconds", "1", "--offload-kinds", "activation"
+        plain,
+        "--policy",
+        "offload",
+        "--max-device-memory",
+        str(peak * 7 // 10),
+        "--step-seconds",
+        "1",
+        "--offload-kinds",
+        "activation",
     )
     told = result["offload"]
     hooked = told["hooked"]
@@ -48,4 +56,6 @@ def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
     got = simulated(moved)
     assert abs(printed["copied"] / 3 - hooked["bytes_a_step"]) <= 0.02 * hooked["bytes_a_step"]
     assert abs(got["peak_allocated_bytes"] - hooked["peak_allocated_bytes"]) <= 0.02 * hooked["peak_allocated_bytes"]
-    assert abs(got["peak_reserved_bytes"] - hooked["peak_reserved_bytes"]) <= 0.02 * hooked["peak_reserved_bytes"] + (2 << 20)
+    assert abs(got["peak_reserved_bytes"] - hooked["peak_reserved_bytes"]) <= 0.02 * hooked["peak_reserved_bytes"] + (
+        2 << 20
+    )

@@ -35,9 +35,14 @@ def test_a_rank_of_a_world_that_is_not_there(kind, tmp_path):
 
 def test_the_real_error_comes_at_the_capacity(tmp_path):
     done = run(
-        ["-c", "import torch; torch.empty(70 << 30, dtype=torch.uint8, device='cuda')"], tmp_path, device="cuda:h100-80g,capacity=60GiB"
+        ["-c", "import torch; torch.empty(70 << 30, dtype=torch.uint8, device='cuda')"],
+        tmp_path,
+        device="cuda:h100-80g,capacity=60GiB",
     )
-    assert "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 70.00 GiB. GPU 0 has a total capacity of 60.50 GiB" in done.stderr
+    assert (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 70.00 GiB. GPU 0 has a total capacity of 60.50 GiB"
+        in done.stderr
+    )
 
 
 def test_what_cannot_be_imitated_says_so(tmp_path):

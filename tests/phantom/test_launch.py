@@ -59,7 +59,10 @@ def test_a_python_that_does_not_run(tmp_path):
 
 @pytest.mark.parametrize(
     ("packages", "says"),
-    [({}, "torch_npu is not installed"), ({"torch_npu": {"folder": "/x", "version": "2.1.0.post8"}}, "knows 2.6 to 2.14")],
+    [
+        ({}, "torch_npu is not installed"),
+        ({"torch_npu": {"folder": "/x", "version": "2.1.0.post8"}}, "knows 2.6 to 2.14"),
+    ],
 )
 def test_a_torch_npu_that_cannot_be_stood_in_for(packages, says):
     with pytest.raises(MemdiagError, match=says):
@@ -68,14 +71,19 @@ def test_a_torch_npu_that_cannot_be_stood_in_for(packages, says):
 
 @pytest.mark.parametrize("is_for_cuda", [True, False])
 def test_a_torch_beside_which_torch_npu_aborts(is_for_cuda, tmp_path):
-    for name, text in (("torch_npu/lib/libtorch_npu.so", "… registerDeviceConfigParserHook …"), ("torch/lib/libc10.so", "")):
+    for name, text in (
+        ("torch_npu/lib/libtorch_npu.so", "… registerDeviceConfigParserHook …"),
+        ("torch/lib/libc10.so", ""),
+    ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
     if is_for_cuda:
         (tmp_path / "torch/lib/libc10_cuda.so").touch()
     packages = {name: {"folder": str(tmp_path / name), "version": "2.14.0"} for name in ("torch", "torch_npu")}
     if is_for_cuda:
-        with pytest.raises(MemdiagError, match=r"is a build for CUDA, beside which torch_npu 2\.14\.0 cannot be imported"):
+        with pytest.raises(
+            MemdiagError, match=r"is a build for CUDA, beside which torch_npu 2\.14\.0 cannot be imported"
+        ):
             ascend.stand_in(Installed("python", packages))
     else:
         ascend._refuse_clash(Installed("python", packages), "2.14.0")

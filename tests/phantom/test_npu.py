@@ -23,8 +23,11 @@ pytestmark = needs_npu
 def recorded(folder, device, *command, options=()):
     done = subprocess.run(
         [sys.executable, "-m", "memdiag", "record", "-o", str(folder), "--phantom", device, *options, "--", *command],
-        capture_output=True, text=True, check=False, cwd=folder.parent,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder.parent,
+    )
     return done, [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("rank*.pkl"))]
 
 
@@ -62,7 +65,9 @@ def test_memory_that_nobody_wrote_costs_nothing(values):
 
 
 def test_the_failure_is_pytorchs_own(values):
-    assert values["failure"].startswith("NPU out of memory. Tried to allocate 60.00 GiB (NPU 0; 60.97 GiB total capacity; 32.0")
+    assert values["failure"].startswith(
+        "NPU out of memory. Tried to allocate 60.00 GiB (NPU 0; 60.97 GiB total capacity; 32.0"
+    )
     assert values["kept on failure"]
 
 
@@ -80,7 +85,9 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
     assert kept["phantom_device"]["read_backs"]["count"] >= 0
     columns = kept["modules"]
     unpacker = Unpacker(columns.values())
-    entered, allocs, frees = (np.frombuffer(unpacker.unpack(columns[name]), "<i8") for name in ("name", "allocs", "frees"))
+    entered, allocs, frees = (
+        np.frombuffer(unpacker.unpack(columns[name]), "<i8") for name in ("name", "allocs", "frees")
+    )
     assert "blocks.1.down" in {kept["names"][number] for number in entered if number >= 0}
     for counts, name in ((allocs, "allocs"), (frees, "frees")):  # every call is placed, also those deep in others
         assert counts[0] >= 0
@@ -130,7 +137,9 @@ def test_two_ranks(how, tmp_path):
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
 def test_one_rank_of_a_world_that_does_not_exist(how, tmp_path):
     options = ("--as-rank", "517", "--world", "1024")
-    done, (snapshot,) = recorded(tmp_path / "run", "npu:910b-64g", PYTHON, str(PROGRAMS / "train.py"), how, options=options)
+    done, (snapshot,) = recorded(
+        tmp_path / "run", "npu:910b-64g", PYTHON, str(PROGRAMS / "train.py"), how, options=options
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "as rank 517 of 1024" in done.stderr
     kept = snapshot["memdiag"]
@@ -139,7 +148,9 @@ def test_one_rank_of_a_world_that_does_not_exist(how, tmp_path):
 
 
 def test_what_is_not_imitated_is_refused_by_name():
-    done = on_phantom("npu:910b-64g", "-c", "import torch, torch_npu; torch.ones(4).npu().untyped_storage()._share_npu_()")
+    done = on_phantom(
+        "npu:910b-64g", "-c", "import torch, torch_npu; torch.ones(4).npu().untyped_storage()._share_npu_()"
+    )
     assert "does not imitate aclrtIpcMemGetExportKey (libascendcl.so)" in done.stderr
     assert done.returncode >= 0
 

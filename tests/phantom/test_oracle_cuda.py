@@ -1,6 +1,7 @@
 """torch's own CUDA allocator on the phantom device does what was recorded of it: every place, every byte, every failure.
 
-One of the ten settings of each program; all: ``python tests/phantom/cuda_rows.py --python VENV/bin/python``, some minutes.
+One of the ten settings of each program; all: ``python tests/phantom/cuda_rows.py --python VENV/bin/python``, some
+minutes.
 """
 
 import sys
@@ -13,7 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cuda_rows import FILES, Rows, differences, some
 from cuda_stand_in import PYTHON, needs_torch
 
-pytestmark = [needs_torch, pytest.mark.skipif(not FILES, reason="the recorded rows (../shared/data/oracle) are not here")]
+pytestmark = [
+    needs_torch,
+    pytest.mark.skipif(not FILES, reason="the recorded rows (../shared/data/oracle) are not here"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,9 @@ def rows():
     made.close()
 
 
-@pytest.mark.parametrize(("path", "setting"), list(some(1)), ids=lambda value: value.stem if isinstance(value, Path) else str(value))
+@pytest.mark.parametrize(
+    ("path", "setting"), list(some(1)), ids=lambda value: value.stem if isinstance(value, Path) else str(value)
+)
 def test_every_row_comes_out(path, setting, rows):
     result = rows.of(path, setting)
     if "not from Python" in result.said:

@@ -22,7 +22,9 @@ pytestmark = [
 SOME = [(path, at % NUM_SETTINGS) for at, path in enumerate(FILES)][::4]
 
 
-@pytest.mark.parametrize(("path", "setting"), SOME, ids=lambda value: value.stem if isinstance(value, Path) else str(value))
+@pytest.mark.parametrize(
+    ("path", "setting"), SOME, ids=lambda value: value.stem if isinstance(value, Path) else str(value)
+)
 def test_every_row_comes_out(path, setting, tmp_path):
     expected = np.load(path)
     if f"{setting}/oom" not in expected:

@@ -36,7 +36,9 @@ def copy(tmp_path_factory):
     original = Path(installed.folder_of("torch"))
     here = tmp_path_factory.mktemp("site")
     try:
-        shutil.copytree(original, here / "torch", copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__", PLACEHOLDERS))
+        shutil.copytree(
+            original, here / "torch", copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__", PLACEHOLDERS)
+        )
     except OSError as error:  # shutil.Error: another file system
         pytest.skip(f"torch cannot be copied by links: {str(error)[:200]}")
     for path in (here / "torch" / "lib").iterdir():
@@ -46,7 +48,9 @@ def copy(tmp_path_factory):
 
 
 def python(copy, program, environment):
-    return subprocess.run([PYTHON, "-c", program], env=environment, capture_output=True, text=True, check=False, cwd=copy)
+    return subprocess.run(
+        [PYTHON, "-c", program], env=environment, capture_output=True, text=True, check=False, cwd=copy
+    )
 
 
 @needs_torch

@@ -16,7 +16,14 @@ TABLE = Path(__file__).parents[2] / "memdiag/phantom/profiles.toml"
 
 @pytest.mark.parametrize("profile", profiles(), ids=lambda profile: profile.full_name)
 def test_every_figure_has_a_source_or_says_that_it_is_an_estimate(profile):
-    shared = {"soc", "cann", "driver", "capability", "shared_memory_optin", "threads_per_sm"}  # one note for the whole backend
+    shared = {
+        "soc",
+        "cann",
+        "driver",
+        "capability",
+        "shared_memory_optin",
+        "threads_per_sm",
+    }  # one note for the whole backend
     for figure in {"total", "context", *profile.figures} - shared:
         assert figure in profile.sources or figure in profile.estimates, figure
     assert {"cuda": "limits", "npu": "software"}[profile.backend] in {*profile.sources, *profile.estimates}

@@ -44,7 +44,9 @@ def stand_in(asking, tmp_path_factory):
 def seen(stand_in):
     environment = ascend.environment(choose("npu:910b-64g,total=64MiB,context=8MiB,devices=2"), stand_in, os.environ)
     program = Path(__file__).with_name("programs") / "runtime.py"
-    done = subprocess.run([sys.executable, str(program), "libascendcl.so"], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(program), "libascendcl.so"], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stderr.count("aclrtMemExportToShareableHandle") == 1  # it is said once
     return json.loads(done.stdout)
 
@@ -120,12 +122,19 @@ def test_a_real_runtime_is_never_loaded(stand_in, tmp_path):
     compiler = build.find_compiler("c")
     for name in ("libascendcl.so", "libhccl.so"):
         compiler.run(["-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", real / name, tmp_path / "real.c"])
-    base = {**os.environ, "LD_LIBRARY_PATH": f"{real}:{tmp_path}", "LD_PRELOAD": "", "ASCEND_HOME_PATH": str(real.parent)}
+    base = {
+        **os.environ,
+        "LD_LIBRARY_PATH": f"{real}:{tmp_path}",
+        "LD_PRELOAD": "",
+        "ASCEND_HOME_PATH": str(real.parent),
+    }
     environment = ascend.environment(choose("npu:910b-64g"), stand_in, base)
     assert environment["LD_LIBRARY_PATH"].split(":") == [str(stand_in), str(tmp_path)]
     assert environment["ASCEND_HOME_PATH"] == str(stand_in)
     start = "import ctypes; print([ctypes.CDLL(name).aclInit() for name in ('libascendcl.so', 'libhccl.so')])"
     # A start-up file puts the real one first again, as CANN's set_env.sh does.
     script = f'export LD_LIBRARY_PATH={real}:$LD_LIBRARY_PATH; exec "$0" -c "{start}"'
-    done = subprocess.run(["/bin/sh", "-c", script, sys.executable], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[0, 0]\n"

@@ -36,7 +36,9 @@ def test_all_candidates_are_run_and_take_the_same_time(benchmarking):
 
 def test_only_what_the_program_asked_for_is_counted(benchmarking, monkeypatch):
     before = timing.facts()["candidates"]
-    monkeypatch.setitem(sys.modules, "torch._inductor.config", SimpleNamespace(max_autotune=False, max_autotune_gemm=False))
+    monkeypatch.setitem(
+        sys.modules, "torch._inductor.config", SimpleNamespace(max_autotune=False, max_autotune_gemm=False)
+    )
     benchmarking.Base().benchmark_gpu(lambda: 7)
     assert timing.facts()["candidates"] == before
     monkeypatch.setitem(sys.modules, "torch._inductor.config", SimpleNamespace(max_autotune=True))

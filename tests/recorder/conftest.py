@@ -1,6 +1,7 @@
 """Which Pythons can be recorded here, and how to record a program in one of them.
 
-torch is no dependency of memdiag, so it is in another Python, or in none. Tests ask for ``record``, which is there for each of:
+torch is no dependency of memdiag, so it is in another Python, or in none. Tests ask for ``record``, which is there for
+each of:
 
 * cpu: the Python of the tests if it has torch, else the one that MEMDIAG_TEST_TORCH_PYTHON names;
 * cuda, npu: the command that MEMDIAG_TEST_CUDA_PYTHON or MEMDIAG_TEST_NPU_PYTHON names: a Python on a machine with the device, or a
@@ -60,7 +61,9 @@ def python_or_skip(device: str = "cpu") -> list[str]:
     if not command and device == "cpu":
         pytest.skip("needs torch: install it here, or name a Python that has it in MEMDIAG_TEST_TORCH_PYTHON")
     if not command:
-        pytest.skip(f"needs {device}: name a Python that can use it, or a stand-in's, in MEMDIAG_TEST_{device.upper()}_PYTHON")
+        pytest.skip(
+            f"needs {device}: name a Python that can use it, or a stand-in's, in MEMDIAG_TEST_{device.upper()}_PYTHON"
+        )
     return command
 
 
@@ -103,7 +106,12 @@ class Recorder:
         self._number = 0
 
     def __call__(
-        self, *words: str, settings: dict[str, Any] | None = None, recorded: bool = True, status: int = 0, env: dict[str, str] | None = None
+        self,
+        *words: str,
+        settings: dict[str, Any] | None = None,
+        recorded: bool = True,
+        status: int = 0,
+        env: dict[str, str] | None = None,
     ) -> Run:
         """Runs a program (a file of ``programs``, or any words for Python) to its end; {out} in a word is where its truth goes."""
         self._number += 1
@@ -117,9 +125,14 @@ class Recorder:
         config = Config(**{"folder": str(place / "run"), "backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
         done = subprocess.run(
-            [*self.python, *(word.replace("{out}", str(out)) for word in command)], cwd=place, capture_output=True, text=True,
-            env=environment_for(config, base) if recorded else base, timeout=500, check=False,
-        )  # fmt: skip
+            [*self.python, *(word.replace("{out}", str(out)) for word in command)],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            env=environment_for(config, base) if recorded else base,
+            timeout=500,
+            check=False,
+        )
         assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
         truth = json.loads(out.read_text()) if out.exists() else {}
         return Run(done, place / "run", truth)
@@ -220,7 +233,9 @@ class Comparison:
                 continue
             row, tensors = rows[0], self.device.tensors
             name, category = self.name(row), self.category(row)
-            if not views and (tensors.addr[row] != said["address_of_storage"] or tensors.requested_bytes[row] != said["bytes"]):
+            if not views and (
+                tensors.addr[row] != said["address_of_storage"] or tensors.requested_bytes[row] != said["bytes"]
+            ):
                 wrong.append(f"{said}: recorded at {tensors.addr[row]} with {tensors.requested_bytes[row]} bytes")
             if category != kind and not (said["category"].endswith("?") and category == "temporary"):
                 wrong.append(f"{said}: recorded as {category} {name!r}")

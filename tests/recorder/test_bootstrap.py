@@ -35,7 +35,9 @@ def run(tmp_path):
         if path:
             base["PYTHONPATH"] = os.pathsep.join(map(str, path))
         chosen = environment_for(Config(str(folder), **(settings or {})), base) if recorded else base
-        done = subprocess.run([str(python), *command], cwd=tmp_path, env=chosen, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(
+            [str(python), *command], cwd=tmp_path, env=chosen, capture_output=True, text=True, timeout=100, check=False
+        )
         return done, sorted(path.name for path in folder.glob("rank*.pkl")) if folder.is_dir() else []
 
     return start
@@ -50,7 +52,9 @@ def test_a_process_that_uses_torch_is_recorded(run, tmp_path):
 
 
 def test_without_torch_nothing_is_loaded(run):
-    done, files = run("-c", "import sys; print([name for name in sys.modules if 'memdiag' in name], 'json' in sys.modules)")
+    done, files = run(
+        "-c", "import sys; print([name for name in sys.modules if 'memdiag' in name], 'json' in sys.modules)"
+    )
     assert (done.stdout, done.stderr, files) == ("[] False\n", "", [])
 
 
@@ -87,7 +91,9 @@ def test_the_users_sitecustomize_runs(run, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "sitecustomize.py").write_text("import sys\nsys.mine = __file__\n")
-    done, files = run("-c", TRAIN + "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__)", path=[mine, FAKE_TORCH])
+    done, files = run(
+        "-c", TRAIN + "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__)", path=[mine, FAKE_TORCH]
+    )
     assert (done.stdout, done.stderr, files) == ("True\n", "", ["rank0.pkl"])
 
 
@@ -132,7 +138,10 @@ def test_torch_imported_before_sitecustomize(run, tmp_path):
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.parents[1].name)
 def test_every_python(run, python):
     version = subprocess.run(
-        [str(python), "-c", "import sys; print(sys.version_info[:2] >= (3, 9))"], capture_output=True, text=True, check=True
+        [str(python), "-c", "import sys; print(sys.version_info[:2] >= (3, 9))"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     done, files = run("-c", "import os; print(1)", python=python, path=())
     assert (done.stdout, done.stderr, files) == ("1\n", "", [])

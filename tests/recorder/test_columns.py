@@ -18,7 +18,9 @@ def text_of(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-@pytest.mark.parametrize("column", [array("q"), EXTREMES, array("q", [-1]) * 100_000], ids=["empty", "extremes", "long"])
+@pytest.mark.parametrize(
+    "column", [array("q"), EXTREMES, array("q", [-1]) * 100_000], ids=["empty", "extremes", "long"]
+)
 def test_a_column_comes_back_as_it_was(column):
     text = pack(column)
     assert isinstance(text, str)
@@ -33,10 +35,18 @@ def test_the_bytes_of_older_recordings_are_taken_as_they_are():
 @pytest.mark.parametrize(
     "damaged",
     [
-        None, 7, [1, 2], b"1234567", "", "no base64!", text_of(b"no zlib"), text_of(zlib.compress(b"1234567")),
-        text_of(zlib.compress(EXTREMES.tobytes())[:-5]), text_of(zlib.compress(EXTREMES.tobytes()) + b"more"),
+        None,
+        7,
+        [1, 2],
+        b"1234567",
+        "",
+        "no base64!",
+        text_of(b"no zlib"),
+        text_of(zlib.compress(b"1234567")),
+        text_of(zlib.compress(EXTREMES.tobytes())[:-5]),
+        text_of(zlib.compress(EXTREMES.tobytes()) + b"more"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_column_is_refused(damaged):
     with pytest.raises(ValueError, match=r"."):
         Unpacker([damaged]).unpack(damaged)

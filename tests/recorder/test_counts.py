@@ -72,7 +72,9 @@ def live_after(calls):
     return live
 
 
-@pytest.mark.parametrize("words", [("--plain",), ("--model", "resnet", "--optimizer", "sgd", "--plain")], ids=["gpt", "resnet"])
+@pytest.mark.parametrize(
+    "words", [("--plain",), ("--model", "resnet", "--optimizer", "sgd", "--plain")], ids=["gpt", "resnet"]
+)
 def test_every_byte_is_accounted_for(cpu, counter, tmp_path, words):
     """The same calls in the same order, from the first that is recorded to the end of the recording."""
     log = tmp_path / "calls"

@@ -12,7 +12,8 @@ import pytest
 import memdiag
 
 ROOT = Path(__file__).parents[2]
-# A disk of that size at $1; afterwards what is on it is at $2, since the disk is there for this process and its children only.
+# A disk of that size at $1; afterwards what is on it is at $2, since the disk is there for this process and its
+# children only.
 ON_A_DISK = 'mount -t tmpfs -o size=$0 memdiag "$1" || exit 99; disk=$1; kept=$2; shift 2; "$@"; end=$?; cp -R "$disk"/. "$kept"; exit $end'
 WAYS = (["unshare", "-m"], ["unshare", "-Urm"])
 
@@ -72,12 +73,16 @@ def test_a_run_that_cannot_be_written_does_not_begin(apart, disk):
     script = f'mount -t tmpfs -o ro memdiag "{disk}" && cd "{disk}" && exec "$@"'
     command = [sys.executable, "-m", "memdiag", "record", "--", sys.executable, "-c", "print(1)"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*apart, "sh", "-c", script, "sh", *command], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [*apart, "sh", "-c", script, "sh", *command], capture_output=True, text=True, check=False, env=environment
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "Read-only file system" in done.stderr
     assert "memdiag record -o DIR" in done.stderr
     elsewhere = [*command[:4], "-o", str(disk.with_name("kept")), *command[4:]]
-    done = subprocess.run([*apart, "sh", "-c", script, "sh", *elsewhere], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [*apart, "sh", "-c", script, "sh", *elsewhere], capture_output=True, text=True, check=False, env=environment
+    )
     assert (done.returncode, done.stdout) == (0, "1\n")
 
 
@@ -99,14 +104,26 @@ def recorded_on(apart, disk, size, *options, redact=False):
     pytest.importorskip("torch")
     program = disk.with_name("train.py")
     program.write_text(TRAINS)
-    command = [sys.executable, "-m", "memdiag", *["--redact"] * redact, "record", *options, "--", sys.executable, str(program)]
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        *["--redact"] * redact,
+        "record",
+        *options,
+        "--",
+        sys.executable,
+        str(program),
+    ]
     inside = [*on_a_disk(apart, disk, size), "sh", "-c", 'cd "$0" && exec "$@"', str(disk), *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(inside, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 7, done.stderr
     assert "Traceback" not in done.stderr
     left = disk.with_name("kept")
-    assert [path for path in left.rglob("*") if path.name.endswith((".part", ".redacted")) or path.name.startswith(".room")] == []
+    assert [
+        path for path in left.rglob("*") if path.name.endswith((".part", ".redacted")) or path.name.startswith(".room")
+    ] == []
     for trace in left.rglob("*.pkl"):
         assert memdiag.load(trace).num_events
     return done.stderr

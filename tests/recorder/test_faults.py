@@ -1,7 +1,7 @@
 """What may go wrong around a recording: folders that vanish, processes of every kind, programs that do what the recorder does.
 
-Whatever it is, the program prints and ends as it would without memdiag, and a file that has its name is whole. bench/record_faults.py
-kills a recording a hundred times.
+Whatever it is, the program prints and ends as it would without memdiag, and a file that has its name is whole.
+bench/record_faults.py kills a recording a hundred times.
 """
 
 from __future__ import annotations
@@ -17,12 +17,25 @@ WAYS = {"end": 5, "abort": -signal.SIGABRT}
 
 def printed_by_the_profiler(run):
     """Returns the ends of the lines that PyTorch's profiler prints: before them stand times and process numbers."""
-    return [line.rpartition("] ")[2] for line in run.done.stderr.splitlines() if line.startswith(("USDT", "STAGE", "INFO"))]
+    return [
+        line.rpartition("] ")[2] for line in run.done.stderr.splitlines() if line.startswith(("USDT", "STAGE", "INFO"))
+    ]
 
 
 @pytest.mark.parametrize(
     "way",
-    ["end", "abort", "fork", "processes-fork", "processes-spawn", "loader-fork", "loader-spawn", "patched", "annotated", "profiled"],
+    [
+        "end",
+        "abort",
+        "fork",
+        "processes-fork",
+        "processes-spawn",
+        "loader-fork",
+        "loader-spawn",
+        "patched",
+        "annotated",
+        "profiled",
+    ],
 )
 def test_the_program_is_as_without(cpu, way):
     """``annotated``: PyTorch writes into freed memory where an annotation outlives the profiler that saw it begin."""
@@ -34,7 +47,9 @@ def test_the_program_is_as_without(cpu, way):
     assert len(ours) == (way in {"annotated", "profiled"}), ours
     assert printed_by_the_profiler(with_us) == printed_by_the_profiler(without)
     number = 3 if way == "processes-spawn" else 1
-    assert sorted(path.name for path in with_us.folder.glob("rank*.pkl")) == [f"rank{rank}.pkl" for rank in range(number)]
+    assert sorted(path.name for path in with_us.folder.glob("rank*.pkl")) == [
+        f"rank{rank}.pkl" for rank in range(number)
+    ]
     for rank in range(number):
         assert memdiag.load(with_us.path(rank)).num_events
 

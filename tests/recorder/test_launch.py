@@ -76,7 +76,9 @@ def test_ends_of_python(tmp_path, program, code):
 def test_streams_arguments_and_directory(tmp_path):
     program = "import os, sys; print(sys.argv, os.getcwd(), sys.stdin.read()); print('e', file=sys.stderr)"
     command = [PYTHON, "-c", program, "-q", "--", "--help", "", "a b", "ü"]
-    plain = subprocess.run(command, cwd=tmp_path, input="typed", capture_output=True, text=True, check=False, env=environment())
+    plain = subprocess.run(
+        command, cwd=tmp_path, input="typed", capture_output=True, text=True, check=False, env=environment()
+    )
     done = record(tmp_path, *command, input="typed")
     assert (done.stdout, done.stderr) == (plain.stdout, plain.stderr)
 
@@ -99,7 +101,12 @@ def test_file_descriptors_are_handed_on(tmp_path):
 def test_a_closed_stderr(tmp_path):
     command = " ".join(f"'{word}'" for word in [*MEMDIAG, "record", "--", PYTHON, "-c", "print(1)"])
     done = subprocess.run(
-        ["/bin/sh", "-c", command + " 2>&-"], cwd=tmp_path, capture_output=True, text=True, check=False, env=environment()
+        ["/bin/sh", "-c", command + " 2>&-"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
     )
     assert (done.returncode, done.stdout) == (0, "1\n")
 
@@ -150,7 +157,9 @@ print(" ".join(got), flush=True)
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT"])
+@pytest.mark.parametrize(
+    "name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT"]
+)
 def test_signals_that_reach_only_memdiag_are_passed_on(tmp_path, name):
     process = begin(tmp_path, PYTHON, "-c", WAITS, name)
     assert process.stdout.readline() == "ready\n"
@@ -172,8 +181,11 @@ def test_what_nohup_ignores_stays_ignored(tmp_path):
     ignoring = "trap '' HUP; exec \"$@\""
     process = subprocess.Popen(
         ["/bin/sh", "-c", ignoring, "sh", *MEMDIAG, "record", "-q", "--", PYTHON, "-c", program],
-        cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
     assert process.stdout.readline() == "1\n"
     process.send_signal(signal.SIGHUP)
     assert process.communicate(timeout=100)[0] == "2\n"
@@ -200,11 +212,19 @@ def test_what_a_terminal_sends_arrives_once(tmp_path):
     main, side = pty.openpty()
     program = WAITS.replace("time.sleep(0.2)", "time.sleep(0.5)")
     command = [*MEMDIAG, "record", "-q", "--", PYTHON, "-c", program, "SIGINT"]
-    code = f"import os, sys, fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv({command[0]!r}, {command!r})"
+    code = (
+        f"import os, sys, fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv({command[0]!r}, {command!r})"
+    )
     process = subprocess.Popen(
-        [PYTHON, "-c", code], cwd=tmp_path, stdin=side, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        [PYTHON, "-c", code],
+        cwd=tmp_path,
+        stdin=side,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdout.readline() == "ready\n"
     os.write(main, b"\x03")
     out, err = process.communicate(timeout=100)
@@ -216,7 +236,13 @@ def test_what_a_terminal_sends_arrives_once(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_stopping_the_program_stops_the_job(tmp_path):
     """Ctrl-Z: the shell waits for memdiag, so memdiag must stop with the program and go on with it."""
-    process = begin(tmp_path, PYTHON, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTSTP); print('on')", start_new_session=True)
+    process = begin(
+        tmp_path,
+        PYTHON,
+        "-c",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTSTP); print('on')",
+        start_new_session=True,
+    )
     # In an orphaned process group SIGTSTP does nothing; then there is nothing to see.
     changed, status = 0, 0
     for _ in range(3000):

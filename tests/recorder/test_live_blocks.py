@@ -34,7 +34,9 @@ def test_blocks_against_the_plain_way():
         if chance.random() < 0.4:
             assert blocks.give_back(addr) == (plain.pop(addr, None) is not None)
             continue
-        gone = [(other, there) for other, (there, _) in sorted(plain.items()) if share_a_byte((addr, size), (other, there))]
+        gone = [
+            (other, there) for other, (there, _) in sorted(plain.items()) if share_a_byte((addr, size), (other, there))
+        ]
         assert blocks.take(addr, size, number) == gone
         for other, _ in gone:
             del plain[other]
@@ -50,11 +52,14 @@ def test_a_block_ends_when_another_takes_its_place():
         history.add(time_us, addr, size, [])
     told = [(entry["action"], entry["addr"], entry["size"], entry["time_us"]) for entry in history._entries]
     assert told[2:] == [
-        ("free_requested", 1000, 500, 3), ("free_completed", 1000, 500, 3),
-        ("free_requested", 2000, 100, 3), ("free_completed", 2000, 100, 3),
+        ("free_requested", 1000, 500, 3),
+        ("free_completed", 1000, 500, 3),
+        ("free_requested", 2000, 100, 3),
+        ("free_completed", 2000, 100, 3),
         ("alloc", 1400, 700, 3),
-        ("free_requested", 1400, 700, 5), ("free_completed", 1400, 700, 5),
-    ]  # fmt: skip
+        ("free_requested", 1400, 700, 5),
+        ("free_completed", 1400, 700, 5),
+    ]
     assert (history.unseen_frees, history.unknown_frees) == (2, 1)
     assert (history.allocs, history.frees) == (3, 3)
 

@@ -33,4 +33,7 @@ def test_other_models(record, compare, model, optimizer):
 def test_ways_to_train(record, compare, way):
     found = compare(record.train(*way.split()))
     assert found.wrong_phases() == []
-    assert found.wrong_tensors(() if "checkpoint" not in way else ("parameter", "gradient", "optimizer_state", "input")) == []
+    assert (
+        found.wrong_tensors(() if "checkpoint" not in way else ("parameter", "gradient", "optimizer_state", "input"))
+        == []
+    )

@@ -41,7 +41,9 @@ def test_two_processes(cpu, compare, way, start):
     for rank in range(2):
         truth = json.loads(out.with_name(f"truth.json.{rank}").read_text())
         found = compare(replace(run, truth=truth), rank)
-        assert found.overlapping() == []  # a thread of gloo frees the buffers of its collectives, as a rule where nobody sees it
+        assert (
+            found.overlapping() == []
+        )  # a thread of gloo frees the buffers of its collectives, as a rule where nobody sees it
         assert found.wrong_phases() == []
         assert found.wrong_tensors(views=way != "copies") == []
 
@@ -56,7 +58,9 @@ def test_compiled(cpu, compare, backend, tmp_path):
     with_us = cpu.train(*settings, env=env)
     if "has lost what it had recorded" in with_us.done.stderr and with_us.trace.torch_version.startswith("2.1."):
         pytest.skip("the profiler of torch 2.1 cannot follow the compiler's calls")
-    assert not re.search("memdiag:|PythonTracer|callback", with_us.done.stderr)  # PyTorch's words for a profiler that is lost
+    assert not re.search(
+        "memdiag:|PythonTracer|callback", with_us.done.stderr
+    )  # PyTorch's words for a profiler that is lost
     if backend == "aot_eager":  # the same graphs as Inductor's, and less to wait for
         without = cpu.train(*settings, recorded=False, env=env)
         assert with_us.truth["dynamo"] == without.truth["dynamo"]

@@ -44,7 +44,9 @@ def start(python: list[str], folder: Path, *options: str, steps: int = 100_000) 
     program = folder / "train.py"
     program.write_text(TRAIN.format(steps=steps))
     command = [*RECORD, "-o", str(folder / "run"), *options, "--", *python, str(program)]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 @pytest.fixture
@@ -85,8 +87,20 @@ def test_interrupted(python, tmp_path):
 def test_torchrun(python, tmp_path):
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER)
-    command = [*RECORD, "-o", str(tmp_path / "run"), "--", *python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*command, str(worker)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        *RECORD,
+        "-o",
+        str(tmp_path / "run"),
+        "--",
+        *python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+    ]
+    done = subprocess.run(
+        [*command, str(worker)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "run").glob("rank*.pkl")) == ["rank0.pkl", "rank1.pkl"]
 

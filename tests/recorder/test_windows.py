@@ -23,4 +23,7 @@ def test_a_window_of_steps(record, compare):
     unknown = [row for row in live if found.category(row) == "unknown"]
     assert (found.device.tensors.alloc_at[unknown] < 0).all()  # made before the window, and seen by nobody
     if record.device != "cuda":  # which has the workspace of a library, larger than all else
-        assert found.device.tensors.requested_bytes[unknown].sum() <= 0.01 * found.device.tensors.requested_bytes[live].sum()
+        assert (
+            found.device.tensors.requested_bytes[unknown].sum()
+            <= 0.01 * found.device.tensors.requested_bytes[live].sum()
+        )

@@ -10,9 +10,21 @@ from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
 GIB, MIB = 1 << 30, 1 << 20
 
 FIXES = (
-    Fix("Use expandable segments", "env", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch >= 2.1", "not with CUDA IPC"),
+    Fix(
+        "Use expandable segments",
+        "env",
+        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "torch >= 2.1",
+        "not with CUDA IPC",
+    ),
     Fix("Pad inputs to a few sizes", "code", "", "every backend", ""),
-    Fix("Record the run", "record", "memdiag record -- vllm serve model\nmemdiag analyze --at oom", "", "steps get slower"),
+    Fix(
+        "Record the run",
+        "record",
+        "memdiag record -- vllm serve model\nmemdiag analyze --at oom",
+        "",
+        "steps get slower",
+    ),
     *(Fix(f"Remedy {number}", "flag", f"--flag-{number}") for number in range(4, 7)),
 )
 FINDINGS = (
@@ -29,19 +41,42 @@ LEDGER = (
 )
 REASONS = ("4.00 GiB is reserved but unallocated, and 2.00 GiB was asked for.", "another reason")
 MESSAGE = Message(
-    "torch_cuda_21", "pytorch", "cuda", 3, 1, 10412, "CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "torch_cuda_21",
+    "pytorch",
+    "cuda",
+    3,
+    1,
+    10412,
+    "CUDA out of memory. Tried to allocate 2.00 GiB.",
     {"requested_bytes": 2 * GIB, "total_bytes": 16 * GIB, "free_bytes": 512 * MIB, "device_index": 3, "log_pid": 77},
     Judgement("fragmentation", "high", ("capacity",), REASONS),
-    LEDGER, FINDINGS, "train.log",
-)  # fmt: skip
+    LEDGER,
+    FINDINGS,
+    "train.log",
+)
 BARE = replace(
-    MESSAGE, framework="cuda", rank=None, fields={}, judgement=Judgement("unknown", "low"), ledger=(), findings=(), source="text", line=1
+    MESSAGE,
+    framework="cuda",
+    rank=None,
+    fields={},
+    judgement=Judgement("unknown", "low"),
+    ledger=(),
+    findings=(),
+    source="text",
+    line=1,
 )
 HOST = replace(
-    MESSAGE, dialect="oom_killer", framework="linux", backend="cpu", rank=None, line=20000,
-    fields={"pid": 9, "anon_rss_bytes": 12 * GIB}, ledger=(), findings=(),
+    MESSAGE,
+    dialect="oom_killer",
+    framework="linux",
+    backend="cpu",
+    rank=None,
+    line=20000,
+    fields={"pid": 9, "anon_rss_bytes": 12 * GIB},
+    ledger=(),
+    findings=(),
     judgement=Judgement("host", "high", (), ("the kernel ended it",)),
-)  # fmt: skip
+)
 EVIL = "\x1b[31m|`<b>\u202e\n"
 
 
@@ -76,7 +111,15 @@ def hostile() -> OomReport:
     finding = Finding("MD701", EVIL, "critical", None, (), (Fix(EVIL, "env", EVIL, EVIL, EVIL),))
     entries = (LedgerEntry(EVIL, GIB, "this process", "printed"), LedgerEntry("total", GIB, "total", "printed"))
     message = replace(
-        MESSAGE, text=EVIL, source=EVIL, framework=EVIL, backend=EVIL, dialect=EVIL, findings=(finding,), ledger=entries,
-        judgement=Judgement("unknown", "low", (), (EVIL,)), fields={"shape": EVIL, "requested_bytes": GIB},
-    )  # fmt: skip
+        MESSAGE,
+        text=EVIL,
+        source=EVIL,
+        framework=EVIL,
+        backend=EVIL,
+        dialect=EVIL,
+        findings=(finding,),
+        ledger=entries,
+        judgement=Judgement("unknown", "low", (), (EVIL,)),
+        fields={"shape": EVIL, "requested_bytes": GIB},
+    )
     return OomReport((message, replace(message, rank=4)), (EVIL,), 1, 1)

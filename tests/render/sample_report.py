@@ -25,14 +25,18 @@ from memdiag.units import GIB, MIB
 NO_USAGE = Usage(None, None, None, None)
 NO_PEAK = Peak(None, None, None, None)
 NO_FRAGMENTATION = Fragmentation(None, None, None, None, None, None, None, None, None)
-NO_COUNTS: dict[str, int | None] = dict.fromkeys(("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms"))
+NO_COUNTS: dict[str, int | None] = dict.fromkeys(
+    ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")
+)
 
 HOSTILE = "evil\x1b[31m\x1b]0;title\x07\nFAKE  line\r\u202egnp.\u2066|`[bold red]x[/]<script>*_#1 @you\ud800"
 
 
 def wave(num: int, base: int, height: int) -> tuple[int, ...]:
     """A curve of training steps: up in forward, down in backward, on top of ``base``."""
-    return tuple(base + int(height * abs(math.sin(i * math.pi * 4 / num)) * min(1.0, 0.4 + i / num)) for i in range(num))
+    return tuple(
+        base + int(height * abs(math.sin(i * math.pi * 4 / num)) * min(1.0, 0.4 + i / num)) for i in range(num)
+    )
 
 
 def timeline(num: int = 400, events_per_bucket: float = 545.11) -> Timeline:
@@ -64,13 +68,32 @@ def device(number: int = 0, **changes: object) -> DeviceReport:
         "device": number,
         "end": Usage(11 * GIB, 3 * GIB, 3 * GIB, 3 * GIB - 40 * MIB),
         "peak": Peak(11 * GIB, 9 * GIB, 9 * GIB + 256 * MIB, 9 * GIB - 120 * MIB, 196_100, 1_700_000, "backward", 3),
-        "peak_allocated": Peak(11 * GIB, 9 * GIB + 64 * MIB, 9 * GIB + 64 * MIB, 9 * GIB - 60 * MIB, 190_022, 1_650_000, "forward", 3),
-        "fragmentation": Fragmentation(196_100, 2 * GIB, "next request", 120 * MIB, 256 * MIB, 1200 * MIB, 300 * MIB, 292 * MIB, 412 * MIB),
+        "peak_allocated": Peak(
+            11 * GIB, 9 * GIB + 64 * MIB, 9 * GIB + 64 * MIB, 9 * GIB - 60 * MIB, 190_022, 1_650_000, "forward", 3
+        ),
+        "fragmentation": Fragmentation(
+            196_100, 2 * GIB, "next request", 120 * MIB, 256 * MIB, 1200 * MIB, 300 * MIB, 292 * MIB, 412 * MIB
+        ),
         "counts": {"num_segments_allocated": 214, "num_segments_freed": 3, "num_retries": 1, "num_ooms": 1},
-        "by_category": {"parameter": 2 * GIB, "optimizer_state": 3 * GIB, "activation": 3 * GIB + 100 * MIB, "unknown": 924 * MIB},
-        "by_lifetime": {"persistent": 5 * GIB, "forward_to_backward": 3 * GIB, "survives_step": 800 * MIB, "temporary": 224 * MIB},
+        "by_category": {
+            "parameter": 2 * GIB,
+            "optimizer_state": 3 * GIB,
+            "activation": 3 * GIB + 100 * MIB,
+            "unknown": 924 * MIB,
+        },
+        "by_lifetime": {
+            "persistent": 5 * GIB,
+            "forward_to_backward": 3 * GIB,
+            "survives_step": 800 * MIB,
+            "temporary": 224 * MIB,
+        },
         "top_sites": (
-            Site(3 * GIB, 48, ("/home/me/project/model.py:35 forward", "/home/me/project/train.py:120 step"), "model.py:35 forward"),
+            Site(
+                3 * GIB,
+                48,
+                ("/home/me/project/model.py:35 forward", "/home/me/project/train.py:120 step"),
+                "model.py:35 forward",
+            ),
             Site(
                 2 * GIB,
                 1,
@@ -93,7 +116,13 @@ def device(number: int = 0, **changes: object) -> DeviceReport:
 
 
 FINDINGS = (
-    Finding("MD301", "A list grows by one tensor a step", "info", 0, (Evidence("growth", 4 * MIB, "bytes/step", "train.py:80 log"),)),
+    Finding(
+        "MD301",
+        "A list grows by one tensor a step",
+        "info",
+        0,
+        (Evidence("growth", 4 * MIB, "bytes/step", "train.py:80 log"),),
+    ),
     Finding(
         "MD401",
         "Cached segments are released and taken again in every step",
@@ -105,7 +134,15 @@ FINDINGS = (
             Evidence("share of events", 0.034, "ratio"),
             Evidence("driver version", None),
         ),
-        (Fix("Call torch.cuda.empty_cache() once, after initialisation", "code", "", "", "helps only if the pattern stays"),),
+        (
+            Fix(
+                "Call torch.cuda.empty_cache() once, after initialisation",
+                "code",
+                "",
+                "",
+                "helps only if the pattern stays",
+            ),
+        ),
         None,
         300 * MIB,
     ),
@@ -174,13 +211,34 @@ VERDICT = Verdict(
 )
 
 WHAT_IF = (
-    WhatIf(0, "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:99", ("MD201",), False, 11 * GIB, -GIB, 0, 2, 1, "exact (9 of 9)", "x"),
     WhatIf(
-        0, "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ("MD201",), False, 9 * GIB, GIB, 100 * MIB, 0, 1, "8 of 9 exact",
+        0,
+        "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:99",
+        ("MD201",),
+        False,
+        11 * GIB,
+        -GIB,
+        0,
+        2,
+        1,
+        "exact (9 of 9)",
+        "x",
+    ),
+    WhatIf(
+        0,
+        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        ("MD201",),
+        False,
+        9 * GIB,
+        GIB,
+        100 * MIB,
+        0,
+        1,
+        "8 of 9 exact",
         "memdiag simulate trace.pkl --conf expandable_segments:True",
     ),
     WhatIf(0, "unset PYTORCH_CUDA_ALLOC_CONF", ("MD201",), True, 10 * GIB, 0, 0, 0, 0, "exact (9 of 9)", ""),
-)  # fmt: skip
+)
 
 
 def rich() -> Report:
@@ -201,7 +259,14 @@ def unknown() -> Report:
     """A report of a file that says next to nothing."""
     nothing = DeviceReport(0, NO_USAGE, NO_PEAK, NO_PEAK, NO_FRAGMENTATION, dict(NO_COUNTS), None, None, None)
     return Report(
-        source(path="lifespans.csv", format="lifespans-csv", backend=None, torch_version=None, complete_from_start=None, bases={}),
+        source(
+            path="lifespans.csv",
+            format="lifespans-csv",
+            backend=None,
+            torch_version=None,
+            complete_from_start=None,
+            bases={},
+        ),
         (nothing,),
         {},
         (),
@@ -212,9 +277,22 @@ def unknown() -> Report:
 def several() -> Report:
     """Four devices, two of them idle."""
     zero = Usage(0, 0, 0, 0)
-    idle = {"end": zero, "peak": Peak(0, 0, 0, 0), "peak_allocated": Peak(0, 0, 0, 0), "fragmentation": NO_FRAGMENTATION}
-    empty = {"counts": dict.fromkeys(NO_COUNTS, 0), "by_category": {}, "by_lifetime": {}, "top_sites": (), "timeline": None}
-    return Report(source(), (device(0), device(1), device(2, **idle, **empty), device(3, **idle, **empty)), {}, FINDINGS[1:], ())
+    idle = {
+        "end": zero,
+        "peak": Peak(0, 0, 0, 0),
+        "peak_allocated": Peak(0, 0, 0, 0),
+        "fragmentation": NO_FRAGMENTATION,
+    }
+    empty = {
+        "counts": dict.fromkeys(NO_COUNTS, 0),
+        "by_category": {},
+        "by_lifetime": {},
+        "top_sites": (),
+        "timeline": None,
+    }
+    return Report(
+        source(), (device(0), device(1), device(2, **idle, **empty), device(3, **idle, **empty)), {}, FINDINGS[1:], ()
+    )
 
 
 def hostile() -> Report:
@@ -236,6 +314,11 @@ def hostile() -> Report:
         by_module=(ModuleUsage(bad, GIB, 0.5, 1),),
     )
     return Report(
-        source(path=bad, backend=bad, torch_version=bad, format=bad), (dev,), {bad: [bad, {bad: bad}]}, (finding,), (Note(bad, bad),), bad,
+        source(path=bad, backend=bad, torch_version=bad, format=bad),
+        (dev,),
+        {bad: [bad, {bad: bad}]},
+        (finding,),
+        (Note(bad, bad),),
+        bad,
         (WhatIf(0, "export A=" + bad, (bad,), False, GIB, GIB, 0, 0, 0, bad, bad),),
-    )  # fmt: skip
+    )

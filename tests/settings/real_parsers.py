@@ -1,8 +1,9 @@
 """Runs texts through the allocators' own parsers, for tests and to record ``golden_*.json``.
 
-Three of them in torch 2.13: "common" (what all accelerators share, in any build of torch), "cuda" (a CUDA build on a stand-in runtime)
-and "npu" (torch_npu on a stand-in runtime). The first two are a small C++ program, the third goes through Python, since torch_npu does
-not export its parser. Older releases of torch have a program of their own, old_parser.cpp. To record again:
+Three of them in torch 2.13: "common" (what all accelerators share, in any build of torch), "cuda" (a CUDA build on a
+stand-in runtime) and "npu" (torch_npu on a stand-in runtime). The first two are a small C++ program, the third goes
+through Python, since torch_npu does not export its parser. Older releases of torch have a program of their own,
+old_parser.cpp. To record again:
 
     python tests/settings/real_parsers.py record common|npu                  (by an interpreter that has torch, or torch_npu)
     python tests/settings/real_parsers.py record cuda --program PROGRAM      (built from real_parser.cpp with -DWITH_CUDA)
@@ -59,7 +60,10 @@ class Program:
 
 
 def npu(text: str) -> dict[str, Any]:
-    """Returns what torch_npu makes of ``text``, in a process of its own: whether it starts, and why not. Values cannot be read."""
+    """Returns what torch_npu makes of ``text``, in a process of its own: whether it starts, and why not.
+
+    Values cannot be read.
+    """
     import torch
     import torch_npu  # noqa: F401 - registers the device
 
@@ -92,7 +96,9 @@ def record(backend: str, program: Path | None, version: str) -> None:
     from texts import BY_HAND, generated
 
     major, minor = map(int, version.split("."))
-    texts = list(dict.fromkeys([*BY_HAND, *generated("npu" if backend == "npu" else "cuda", SEED, COUNT, (major, minor))]))
+    texts = list(
+        dict.fromkeys([*BY_HAND, *generated("npu" if backend == "npu" else "cuda", SEED, COUNT, (major, minor))])
+    )
     ask: Any = npu
     if backend != "npu":
         ask = Program(program or build(Path(tempfile.mkdtemp())))

@@ -73,7 +73,9 @@ def test_a_list_says_the_same_to_parser_and_reader(entries_, shared):
     value = as_list(tuple(entries_), shared=shared)
     version = (2, 13) if shared else (2, 6)
     if len(set(entries_)) > 1:
-        assert parse(f"roundup_power2_divisions:{value}", "cuda", version).values["roundup_power2_divisions"] == tuple(entries_)
+        assert parse(f"roundup_power2_divisions:{value}", "cuda", version).values["roundup_power2_divisions"] == tuple(
+            entries_
+        )
         assert as_meant(value) == tuple(entries_)
 
 

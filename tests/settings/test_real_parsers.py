@@ -27,7 +27,14 @@ HERE = Path(__file__).parent
 VERSION = (2, 13)
 
 
-RECORDED = [("common", (2, 13)), ("cuda", (2, 2)), ("cuda", (2, 6)), ("cuda", (2, 8)), ("cuda", (2, 13)), ("npu", (2, 13))]
+RECORDED = [
+    ("common", (2, 13)),
+    ("cuda", (2, 2)),
+    ("cuda", (2, 6)),
+    ("cuda", (2, 8)),
+    ("cuda", (2, 13)),
+    ("npu", (2, 13)),
+]
 NAMED = [(backend, version) for backend, version in RECORDED if backend != "common"]
 
 
@@ -74,7 +81,10 @@ def test_every_value_is_the_real_parser_s(backend):
     defaults = recorded["defaults"]
     for row in recorded["texts"]:
         if row["accepted"]:
-            assert expected(ours(backend, VERSION, row["text"]).values, defaults) == {**defaults, **row.get("values", {})}, row["text"]
+            assert expected(ours(backend, VERSION, row["text"]).values, defaults) == {
+                **defaults,
+                **row.get("values", {}),
+            }, row["text"]
 
 
 @pytest.mark.parametrize("version", [(2, 2), (2, 6), (2, 8)])
@@ -89,7 +99,9 @@ def test_older_versions_divide_as_the_real_parser_did(version):
 def test_the_lint_calls_critical_what_the_real_parser_refuses_and_nothing_else(backend, version):
     for row in golden(backend, version)["texts"]:
         report = lint(Assignment("", row["text"]), Scene(backend, version))
-        ends = [finding for finding in report.findings if finding.severity == "critical" and not _fails_later(finding.title)]
+        ends = [
+            finding for finding in report.findings if finding.severity == "critical" and not _fails_later(finding.title)
+        ]
         assert bool(ends) != row["accepted"], (row["text"], [finding.title for finding in ends])
 
 

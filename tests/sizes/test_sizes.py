@@ -12,12 +12,32 @@ from memdiag.sizes import cuda, npu
 from memdiag.trace.layout import allocation_sizes, are_split
 from memdiag.units import GIB, MIB
 
-EDGES = (512, MIB - 512, MIB, MIB + 512, 2 * MIB, 10 * MIB - 512, 10 * MIB, 10 * MIB + 512, 20 * MIB, 12 * MIB + 1024, GIB, GIB + 512)
+EDGES = (
+    512,
+    MIB - 512,
+    MIB,
+    MIB + 512,
+    2 * MIB,
+    10 * MIB - 512,
+    10 * MIB,
+    10 * MIB + 512,
+    20 * MIB,
+    12 * MIB + 1024,
+    GIB,
+    GIB + 512,
+)
 
 
 @pytest.mark.parametrize(
     ("size", "segment"),
-    [(512, 2 * MIB), (MIB, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB, 10 * MIB), (11 * MIB, 12 * MIB)],
+    [
+        (512, 2 * MIB),
+        (MIB, 2 * MIB),
+        (MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB),
+        (11 * MIB, 12 * MIB),
+    ],
 )
 def test_a_new_segment(size: int, segment: int) -> None:
     assert cuda.get_allocation_size(size) == segment
@@ -39,7 +59,9 @@ def test_columns_of_blocks_follow_the_rule_for_one(is_fine: bool) -> None:
     remaining = np.array((0, 256, 512, MIB, MIB + 512, 30 * MIB), np.int64)
     for size in (512, 20 * MIB, 64 * MIB):
         found = are_split(remaining, np.full(len(remaining), size), np.full(len(remaining), is_fine), 64 * MIB)
-        assert found.tolist() == [cuda.should_split(rest, size, is_fine, False, 64 * MIB) for rest in remaining.tolist()]
+        assert found.tolist() == [
+            cuda.should_split(rest, size, is_fine, False, 64 * MIB) for rest in remaining.tolist()
+        ]
 
 
 def test_oversize_blocks_serve_oversize_requests_only() -> None:

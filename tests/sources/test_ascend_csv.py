@@ -25,7 +25,16 @@ def write(path, *lines, end="\r\n"):
     return path
 
 
-def operator(name="aten::mm", size="512.5", born=None, dies=None, gone=None, at_birth=("", "", ""), at_death=("", "", ""), device="NPU:0"):
+def operator(
+    name="aten::mm",
+    size="512.5",
+    born=None,
+    dies=None,
+    gone=None,
+    at_birth=("", "", ""),
+    at_death=("", "", ""),
+    device="NPU:0",
+):
     times = ["" if time is None else f"{T + time:.3f}\t" for time in (born, dies, gone)]
     return ",".join([name, size, *times, "", "", *at_birth, *at_death, "7", device])
 
@@ -66,7 +75,11 @@ def test_operators_alone(tmp_path):
 
 
 def test_a_free_that_waits_for_a_stream_is_two_events(tmp_path):
-    file = write(tmp_path / "operator_memory.csv", OPERATORS, operator("aten::mm", "1", 10, 20, 30, ("1", "2", "1"), ("0", "2", "1")))
+    file = write(
+        tmp_path / "operator_memory.csv",
+        OPERATORS,
+        operator("aten::mm", "1", 10, 20, 30, ("1", "2", "1"), ("0", "2", "1")),
+    )
     device = read(file).devices[0]
     assert device.events.action.tolist() == [A, REQUESTED, FREED]
     assert device.usage.active.tolist() == [MIB, MIB, -1]
@@ -108,7 +121,13 @@ def test_both_halves_whichever_is_given(tmp_path):
 
 def test_records_alone_are_curves(tmp_path):
     trace = load(
-        write(tmp_path / "memory_record.csv", RECORDS, record("PTA", 5, "4", "20", "4"), record("PTA", 6, "4", "20", "4"), end="\n")
+        write(
+            tmp_path / "memory_record.csv",
+            RECORDS,
+            record("PTA", 5, "4", "20", "4"),
+            record("PTA", 6, "4", "20", "4"),
+            end="\n",
+        )
     )
     assert trace.num_events == 2
     assert trace.num_tensors == 0
@@ -198,7 +217,9 @@ def test_settings_and_version_lie_beside_the_tables(tmp_path):
     folder = tmp_path / "ASCEND_PROFILER_OUTPUT"
     folder.mkdir()
     (tmp_path / "profiler_info.json").write_text(json.dumps({"torch_npu_version": "2.6.0"}))
-    (tmp_path / "profiler_metadata.json").write_text(json.dumps({"ENV_VARIABLES": {"PYTORCH_NPU_ALLOC_CONF": "a:b", "PATH": "x"}}))
+    (tmp_path / "profiler_metadata.json").write_text(
+        json.dumps({"ENV_VARIABLES": {"PYTORCH_NPU_ALLOC_CONF": "a:b", "PATH": "x"}})
+    )
     trace = load(write(folder / "memory_record.csv", RECORDS, record("PTA", 5, "4", "20", "4")))
     assert trace.torch_version == "2.6.0"
     assert trace.settings == {"PYTORCH_NPU_ALLOC_CONF": "a:b"}
@@ -234,10 +255,21 @@ def test_sniff():
 
 
 def test_the_trace_beside_tells_lines_and_steps(tmp_path):
-    file = write(tmp_path / "operator_memory.csv", OPERATORS, operator("aten::mm", "512", 10, 30), operator("aten::mm", "512", 50, 60))
+    file = write(
+        tmp_path / "operator_memory.csv",
+        OPERATORS,
+        operator("aten::mm", "512", 10, 30),
+        operator("aten::mm", "512", 50, 60),
+    )
     calls = [
         {"ph": "X", "name": "ProfilerStep#3", "ts": str(T), "dur": 40},
-        {"ph": "X", "name": "aten::mm", "ts": str(T + 9), "dur": "5.5", "args": {"Call stack": "m.py(7): forward;\r\nt.py(3): main"}},
+        {
+            "ph": "X",
+            "name": "aten::mm",
+            "ts": str(T + 9),
+            "dur": "5.5",
+            "args": {"Call stack": "m.py(7): forward;\r\nt.py(3): main"},
+        },
         {"ph": "X", "name": "aten::mm", "ts": "soon", "dur": 1, "args": {"Call stack": "m.py(8): nowhere"}},
     ]
     (tmp_path / "trace_view.json").write_text(json.dumps(calls))

@@ -43,16 +43,22 @@ def database(path, *statements, **tables):
 def test_operators_records_steps_and_settings(tmp_path):
     file = database(
         tmp_path / "ascend_pytorch_profiler_0.db",
-        OP_MEMORY, RECORD, STRINGS, "CREATE TABLE STEP_TIME (id INTEGER, startNs INTEGER, endNs INTEGER)",
+        OP_MEMORY,
+        RECORD,
+        STRINGS,
+        "CREATE TABLE STEP_TIME (id INTEGER, startNs INTEGER, endNs INTEGER)",
         "CREATE TABLE META_DATA (name TEXT, value TEXT)",
         STRING_IDS=[(1, "PTA"), (2, "aten::mm"), (3, "PTA+GE"), (4, "GE")],
         OP_MEMORY=[(2, 512, NS + 1000, NS + 3000, NS + 2900, 2000, 1900, 1024, 4096, 1024, 512, 4096, 512, 7, 1)],
         MEMORY_RECORD=[
-            (1, NS, 512, 4096, 512, 7, 1), (3, NS, 9, 9, 9, 7, 1), (4, NS, 9, 1 << 20, None, None, 1), (1, "soon", 1, 1, 1, 1, 1),
+            (1, NS, 512, 4096, 512, 7, 1),
+            (3, NS, 9, 9, 9, 7, 1),
+            (4, NS, 9, 1 << 20, None, None, 1),
+            (1, "soon", 1, 1, 1, 1, 1),
         ],
         STEP_TIME=[(5, NS, NS + 9000), (6, None, NS)],
         META_DATA=[("ENV_VARIABLES", '{"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}')],
-    )  # fmt: skip
+    )
     trace = load(file)
     device = trace.devices[0]
     assert (trace.format, device.device) == ("ascend-db", 1)
@@ -69,13 +75,19 @@ def test_operators_records_steps_and_settings(tmp_path):
 
 def test_calls_of_the_graph_engine(tmp_path):
     file = database(
-        tmp_path / "msprof_0.db", CALLS, STRINGS, "CREATE TABLE ENUM_MEMORY (id INTEGER PRIMARY KEY, name TEXT)",
-        STRING_IDS=[(1, "GE"), (2, "Conv2D"), (3, "APP")], ENUM_MEMORY=[(5, "allocate"), (6, "release")],
+        tmp_path / "msprof_0.db",
+        CALLS,
+        STRINGS,
+        "CREATE TABLE ENUM_MEMORY (id INTEGER PRIMARY KEY, name TEXT)",
+        STRING_IDS=[(1, "GE"), (2, "Conv2D"), (3, "APP")],
+        ENUM_MEMORY=[(5, "allocate"), (6, "release")],
         NPU_OP_MEM=[
-            (2, 4096, 5, 512, NS, 0, 512, 2048, 1, 0), (2, 4096, 6, 512, NS + 5000, 0, 0, 2048, 1, 0), (2, 8192, 5, 64, NS, 0, 1, 1, 3, 0),
+            (2, 4096, 5, 512, NS, 0, 512, 2048, 1, 0),
+            (2, 4096, 6, 512, NS + 5000, 0, 0, 2048, 1, 0),
+            (2, 8192, 5, 64, NS, 0, 1, 1, 3, 0),
             (2, 4096, 9, 512, NS, 0, 512, 2048, 1, 0),
         ],
-    )  # fmt: skip
+    )
     trace = load(file)
     assert trace.devices[0].events.action.tolist() == [A, FREED]
     assert trace.devices[0].usage.allocated.tolist() == [512, 0]
@@ -86,16 +98,23 @@ def test_calls_of_the_graph_engine(tmp_path):
 
 def test_modules_alone(tmp_path):
     file = database(
-        tmp_path / "x.db", MODULES,
+        tmp_path / "x.db",
+        MODULES,
         "CREATE TABLE ENUM_MODULE (id INTEGER PRIMARY KEY, name TEXT)",
-        ENUM_MODULE=[(1, "APP")], NPU_MODULE_MEM=[(1, NS, 4096, 0), (2, NS, 1, 0)],
-    )  # fmt: skip
+        ENUM_MODULE=[(1, "APP")],
+        NPU_MODULE_MEM=[(1, NS, 4096, 0), (2, NS, 1, 0)],
+    )
     assert load(file).devices[0].usage.reserved.tolist() == [4097]
 
 
 def test_reading_leaves_nothing_behind(tmp_path):
     file = database(
-        tmp_path / "x.db", "PRAGMA journal_mode=WAL", RECORD, STRINGS, STRING_IDS=[(1, "PTA")], MEMORY_RECORD=[(1, NS, 1, 1, 1, 1, 0)]
+        tmp_path / "x.db",
+        "PRAGMA journal_mode=WAL",
+        RECORD,
+        STRINGS,
+        STRING_IDS=[(1, "PTA")],
+        MEMORY_RECORD=[(1, NS, 1, 1, 1, 1, 0)],
     )
     before = file.read_bytes()
     load(file)
@@ -108,14 +127,23 @@ def test_reading_leaves_nothing_behind(tmp_path):
     [
         (["CREATE TABLE TASK (startNs INTEGER)"], "no table with memory events"),
         # A view under the table's name would run whatever stands in it.
-        (["CREATE VIEW MEMORY_RECORD AS SELECT 1 AS component, randomblob(1000000000) AS timestamp"], "no table with memory events"),
+        (
+            ["CREATE VIEW MEMORY_RECORD AS SELECT 1 AS component, randomblob(1000000000) AS timestamp"],
+            "no table with memory events",
+        ),
         (["CREATE VIRTUAL TABLE MEMORY_RECORD USING fts5(component, timestamp)"], "no table with memory events"),
         # A computed column is not one of the table's.
-        (["CREATE TABLE MEMORY_RECORD (component, timestamp AS (zeroblob(99999999)))", "INSERT INTO MEMORY_RECORD VALUES (1)"], "no"),
+        (
+            [
+                "CREATE TABLE MEMORY_RECORD (component, timestamp AS (zeroblob(99999999)))",
+                "INSERT INTO MEMORY_RECORD VALUES (1)",
+            ],
+            "no",
+        ),
         ([MODULES, "INSERT INTO NPU_MODULE_MEM VALUES (1, 'x', 2, 3)"], "convert"),
         ([MODULES, "INSERT INTO NPU_MODULE_MEM VALUES (1, 1, 2, 99999)"], "device"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(tmp_path, statements, reason):
     with pytest.raises(RefusedFile, match=reason):
         load(database(tmp_path / "x.db", *statements))

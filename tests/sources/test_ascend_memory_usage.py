@@ -15,7 +15,9 @@ PTR = 0x1200_0000_0000
 
 
 def record(call, time, size, allocated, active, ptr=PTR, reserved=1 << 20, component=0, device=0, kind=20):
-    value = struct.pack("<7q2b3B2Q", ptr, time, size, allocated, reserved, active, 3, kind, device, component, call, 0, 11, 12)
+    value = struct.pack(
+        "<7q2b3B2Q", ptr, time, size, allocated, reserved, active, 3, kind, device, component, call, 0, 11, 12
+    )
     return struct.pack("<HI", 3, len(value)) + value
 
 
@@ -61,7 +63,12 @@ def test_a_free_that_waits_is_two(tmp_path):
 
 
 def test_files_without_completions(tmp_path):
-    file = write(tmp_path / "torch.memory_usage", record(FREE, 1, -512, 0, 0), record(MALLOC, 2, 64, 64, 64), record(FREE, 3, -64, 0, 0))
+    file = write(
+        tmp_path / "torch.memory_usage",
+        record(FREE, 1, -512, 0, 0),
+        record(MALLOC, 2, 64, 64, 64),
+        record(FREE, 3, -64, 0, 0),
+    )
     assert load(file).devices[0].events.action.tolist() == [REQUESTED, FREED, A, FREED]
 
 
@@ -90,7 +97,9 @@ def test_the_clock(tmp_path, counter, expected):
     folder.mkdir()
     start = {"syscnt_enable": counter, "freq": 100, "start_cnt": 999_000, "start_monotonic": 0}
     end = {"collectionTimeEnd": 5_000_000_000_000 + 77, "MonotonicTimeEnd": 77}
-    (tmp_path / "profiler_info.json").write_text(json.dumps({"start_info": start, "end_info": end, "torch_npu_version": "2.13.0"}))
+    (tmp_path / "profiler_info.json").write_text(
+        json.dumps({"start_info": start, "end_info": end, "torch_npu_version": "2.13.0"})
+    )
     trace = load(write(folder / "torch.memory_usage", record(MALLOC, 1_000_000, 512, 512, 512)))
     assert trace.devices[0].events.time_us.tolist() == [expected]
     assert trace.torch_version == "2.13.0"

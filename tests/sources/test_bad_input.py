@@ -23,22 +23,40 @@ def snapshot():
     """A small honest snapshot: one segment, two tensors, one of them freed."""
     frames = [{"filename": "/home/me/train.py", "line": 7, "name": "step"}]
     blocks = [
-        {"address": ADDRESS, "size": MIB // 2, "requested_size": MIB // 2, "state": "active_allocated", "frames": frames},
+        {
+            "address": ADDRESS,
+            "size": MIB // 2,
+            "requested_size": MIB // 2,
+            "state": "active_allocated",
+            "frames": frames,
+        },
         {"address": ADDRESS + MIB // 2, "size": 3 * MIB // 2, "requested_size": 0, "state": "inactive", "frames": []},
     ]
     segment = {
-        "device": 0, "address": ADDRESS, "total_size": 2 * MIB, "allocated_size": MIB // 2, "active_size": MIB // 2,
-        "requested_size": MIB // 2, "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False,
-        "frames": [], "blocks": blocks,
-    }  # fmt: skip
+        "device": 0,
+        "address": ADDRESS,
+        "total_size": 2 * MIB,
+        "allocated_size": MIB // 2,
+        "active_size": MIB // 2,
+        "requested_size": MIB // 2,
+        "stream": 0,
+        "segment_type": "small",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": blocks,
+    }
 
     def entry(action, addr, size, time):
         return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time, "frames": frames}
 
     trace = [
-        entry("segment_alloc", ADDRESS, 2 * MIB, 1), entry("alloc", ADDRESS, MIB // 2, 2), entry("alloc", ADDRESS + MIB // 2, 4096, 3),
-        entry("free_requested", ADDRESS + MIB // 2, 4096, 4), entry("free_completed", ADDRESS + MIB // 2, 4096, 5),
-    ]  # fmt: skip
+        entry("segment_alloc", ADDRESS, 2 * MIB, 1),
+        entry("alloc", ADDRESS, MIB // 2, 2),
+        entry("alloc", ADDRESS + MIB // 2, 4096, 3),
+        entry("free_requested", ADDRESS + MIB // 2, 4096, 4),
+        entry("free_completed", ADDRESS + MIB // 2, 4096, 5),
+    ]
     return {"segments": [segment], "device_traces": [trace], "allocator_settings": {}, "external_annotations": []}
 
 
@@ -77,7 +95,13 @@ def payloads(mark):
     return {
         "GLOBAL": b"\x80\x02" + call + b"(X\x04\x00\x00\x00truetR.",
         "STACK_GLOBAL": b"\x80\x04" + text("posix") + text("system") + b"\x93" + command + b"\x85R.",
-        "STACK_GLOBAL from the memo": b"\x80\x04" + text("posix") + b"\x94" + text("system") + b"\x94h\x00h\x01\x93" + command + b"\x85R.",
+        "STACK_GLOBAL from the memo": b"\x80\x04"
+        + text("posix")
+        + b"\x94"
+        + text("system")
+        + b"\x94h\x00h\x01\x93"
+        + command
+        + b"\x85R.",
         "REDUCE": b"\x80\x04N)R.",
         "BUILD": b"\x80\x04}}b.",
         "INST": b"(S'true'\niposix\nsystem\n.",
@@ -137,13 +161,21 @@ BOMBS = {
     "depth": b"\x80\x04" + b"]" * 100_000 + b"a" * 99_999 + b".",
     "itself": b"\x80\x04]\x94h\x00a.",
     "itself as segments": b"\x80\x04}\x94" + text("segments") + b"h\x00s.",
-    "laughs": b"\x80\x04]\x94" + b"".join(b"](" + b"h" + bytes([i]) * 1 + b"h" + bytes([i]) + b"e\x94" for i in range(60)) + b".",
+    "laughs": b"\x80\x04]\x94"
+    + b"".join(b"](" + b"h" + bytes([i]) * 1 + b"h" + bytes([i]) + b"e\x94" for i in range(60))
+    + b".",
     "a long string": b"\x80\x04\x8d" + struct.pack("<q", 1 << 60) + b"x.",
     "a negative length": b"\x80\x04\x8b" + struct.pack("<i", -1) + b".",
     "a frame beyond the end": b"\x80\x04\x95" + struct.pack("<q", 1 << 62) + b"N.",
     "an empty stack": b"\x80\x04.",
     "a missing mark": b"\x80\x04]e.",
-    "shared rows": b"\x80\x04}\x94(" + text("device_traces") + b"](](}\x94" + b"h\x01" * 3_000_000 + b"ee" + text("segments") + b"]u.",
+    "shared rows": b"\x80\x04}\x94("
+    + text("device_traces")
+    + b"](](}\x94"
+    + b"h\x01" * 3_000_000
+    + b"ee"
+    + text("segments")
+    + b"]u.",
 }
 
 
@@ -156,7 +188,9 @@ def test_bombs_are_refused_in_bounded_memory(tmp_path, name):
         "try:\n    load(sys.argv[1])\nexcept MemdiagError:\n"
         "    print(re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-500:]
     assert done.stdout.strip(), "it was not refused"
     assert int(done.stdout) * 1024 <= 512 * MIB + 20 * file.stat().st_size
@@ -171,7 +205,8 @@ def test_a_gzip_bomb(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x80", b"\x80\x04", b"PK\x03\x04", b"\x1f\x8b\x08", b"hello", b"\0" * 4096, b"{}", b"[]", b"<html></html>"]
+    "data",
+    [b"", b"\x80", b"\x80\x04", b"PK\x03\x04", b"\x1f\x8b\x08", b"hello", b"\0" * 4096, b"{}", b"[]", b"<html></html>"],
 )
 def test_what_is_no_trace(tmp_path, data):
     refusal(write(tmp_path, data))
@@ -215,13 +250,22 @@ def test_wrong_types_are_refused(tmp_path, name):
 NOTED = {
     "an unknown top-level key": (lambda d: d.update(weather="fine"), "MD903"),
     "an unknown key of entries": (lambda d: d["device_traces"][0][1].update(color="red"), "MD903"),
-    "an unknown action": (lambda d: d["device_traces"][0].append({"action": "dance", "addr": 5, "size": 1, "stream": 0}), "MD903"),
+    "an unknown action": (
+        lambda d: d["device_traces"][0].append({"action": "dance", "addr": 5, "size": 1, "stream": 0}),
+        "MD903",
+    ),
     "an entry without an action": (lambda d: d["device_traces"][0].append({"addr": 5, "size": 1}), "MD903"),
     "a double free": (lambda d: d["device_traces"][0].append(dict(d["device_traces"][0][4])), "MD902"),
     "an alloc on a live address": (lambda d: d["device_traces"][0].append(dict(d["device_traces"][0][1])), "MD902"),
     "time that goes back": (lambda d: d["device_traces"][0][3].update(time_us=0), "MD909"),
-    "a block that the trace freed": (lambda d: d["segments"][0]["blocks"][1].update(state="active_allocated", size=4096), "MD901"),
-    "a segment that the trace does not know": (lambda d: d["device_traces"][0].pop(0) and d["segments"].clear(), "MD901"),
+    "a block that the trace freed": (
+        lambda d: d["segments"][0]["blocks"][1].update(state="active_allocated", size=4096),
+        "MD901",
+    ),
+    "a segment that the trace does not know": (
+        lambda d: d["device_traces"][0].pop(0) and d["segments"].clear(),
+        "MD901",
+    ),
     "no segments": (lambda d: d.pop("segments"), "MD904"),
     "no trace": (lambda d: d.pop("device_traces"), "MD906"),
     "an empty trace": (lambda d: d.update(device_traces=[[]]), "MD906"),
@@ -240,7 +284,12 @@ def test_oddities_open_with_a_note(tmp_path, name):
 def test_every_protocol_opens_the_same(tmp_path, protocol):
     trace = load(write(tmp_path, pickle.dumps(snapshot(), protocol)))
     assert trace.num_events == 5
-    assert trace.devices[0].end == {"reserved": 2 * MIB, "allocated": MIB // 2, "active": MIB // 2, "requested": MIB // 2}
+    assert trace.devices[0].end == {
+        "reserved": 2 * MIB,
+        "allocated": MIB // 2,
+        "active": MIB // 2,
+        "requested": MIB // 2,
+    }
     assert trace.stacks.label(0) == "train.py:7 step"
     assert not trace.devices[0].anomalies
 
@@ -268,7 +317,9 @@ def test_no_permission(tmp_path):
 
 def test_the_command_line_says_it_in_two_lines(tmp_path):
     file = write(tmp_path, payloads(tmp_path / "executed")["STACK_GLOBAL"])
-    done = subprocess.run([sys.executable, "-m", "memdiag", "analyze", str(file)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", "analyze", str(file)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     lines = done.stderr.splitlines()

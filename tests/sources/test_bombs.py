@@ -1,7 +1,9 @@
-"""Small files that unfold: through what they share, through what they repeat, through what they compress. All stay within bounds.
+"""Small files that unfold: through what they share, through what they repeat, through what they compress.
 
-A pickle can say "that again" in one byte, so what is read from it has no natural relation to its size. Each file here once took, or
-would take, gigabytes or minutes.
+All stay within bounds.
+
+A pickle can say "that again" in one byte, so what is read from it has no natural relation to its size. Each file here
+once took, or would take, gigabytes or minutes.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ for line in sys.stdin:
 def reader():
     if not Path("/proc/self/status").exists():
         pytest.skip("needs /proc to tell how much memory a process took")
-    with subprocess.Popen([sys.executable, "-c", _READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield process
         process.stdin.close()
 
@@ -109,7 +113,14 @@ def shared_histories():
     history = many(b"}", 2_000_000) + b"\x940"
     block = b"}(" + text("size") + b"M\x00\x10" + text("history") + b"h\x00u"
     segment = (
-        b"}(" + text("address") + b"M\x00\x10" + text("total_size") + b"J\x00\x00\x00\x40" + text("blocks") + many(block, 50_000) + b"u"
+        b"}("
+        + text("address")
+        + b"M\x00\x10"
+        + text("total_size")
+        + b"J\x00\x00\x00\x40"
+        + text("blocks")
+        + many(block, 50_000)
+        + b"u"
     )
     return snapshot(segments=b"](" + segment + b"e", before=history)
 

@@ -14,7 +14,12 @@ from memdiag.trace import schema
 
 def memory(ts, size, addr=None, allocated=None, reserved=None, device=(1, 0), tid=7, name="[memory]"):
     more = {"Addr": addr, "Total Allocated": allocated, "Total Reserved": reserved}
-    args = {"Device Type": device[0], "Device Id": device[1], "Bytes": size, **{k: v for k, v in more.items() if v is not None}}
+    args = {
+        "Device Type": device[0],
+        "Device Id": device[1],
+        "Bytes": size,
+        **{k: v for k, v in more.items() if v is not None},
+    }
     return {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": name, "pid": 1, "tid": tid, "ts": ts, "args": args}
 
 
@@ -118,7 +123,8 @@ def test_steps_and_optimizers_become_annotations(tmp_path):
     ]
     trace = read(write(tmp_path / "t.json", events))
     named = [
-        (trace.strings[n], s, t) for n, s, t in zip(*(trace.annotations[c].tolist() for c in ("name", "start", "time_us")), strict=True)
+        (trace.strings[n], s, t)
+        for n, s, t in zip(*(trace.annotations[c].tolist() for c in ("name", "start", "time_us")), strict=True)
     ]
     assert named == [
         ("ProfilerStep#3", True, 100),
@@ -159,7 +165,10 @@ def test_an_operator_may_bring_its_stack_along(tmp_path):
 
 def test_events_are_put_in_order_of_time(tmp_path):
     events = [memory(3, -512, 4096, 0, 2048), memory(1, 512, 4096, 512, 2048)]
-    assert read(write(tmp_path / "t.json", events)).devices[0].events.action.tolist() == [schema.ALLOC, schema.FREE_COMPLETED]
+    assert read(write(tmp_path / "t.json", events)).devices[0].events.action.tolist() == [
+        schema.ALLOC,
+        schema.FREE_COMPLETED,
+    ]
 
 
 def test_unusable_memory_events_are_counted(tmp_path):
@@ -181,7 +190,11 @@ def test_back_ends_that_write_no_reserved_bytes(tmp_path):
 def test_gzip_and_a_value_longer_than_the_window(tmp_path):
     padding = [span(i, 1, "x" * 700_000) for i in range(4)]
     file = tmp_path / "t.json.gz"
-    file.write_bytes(gzip.compress(json.dumps({"a": "b" * 3_000_000, "traceEvents": [*padding, memory(9, 512, 4096, 512, 2048)]}).encode()))
+    file.write_bytes(
+        gzip.compress(
+            json.dumps({"a": "b" * 3_000_000, "traceEvents": [*padding, memory(9, 512, 4096, 512, 2048)]}).encode()
+        )
+    )
     assert load(file).num_events == 1
 
 
@@ -189,7 +202,10 @@ def test_gzip_and_a_value_longer_than_the_window(tmp_path):
     ("content", "reason"),
     [
         ('{"traceEvents": []}', "no list of events"),
-        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 1}]}', "without memory events (1 event)"),
+        (
+            '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 1}]}',
+            "without memory events (1 event)",
+        ),
         ('[{"ph": "X", "name": "a", "ts": "1.5", "dur": 1}]', "Ascend trace_view"),
         ('[{"elem": "x", "timesteps": [1], "offsets": [0]}]', "no list of events"),
         ('{"traceEvents": [1]}', "something else than events"),

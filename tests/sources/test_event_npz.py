@@ -11,8 +11,21 @@ from memdiag.sources import load
 from memdiag.sources.event_npz import sniff
 from memdiag.trace import schema
 
-OPS = ["alloc", "free", "empty_cache", "record_stream", "complete", "sync", "set_fraction", "pool_begin", "pool_end", "pool_release",
-       "reset_peak", "external", "set_total"]  # fmt: skip
+OPS = [
+    "alloc",
+    "free",
+    "empty_cache",
+    "record_stream",
+    "complete",
+    "sync",
+    "set_fraction",
+    "pool_begin",
+    "pool_end",
+    "pool_release",
+    "reset_peak",
+    "external",
+    "set_total",
+]
 
 
 def columns(*rows, ops=OPS, **more):
@@ -55,13 +68,17 @@ def test_nothing_asked_for_is_no_tensor(tmp_path):
 
 
 def test_ids_may_be_used_again(tmp_path):
-    device = load(write(tmp_path / "x.npz", columns((0, 1, 10, 0), (1, 1, 0, 0), (0, 1, 20, 0), (1, 1, 0, 0)))).devices[0]
+    device = load(write(tmp_path / "x.npz", columns((0, 1, 10, 0), (1, 1, 0, 0), (0, 1, 20, 0), (1, 1, 0, 0)))).devices[
+        0
+    ]
     assert device.events.size.tolist() == [10, 10, 20, 20]
     assert device.usage.requested.tolist() == [10, 0, 20, 0]
 
 
 def test_frees_of_nothing_and_unknown_ops_are_noted(tmp_path):
-    trace = load(write(tmp_path / "x.npz", columns((0, 1, 10, 0), (1, 7, 0, 0), (2, 0, 0, 0), ops=["alloc", "free", "dance"])))
+    trace = load(
+        write(tmp_path / "x.npz", columns((0, 1, 10, 0), (1, 7, 0, 0), (2, 0, 0, 0), ops=["alloc", "free", "dance"]))
+    )
     assert [schema.ACTIONS[a] for a in trace.devices[0].events.action] == ["alloc", "free_completed", "unknown"]
     said = next(note.text for note in trace.notes if note.code == "MD916")
     assert "1 free without an allocation" in said

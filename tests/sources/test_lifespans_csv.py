@@ -44,13 +44,17 @@ def test_gzip(tmp_path):
 
 
 def test_rows_that_cannot_be_are_counted(tmp_path):
-    trace = read(write(tmp_path / "x.csv", "id,lower,upper,size\na,0,3,4\nb,5,3,4\nc,1,2,0\nd,1,2,-3\ne,1,2,9999999999999999\n"))
+    trace = read(
+        write(tmp_path / "x.csv", "id,lower,upper,size\na,0,3,4\nb,5,3,4\nc,1,2,0\nd,1,2,-3\ne,1,2,9999999999999999\n")
+    )
     assert trace.num_tensors == 1
     assert "4 rows" in next(note.text for note in trace.notes if note.code == "MD916")
 
 
 def test_times_may_begin_anywhere(tmp_path):
-    assert read(write(tmp_path / "x.csv", "id,lower,upper,size\na,-10,-5,4\nb,-6,3,4\n")).devices[0].usage.allocated.tolist() == [
+    assert read(write(tmp_path / "x.csv", "id,lower,upper,size\na,-10,-5,4\nb,-6,3,4\n")).devices[
+        0
+    ].usage.allocated.tolist() == [
         4,
         8,
         4,

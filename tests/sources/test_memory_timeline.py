@@ -62,7 +62,9 @@ def test_a_free_of_nothing_seen_was_there_before(tmp_path):
 
 
 def test_halves_of_a_change_keep_the_sum_right(tmp_path):
-    device = read(write(tmp_path / "t.json", [[NS, 3, 64, NONE], [NS, 2, 32, NONE], [NS, 3, -64, NONE], [NS, 4, -32, NONE]])).devices[0]
+    device = read(
+        write(tmp_path / "t.json", [[NS, 3, 64, NONE], [NS, 2, 32, NONE], [NS, 3, -64, NONE], [NS, 4, -32, NONE]])
+    ).devices[0]
     assert device.usage.allocated.tolist() == [64, 96, 32, 0]
 
 

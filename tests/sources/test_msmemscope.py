@@ -30,14 +30,33 @@ BASE = 0x12C0_4140_0000
 A, FREED, OPEN, CLOSE = schema.ALLOC, schema.FREE_COMPLETED, schema.SEGMENT_ALLOC, schema.SEGMENT_FREE
 
 
-def row(number, event, kind, time, addr="N/A", attr="", device="0", name="N/A", python="", native="", process="9", thread="9"):
+def row(
+    number,
+    event,
+    kind,
+    time,
+    addr="N/A",
+    attr="",
+    device="0",
+    name="N/A",
+    python="",
+    native="",
+    process="9",
+    thread="9",
+):
     ptr = hex(addr) if isinstance(addr, int) else addr
     return (str(number), event, kind, name, str(NS + time), process, thread, device, ptr, attr, python, native)
 
 
 def pta(number, event, time, addr, size, total, used, **more):
     return row(
-        number, event, "PTA", time, addr, f"{{allocation_id:{number},addr:{hex(addr)},size:{size},total:{total},used:{used}}}", **more
+        number,
+        event,
+        "PTA",
+        time,
+        addr,
+        f"{{allocation_id:{number},addr:{hex(addr)},size:{size},total:{total},used:{used}}}",
+        **more,
     )
 
 
@@ -98,7 +117,9 @@ def test_without_the_first_ranges_there_are_totals_only(tmp_path):
     assert device.usage.reserved.tolist() == [20 * MIB] * 4
     assert device.usage.allocated.tolist() == [MIB, MIB + 512, MIB, 0]
     trace = load(csv_file(tmp_path / "dump.csv", *COMPLETE, pta(9, "MALLOC", 90, 4096, 512, 20 * MIB, 512)))
-    assert "1 block in ranges that were mapped before the trace" in next(n.text for n in trace.notes if n.code == "MD913")
+    assert "1 block in ranges that were mapped before the trace" in next(
+        n.text for n in trace.notes if n.code == "MD913"
+    )
 
 
 def test_ranges_that_do_not_add_up_are_not_used(tmp_path):
@@ -208,7 +229,9 @@ def test_the_table_may_stand_behind_the_head_of_the_database(tmp_path):
     file = tmp_path / "dump.db"
     with sqlite3.connect(file) as connection:
         for number in range(800):
-            connection.execute(f"CREATE TABLE a{number} (some_rather_long_name_of_a_column_{number} INTEGER, and_one_more_of_them INTEGER)")
+            connection.execute(
+                f"CREATE TABLE a{number} (some_rather_long_name_of_a_column_{number} INTEGER, and_one_more_of_them INTEGER)"
+            )
     connection.close()
     db_file(file, *COMPLETE, table="leaks_dump")
     assert load(file).format == "msmemscope-db"

@@ -23,7 +23,9 @@ numbers = st.integers(-(1 << 70), 1 << 70) | st.sampled_from(
 atoms = st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.text(max_size=20) | st.binary(max_size=20)
 keys = st.text(max_size=8) | st.integers(-5, 5)
 data = st.recursive(
-    atoms, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4) | st.tuples(inner, inner), max_leaves=20
+    atoms,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4) | st.tuples(inner, inner),
+    max_leaves=20,
 )
 
 
@@ -35,7 +37,8 @@ def test_it_reads_what_python_reads(value, protocol):
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.text(max_size=20), lambda inner: st.lists(inner, max_size=4)
+        st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.text(max_size=20),
+        lambda inner: st.lists(inner, max_size=4),
     )
 )
 def test_text_protocols(value):
@@ -119,13 +122,29 @@ def test_dicts_that_stay_empty_are_empty():
 
 
 def entry(number, **more):
-    return {"action": "alloc", "addr": number, "size": 512, "stream": 0, "time_us": 7, "frames": [], "pool_id": (0, 1)} | more
+    return {
+        "action": "alloc",
+        "addr": number,
+        "size": 512,
+        "stream": 0,
+        "time_us": 7,
+        "frames": [],
+        "pool_id": (0, 1),
+    } | more
 
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_entries_are_rows_unless_they_are_unusual(protocol):
     again = entry(3)
-    listed = [entry(1), entry(2, size=2**70), again, again, entry(4, action="melted"), entry(5, note="x"), entry(6, pool_id=None)]
+    listed = [
+        entry(1),
+        entry(2, size=2**70),
+        again,
+        again,
+        entry(4, action="melted"),
+        entry(5, note="x"),
+        entry(6, pool_id=None),
+    ]
     content = {"segments": [], "device_traces": [listed]}
     tape = read_tape(pickle.dumps(content, protocol), "x", ENTRIES)
     (values,) = [tape.list_items(int(each)) for each in tape.list_items(tape.get(tape.root, "device_traces"))]

@@ -70,7 +70,14 @@ def test_what_is_freed_after_the_last_event_moves_no_mark(opened):
 
 @pytest.mark.parametrize(
     ("window", "said"),
-    [([3, 6], "steps 3 to 5"), ([3, None], "step 3 and later"), ([0, 2], "steps 0 to 1"), ([0, None], ""), (["a", None], ""), (7, "")],
+    [
+        ([3, 6], "steps 3 to 5"),
+        ([3, None], "step 3 and later"),
+        ([0, 2], "steps 0 to 1"),
+        ([0, None], ""),
+        (["a", None], ""),
+        (7, ""),
+    ],
 )
 def test_a_window_of_steps_is_named(opened, window, said):
     text = notes_of(opened(window=window)).get("MD917", "")
@@ -95,17 +102,31 @@ def test_a_device_that_is_not_there_is_told(opened):
 def test_what_is_assumed_of_it_and_what_was_read_back_are_told(opened):
     places = [{"where": "train.py:7", "count": 3}, {"where": "train.py:9", "count": 1}]
     device = {
-        "device": "cuda:h200", "assumptions": ["no workspaces"], "values": "ones", "read_backs": {"count": 4, "places": places},
+        "device": "cuda:h200",
+        "assumptions": ["no workspaces"],
+        "values": "ones",
+        "read_backs": {"count": 4, "places": places},
         "refused": ["cudaMallocManaged of libcudart"],
-    }  # fmt: skip
+    }
     notes = notes_of(opened(phantom=True, phantom_device=device))
     assert notes["MD926"] == "assumptions about cuda:h200: no workspaces"
-    assert "4 values that no kernel computed, first at train.py:7 (3 times), train.py:9 (once); they read as ones" in notes["MD927"]
+    assert (
+        "4 values that no kernel computed, first at train.py:7 (3 times), train.py:9 (once); they read as ones"
+        in notes["MD927"]
+    )
     assert "cudaMallocManaged of libcudart" in notes["MD928"]
 
 
 def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
-    counts = {"limit_bytes": 65536, "computed": 1234, "partly": 2, "unknown": 30, "large": 0, "failed": 1, "failures": {"_cudnn_rnn": "no"}}
+    counts = {
+        "limit_bytes": 65536,
+        "computed": 1234,
+        "partly": 2,
+        "unknown": 30,
+        "large": 0,
+        "failed": 1,
+        "failures": {"_cudnn_rnn": "no"},
+    }
     notes = notes_of(opened(phantom=True, phantom_device={"computed": counts, "timing": {"candidates": 22}}))
     assert notes["MD929"] == (
         "1,234 operators on tensors up to 64.00 KiB computed on the CPU, 2 more for some of their tensors; "
@@ -115,11 +136,21 @@ def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
 
 
 @pytest.mark.parametrize(
-    "value", [None, 3, "x", [], [None, 5], {"count": "many"}, {"count": True}, {"count": 0, "places": 7}, {"computed": 1}]
+    "value",
+    [None, 3, "x", [], [None, 5], {"count": "many"}, {"count": True}, {"count": 0, "places": 7}, {"computed": 1}],
 )
 def test_a_device_described_by_a_stranger_makes_no_such_notes(opened, value):
-    device = {"device": value, "assumptions": value, "read_backs": value, "refused": value, "computed": value, "timing": value}
-    assert not {"MD926", "MD927", "MD928", "MD929", "MD930"} & set(notes_of(opened(phantom=True, phantom_device=device)))
+    device = {
+        "device": value,
+        "assumptions": value,
+        "read_backs": value,
+        "refused": value,
+        "computed": value,
+        "timing": value,
+    }
+    assert not {"MD926", "MD927", "MD928", "MD929", "MD930"} & set(
+        notes_of(opened(phantom=True, phantom_device=device))
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "2", None, [], 1 << 70])
@@ -163,7 +194,10 @@ def test_columns_are_read_as_text_and_as_the_bytes_of_older_recordings(opened, w
     old = pickle.loads(written)["memdiag"]
     tables = ("marks", "modules", "tensors")
     assert {type(column) for table in tables for column in old[table].values()} == {bytes}
-    one, two = opened(), opened(**{table: {name: pack_bytes(data) for name, data in old[table].items()} for table in tables})
+    one, two = (
+        opened(),
+        opened(**{table: {name: pack_bytes(data) for name, data in old[table].items()} for table in tables}),
+    )
     assert one.recorded is not None
     assert two.recorded is not None
     for table in tables:
@@ -175,12 +209,25 @@ def test_rows_that_name_every_moment_cost_little(opened):
     marks, rows = 40_000, 40_000
     one = np.ones(marks, np.int64)
     tensors = {
-        "device": column(*[0] * rows), "addr": column(*range(512, 512 + 512 * rows, 512)), "category": column(*[1] * rows),
-        "name": column(*[0] * rows), "first": column(*[0] * rows), "last": column(*[marks - 1] * rows),
-    }  # fmt: skip
+        "device": column(*[0] * rows),
+        "addr": column(*range(512, 512 + 512 * rows, 512)),
+        "category": column(*[1] * rows),
+        "name": column(*[0] * rows),
+        "first": column(*[0] * rows),
+        "last": column(*[marks - 1] * rows),
+    }
     allocs = np.linspace(0, 700, marks).astype(np.int64)
-    made = {name: values.astype("<i8").tobytes() for name, values in {
-        "time_ns": one, "kind": one * 0, "value": one * 2, "device": one * 0, "allocs": allocs, "frees": one * 0 - 1}.items()}  # fmt: skip
+    made = {
+        name: values.astype("<i8").tobytes()
+        for name, values in {
+            "time_ns": one,
+            "kind": one * 0,
+            "value": one * 2,
+            "device": one * 0,
+            "allocs": allocs,
+            "frees": one * 0 - 1,
+        }.items()
+    }
     assert len(opened(marks=made, tensors=tensors).devices) == 1  # all of it at once would take 100 GB
 
 
@@ -188,4 +235,8 @@ def test_what_is_seen_at_both_ends_was_there_all_the_time(opened):
     trace = opened()
     tensors = trace.devices[0].tensors
     weights = tensors.category == schema.CATEGORIES.index("parameter")
-    assert {trace.strings[name] for name in tensors.name[weights]} >= {"embed.weight", "blocks.1.down.bias", "head.weight"}
+    assert {trace.strings[name] for name in tensors.name[weights]} >= {
+        "embed.weight",
+        "blocks.1.down.bias",
+        "head.weight",
+    }

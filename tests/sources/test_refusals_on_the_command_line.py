@@ -51,7 +51,9 @@ CASES = {
     "a picture": lambda _: b"\x89PNG\r\n\x1a\n" + bytes(64),
     "a page without data": lambda _: PAGE + b"</body></html>",
     "a page with a picture": lambda _: PAGE + b'<img src="data:image/png;base64,AAAA"></body></html>',
-    "a page with a call": lambda mark: PAGE + b'<script>x = "' + _base64(pickle.dumps(Call(mark), 4)) + b'"</script></body></html>',
+    "a page with a call": lambda mark: (
+        PAGE + b'<script>x = "' + _base64(pickle.dumps(Call(mark), 4)) + b'"</script></body></html>'
+    ),
     "a database of something else": lambda _: b"SQLite format 3\x00" + bytes(84),
     "an archive of something else": lambda _: b"PK\x05\x06" + bytes(18),
 }
@@ -107,7 +109,8 @@ def test_files(tmp_path, capsys, name):
 
 
 @pytest.mark.parametrize(
-    "place", ["/dev/null", "/dev/zero", "/dev/urandom", "/", "/nowhere/at/all", "/proc/self/mem", "x" * 5000, "/dev/full"]
+    "place",
+    ["/dev/null", "/dev/zero", "/dev/urandom", "/", "/nowhere/at/all", "/proc/self/mem", "x" * 5000, "/dev/full"],
 )
 def test_places(capsys, place):
     if place.startswith(("/dev", "/proc")) and not Path(place).exists():

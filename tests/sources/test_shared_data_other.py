@@ -27,8 +27,15 @@ TABLES = f"{INSIGHT}test__data__pytorch__text__{{}}_ascend_pt__ASCEND_PROFILER_O
 RANKS = ("level0__rank0", "level0__rank1", "level1__rank0", "level2__rank0")
 # File: format, events, tensors.
 OPENED = {
-    **{TABLES.format(rank, table): ("ascend-csv", 256, 127) for rank in RANKS for table in ("memory_record.csv", "operator_memory.csv")},
-    **{TABLES.format(rank, "npu_module_mem.csv"): ("ascend-csv", 14 if rank.startswith("level1") else 13, 0) for rank in RANKS},
+    **{
+        TABLES.format(rank, table): ("ascend-csv", 256, 127)
+        for rank in RANKS
+        for table in ("memory_record.csv", "operator_memory.csv")
+    },
+    **{
+        TABLES.format(rank, "npu_module_mem.csv"): ("ascend-csv", 14 if rank.startswith("level1") else 13, 0)
+        for rank in RANKS
+    },
     **{
         f"{INSIGHT}test__data__pytorch__db__{rank}_ascend_pt__ASCEND_PROFILER_OUTPUT__ascend_pytorch_profiler_{rank[-1]}.db": (
             "ascend-db",
@@ -38,15 +45,43 @@ OPENED = {
         for rank in RANKS
     },
     f"{INSIGHT}server__src__test__test_data__full_db__msprof_0.db": ("ascend-db", 492, 246),
-    f"{INSIGHT}server__src__test__test_data__memscope__host_pinned__memscope_dump_20260527062213.db": ("msmemscope-db", 7, 6),
-    f"{INSIGHT}server__src__test__test_data__test_rank_0__ASCEND_PROFILER_OUTPUT__memory_record.csv": ("ascend-csv", 3, 0),
-    f"{INSIGHT}server__src__test__test_data__test_rank_0__ASCEND_PROFILER_OUTPUT__operator_memory.csv": ("ascend-csv", 3, 0),
-    f"{INSIGHT}server__src__test__test_data__test_rank_0__ASCEND_PROFILER_OUTPUT__npu_module_mem.csv": ("ascend-csv", 10, 0),
-    f"{INSIGHT}test__st__level2__rank_0_ascend_pt__ASCEND_PROFILER_OUTPUT__memory_record.csv": ("ascend-csv", 6206, 3103),
-    f"{INSIGHT}test__st__level2__rank_0_ascend_pt__ASCEND_PROFILER_OUTPUT__operator_memory.csv": ("ascend-csv", 6206, 3103),
+    f"{INSIGHT}server__src__test__test_data__memscope__host_pinned__memscope_dump_20260527062213.db": (
+        "msmemscope-db",
+        7,
+        6,
+    ),
+    f"{INSIGHT}server__src__test__test_data__test_rank_0__ASCEND_PROFILER_OUTPUT__memory_record.csv": (
+        "ascend-csv",
+        3,
+        0,
+    ),
+    f"{INSIGHT}server__src__test__test_data__test_rank_0__ASCEND_PROFILER_OUTPUT__operator_memory.csv": (
+        "ascend-csv",
+        3,
+        0,
+    ),
+    f"{INSIGHT}server__src__test__test_data__test_rank_0__ASCEND_PROFILER_OUTPUT__npu_module_mem.csv": (
+        "ascend-csv",
+        10,
+        0,
+    ),
+    f"{INSIGHT}test__st__level2__rank_0_ascend_pt__ASCEND_PROFILER_OUTPUT__memory_record.csv": (
+        "ascend-csv",
+        6206,
+        3103,
+    ),
+    f"{INSIGHT}test__st__level2__rank_0_ascend_pt__ASCEND_PROFILER_OUTPUT__operator_memory.csv": (
+        "ascend-csv",
+        6206,
+        3103,
+    ),
     f"{INSIGHT}test__st__level2__rank_0_ascend_pt__ASCEND_PROFILER_OUTPUT__npu_module_mem.csv": ("ascend-csv", 45, 0),
     "Ascend__msmemscope__example__compare__baseline.csv": ("msmemscope-csv", 32, 18),
-    "Ascend__msmemscope__test__smoke__testfile__csvfile__memscope_dump_20250428113810.csv": ("msmemscope-csv", 268, 251),
+    "Ascend__msmemscope__test__smoke__testfile__csvfile__memscope_dump_20250428113810.csv": (
+        "msmemscope-csv",
+        268,
+        251,
+    ),
     "cappadokes__idealloc__benchmarks__iopddl__G_1.csv": ("lifespans-csv", 1632, 816),
     "cappadokes__idealloc__benchmarks__iopddl__Y_1.csv": ("lifespans-csv", 124_370, 62_185),
     "cappadokes__idealloc__benchmarks__somas_tensors__resnet50.csv": ("lifespans-csv", 2084, 1042),
@@ -55,9 +90,17 @@ OPENED = {
         for name, rows in zip("ABCDEFG", (154, 170, 203, 213, 215, 296, 308), strict=True)
     },
     "google__minimalloc__benchmarks__examples__input.12.csv": ("lifespans-csv", 10, 5),
-    "facebookresearch__HolisticTraceAnalysis__tests__data__memory_analysis__memory_timeline.raw.gz": ("memory-timeline", 7335, 3990),
+    "facebookresearch__HolisticTraceAnalysis__tests__data__memory_analysis__memory_timeline.raw.gz": (
+        "memory-timeline",
+        7335,
+        3990,
+    ),
     **{
-        f"tonghuikang__optimizer-memory-profiles__profiling__{run}__profile.raw.json.gz": ("memory-timeline", events, tensors)
+        f"tonghuikang__optimizer-memory-profiles__profiling__{run}__profile.raw.json.gz": (
+            "memory-timeline",
+            events,
+            tensors,
+        )
         for run, events, tensors in (
             ("local_cpu_sgd", 16_701, 8512),
             ("modal_cpu_sgd", 24_963, 12_643),
@@ -66,8 +109,16 @@ OPENED = {
             ("modal_gpu_sgd_momentum", 12_417, 6451),
         )
     },
-    "pytorch__kineto__tb_plugin__samples__resnet50_num_workers_0__worker0.1623143089861.pt.trace.json.gz": ("chrome-trace", 12_838, 6420),
-    "pytorch__kineto__tb_plugin__samples__resnet50_num_workers_4__worker0.1623212756351.pt.trace.json.gz": ("chrome-trace", 10_980, 5490),
+    "pytorch__kineto__tb_plugin__samples__resnet50_num_workers_0__worker0.1623143089861.pt.trace.json.gz": (
+        "chrome-trace",
+        12_838,
+        6420,
+    ),
+    "pytorch__kineto__tb_plugin__samples__resnet50_num_workers_4__worker0.1623212756351.pt.trace.json.gz": (
+        "chrome-trace",
+        10_980,
+        5490,
+    ),
 }
 REFUSED = {
     f"{INSIGHT}test__data__pytorch__text__level2__rank0_ascend_pt__ASCEND_PROFILER_OUTPUT__trace_view.json": "Ascend trace_view",
@@ -156,7 +207,9 @@ def test_no_file_is_forgotten(other, profile):
 
 # The load of each benchmark, as its authors' papers and a sweep over the file have it.
 LOADS = {
-    **dict.fromkeys((f"google__minimalloc__benchmarks__challenging__{name}.1048576.csv" for name in "ABEFG"), 1_048_576),
+    **dict.fromkeys(
+        (f"google__minimalloc__benchmarks__challenging__{name}.1048576.csv" for name in "ABEFG"), 1_048_576
+    ),
     "google__minimalloc__benchmarks__challenging__C.1048576.csv": 1_039_360,
     "google__minimalloc__benchmarks__challenging__D.1048576.csv": 986_112,
     "google__minimalloc__benchmarks__examples__input.12.csv": 12,
@@ -178,10 +231,18 @@ def test_totals_of_ascend_tables_are_the_files_own(other, name):
     with (other / name).open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["Component"] == "PTA"]
     device = load(other / name).devices[0]
-    for curve, column in (("allocated", "Total Allocated(MB)"), ("reserved", "Total Reserved(MB)"), ("active", "Total Active(MB)")):
+    for curve, column in (
+        ("allocated", "Total Allocated(MB)"),
+        ("reserved", "Total Reserved(MB)"),
+        ("active", "Total Active(MB)"),
+    ):
         values = [round(float(row[column]) * MIB) for row in rows if row.get(column)]
         ours = device.usage[curve][device.usage[curve] >= 0].tolist()
-        assert (max(ours, default=-1), min(ours, default=-1), ours[-1:]) == (max(values, default=-1), min(values, default=-1), values[-1:])
+        assert (max(ours, default=-1), min(ours, default=-1), ours[-1:]) == (
+            max(values, default=-1),
+            min(values, default=-1),
+            values[-1:],
+        )
         # Every step of the file's own curve is a step of ours, in the same order.
         assert [b for a, b in pairwise([None, *ours]) if a != b] == [b for a, b in pairwise([None, *values]) if a != b]
 
@@ -268,14 +329,20 @@ def test_timelines_sum_up_and_by_category(other, name):
             expected[named[category]] += size
     ours = Counter()
     rows_live = device.live(peak)
-    for category, size in zip(device.tensors.category[rows_live].tolist(), device.tensors.requested_bytes[rows_live].tolist(), strict=True):
+    for category, size in zip(
+        device.tensors.category[rows_live].tolist(), device.tensors.requested_bytes[rows_live].tolist(), strict=True
+    ):
         ours[schema.CATEGORIES[category]] += size
     assert ours == expected
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, *_) in OPENED.items() if kind == "chrome-trace"])
 def test_profiler_traces_add_up(other, name):
-    events = [event for event in json.loads(gzip.decompress((other / name).read_bytes()))["traceEvents"] if event.get("name") == "[memory]"]
+    events = [
+        event
+        for event in json.loads(gzip.decompress((other / name).read_bytes()))["traceEvents"]
+        if event.get("name") == "[memory]"
+    ]
     trace = load(other / name)
     for device, kind in zip(trace.devices, (1, 0), strict=True):
         changes = [event["args"]["Bytes"] for event in events if event["args"]["Device Type"] == kind]
@@ -318,7 +385,9 @@ def test_plain_events_add_up(shared, folder):
         trace = load(file)
         device = trace.devices[0]
         assert (trace.format, device.num_events, device.capacity_bytes) == ("event-npz", len(op), total)
-        assert [schema.ACTIONS[a].replace("free_completed", "free") for a in device.events.action] == [names[o] for o in op]
+        assert [schema.ACTIONS[a].replace("free_completed", "free") for a in device.events.action] == [
+            names[o] for o in op
+        ]
         assert not any("unknown ops" in note.text for note in trace.notes)
         live: dict[int, int] = {}
         held, expected = 0, []

@@ -36,7 +36,9 @@ def test_every_snapshot_opens(traces):
         assert ("MD901" in codes) == (name in CONTRADICT), (name, codes)
         assert "MD902" not in codes, name
         assert trace.format == ("memory-viz-html" if name.endswith(".html") else "torch-snapshot")
-        assert trace.backend == ("npu" if "msinsight" in name or name.startswith(("fsdp", "train.", "oom_")) else "cuda"), name
+        assert trace.backend == (
+            "npu" if "msinsight" in name or name.startswith(("fsdp", "train.", "oom_")) else "cuda"
+        ), name
 
 
 def test_bytes_at_the_end_are_those_of_the_segments(traces):
@@ -64,7 +66,14 @@ def test_blocks_at_the_end_are_those_of_the_file(traces):
             ours = {*zip(*(blocks[k][taken].tolist() for k in ("address", "size", "pending")), strict=True)}
             held = device.blocks.state != schema.INACTIVE
             pending = device.blocks.state[held] == schema.ACTIVE_PENDING_FREE
-            theirs = {*zip(device.blocks.address[held].tolist(), device.blocks.size[held].tolist(), pending.tolist(), strict=True)}
+            theirs = {
+                *zip(
+                    device.blocks.address[held].tolist(),
+                    device.blocks.size[held].tolist(),
+                    pending.tolist(),
+                    strict=True,
+                )
+            }
             assert ours == theirs, name
             free = {*zip(blocks["address"][~taken].tolist(), blocks["size"][~taken].tolist(), strict=True)}
             inactive = {*zip(device.blocks.address[~held].tolist(), device.blocks.size[~held].tolist(), strict=True)}

@@ -30,7 +30,11 @@ def snapshot(path, unusual):
         {"action": "alloc", "addr": (1 << 30) + 1024, "size": 512, **plain},
     ]
     again = entries[2]  # an entry that is referred to twice is no row
-    content = {"segments": [], "device_traces": [entries], **({"allocator_settings": {"again": [again]}} if unusual else {})}
+    content = {
+        "segments": [],
+        "device_traces": [entries],
+        **({"allocator_settings": {"again": [again]}} if unusual else {}),
+    }
     path.write_bytes(pickle.dumps(content))
     return path
 

@@ -34,7 +34,10 @@ def lifecycles(device: DeviceTrace) -> set[tuple[Any, ...]]:
 
 def compare_lifecycles(device: DeviceTrace, checker: Checker) -> None:
     """Every tensor: address, block, request, birth, both deaths, pool and stream."""
-    expected = {(b.address, b.size, b.requested, b.alloc_at, b.free_requested_at, b.free_completed_at, b.group) for b in checker.blocks}
+    expected = {
+        (b.address, b.size, b.requested, b.alloc_at, b.free_requested_at, b.free_completed_at, b.group)
+        for b in checker.blocks
+    }
     assert lifecycles(device) == expected
     assert len(device.tensors) == len(checker.blocks)
 
@@ -42,22 +45,43 @@ def compare_lifecycles(device: DeviceTrace, checker: Checker) -> None:
 def compare_references(device: DeviceTrace, checker: Checker) -> None:
     """Every request from which fragmentation is seen."""
     groups, r = groups_of(device), device.references
-    found = [(at, size, groups[group]) for at, size, group in zip(r.at_event.tolist(), r.size.tolist(), r.group.tolist(), strict=True)]
+    found = [
+        (at, size, groups[group])
+        for at, size, group in zip(r.at_event.tolist(), r.size.tolist(), r.group.tolist(), strict=True)
+    ]
     assert found == [(reference.at, reference.size, reference.group) for reference in checker.references]
 
 
 def compare_moment(device: DeviceTrace, checker: Checker, at: int, moment: Moment) -> None:
     """Sums, segments, blocks and the split of what is free, after one event."""
     usage = device.usage_at(at)
-    assert usage == {name: getattr(moment, name) for name in ("reserved", "allocated", "active", "requested")}, f"event {at}"
+    assert usage == {name: getattr(moment, name) for name in ("reserved", "allocated", "active", "requested")}, (
+        f"event {at}"
+    )
 
     groups, topology = groups_of(device), device.topology(at)
     segments = topology.segments
-    found = list(zip(segments["start"].tolist(), segments["size"].tolist(), (groups[g] for g in segments["group"].tolist()), strict=True))
+    found = list(
+        zip(
+            segments["start"].tolist(),
+            segments["size"].tolist(),
+            (groups[g] for g in segments["group"].tolist()),
+            strict=True,
+        )
+    )
     assert found == [(s.start, s.end - s.start, s.group) for s in moment.segments], f"event {at}"
     blocks = topology.blocks
-    rows = zip(blocks["address"].tolist(), blocks["size"].tolist(), blocks["tensor"].tolist(), blocks["pending"].tolist(), strict=True)
-    states = {(address, size, "free" if tensor < 0 else "pending" if pending else "live") for address, size, tensor, pending in rows}
+    rows = zip(
+        blocks["address"].tolist(),
+        blocks["size"].tolist(),
+        blocks["tensor"].tolist(),
+        blocks["pending"].tolist(),
+        strict=True,
+    )
+    states = {
+        (address, size, "free" if tensor < 0 else "pending" if pending else "live")
+        for address, size, tensor, pending in rows
+    }
     expected = {(address, size, "pending" if pending else "live") for address, size, _, pending in moment.blocks}
     assert states == expected | {(start, end - start, "free") for start, end, _ in moment.free()}, f"event {at}"
 
@@ -70,7 +94,9 @@ def compare_moment(device: DeviceTrace, checker: Checker, at: int, moment: Momen
     assert (u.cache[at], u.stranded[at], u.foreign[at]) == (cache, stranded, foreign), f"event {at}"
     group = int(device.references.group[u.reference[at]])
     again = split_at(device, at, reference.size, group, page)
-    assert (again.cache, again.stranded, again.foreign, again.largest_free) == (cache, stranded, foreign, largest), f"event {at}"
+    assert (again.cache, again.stranded, again.foreign, again.largest_free) == (cache, stranded, foreign, largest), (
+        f"event {at}"
+    )
     # The identity, in full.
     rounding, pending = moment.allocated - moment.requested, moment.active - moment.allocated
     assert moment.reserved - moment.requested == rounding + pending + stranded + foreign + cache, f"event {at}"

@@ -1,8 +1,10 @@
 """A caching allocator in plain objects, as slow as it is simple, that logs what it does and knows what it holds after every entry.
 
-It follows the published behaviour of PyTorch's allocator as far as a trace shows it: rounding, best fit in pool and stream, split,
-merge, frees that wait for other streams, cudaMalloc and expandable segments, private pools, retry with an emptied cache, failure.
-No free block is ever stored: what is free is what is held and not in a block. It is the truth that memdiag's traces are held against.
+It follows the published behaviour of PyTorch's allocator as far as a trace shows it: rounding, best fit in pool and
+stream, split, merge, frees that wait for other streams, cudaMalloc and expandable segments, private pools, retry with
+an emptied cache, failure.
+No free block is ever stored: what is free is what is held and not in a block. It is the truth that memdiag's traces are
+held against.
 """
 
 from __future__ import annotations
@@ -128,7 +130,9 @@ class Allocator:
         self.segments: list[Segment] = []
         self.entries: list[dict[str, Any]] = []
         self.moments: list[Moment] = [Moment((), ())]
-        self.requests: list[tuple[int, int, int, Group]] = []  # that grew, retried or failed: first entry, last entry, size, group
+        self.requests: list[
+            tuple[int, int, int, Group]
+        ] = []  # that grew, retried or failed: first entry, last entry, size, group
         self.pools: list[tuple[int, int]] = []  # scopes, innermost last
         self.released: set[tuple[int, int]] = set()
         self.done_streams: set[int] = set()
@@ -244,7 +248,11 @@ class Allocator:
             return None
         length, start, end, segment = min(fits, key=lambda fit: fit[:2])
         limit = rules.max_split
-        if limit is not None and not group.small and ((size < limit <= length) or (size >= limit and length >= size + 20 * MIB)):
+        if (
+            limit is not None
+            and not group.small
+            and ((size < limit <= length) or (size >= limit and length >= size + 20 * MIB))
+        ):
             return None
         return segment, start, end
 
@@ -333,7 +341,12 @@ class Allocator:
                 last = (end - segment.address) // segment.page
                 if last > first:
                     segment.mapped -= set(range(first, last))
-                    self._log("segment_unmap", segment.address + first * segment.page, (last - first) * segment.page, segment.group)
+                    self._log(
+                        "segment_unmap",
+                        segment.address + first * segment.page,
+                        (last - first) * segment.page,
+                        segment.group,
+                    )
         self._forget_unmapped()
 
     def _forget_unmapped(self) -> None:
@@ -363,17 +376,25 @@ class Allocator:
             if at < end:
                 blocks.append((at, end - at, 0, "inactive"))
             allocated = sum(size for _, size, _, what in blocks if what == "active_allocated")
-            rows.append({
-                "device": 0, "address": start, "total_size": end - start, "allocated_size": allocated,
-                "active_size": sum(size for _, size, _, what in blocks if what != "inactive"),
-                "requested_size": sum(requested for _, _, requested, what in blocks if what != "inactive"),
-                "stream": group.stream, "segment_type": "small" if group.small else "large", "segment_pool_id": group.pool,
-                "is_expandable": expandable, "frames": frames,
-                "blocks": [
-                    {"address": address, "size": size, "requested_size": requested, "state": what, "frames": []}
-                    for address, size, requested, what in sorted(blocks)
-                ],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "device": 0,
+                    "address": start,
+                    "total_size": end - start,
+                    "allocated_size": allocated,
+                    "active_size": sum(size for _, size, _, what in blocks if what != "inactive"),
+                    "requested_size": sum(requested for _, _, requested, what in blocks if what != "inactive"),
+                    "stream": group.stream,
+                    "segment_type": "small" if group.small else "large",
+                    "segment_pool_id": group.pool,
+                    "is_expandable": expandable,
+                    "frames": frames,
+                    "blocks": [
+                        {"address": address, "size": size, "requested_size": requested, "state": what, "frames": []}
+                        for address, size, requested, what in sorted(blocks)
+                    ],
+                }
+            )
         entries = []
         for number, entry in enumerate(self.entries[since:]):
             row = {key: value for key, value in entry.items() if key != "pool_id" or pool_ids}
@@ -386,9 +407,10 @@ class Allocator:
         conf += f",roundup_power2_divisions:{self.rules.divisions}" if self.rules.divisions else ""
         settings = {
             "PYTORCH_CUDA_ALLOC_CONF": conf,
-            "max_split_size": -1 if limit is None else limit, "expandable_segments": self.rules.expandable,
+            "max_split_size": -1 if limit is None else limit,
+            "expandable_segments": self.rules.expandable,
             "roundup_power2_divisions": {str(1 << k): self.rules.divisions for k in range(16)},
-        }  # fmt: skip
+        }
         made: dict[str, Any] = {"device_traces": [entries]}
         if not npu:
             made["allocator_settings"] = settings

@@ -14,7 +14,8 @@ from intervals import Contradiction
 from memdiag.sources import load
 from memdiag.trace.model import Trace
 
-# Real snapshots of many versions and programs that are quickly gone through by hand; some begin long before their trace does.
+# Real snapshots of many versions and programs that are quickly gone through by hand; some begin long before their trace
+# does.
 SHARED = (
     "snapshots/Ascend__msinsight__scripts__MemSnapDump__test__test-data__snapshot_expandable.pkl",
     "snapshots/Charan6924__assignment2-systems__cs336_systems__memory_snapshot.pickle",
@@ -55,13 +56,17 @@ def _checkers(path: Path, trace: Trace) -> list[Checker]:
     return made
 
 
-def without_workspace(entries: list[dict[str, Any]], segments: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def without_workspace(
+    entries: list[dict[str, Any]], segments: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """torch_npu's workspace memory is another allocator's: its three entries say nothing here, its segments are not there."""
     entries = list(entries)
     outside = set()
     for number in [n for n, entry in enumerate(entries) if entry["action"] == "workspace_snapshot"]:
         outside.add(entries[number + 1]["addr"])
-        entries[number + 1 : number + 3] = [{**entry, "action": "workspace_snapshot"} for entry in entries[number + 1 : number + 3]]
+        entries[number + 1 : number + 3] = [
+            {**entry, "action": "workspace_snapshot"} for entry in entries[number + 1 : number + 3]
+        ]
     return entries, [s for s in segments if s["address"] not in outside or s["allocated_size"]]
 
 

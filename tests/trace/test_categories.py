@@ -17,7 +17,9 @@ from memdiag.trace.stacks import Frame, Stacks
 def test_lifetimes_by_kind():
     device = trained().trace().devices[0]
     kinds = {}
-    for category, lifetime in zip(names(CATEGORIES, device.tensors.category), names(LIFETIMES, device.tensors.lifetime), strict=True):
+    for category, lifetime in zip(
+        names(CATEGORIES, device.tensors.category), names(LIFETIMES, device.tensors.lifetime), strict=True
+    ):
         kinds.setdefault(category, set()).add(lifetime)
     assert kinds["parameter"] == {"persistent"}
     assert kinds["optimizer_state"] == {"optimizer_state"}
@@ -31,7 +33,10 @@ def test_a_trace_that_begins_late_knows_parameters_by_the_sizes_of_gradients():
     second = next(at for name, start, at in program.spans if name == "ProfilerStep#2" and start)
     device = program.trace(first=second).devices[0]
     before = device.tensors.alloc_at < 0
-    held = {name: int(device.tensors.requested_bytes[before & (device.tensors.category == i)].sum()) for i, name in enumerate(CATEGORIES)}
+    held = {
+        name: int(device.tensors.requested_bytes[before & (device.tensors.category == i)].sum())
+        for i, name in enumerate(CATEGORIES)
+    }
     assert device.events.step.max() == 1
     # three of each size were there all along, a parameter and two states: which is which cannot be told
     assert held["parameter"] == 0
@@ -70,7 +75,10 @@ def test_a_real_training_step_adds_up(shared):
     trace = load(shared / "data/snapshots/kkaitlyn111__cs336-a2-systems__memory_files__memory_ctx128_fullstep_.pickle")
     device = trace.devices[0]
     live = device.live(device.peak("allocated"))
-    held = {name: int(device.tensors.requested_bytes[live][device.tensors.category[live] == i].sum()) for i, name in enumerate(CATEGORIES)}
+    held = {
+        name: int(device.tensors.requested_bytes[live][device.tensors.category[live] == i].sum())
+        for i, name in enumerate(CATEGORIES)
+    }
     assert held["parameter"] == pytest.approx(held["gradient"], rel=0.001)
     assert held["optimizer_state"] == pytest.approx(2 * held["gradient"], rel=0.02)
     assert held["unknown"] < 0.001 * held["parameter"]
@@ -98,7 +106,10 @@ def category_of(*frames, then=(OWN_FORWARD, MAIN)):
 @pytest.mark.parametrize(
     "frames",
     [
-        [Frame("/env/vllm/worker/cache_engine.py", 83, "_allocate_kv_cache"), Frame("/env/vllm/worker/cache_engine.py", 64, "__init__")],
+        [
+            Frame("/env/vllm/worker/cache_engine.py", 83, "_allocate_kv_cache"),
+            Frame("/env/vllm/worker/cache_engine.py", 64, "__init__"),
+        ],
         [Frame("/env/vllm/v1/worker/gpu_model_runner.py", 83, "_allocate_kv_cache_tensors"), CONSTRUCTOR],
         [Frame("/env/sglang/memory_pool.py", 83, "_create_kv_buffers"), CONSTRUCTOR],
         [Frame("/env/transformers/cache_utils.py", 83, "early_initialization"), CONSTRUCTOR],
@@ -118,7 +129,9 @@ def test_what_an_engine_makes_beside_its_cache_is_not_called_one():
 def test_a_constructor_alone_proves_no_parameter():
     assert category_of(CONSTRUCTOR, MAIN) == "unknown"
     assert (
-        category_of(Frame("/app/buffers.py", 592, "__init__"), Frame("/app/ddp.py", 1, "_allocate_buffers_for_parameters"), MAIN)
+        category_of(
+            Frame("/app/buffers.py", 592, "__init__"), Frame("/app/ddp.py", 1, "_allocate_buffers_for_parameters"), MAIN
+        )
         == "unknown"
     )
 
@@ -138,7 +151,9 @@ def test_constructors_of_modules_make_parameters(frames):
 
 def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
     program = Training()
-    program.parameters = [program.alloc(program.size * (1 + k), (CONSTRUCTOR, MAIN), "parameter") for k in range(program.layers)]
+    program.parameters = [
+        program.alloc(program.size * (1 + k), (CONSTRUCTOR, MAIN), "parameter") for k in range(program.layers)
+    ]
     other = program.alloc(7 * MIB, (CONSTRUCTOR, MAIN), "unknown")
     for _ in range(3):
         program.step()
@@ -150,14 +165,23 @@ def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
 def applied(line):
     """Frames of the line of ``Module._apply`` that moves something, called for a child."""
     file = "/env/site-packages/torch/nn/modules/module.py"
-    return (Frame(file, 1053, "convert"), Frame(file, line, "_apply"), Frame(file, 900, "_apply"), Frame(file, 1084, "to"), MAIN)
+    return (
+        Frame(file, 1053, "convert"),
+        Frame(file, line, "_apply"),
+        Frame(file, 900, "_apply"),
+        Frame(file, 1084, "to"),
+        MAIN,
+    )
 
 
 @pytest.mark.parametrize(
     ("lines", "truth"),
     [
         ([964, 1008, 964, 1008], ["parameter", "gradient"] * 2),
-        ([964, 1008, 964, 1008, 1034, 964], ["parameter", "gradient", "parameter", "gradient", "parameter", "parameter"]),  # a buffer
+        (
+            [964, 1008, 964, 1008, 1034, 964],
+            ["parameter", "gradient", "parameter", "gradient", "parameter", "parameter"],
+        ),  # a buffer
         ([964, 964, 1034, 1034], ["parameter"] * 4),  # a batch norm: weight, bias, running mean, running variance
         ([964, 964, 964, 1034], ["parameter"] * 4),
     ],

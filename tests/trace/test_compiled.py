@@ -29,7 +29,9 @@ CALLER = "def f(x): return g(x) + LIMIT"
 
 def test_a_stamp_is_the_same_for_the_same_code() -> None:
     callee = function("def f(x): return x + 1")
-    assert stamp(function(CALLER, g=callee, LIMIT=3)) == stamp(function(CALLER, g=function("def f(x): return x + 1"), LIMIT=3))
+    assert stamp(function(CALLER, g=callee, LIMIT=3)) == stamp(
+        function(CALLER, g=function("def f(x): return x + 1"), LIMIT=3)
+    )
 
 
 def test_a_stamp_tells_the_code_of_callees_and_constants() -> None:
@@ -73,7 +75,8 @@ def test_only_compiled_code_calls_parts() -> None:
     """A part has no entry for Python: the interpreter crashes where it calls one."""
     package = Path(compiled.__file__).parents[1]
     trees = {
-        ".".join(path.relative_to(package.parent).with_suffix("").parts): ast.parse(path.read_text()) for path in package.rglob("*.py")
+        ".".join(path.relative_to(package.parent).with_suffix("").parts): ast.parse(path.read_text())
+        for path in package.rglob("*.py")
     }
     marks = {"njit", "njit_part", "lean", "lean_part"}
 
@@ -82,15 +85,28 @@ def test_only_compiled_code_calls_parts() -> None:
             if isinstance(node, ast.FunctionDef):
                 yield node, {name.id for name in node.decorator_list if isinstance(name, ast.Name)} & marks
 
-    parts = {(module, node.name) for module, tree in trees.items() for node, kind in functions(tree) if kind & {"njit_part", "lean_part"}}
+    parts = {
+        (module, node.name)
+        for module, tree in trees.items()
+        for node, kind in functions(tree)
+        if kind & {"njit_part", "lean_part"}
+    }
     assert len(parts) > 50
     for module, tree in trees.items():
         known = {name: module for of, name in parts if of == module}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
-                known |= {name.asname or name.name: node.module or "" for name in node.names if (node.module, name.name) in parts}
+                known |= {
+                    name.asname or name.name: node.module or ""
+                    for name in node.names
+                    if (node.module, name.name) in parts
+                }
         for node, kind in functions(tree):
-            called = {call.func.id for call in ast.walk(node) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+            called = {
+                call.func.id
+                for call in ast.walk(node)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+            }
             assert kind or not called & set(known) or node.name == "_run", (module, node.name)  # loop_of compiles _run
 
 
@@ -113,12 +129,22 @@ def test_where_no_folder_is_writable_code_is_kept_in_a_temporary_one(tmp_path: P
     (tmp_path / "__pycache__").touch()  # a file: no folder of this name can be made
     (tmp_path / "tmp").mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    environment |= {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {
+        "HOME": "/dev/null",
+        "XDG_CACHE_HOME": "/dev/null",
+        "TMPDIR": str(tmp_path / "tmp"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
 
     def run() -> list[str]:
         done = subprocess.run(
-            [sys.executable, "-c", "import loop"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", "import loop"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
@@ -130,7 +156,9 @@ def test_where_no_folder_is_writable_code_is_kept_in_a_temporary_one(tmp_path: P
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, None])
-def test_code_is_not_loaded_from_a_folder_that_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None) -> None:
+def test_code_is_not_loaded_from_a_folder_that_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None
+) -> None:
     monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
     folder = tmp_path / f"memdiag-{os.getuid()}"
     if mode is None:

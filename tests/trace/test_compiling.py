@@ -37,7 +37,10 @@ def told(monkeypatch):
         return SimpleNamespace(data={"dispatcher": Cold(name)})
 
     return SimpleNamespace(
-        reports=reports, clock=clock, begin=lambda name: watch.on_start(event(name)), end=lambda name: watch.on_end(event(name))
+        reports=reports,
+        clock=clock,
+        begin=lambda name: watch.on_start(event(name)),
+        end=lambda name: watch.on_end(event(name)),
     )
 
 
@@ -115,7 +118,10 @@ def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, sa
     tells[0](compiling.Compilation(0.1, 38.6, has_grown=True, purpose="read traces"))
     tells[0](compiling.Compilation(0.5, 19.0, has_grown=False, purpose="read traces"))
     tells[0](compiling.Compilation(0.6, 45.0, has_grown=True, purpose="read traces"))  # no news
-    assert capsys.readouterr().err == f"compiling the code to read traces: about 40 s, {said.format(temporary=temporary)}\n"
+    assert (
+        capsys.readouterr().err
+        == f"compiling the code to read traces: about 40 s, {said.format(temporary=temporary)}\n"
+    )
     tells[0](compiling.Compilation(0.6, 90.0, has_grown=True, purpose="read traces"))
     assert "about 90 s" in capsys.readouterr().err
 

@@ -24,9 +24,18 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 CUTS = 8
 # Those of several steps. The steps of most are of varying length, so that no size of theirs comes twice.
 NAMES = (
-    "cpu-2.13.0-recorded", "cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train", "cuda-2.13.0-expandable",
-    "cuda-2.13.0-late", "cuda-2.13.0-leak", "cuda-2.13.0-oom-dump", "cuda-2.13.0-two-devices", "npu-2.13.0-train", "npu-2.13.0-workspace",
-)  # fmt: skip
+    "cpu-2.13.0-recorded",
+    "cuda-2.13.0-recorded",
+    "npu-2.13.0-recorded",
+    "cuda-2.13.0-train",
+    "cuda-2.13.0-expandable",
+    "cuda-2.13.0-late",
+    "cuda-2.13.0-leak",
+    "cuda-2.13.0-oom-dump",
+    "cuda-2.13.0-two-devices",
+    "npu-2.13.0-train",
+    "npu-2.13.0-workspace",
+)
 
 
 def cut(trace, device, at):
@@ -81,7 +90,10 @@ def test_what_is_inferred_is_what_really_happened():
 
 
 def test_real_trainings_are_inferred_almost_whole(shared):
-    files = [*(shared / "data" / "npu-samples").glob("*.pickle"), *(shared / "data" / "snapshots").glob("NiuHuang*backward*")]
+    files = [
+        *(shared / "data" / "npu-samples").glob("*.pickle"),
+        *(shared / "data" / "snapshots").glob("NiuHuang*backward*"),
+    ]
     files += (shared / "data" / "snapshots").glob("tonghuikang*.html")
     traces = [load(file) for file in files]
     found = [judged(trace) for trace in traces if trace.devices[0].events.step.max(initial=-1) > 1]
@@ -147,7 +159,9 @@ def looping(freed_after):
     return program.trace().devices[0]
 
 
-@pytest.mark.parametrize(("freed_after", "lifetime"), [([1] * 6, "survives_step"), ([0] * 6, "temporary"), ([0, 1, 0, 1, 0, 1], "unknown")])
+@pytest.mark.parametrize(
+    ("freed_after", "lifetime"), [([1] * 6, "survives_step"), ([0] * 6, "temporary"), ([0, 1, 0, 1, 0, 1], "unknown")]
+)
 def test_a_mixed_vote_leaves_a_lifetime_unknown(freed_after, lifetime):
     device = looping(freed_after)
     rows = np.flatnonzero(device.tensors.requested_bytes == 3 * MIB)[-1:]
@@ -206,6 +220,9 @@ def test_reports_say_that_lifetimes_were_inferred():
 
 def test_a_single_tensor_says_it_in_both_languages():
     assert lifetime_words("within_step", is_inferred=False) == "within a step"
-    assert lifetime_words("within_step", is_inferred=True) == "within a step (inferred from the same call site in earlier steps)"
+    assert (
+        lifetime_words("within_step", is_inferred=True)
+        == "within a step (inferred from the same call site in earlier steps)"
+    )
     with speaking("zh"):
         assert "由先前训练步中的同一调用位置推断" in lifetime_words("within_step", is_inferred=True)

@@ -1,6 +1,7 @@
 """Random programs on a small allocator that knows the truth (small_allocator.py): what memdiag reads from its snapshot must be just that.
 
-Snapshots begin with the program, or anywhere later, as when recording starts late or a ring buffer has overwritten its oldest entries.
+Snapshots begin with the program, or anywhere later, as when recording starts late or a ring buffer has overwritten its
+oldest entries.
 """
 
 from __future__ import annotations
@@ -100,18 +101,30 @@ class Truth:
     allocator: Allocator
     since: int
     sizes: Sizes
-    shorter: dict[int, int]  # blocks from before the trace whose end nothing tells: address to the bytes that are certain
+    shorter: dict[
+        int, int
+    ]  # blocks from before the trace whose end nothing tells: address to the bytes that are certain
 
     def __post_init__(self) -> None:
         entries, n = self.allocator.entries, len(self.allocator.entries) - self.since
         self.blocks = []
         for b in self.allocator.blocks:
-            born, asked, gone = (b.entries.get(a, 1 << 40) - self.since for a in ("alloc", "free_requested", "free_completed"))
+            born, asked, gone = (
+                b.entries.get(a, 1 << 40) - self.since for a in ("alloc", "free_requested", "free_completed")
+            )
             if gone >= 0:
                 size = self.shorter.get(b.address, b.size) if born < 0 else b.size
                 assert b.group is not None
                 self.blocks.append(
-                    Block(b.address, size, b.requested, max(born, -1), max(min(asked, n), -1), min(gone, n), _group(b.group))
+                    Block(
+                        b.address,
+                        size,
+                        b.requested,
+                        max(born, -1),
+                        max(min(asked, n), -1),
+                        min(gone, n),
+                        _group(b.group),
+                    )
                 )
         self.references = []
         for first, last, size, group in self.allocator.requests:
@@ -123,14 +136,19 @@ class Truth:
             largest = max(requests, key=lambda number: (entries[number]["size"], -number))
             block = next(b for b in self.allocator.blocks if b.entries["alloc"] == largest)
             assert block.group is not None
-            self.references = [Reference(largest - self.since, self.allocator.rules.round(block.requested), _group(block.group))]
+            self.references = [
+                Reference(largest - self.since, self.allocator.rules.round(block.requested), _group(block.group))
+            ]
 
     def moments(self, events: Iterable[int]) -> dict[int, Moment]:
         return {at: self._moment(at) for at in events}
 
     def _moment(self, at: int) -> Moment:
         held = self.allocator.moments[self.since + at + 1]
-        segments = tuple(Range(start, end, _group(group), None if expandable else start) for start, end, group, expandable in held.segments)
+        segments = tuple(
+            Range(start, end, _group(group), None if expandable else start)
+            for start, end, group, expandable in held.segments
+        )
         early = {
             b.address
             for b in self.allocator.blocks
@@ -160,7 +178,8 @@ def read(snapshot: dict[str, Any], protocol: int) -> tuple[DeviceTrace, Sizes, A
 def uncertain(device: DeviceTrace, allocator: Allocator, since: int) -> dict[int, int]:
     """Blocks from before the trace that memdiag takes to be shorter than they were, where nothing in the file tells.
 
-    Their request needs no more, more than 1 MiB behind it is free, and nothing was allocated behind them while they lived.
+    Their request needs no more, more than 1 MiB behind it is free, and nothing was allocated behind them while they
+    lived.
     """
     found = {}
     starts = {row[0]: row[1] for row in lifecycles(device) if row[3] < 0}
@@ -173,7 +192,9 @@ def uncertain(device: DeviceTrace, allocator: Allocator, since: int) -> dict[int
         assert 0 < block.size - size <= MIB
         assert gone < 1 << 40, "the last state tells"
         later = allocator.moments[since : gone + 1]
-        assert not any(other[0] == block.end for moment in later for other in moment.blocks), "a block right behind it tells"
+        assert not any(other[0] == block.end for moment in later for other in moment.blocks), (
+            "a block right behind it tells"
+        )
         edges = [address for address, *_ in allocator.moments[since].blocks if address > block.address]
         edges += [end for start, end, *_ in allocator.moments[since].segments if start <= block.address < end]
         assert min(edges) - block.address - size > MIB
@@ -238,7 +259,9 @@ def test_entries_that_name_no_pool(rules, program, since, protocol):
     assert not device.anomalies
     truth = Truth(allocator, since, sizes, uncertain(device, allocator, since) if since else {})
     for at, moment in truth.moments(range(-1, device.num_events)).items():
-        assert device.usage_at(at) == {name: getattr(moment, name) for name in ("reserved", "allocated", "active", "requested")}
+        assert device.usage_at(at) == {
+            name: getattr(moment, name) for name in ("reserved", "allocated", "active", "requested")
+        }
         if at >= 0 and device.usage.reference[at] >= 0:
             u = device.usage
             assert u.cache[at] + u.stranded[at] + u.foreign[at] == moment.reserved - moment.active
@@ -261,7 +284,9 @@ def test_the_checker_knows_the_truth(rules, program, since):
     mine, true = checker.moments(events), truth.moments(events)
     for at in events:
         assert mine[at].blocks == true[at].blocks
-        assert [(s.start, s.end, s.group) for s in mine[at].segments] == [(s.start, s.end, s.group) for s in true[at].segments]
+        assert [(s.start, s.end, s.group) for s in mine[at].segments] == [
+            (s.start, s.end, s.group) for s in true[at].segments
+        ]
 
 
 def long_program(chance: random.Random, length: int) -> list[Op]:
@@ -270,7 +295,11 @@ def long_program(chance: random.Random, length: int) -> list[Op]:
     for _ in range(length):
         kind = chance.random()
         if kind < 0.5:
-            size = chance.choice(SIZES) if chance.random() < 0.5 else chance.randrange(1, chance.choice((MIB, 2 * MIB, 30 * MIB)))
+            size = (
+                chance.choice(SIZES)
+                if chance.random() < 0.5
+                else chance.randrange(1, chance.choice((MIB, 2 * MIB, 30 * MIB)))
+            )
             program.append(("alloc", size, chance.choice((0, 0, 0, 7))))
         elif kind < 0.87:
             program.append(("free", chance.randrange(60)))
@@ -287,7 +316,12 @@ def long_program(chance: random.Random, length: int) -> list[Op]:
 def test_long_programs(seed):
     chance = random.Random(seed)  # noqa: S311 - the same programs every time
     capacity = chance.choice((160 * MIB, 500 * MIB, 1 << 40))
-    rules = Rules(expandable=seed % 2 == 0, max_split=chance.choice((None, 30 * MIB)), capacity=capacity, pad=chance.choice((0, 0, 32)))
+    rules = Rules(
+        expandable=seed % 2 == 0,
+        max_split=chance.choice((None, 30 * MIB)),
+        capacity=capacity,
+        pad=chance.choice((0, 0, 32)),
+    )
     allocator = run(rules, long_program(chance, 500))
     hold(allocator, 0, 4)
     hold(allocator, chance.randrange(len(allocator.entries)), 2)

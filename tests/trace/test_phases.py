@@ -78,7 +78,11 @@ def test_names_of_operators_are_no_silence():
     program = trained(steps=5)
     program.entries = [(*entry[:3], (Frame("", 0, "aten::mm"),)) for entry in program.entries]
     device = program.trace(spans="Optimizer.step#").devices[0]
-    outside = [i for i, phase in enumerate(program.phases) if phase in ("forward", "backward") and program.entries[i][0] == "alloc"]
+    outside = [
+        i
+        for i, phase in enumerate(program.phases)
+        if phase in ("forward", "backward") and program.entries[i][0] == "alloc"
+    ]
     assert set(names(PHASES, device.events.phase[outside])) == {"unknown"}
 
 
@@ -95,14 +99,21 @@ def test_steps_of_the_profiler_are_taken_as_they_are():
 def test_without_stacks_steps_are_what_repeats():
     program = trained(steps=8)
     trace = program.trace(stacks=False)
-    assert dict(trace.bases) == {"phase": "none", "step": "periodicity", "category": "none", "lifetime": "periodicity+earlier_steps"}
+    assert dict(trace.bases) == {
+        "phase": "none",
+        "step": "periodicity",
+        "category": "none",
+        "lifetime": "periodicity+earlier_steps",
+    }
     device = trace.devices[0]
     # initialisation is no step, and the first step (it makes the optimizer's state) is one
     assert device.events.step.max() + 1 in (7, 8)
     per_step = np.bincount(device.events.step[device.events.step >= 2][:-1])[3:-1]
     assert len(set(per_step.tolist())) == 1
     assert set(names(PHASES, device.events.phase)) == {"unknown"}
-    parameters = device.tensors.take(np.isin(device.tensors.requested_bytes, [program.size * 2]) & (device.tensors.step_alloc < 0))
+    parameters = device.tensors.take(
+        np.isin(device.tensors.requested_bytes, [program.size * 2]) & (device.tensors.step_alloc < 0)
+    )
     assert set(names(LIFETIMES, parameters.lifetime)) == {"persistent"}
 
 
@@ -171,7 +182,10 @@ STEP_FRAME = Frame("/env/site-packages/torch/optim/optimizer.py", 1, "wrapper")
         ([Frame("/env/site-packages/torch/optim/optimizer.py", 5, "zero_grad")], "outside"),
         ([Frame("", 0, "torch::autograd::Engine::thread_main()")], "backward"),
         ([Frame("/app/engine.py", 5, "forward_backward_step")], None),
-        ([Frame("/env/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_state.py", 5, "_pre_backward")], "backward"),
+        (
+            [Frame("/env/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_state.py", 5, "_pre_backward")],
+            "backward",
+        ),
         ([Frame("/env/site-packages/torch/nn/modules/module.py", 5, "_apply")], "initialisation"),
         ([Frame("/app/model.py", 5, "__init__")], "initialisation"),
         ([Frame("C:\\env\\torch\\nn\\modules\\module.py", 5, "_call_impl")], "forward"),

@@ -55,7 +55,9 @@ def test_the_unwinder_and_the_interpreter_name_nothing(name):
     assert label(UNWIND, frame, MM, EVAL, USER) == "train.py:3 main"
 
 
-@pytest.mark.parametrize("name", ["aten::mm", "at::native::addmm_out_cuda_impl", "my_kernel(float*)", "python_free(void*)", "startup(int)"])
+@pytest.mark.parametrize(
+    "name", ["aten::mm", "at::native::addmm_out_cuda_impl", "my_kernel(float*)", "python_free(void*)", "startup(int)"]
+)
 def test_other_functions_of_cpp_name_a_stack(name):
     assert label(UNWIND, GATHER, Frame("??", 0, name), EVAL) == name.partition("(")[0]
 

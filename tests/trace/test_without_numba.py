@@ -25,13 +25,23 @@ def digest(trace):
     """A number for every column of every table."""
     text = hashlib.sha256()
     for device in trace.devices:
-        for table in (device.events, device.usage, device.references, device.tensors, device.regions, device.groups, device.segments):
+        for table in (
+            device.events,
+            device.usage,
+            device.references,
+            device.tensors,
+            device.regions,
+            device.groups,
+            device.segments,
+        ):
             for column in table:
                 text.update(table[column].tobytes())
     return text.hexdigest()
 
 
-@pytest.mark.parametrize("name", ["cuda-2.13.0-expandable", "cuda-2.13.0-ring", "cuda-2.11.0-oom", "npu-2.13.0-workspace"])
+@pytest.mark.parametrize(
+    "name", ["cuda-2.13.0-expandable", "cuda-2.13.0-ring", "cuda-2.11.0-oom", "npu-2.13.0-workspace"]
+)
 def test_the_same_without_numba(goldens, name):
     path = goldens / name / "snapshot.pickle"
     command = [sys.executable, "-c", _PROGRAM, str(path), str(goldens.parent / "trace")]

@@ -1,4 +1,7 @@
-"""The program as a person uses it: keys and mouse in, what stands on the screen out. Without a terminal, and without waiting for clocks."""
+"""The program as a person uses it: keys and mouse in, what stands on the screen out.
+
+Without a terminal, and without waiting for clocks.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,9 @@ def test_everything_is_in_sight_at_every_size():
                 assert "2.27 GiB" in text
             if size == LARGE:
                 await pilot.press("2")
-                assert any("[1]" in line or "live" in line for line in screen_text(pilot.app))  # a finding stands beside the list
+                assert any(
+                    "[1]" in line or "live" in line for line in screen_text(pilot.app)
+                )  # a finding stands beside the list
                 await pilot.press("1")
 
     run(viewer(), play)
@@ -112,7 +117,19 @@ def test_time_and_lists_follow_the_keys():
         assert main.rows.lines.live.bytes == active
         await pilot.press("comma", "comma", "full_stop")
         assert main._walk.at == loaded(EXAMPLE).devices[0].peak("allocated") - 1
-        await pilot.press("plus", "plus", "minus", "l", "h", "0", "right", "left", "shift+right", "greater_than_sign", "less_than_sign")
+        await pilot.press(
+            "plus",
+            "plus",
+            "minus",
+            "l",
+            "h",
+            "0",
+            "right",
+            "left",
+            "shift+right",
+            "greater_than_sign",
+            "less_than_sign",
+        )
         await pilot.press("left_square_bracket", "left_square_bracket", "right_square_bracket", "o", "O", "r", "R", "d")
         assert "device" in "\n".join(screen_text(pilot.app))
         await pilot.press("tab", "shift+tab", "shift+tab")

@@ -105,7 +105,12 @@ def test_hostile_text_is_shown_plain(trace, report):
     walk = Walk(hostile_copy(trace))
     lists = Lists(walk)
     bad = Finding(
-        HOSTILE, HOSTILE, "critical", 0, (Evidence(HOSTILE, HOSTILE, HOSTILE, HOSTILE),), (Fix(HOSTILE, "code", HOSTILE, HOSTILE, HOSTILE),)
+        HOSTILE,
+        HOSTILE,
+        "critical",
+        0,
+        (Evidence(HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
+        (Fix(HOSTILE, "code", HOSTILE, HOSTILE, HOSTILE),),
     )
     lists.take(replace(report, findings=(bad,), headline=HOSTILE, settings={HOSTILE: HOSTILE}), HOSTILE)
     check(all_lines(lists, 80), 80)
@@ -324,7 +329,15 @@ def test_the_bottom_line_fits(width):
 def test_an_answer_is_typed():
     asked = Question("event")
     assert phrase("screen.hint.event")[:20] in asked.line(80).plain
-    for key, character in (("1", "1"), ("space", " "), ("2", "2"), ("left", None), ("backspace", "\x7f"), ("3", "3"), ("ctrl+w", "\x17")):
+    for key, character in (
+        ("1", "1"),
+        ("space", " "),
+        ("2", "2"),
+        ("left", None),
+        ("backspace", "\x7f"),
+        ("3", "3"),
+        ("ctrl+w", "\x17"),
+    ):
         asked.typed(key, character)
     assert asked.text == "1"
     asked.pasted("a\x1b[31m \n" * 500)

@@ -37,7 +37,9 @@ def test_totals_are_the_active_bytes(walk):
     assert walk.by == "category"
 
 
-@pytest.mark.parametrize("name", ["cuda-2.13.0-streams", "npu-2.13.0-workspace", "cuda-2.13.0-no-trace", "cpu-2.13.0-recorded"])
+@pytest.mark.parametrize(
+    "name", ["cuda-2.13.0-streams", "npu-2.13.0-workspace", "cuda-2.13.0-no-trace", "cpu-2.13.0-recorded"]
+)
 def test_totals_of_other_files_too(name, goldens):
     there = Walk(memdiag.load(goldens / name / "snapshot.pickle"))
     device = there.here.device
@@ -87,7 +89,9 @@ def test_there_is_a_bar_where_there_is_room(walk):
     assert [line.plain for line in more if line.plain not in {each.plain for each in few}] == [more[3].plain]
     assert more[3].cell_len == 120
     for line in few[1:3]:  # the legend of the timeline and of the bar
-        assert any(style.glyph in line.plain for kind in ("curve", "part") for style in vocabulary.STYLES[kind].values())
+        assert any(
+            style.glyph in line.plain for kind in ("curve", "part") for style in vocabulary.STYLES[kind].values()
+        )
 
 
 def test_segments_are_drawn_to_one_scale(walk):

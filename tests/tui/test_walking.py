@@ -37,7 +37,9 @@ def some_events(device):
 # ------------------------------------------------------------------------------------------------------------------ windows
 
 
-@pytest.mark.parametrize(("first", "last", "total"), [(0, 1000, 1000), (17, 900, 5000), (3, 13, 20), (0, 1, 1), (40, 47, 50)])
+@pytest.mark.parametrize(
+    ("first", "last", "total"), [(0, 1000, 1000), (17, 900, 5000), (3, 13, 20), (0, 1, 1), (40, 47, 50)]
+)
 @pytest.mark.parametrize("width", [1, 7, 80, 333])
 def test_columns_and_events_agree(first, last, total, width):
     window = Window(first, last, total)
@@ -210,8 +212,13 @@ def test_children_add_up_to_their_call(trace, device, frames, inverted):
         if path[0] == NO_STACK or len(path) > 3 or frames != "all":
             continue
         order = path if inverted else path[::-1]
-        each = [trace.stacks.frame_ids[trace.stacks.offsets[s] : trace.stacks.offsets[s + 1]].tolist() if s >= 0 else [] for s in stacks]
-        mine = [ids[: len(path)] == list(order) if inverted else ids[len(ids) - len(path) :] == list(order) for ids in each]
+        each = [
+            trace.stacks.frame_ids[trace.stacks.offsets[s] : trace.stacks.offsets[s + 1]].tolist() if s >= 0 else []
+            for s in stacks
+        ]
+        mine = [
+            ids[: len(path)] == list(order) if inverted else ids[len(ids) - len(path) :] == list(order) for ids in each
+        ]
         assert node.num_tensors == sum(mine)
 
 

@@ -42,7 +42,9 @@ def test_the_stack_is_as_high_as_the_active_bytes(device, most):
     high = height_of(device, found)
     ends = np.append(found.at[1:], found.end)
     for part, (at, end) in enumerate(zip(found.at.tolist(), ends.tolist(), strict=True)):
-        assert high[part] == (device.usage.active[max(at, 0) : end].max() if end > max(at, 0) else device.start["active"])
+        assert high[part] == (
+            device.usage.active[max(at, 0) : end].max() if end > max(at, 0) else device.start["active"]
+        )
     assert high.max() == device.usage.active.max()
 
 
@@ -56,7 +58,11 @@ def test_bands_are_the_largest_tensors_in_the_order_of_allocation(device):
 
 def test_a_run_of_steps_has_an_envelope_and_its_worst_step(device):
     worst, envelope = bands.of_worst_step(device), bands.step_envelope(device)
-    assert device.usage.active[worst.first : worst.end].max() == envelope["high"].max() == device.usage.active[envelope["at"]].max()
+    assert (
+        device.usage.active[worst.first : worst.end].max()
+        == envelope["high"].max()
+        == device.usage.active[envelope["at"]].max()
+    )
     assert set(device.events.step[worst.first : worst.end].tolist()) == {worst.step}
     assert len(worst.rows) < len(device.tensors)
     assert (envelope["low"] <= envelope["high"]).all()

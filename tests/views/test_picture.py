@@ -65,7 +65,9 @@ def assert_exact(device, drawing):
         if device.has_addresses:
             held = (regions["opened_at"] <= event) & (regions["closed_at"] > event)
             assert regions["size"][held].sum() == at["reserved"][row]
-            assert at["cache"][row] + at["stranded"][row] + at["foreign"][row] == at["reserved"][row] - at["active"][row]
+            assert (
+                at["cache"][row] + at["stranded"][row] + at["foreign"][row] == at["reserved"][row] - at["active"][row]
+            )
 
 
 def test_every_instant_is_exact(trace, drawn):
@@ -91,7 +93,11 @@ def test_fewer_instants_are_exact_too(trace, monkeypatch):
 
 def test_what_is_referred_to_is_there(drawn):
     live, sites = unpacked(drawn.devices[0]["tensors"]), unpacked(drawn.devices[0]["flame"])
-    for column, length in ((live["stack"], len(drawn.stacks)), (sites["stack"], len(drawn.stacks)), (live["name"], len(drawn.strings))):
+    for column, length in (
+        (live["stack"], len(drawn.stacks)),
+        (sites["stack"], len(drawn.stacks)),
+        (live["name"], len(drawn.strings)),
+    ):
         assert column.max(initial=-1) < length
     assert max(frame for stack in drawn.stacks for frame in stack) < len(drawn.frames)
 
@@ -130,7 +136,9 @@ def test_policies_are_laid_over_each_other(trace):
     assert unpacked(curves[0]["event"])["reserved"].max() == trace.devices[0].usage.reserved.max()
     assert curves[-1]["policy"] == "bound"
     assert curves[-1]["peak_reserved"] == min(each["peak_reserved"] for each in curves)
-    assert {each.peak_reserved_bytes for each in report.what_if if each.is_shown} <= {each["peak_reserved"] for each in curves}
+    assert {each.peak_reserved_bytes for each in report.what_if if each.is_shown} <= {
+        each["peak_reserved"] for each in curves
+    }
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the real snapshots of ../shared/data/snapshots")
@@ -164,5 +172,8 @@ def test_the_page_names_stacks_as_the_package_does():
     places = ["" if site < 0 else symbols.labels[site] for site in symbols.sites]
     assert places == [stacks.label(int(stack)) for stack in ids] == ["", "linear.py:9 forward", "train.py:3 main"]
     assert dict(zip(symbols.frames, symbols.kinds, strict=True)) == {
-        str(unwind): PYTORCH, str(evaluate): PYTORCH, str(linear): PYTORCH, str(user): USER,
-    }  # fmt: skip
+        str(unwind): PYTORCH,
+        str(evaluate): PYTORCH,
+        str(linear): PYTORCH,
+        str(user): USER,
+    }

@@ -98,7 +98,8 @@ def test_lifetimes_add_up_to_what_is_active(example, columns):
 
 
 @pytest.mark.parametrize(
-    "name", ["cuda-2.13.0-train", "cuda-2.13.0-expandable", "cuda-2.13.0-pools", "cuda-2.13.0-no-trace", "npu-2.13.0-oom"]
+    "name",
+    ["cuda-2.13.0-train", "cuda-2.13.0-expandable", "cuda-2.13.0-pools", "cuda-2.13.0-no-trace", "npu-2.13.0-oom"],
 )
 def test_a_map_holds_every_byte_once(name):
     trace = golden(name)

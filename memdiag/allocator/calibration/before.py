@@ -1,7 +1,8 @@
 """What the allocator held at one event of a recording: the state that a replay begins with.
 
-Ranges are segments as a snapshot at that moment lists them: of an expandable segment, each mapped piece. Which pieces share a reserved
-range of addresses is not recorded; but pages that are mapped below all of a lane's pieces later on lie where its range begins.
+Ranges are segments as a snapshot at that moment lists them: of an expandable segment, each mapped piece. Which pieces
+share a reserved range of addresses is not recorded; but pages that are mapped below all of a lane's pieces later on lie
+where its range begins.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[in
     tensor = blocks["tensor"][kept]
     home = blocks["segment"][kept]
     number = {pool: index for index, pool in enumerate(pools)}
-    pool_of = np.array([number[int(a), int(b)] for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)] or [0], np.int32)
+    pool_of = np.array(
+        [number[int(a), int(b)] for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)] or [0], np.int32
+    )
     stream_of = np.searchsorted(handles, groups.stream.view(np.uint64)) if len(groups) else np.zeros(1, np.int64)
     small_of = groups.small if len(groups) else np.zeros(1, bool)
     order = _order(device, at, segments["start"])
@@ -37,13 +40,20 @@ def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[in
     owner = np.append(np.arange(len(group)), beginning)  # pieces of no bytes stand for beginnings
     group = group[owner]
     return Start(
-        base=np.append(segments["start"], base).astype(np.int64), size=np.append(segments["size"], np.zeros(len(base))).astype(np.int64),
-        pool=pool_of[group], stream=stream_of[group].astype(np.int32), small=small_of[group],
-        expandable=segments["expandable"].astype(bool)[owner], order=order[owner],
-        block_range=home.astype(np.int32), block_off=(blocks["address"][kept] - segments["start"][home]).astype(np.int64),
-        block_size=blocks["size"][kept].astype(np.int64), block_tensor=tensor.astype(np.int32),
-        block_requested=device.tensors.requested_bytes[tensor].astype(np.int64), block_pending=blocks["pending"][kept].astype(bool),
-    )  # fmt: skip
+        base=np.append(segments["start"], base).astype(np.int64),
+        size=np.append(segments["size"], np.zeros(len(base))).astype(np.int64),
+        pool=pool_of[group],
+        stream=stream_of[group].astype(np.int32),
+        small=small_of[group],
+        expandable=segments["expandable"].astype(bool)[owner],
+        order=order[owner],
+        block_range=home.astype(np.int32),
+        block_off=(blocks["address"][kept] - segments["start"][home]).astype(np.int64),
+        block_size=blocks["size"][kept].astype(np.int64),
+        block_tensor=tensor.astype(np.int32),
+        block_requested=device.tensors.requested_bytes[tensor].astype(np.int64),
+        block_pending=blocks["pending"][kept].astype(bool),
+    )
 
 
 def reach_below(device: DeviceTrace) -> int:

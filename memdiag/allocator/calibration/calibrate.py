@@ -1,7 +1,7 @@
 """Replays a recording under its own settings and says how far that gives what was recorded: every address, every segment event.
 
-A prediction is worth as much as this. After a difference the replay begins anew from the recorded state behind it, so that one difference
-counts once, and not again for all that lies elsewhere because of it.
+A prediction is worth as much as this. After a difference the replay begins anew from the recorded state behind it, so
+that one difference counts once, and not again for all that lies elsewhere because of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from memdiag.trace.table import Array
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
 _MOST_READINGS = 64  # a step each: what a recording leaves open is settled difference by difference
-# With so many differences the model is not that of the recording: what is left is counted from single replays of longer stretches.
+# With so many differences the model is not that of the recording: what is left is counted from single replays of longer
+# stretches.
 _MOST_DIFFERENCES = 2000
 
 Replayer = Callable[..., Replay]
@@ -40,13 +41,17 @@ class Calibration:
         policy, conf, torch_version: What was replayed.
         is_version_known: The file says which version it was; else the one that fits best was taken.
         is_conf_known: The file says which settings there were.
-        num_requests, exact_requests: Requests (failed ones included), and those with the recorded address. None: no addresses.
-        num_segment_events, exact_segment_events: Segments obtained and given back; what a replay did in addition counts as not exact.
+        num_requests, exact_requests: Requests (failed ones included), and those with the recorded address. None: no
+        addresses.
+        num_segment_events, exact_segment_events: Segments obtained and given back; what a replay did in addition counts
+        as not exact.
         first: The first difference; None: there is none.
         num_differences: How many there are.
-        error_bytes: Largest difference of reserved bytes over the whole trace between recording and a replay of it all. None: unknown.
+        error_bytes: Largest difference of reserved bytes over the whole trace between recording and a replay of it all.
+            None: unknown.
         peak_error_bytes: Replayed reserved peak - recorded one.
-        bases: Addresses of the ranges that the driver gave while it was recorded, in order, and what they were for (two rows).
+        bases: Addresses of the ranges that the driver gave while it was recorded, in order, and what they were for (two
+            rows).
         limits: The room that the allocator had.
     """
 
@@ -114,7 +119,10 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
         for _ in range(_MOST_READINGS):
             if found.first is None:
                 break
-            others = [(other, *_read(trace, device, other, replayer)) for other in reading.others(device, workload, found.first)]
+            others = [
+                (other, *_read(trace, device, other, replayer))
+                for other in reading.others(device, workload, found.first)
+            ]
             other = max(others, key=lambda each: _rank(each[2]), default=None)
             if other is None or _rank(other[2]) <= _rank(found):
                 break
@@ -126,7 +134,9 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
     return best
 
 
-def _read(trace: Trace, device: DeviceTrace, reading: Reading, replayer: Replayer | None) -> tuple[Workload, Calibration]:
+def _read(
+    trace: Trace, device: DeviceTrace, reading: Reading, replayer: Replayer | None
+) -> tuple[Workload, Calibration]:
     workload, limits = reading.described(trace, device)
     return workload, calibrate_workload(trace, device, workload, limits, replayer)
 
@@ -147,7 +157,7 @@ def calibrate_workload(
     settings = recorded_settings(trace, device)
     found = Calibration(
         settings.policy, settings.conf, settings.versions[0], settings.is_version_known, settings.is_conf_known, limits
-    )  # fmt: skip
+    )
     if not device.has_addresses:
         return found
     recorded = Recorded.of(workload, device)
@@ -183,9 +193,15 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
         room = limits or found.limits
         bases = recorded.bases_given[:, recorded.bases_at > since]
         return replayer(
-            part, found.policy, conf=found.conf, torch_version=found.torch_version, capacity=room.capacity_bytes, fraction=room.fraction,
-            log=True, bases=bases,
-        )  # fmt: skip
+            part,
+            found.policy,
+            conf=found.conf,
+            torch_version=found.torch_version,
+            capacity=room.capacity_bytes,
+            fraction=room.fraction,
+            log=True,
+            bases=bases,
+        )
 
     if found.limits.limit_bytes is not None:
         fitted = fit_limit(found.limits, lambda limits: compare(recorded, workload, run(workload, -1, limits), -1, end))
@@ -193,17 +209,31 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
     whole = run(workload, -1)
     seen = compare(recorded, workload, whole, -1, end)
     error, peak_error = _errors(recorded, workload, whole)
-    totals = np.array([seen.num_requests, seen.exact_requests, seen.num_segment_events + seen.num_extra, seen.exact_segment_events])
+    totals = np.array(
+        [seen.num_requests, seen.exact_requests, seen.num_segment_events + seen.num_extra, seen.exact_segment_events]
+    )
     first = divergence(device, workload, whole, seen) if seen.bad is not None else None
     differences = int(seen.bad is not None)
     for later in _resumptions(recorded, workload, seen, run, end):
-        totals += (later.num_requests, later.exact_requests, later.num_segment_events + later.num_extra, later.exact_segment_events)
+        totals += (
+            later.num_requests,
+            later.exact_requests,
+            later.num_segment_events + later.num_extra,
+            later.exact_segment_events,
+        )
         differences += int(later.bad is not None)
     return replace(
-        found, num_requests=int(totals[0]), exact_requests=int(totals[1]), num_segment_events=int(totals[2]),
-        exact_segment_events=int(totals[3]), first=first, num_differences=differences, error_bytes=error, peak_error_bytes=peak_error,
+        found,
+        num_requests=int(totals[0]),
+        exact_requests=int(totals[1]),
+        num_segment_events=int(totals[2]),
+        exact_segment_events=int(totals[3]),
+        first=first,
+        num_differences=differences,
+        error_bytes=error,
+        peak_error_bytes=peak_error,
         bases=recorded.bases_given,
-    )  # fmt: skip
+    )
 
 
 def _resumptions(

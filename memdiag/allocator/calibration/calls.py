@@ -30,12 +30,24 @@ class Calls:
         self._parts: list[dict[str, Array]] = []
 
     def add(
-        self, op: int, *, row: Array, tensor: Array | int = -1, size: Array | int = 0, stream: Array | None = None, pool: Array | int = -1,
-        place: Array | None = None, rank: Array | int = ITSELF,
-    ) -> None:  # fmt: skip
+        self,
+        op: int,
+        *,
+        row: Array,
+        tensor: Array | int = -1,
+        size: Array | int = 0,
+        stream: Array | None = None,
+        pool: Array | int = -1,
+        place: Array | None = None,
+        rank: Array | int = ITSELF,
+    ) -> None:
         """Adds calls of one kind. ``stream`` holds handles as the trace has them; None: they have none."""
         count = len(row)
-        index = np.full(count, -1) if stream is None else np.searchsorted(self.handles, np.asarray(stream, np.int64).view(np.uint64))
+        index = (
+            np.full(count, -1)
+            if stream is None
+            else np.searchsorted(self.handles, np.asarray(stream, np.int64).view(np.uint64))
+        )
         given = {"op": op, "tensor": tensor, "size": size, "stream": index, "pool": pool, "row": row, "rank": rank}
         given["place"] = row if place is None else place
         self._parts.append({name: np.broadcast_to(np.asarray(value, np.int64), count) for name, value in given.items()})
@@ -75,17 +87,44 @@ class Calls:
         return self
 
     def workload(
-        self, *, num_rows: int, streams: Array, pools: tuple[tuple[int, int], ...], num_tensors: int, start: Start, done: str,
+        self,
+        *,
+        num_rows: int,
+        streams: Array,
+        pools: tuple[tuple[int, int], ...],
+        num_tensors: int,
+        start: Start,
+        done: str,
         capacity_bytes: int | None,
-    ) -> Workload:  # fmt: skip
+    ) -> Workload:
         """Returns all calls, in order."""
         joined = {name: np.concatenate([part[name] for part in self._parts]) for name in _COLUMNS}
         order = np.lexsort((joined["rank"], joined["place"]))
-        dtypes = {"op": np.int8, "tensor": np.int32, "size": np.int64, "stream": np.int32, "pool": np.int32, "row": np.int64}
-        columns: dict[str, Any] = {name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()}
-        captured = frozenset(index for index, (major, _) in enumerate(pools) if major)  # ids that torch gives the pool of a graph itself
-        return Workload(**columns, num_rows=num_rows, num_tensors=num_tensors, streams=streams, pools=pools, captured=captured, start=start,
-                        done=done, capacity_bytes=capacity_bytes)  # fmt: skip
+        dtypes = {
+            "op": np.int8,
+            "tensor": np.int32,
+            "size": np.int64,
+            "stream": np.int32,
+            "pool": np.int32,
+            "row": np.int64,
+        }
+        columns: dict[str, Any] = {
+            name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()
+        }
+        captured = frozenset(
+            index for index, (major, _) in enumerate(pools) if major
+        )  # ids that torch gives the pool of a graph itself
+        return Workload(
+            **columns,
+            num_rows=num_rows,
+            num_tensors=num_tensors,
+            streams=streams,
+            pools=pools,
+            captured=captured,
+            start=start,
+            done=done,
+            capacity_bytes=capacity_bytes,
+        )
 
 
 def _is_own(device: DeviceTrace, rows: Array, at: Array) -> Array:

@@ -74,23 +74,52 @@ def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: Compar
     event = seen.bad or 0
     events = device.events
     conditions = (
-        (_is_outside(device, event), "no segment of the file holds this block: trace and segments were not taken together"),
+        (
+            _is_outside(device, event),
+            "no segment of the file holds this block: trace and segments were not taken together",
+        ),
         (_kinds_differ(device), "expandable segments were switched on or off at run time"),
-        (_in_private_pool(device, event), "a private pool (CUDA graphs, MemPool): its checkpoints are restored without entries"),
+        (
+            _in_private_pool(device, event),
+            "a private pool (CUDA graphs, MemPool): its checkpoints are restored without entries",
+        ),
         (_vanished(device, event), "blocks before it were freed without an entry, or their entries are lost"),
-        (_has_new_segment_beside_room(replay, seen),
-         "a private pool that is gone at the end (CUDA graphs, MemPool): before torch 2.13 entries do not name their pool"),
-        (_is_elsewhere(device, seen), "which addresses an expandable segment had reserved before the trace is not recorded"),
-        (_collects(replay.conf, seen), "garbage_collection_threshold: how long blocks were idle, and the limit, are not recorded"),
-        (_is_tie(device, workload, seen), "two free blocks of one size: which of them is taken depends on their age, or on the version"),
-        (_has_waiting(device, event), "memory used by several streams: the events that the allocator waits for are not recorded"),
-        (device.num_uncertain_blocks > 0, "a block from before the trace may be larger than its request by up to 1 MiB (unknown slack)"),
-        (events.action[event] == schema.OOM or (bool(seen.missing) and not seen.extra and seen.expected is None),
-         "cached memory was given back for a reason that is not recorded"),
-        (device.start["reserved"] > 0 and event < _NEAR_START, "the trace begins in the middle of a run (a full ring of entries)"),
-    )  # fmt: skip
+        (
+            _has_new_segment_beside_room(replay, seen),
+            "a private pool that is gone at the end (CUDA graphs, MemPool): before torch 2.13 entries do not name their pool",
+        ),
+        (
+            _is_elsewhere(device, seen),
+            "which addresses an expandable segment had reserved before the trace is not recorded",
+        ),
+        (
+            _collects(replay.conf, seen),
+            "garbage_collection_threshold: how long blocks were idle, and the limit, are not recorded",
+        ),
+        (
+            _is_tie(device, workload, seen),
+            "two free blocks of one size: which of them is taken depends on their age, or on the version",
+        ),
+        (
+            _has_waiting(device, event),
+            "memory used by several streams: the events that the allocator waits for are not recorded",
+        ),
+        (
+            device.num_uncertain_blocks > 0,
+            "a block from before the trace may be larger than its request by up to 1 MiB (unknown slack)",
+        ),
+        (
+            events.action[event] == schema.OOM or (bool(seen.missing) and not seen.extra and seen.expected is None),
+            "cached memory was given back for a reason that is not recorded",
+        ),
+        (
+            device.start["reserved"] > 0 and event < _NEAR_START,
+            "the trace begins in the middle of a run (a full ring of entries)",
+        ),
+    )
     return next(
-        (words for applies, words in conditions if applies), "settings changed at run time, or a rule of this version not known here"
+        (words for applies, words in conditions if applies),
+        "settings changed at run time, or a rule of this version not known here",
     )
 
 

@@ -1,7 +1,8 @@
 """Compares a replay with the recording that it is of: the address of every block, and every segment event.
 
-A request and the segment events right before it are one thing: they are looked at together, as *steps* (one a request, or a release that
-was asked for). Within a step segment events are compared as a set: in which order private pools are emptied depends on a hash.
+A request and the segment events right before it are one thing: they are looked at together, as *steps* (one a request,
+or a release that was asked for). Within a step segment events are compared as a set: in which order private pools are
+emptied depends on a hash.
 """
 
 from __future__ import annotations
@@ -54,7 +55,15 @@ class Recorded:
         segments = segments[segments <= (steps[-1] if len(steps) else -1)]
         at = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
         at = at[_is_new_range(device, at)]
-        return cls(device, steps, requests, segments, at, events.addr[at], np.stack((events.addr[at], _lanes(workload, device, at))))
+        return cls(
+            device,
+            steps,
+            requests,
+            segments,
+            at,
+            events.addr[at],
+            np.stack((events.addr[at], _lanes(workload, device, at))),
+        )
 
 
 def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
@@ -67,7 +76,9 @@ def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
     row = opened[np.minimum(np.searchsorted(regions.opened_at[opened], at), len(opened) - 1)]
     group = regions.group[row]
     number = {pool: index for index, pool in enumerate(workload.pools)}
-    pool = np.array([number.get((int(a), int(b)), -1) for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)], np.int64)
+    pool = np.array(
+        [number.get((int(a), int(b)), -1) for a, b in zip(groups.pool_major, groups.pool_minor, strict=True)], np.int64
+    )
     stream = np.searchsorted(workload.streams, groups.stream.view(np.uint64))
     lane = (pool[group] * 2 + groups.small[group]) * len(workload.streams) + stream[group]
     found: Array = np.where((regions.opened_at[row] == at) & (pool[group] >= 0), lane, -1)
@@ -92,8 +103,12 @@ def _is_new_range(device: DeviceTrace, at: Array) -> Array:
         group, start, size = int(regions.group[row]), int(regions.start[row]), int(regions.size[row])
         known = ranges.setdefault(group, [[start - reach, start, 0]])[0]
         known[1], known[2] = start + size, known[2] + size
-    group_of = {int(event): int(group) for event, group in zip(regions.opened_at[pieces], regions.group[pieces], strict=True)}
-    group_of |= {int(event): int(group) for event, group in zip(regions.closed_at[pieces], regions.group[pieces], strict=True)}
+    group_of = {
+        int(event): int(group) for event, group in zip(regions.opened_at[pieces], regions.group[pieces], strict=True)
+    }
+    group_of |= {
+        int(event): int(group) for event, group in zip(regions.closed_at[pieces], regions.group[pieces], strict=True)
+    }
     number = {event: place for place, event in enumerate(at.tolist())}
     for event in np.flatnonzero(np.isin(events.action, (schema.SEGMENT_MAP, schema.SEGMENT_UNMAP))).tolist():
         start, size = int(events.addr[event]), int(events.size[event])
@@ -158,7 +173,11 @@ def compare(recorded: Recorded, workload: Workload, replay: Replay, since: int, 
 
     mine = _by_step(recorded, workload, replay)
     theirs = _recorded_by_step(recorded, since, until)
-    odd = [step for step in sorted(mine.keys() | theirs.keys()) if since < step <= until and mine.get(step) != theirs.get(step)]
+    odd = [
+        step
+        for step in sorted(mine.keys() | theirs.keys())
+        if since < step <= until and mine.get(step) != theirs.get(step)
+    ]
     candidates = [int(wrong[0])] if len(wrong) else []
     candidates += odd[:1]
     bad = min(candidates) if candidates else None
@@ -173,10 +192,18 @@ def compare(recorded: Recorded, workload: Workload, replay: Replay, since: int, 
     here = np.flatnonzero(rows == bad)
     is_wrong = bool(len(here)) and not bool(same[here[0]])
     return Comparison(
-        bad, num_requests, num_requests - int(is_wrong), num_segments, num_segments - missing.total(), extra.total(),
-        int(expected[here[0]]) if len(here) else None, int(got[here[0]]) if len(here) else None,
-        tuple(missing.elements()), tuple(extra.elements()), int(calls[here[0]]) if len(here) else -1,
-    )  # fmt: skip
+        bad,
+        num_requests,
+        num_requests - int(is_wrong),
+        num_segments,
+        num_segments - missing.total(),
+        extra.total(),
+        int(expected[here[0]]) if len(here) else None,
+        int(got[here[0]]) if len(here) else None,
+        tuple(missing.elements()),
+        tuple(extra.elements()),
+        int(calls[here[0]]) if len(here) else -1,
+    )
 
 
 def _recorded_by_step(recorded: Recorded, since: int, until: int) -> dict[int, Counter[SegmentEvent]]:
@@ -195,7 +222,9 @@ def _by_step(recorded: Recorded, workload: Workload, replay: Replay) -> dict[int
     inside = rows <= (recorded.steps[-1] if len(recorded.steps) else -1)
     chosen, rows = chosen[inside], rows[inside]
     steps = recorded.steps[np.searchsorted(recorded.steps, rows)]
-    return _grouped(steps, log["action"][chosen], replay.bases[log["seg"][chosen]] + log["off"][chosen], log["size"][chosen])
+    return _grouped(
+        steps, log["action"][chosen], replay.bases[log["seg"][chosen]] + log["off"][chosen], log["size"][chosen]
+    )
 
 
 def _grouped(steps: Array, action: Array, addr: Array, size: Array) -> dict[int, Counter[SegmentEvent]]:

@@ -1,7 +1,8 @@
 """From an allocator's own entries to the calls that made them.
 
-One call leaves several entries: a request may release cached segments, wait for other streams and obtain a new segment before its block is
-handed out. Its alloc (or oom) comes last, so that everything of that kind right before it belongs to it. Releases that no request follows
+One call leaves several entries: a request may release cached segments, wait for other streams and obtain a new segment
+before its block is handed out. Its alloc (or oom) comes last, so that everything of that kind right before it belongs
+to it. Releases that no request follows
 were asked for: an ``empty_cache``. Where a request follows, only what it did next tells the two apart (``_is_retry``).
 """
 
@@ -88,16 +89,23 @@ def calls_of_entries(
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
     number = {pool: index for index, pool in enumerate(pools)}
     pool_of = np.array(
-        [number[int(a), int(b)] for a, b in zip(device.groups.pool_major, device.groups.pool_minor, strict=True)] or [0], np.int64
+        [number[int(a), int(b)] for a, b in zip(device.groups.pool_major, device.groups.pool_minor, strict=True)]
+        or [0],
+        np.int64,
     )
     group = events.group[made]
     pool = np.where(group >= 0, pool_of[np.maximum(group, 0)], 0)
     calls.add(
-        w.ALLOC, row=made, tensor=events.tensor[made], size=events.size[made], stream=events.stream[made],
+        w.ALLOC,
+        row=made,
+        tensor=events.tensor[made],
+        size=events.size[made],
+        stream=events.stream[made],
         pool=pool,
-    )  # fmt: skip
+    )
 
-    # A request that failed says its rounded size. Where the program went on without it, it is given up at once should it succeed.
+    # A request that failed says its rounded size. Where the program went on without it, it is given up at once should
+    # it succeed.
     ooms = np.flatnonzero(events.action == schema.OOM)
     pool_of_oom = np.empty(0, np.int64)
     if len(ooms):
@@ -115,7 +123,13 @@ def calls_of_entries(
     in_retry = retried[parts.request[waits]] | (events.action[parts.request[waits]] == schema.OOM)
     late[waits[in_retry]] = parts.request[waits[in_retry]]
     calls.add_frees(device, np.flatnonzero(tensors.free_completed_at >= 0), late)
-    lives = _lives(device, parts, pool_of, (np.concatenate((made, ooms)), np.concatenate((pool, pool_of_oom))), trace.layout.max_split)
+    lives = _lives(
+        device,
+        parts,
+        pool_of,
+        (np.concatenate((made, ooms)), np.concatenate((pool, pool_of_oom))),
+        trace.layout.max_split,
+    )
     _add_pools(calls, lives)
     _add_releases(calls, device, parts, retried, lives, pool_of)
     return calls, _failures(device, parts, retried, trace.layout, settings)
@@ -151,10 +165,15 @@ class _Lives:
     ended_at: Array
 
 
-def _lives(device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array, Array], max_split: int | None) -> _Lives:
-    """Tells the lives of private pools. Their memory goes only when nobody uses them any more; used again, they are new ones.
+def _lives(
+    device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array, Array], max_split: int | None
+) -> _Lives:
+    """Tells the lives of private pools.
 
-    ``uses`` are the requests: events, pools. With a limit on splitting, the memory of a pool can also go for a request in it.
+    Their memory goes only when nobody uses them any more; used again, they are new ones.
+
+    ``uses`` are the requests: events, pools. With a limit on splitting, the memory of a pool can also go for a request
+    in it.
     """
     regions = device.regions
     closed = np.flatnonzero((regions.closed_at >= 0) & (regions.closed_at < device.num_events))
@@ -174,7 +193,11 @@ def _lives(device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array
         uses_before = np.searchsorted(used, events)
         lives, first = np.unique(uses_before, return_index=True)
         ended += [(index, int(events[k])) for k in first.tolist()]
-        new = lives[lives < len(used)].tolist() if index in there else [0, *lives[(lives > 0) & (lives < len(used))].tolist()]
+        new = (
+            lives[lives < len(used)].tolist()
+            if index in there
+            else [0, *lives[(lives > 0) & (lives < len(used))].tolist()]
+        )
         begun += [(index, int(used[k])) for k in new if k < len(used)]
     columns = [np.array([each[k] for each in kind], np.int64) for kind in (begun, ended) for k in (0, 1)]
     return _Lives(*columns)
@@ -192,10 +215,12 @@ class _Parts:
 
     Attributes:
         is_late: Per event: a free that waited for a stream completes.
-        following: Per event: the next one that is neither a segment's nor such a free (itself included); num_events: none.
+        following: Per event: the next one that is neither a segment's nor such a free (itself included); num_events:
+            none.
         request: Per event: the same where that is a request; -1 elsewhere.
         begins: Per event: of a request, the first entry that may be a part of it.
-        opens, releases: Per event: of a request, how many ranges it obtained, and how many were given back right before it.
+        opens, releases: Per event: of a request, how many ranges it obtained, and how many were given back right before
+        it.
     """
 
     is_late: Array
@@ -255,27 +280,37 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     references = device.references
     row = np.minimum(np.searchsorted(references.at_event, doubtful), max(len(references) - 1, 0))
     known = len(references) > 0
-    fitted = (references.at_event[row] == doubtful) & (references.largest_free[row] >= references.size[row]) if known else False
+    fitted = (
+        (references.at_event[row] == doubtful) & (references.largest_free[row] >= references.size[row])
+        if known
+        else False
+    )
     if layout.max_split is not None and known:  # larger blocks may have been of no use to it
         fitted &= references.largest_free[row] < layout.max_split
     failed = events.action[doubtful] == schema.OOM
     rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
     hidden = _hidden_bytes(device, layout)
     need = (
-        _reserved_before(device, parts.begins[doubtful]) + hidden[parts.begins[doubtful]] + allocation_sizes(rounded, layout.large_segment)
+        _reserved_before(device, parts.begins[doubtful])
+        + hidden[parts.begins[doubtful]]
+        + allocation_sizes(rounded, layout.large_segment)
     )
     most = max(int((device.usage.reserved + hidden[1:-1]).max(initial=0)), device.start["reserved"] + int(hidden[0]))
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
     stack = events.stack[releases[np.searchsorted(releases, doubtful) - 1]]
     stacks = trace.stacks
-    asked_for = np.append(stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False)[stack]
+    asked_for = np.append(
+        stacks.with_frame(np.array([frame.name == "empty_cache" for frame in stacks.frames], bool)), False
+    )[stack]
     of_request = (stack >= 0) & (stack == events.stack[doubtful])
     limit = _reserved_before(device, parts.begins[doubtful]) / threshold if threshold else need
     retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (np.maximum(need, limit) > most)))
     return retried
 
 
-def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives, pool_of: Array) -> None:
+def _add_releases(
+    calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives, pool_of: Array
+) -> None:
     """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
     events = device.events
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
@@ -290,7 +325,8 @@ def _add_releases(calls: Calls, device: DeviceTrace, parts: _Parts, retried: Arr
     if len(lives.ended):
         number = np.searchsorted(releases, lives.ended_at)
         home = burst[number]
-        # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose burst it is.
+        # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose
+        # burst it is.
         place = np.where(of_request[number], home, releases[last][np.searchsorted(burst[last], home)])
         calls.add(w.POOL_RELEASE, row=place, pool=lives.ended, size=of_request[number], rank=EARLIER)
         # All else that goes with it, of the default pool or of pools that ended before, was given back by a call.
@@ -327,16 +363,29 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     granted = int((held + allocation_sizes(layout.round(events.size[grown]), layout.large_segment)).max(initial=0))
     hidden = _hidden_bytes(device, layout)
     return Failures(
-        at=at, begins=begins, before=before, hidden=hidden[np.where(failed, at, begins - 1) + 1], hidden_after=hidden,
-        need=allocation_sizes(rounded, layout.large_segment), mapped=_mapped_bytes(device, layout, rounded), failed=failed,
-        device_free=np.where(failed, events.addr[at], -1), oom_at=at[failed], granted=granted, shares=shares,
-    )  # fmt: skip
+        at=at,
+        begins=begins,
+        before=before,
+        hidden=hidden[np.where(failed, at, begins - 1) + 1],
+        hidden_after=hidden,
+        need=allocation_sizes(rounded, layout.large_segment),
+        mapped=_mapped_bytes(device, layout, rounded),
+        failed=failed,
+        device_free=np.where(failed, events.addr[at], -1),
+        oom_at=at[failed],
+        granted=granted,
+        shares=shares,
+    )
 
 
 def _hidden_bytes(device: DeviceTrace, layout: Layout) -> Array:
     """Returns what the device gives beyond what is reserved, in whole pages of its own: before the first event, then after each."""
     regions, n = device.regions, device.num_events
-    page = np.where(regions.expandable, np.where(device.groups.small[regions.group], SMALL_SEGMENT, layout.large_segment), regions.size)
+    page = np.where(
+        regions.expandable,
+        np.where(device.groups.small[regions.group], SMALL_SEGMENT, layout.large_segment),
+        regions.size,
+    )
     page = np.maximum(page, 1)
     beyond = regions.size // page * (-(-page // SMALL_SEGMENT) * SMALL_SEGMENT - page)
     change = np.zeros(n + 2, np.int64)

@@ -1,7 +1,7 @@
 """Finds the limit of a process that was not recorded: the one under which its replay goes furthest as recorded.
 
-With too low a limit a replay collects, retries or fails where the recording did not; with too high a one it does not where the recording
-did. So the first difference tells on which side the limit lies.
+With too low a limit a replay collects, retries or fails where the recording did not; with too high a one it does not
+where the recording did. So the first difference tells on which side the limit lies.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def _side(seen: Comparison) -> int:
             return -1
         if seen.expected < 0:
             return 1
-    if any(action in _RELEASES for action, _, _ in seen.extra) and not any(action in _RELEASES for action, _, _ in seen.missing):
+    if any(action in _RELEASES for action, _, _ in seen.extra) and not any(
+        action in _RELEASES for action, _, _ in seen.missing
+    ):
         return -1
     if any(action in _RELEASES for action, _, _ in seen.missing):
         return 1

@@ -1,9 +1,9 @@
 """From a trace to a workload: what the program asked for, and what the allocator held when the trace began.
 
-Three kinds of traces become the same thing. Recordings with addresses have entries of the allocator, from which calls are told
-(``entries.py``), a state before the first event (``before.py``) and limits that failures prove (``limits.py``). Plain events have one
-call a row already. What has neither (profiler files, lists of lifetimes) has tensors that are made and freed; those from before it are
-made first.
+Three kinds of traces become the same thing. Recordings with addresses have entries of the allocator, from which calls
+are told (``entries.py``), a state before the first event (``before.py``) and limits that failures prove
+(``limits.py``). Plain events have one call a row already. What has neither (profiler files, lists of lifetimes) has
+tensors that are made and freed; those from before it are made first.
 """
 
 from __future__ import annotations
@@ -29,20 +29,38 @@ _NO_CALL = -1
 # What a row of plain events is. A free, if its tensor is known, is complete at once as far as its caller can tell.
 _OP_OF_ACTION = {
     schema.ACTION_CODES[name]: w.OP_CODES[name]
-    for name in ("empty_cache", "record_stream", "complete", "sync", "set_fraction", "pool_begin", "pool_end", "pool_release", "external",
-                 "set_total")
-} | {schema.FREE_COMPLETED: w.FREE}  # fmt: skip
+    for name in (
+        "empty_cache",
+        "record_stream",
+        "complete",
+        "sync",
+        "set_fraction",
+        "pool_begin",
+        "pool_end",
+        "pool_release",
+        "external",
+        "set_total",
+    )
+} | {schema.FREE_COMPLETED: w.FREE}
 _OF_POOLS = (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE)
 _POOL_FAMILY = 1  # pools of plain events have one number; (0, 0) is taken
 
 
 def workload_of(trace: Trace, device: DeviceTrace) -> Workload:
-    """Returns what ``device``'s program asked of the allocator. Tensors are numbered as in ``device.tensors``, then failed requests."""
+    """Returns what ``device``'s program asked of the allocator.
+
+    Tensors are numbered as in ``device.tensors``, then failed requests.
+    """
     return described(trace, device)[0]
 
 
 def described(
-    trace: Trace, device: DeviceTrace, *, collects: bool | None = None, asked_for: Collection[int] = (), refused: Collection[int] = ()
+    trace: Trace,
+    device: DeviceTrace,
+    *,
+    collects: bool | None = None,
+    asked_for: Collection[int] = (),
+    refused: Collection[int] = (),
 ) -> tuple[Workload, Limits]:
     """Returns the workload, and what is known of the room that the allocator had.
 
@@ -54,13 +72,20 @@ def described(
     if not device.has_addresses:
         return _lifetimes(device, handles), Limits(device.capacity_bytes, device.capacity_bytes is not None)
     pools = _pools(device)
-    calls, failures = calls_of_entries(trace, device, handles, pools, collects=collects, asked_for=asked_for, refused=refused)
+    calls, failures = calls_of_entries(
+        trace, device, handles, pools, collects=collects, asked_for=asked_for, refused=refused
+    )
     limits = limits_of(device, failures)
     calls = calls.with_external(limits.steps)
     workload = calls.workload(
-        num_rows=device.num_events, streams=handles, pools=pools, num_tensors=len(device.tensors) + len(failures.oom_at),
-        start=start_at(device, -1, handles, pools), done="recorded", capacity_bytes=device.capacity_bytes,
-    )  # fmt: skip
+        num_rows=device.num_events,
+        streams=handles,
+        pools=pools,
+        num_tensors=len(device.tensors) + len(failures.oom_at),
+        start=start_at(device, -1, handles, pools),
+        done="recorded",
+        capacity_bytes=device.capacity_bytes,
+    )
     return workload, limits
 
 
@@ -79,10 +104,14 @@ def _streams(device: DeviceTrace) -> Array:
     """Handles of all streams, in the order of the allocator: as unsigned numbers."""
     events = device.events
     named = events.stream[~np.isin(events.action, (schema.SNAPSHOT, schema.UNKNOWN))]
-    is_all = np.isin(events.action, (schema.ACTION_CODES["complete"], schema.ACTION_CODES["pool_begin"])) & (events.stream < 0)
+    is_all = np.isin(events.action, (schema.ACTION_CODES["complete"], schema.ACTION_CODES["pool_begin"])) & (
+        events.stream < 0
+    )
     if is_all.any():
         named = events.stream[~is_all]
-    handles = np.concatenate((np.zeros(1, np.int64) if not len(named) else named, device.groups.stream, device.tensors.stream))
+    handles = np.concatenate(
+        (np.zeros(1, np.int64) if not len(named) else named, device.groups.stream, device.tensors.stream)
+    )
     return np.unique(handles.astype(np.int64).view(np.uint64))
 
 
@@ -99,7 +128,10 @@ def _pools(device: DeviceTrace) -> tuple[tuple[int, int], ...]:
 
 
 def _plain(trace: Trace, device: DeviceTrace, handles: Array) -> Workload:
-    """One call a row. What cannot be a call (a free of what was never made) is one too: it is skipped, as the caller's own was."""
+    """One call a row.
+
+    What cannot be a call (a free of what was never made) is one too: it is skipped, as the caller's own was.
+    """
     events, n = device.events, device.num_events
     op = np.full(n, w.NOTHING, np.int8)
     for action, code in _OP_OF_ACTION.items():
@@ -108,17 +140,28 @@ def _plain(trace: Trace, device: DeviceTrace, handles: Array) -> Workload:
     op[(events.action == schema.ALLOC) & (tensor >= 0)] = w.ALLOC
     recorded = np.flatnonzero(op == w.RECORD_STREAM)
     tensor[recorded] = _tensor_alive(device, events.addr[recorded], recorded)
-    stream = np.where((events.stream < 0) & np.isin(op, (w.COMPLETE, w.POOL_BEGIN)), -1, stream_index(handles, events.stream))
+    stream = np.where(
+        (events.stream < 0) & np.isin(op, (w.COMPLETE, w.POOL_BEGIN)), -1, stream_index(handles, events.stream)
+    )
     of_pool = np.isin(op, _OF_POOLS)
     ids = np.unique(events.addr[of_pool])
     pool = np.full(n, -1, np.int32)
     pool[of_pool] = 1 + np.searchsorted(ids, events.addr[of_pool])
     size = np.where(np.isin(op, (w.ALLOC, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL)), events.size, 0)
     return Workload(
-        op=op, tensor=tensor, size=size, stream=stream.astype(np.int32), pool=pool, row=np.arange(n), num_rows=n,
-        num_tensors=len(device.tensors), streams=handles, pools=((0, 0), *((_POOL_FAMILY, int(i)) for i in ids)),
-        done="manual" if trace.settings.get("done") == "manual" else "now", capacity_bytes=device.capacity_bytes,
-    )  # fmt: skip
+        op=op,
+        tensor=tensor,
+        size=size,
+        stream=stream.astype(np.int32),
+        pool=pool,
+        row=np.arange(n),
+        num_rows=n,
+        num_tensors=len(device.tensors),
+        streams=handles,
+        pools=((0, 0), *((_POOL_FAMILY, int(i)) for i in ids)),
+        done="manual" if trace.settings.get("done") == "manual" else "now",
+        capacity_bytes=device.capacity_bytes,
+    )
 
 
 def _tensor_alive(device: DeviceTrace, identity: Array, at: Array) -> Array:
@@ -145,9 +188,28 @@ def _lifetimes(device: DeviceTrace, handles: Array) -> Workload:
     tensors, n = device.tensors, device.num_events
     calls = Calls(handles)
     there = np.flatnonzero((tensors.alloc_at < 0) & (tensors.free_completed_at >= 0))
-    calls.add(w.ALLOC, row=np.full(len(there), -1), tensor=there, size=tensors.requested_bytes[there], stream=tensors.stream[there])
+    calls.add(
+        w.ALLOC,
+        row=np.full(len(there), -1),
+        tensor=there,
+        size=tensors.requested_bytes[there],
+        stream=tensors.stream[there],
+    )
     made = np.flatnonzero(tensors.alloc_at >= 0)
-    calls.add(w.ALLOC, row=tensors.alloc_at[made], tensor=made, size=tensors.requested_bytes[made], stream=tensors.stream[made])
+    calls.add(
+        w.ALLOC,
+        row=tensors.alloc_at[made],
+        tensor=made,
+        size=tensors.requested_bytes[made],
+        stream=tensors.stream[made],
+    )
     calls.add_frees(device, np.arange(len(tensors)))
-    return calls.workload(num_rows=n, streams=handles, pools=((0, 0),), num_tensors=len(tensors), start=Start(), done="recorded",
-                          capacity_bytes=device.capacity_bytes)  # fmt: skip
+    return calls.workload(
+        num_rows=n,
+        streams=handles,
+        pools=((0, 0),),
+        num_tensors=len(tensors),
+        start=Start(),
+        done="recorded",
+        capacity_bytes=device.capacity_bytes,
+    )

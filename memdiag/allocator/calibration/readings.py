@@ -1,9 +1,9 @@
 """What a recording leaves open, as it may be read: why memory was given back, which private pools are cut, what was captured.
 
-None of that is in a recording, but what follows from it is. In a CUDA graph capture nothing is waited for, so that no cached memory is
-given back where the driver has no more; in a pool that is not cut a block is a whole segment. The pool of a graph's own is used in
-captures only. A pool that was made by itself can be used in captures and outside of them; a capture is a run of requests with none of
-another pool between.
+None of that is in a recording, but what follows from it is. In a CUDA graph capture nothing is waited for, so that no
+cached memory is given back where the driver has no more; in a pool that is not cut a block is a whole segment. The pool
+of a graph's own is used in captures only. A pool that was made by itself can be used in captures and outside of them; a
+capture is a run of requests with none of another pool between.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class Reading:
 
     Attributes:
         collects: Whether there is garbage collection; None: as it looks.
-        asked_for: Requests (events) right before which the program itself gave memory back, though it looks as if they had.
-        refused: Requests (events) that the driver refused at first, though it looks as if the program had given memory back.
+        asked_for: Requests (events) right before which the program itself gave memory back, though it looks as if they
+            had.
+        refused: Requests (events) that the driver refused at first, though it looks as if the program had given memory
+            back.
         no_split: Pools (index) that are not cut.
         other_kind: Pools that are used in captures though their ids do not say so, or the other way round.
         turned: Runs of requests of one pool (first and last event) that were captured though those of their pool are not, or the other
@@ -47,8 +49,12 @@ class Reading:
 
     def described(self, trace: Trace, device: DeviceTrace) -> tuple[Workload, Limits]:
         """Returns what was asked for, read in this way, and the room that there was."""
-        workload, limits = described(trace, device, collects=self.collects, asked_for=self.asked_for, refused=self.refused)
-        workload = replace(workload, no_split=workload.no_split | self.no_split, captured=workload.captured ^ self.other_kind)
+        workload, limits = described(
+            trace, device, collects=self.collects, asked_for=self.asked_for, refused=self.refused
+        )
+        workload = replace(
+            workload, no_split=workload.no_split | self.no_split, captured=workload.captured ^ self.other_kind
+        )
         for first, last in self.turned:
             workload = _with_turned(workload, _call_of(workload, first), _call_of(workload, last))
         return workload, limits
@@ -62,7 +68,11 @@ class Reading:
             if request >= 0 and device.events.action[first.event] in _RELEASES and request not in self.refused:
                 yield replace(self, refused=(*self.refused, request))
             return
-        if first.lacks_release and first.event not in self.asked_for and device.events.action[first.event] == schema.ALLOC:
+        if (
+            first.lacks_release
+            and first.event not in self.asked_for
+            and device.events.action[first.event] == schema.ALLOC
+        ):
             yield replace(self, asked_for=(*self.asked_for, first.event))
         pool = int(workload.pool[call])
         if pool <= 0:
@@ -109,7 +119,13 @@ def _with_turned(workload: Workload, first: int, last: int) -> Workload:
     kept = ~((workload.op == CAPTURE) & (workload.pool == pool) & (call >= first) & (call <= last))
 
     def put(column: Array, at_first: int, behind_last: int) -> Array:
-        parts = (column[:first], [at_first], column[first : last + 1][kept[first : last + 1]], [behind_last], column[last + 1 :])
+        parts = (
+            column[:first],
+            [at_first],
+            column[first : last + 1][kept[first : last + 1]],
+            [behind_last],
+            column[last + 1 :],
+        )
         return np.concatenate([np.asarray(part, column.dtype) for part in parts])
 
     rows = int(workload.row[first - 1]) if first else -1, int(workload.row[last])

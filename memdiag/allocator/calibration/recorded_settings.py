@@ -1,7 +1,7 @@
 """Under which settings a trace was recorded: policy, settings text and version, as a replay takes them.
 
-The text is written anew from what the file says in effect: settings can be changed at run time, and only those that decide where blocks
-lie matter.
+The text is written anew from what the file says in effect: settings can be changed at run time, and only those that
+decide where blocks lie matter.
 """
 
 from __future__ import annotations
@@ -17,10 +17,21 @@ from memdiag.units import MIB
 DEFAULT_VERSION = "2.13"
 _NPU = "npu"
 _PLACING = (
-    "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb", "roundup_power2_divisions", "garbage_collection_threshold",
-    "expandable_segments", "per_process_memory_fraction", "throw_on_cudamalloc_oom", "throw_on_npumalloc_oom", "base_addr_aligned_kb",
-    "page_size", "segment_size_mb", "multi_stream_lazy_reclaim", "expandable_segments_reserve",
-)  # fmt: skip
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "large_segment_size_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "expandable_segments",
+    "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom",
+    "throw_on_npumalloc_oom",
+    "base_addr_aligned_kb",
+    "page_size",
+    "segment_size_mb",
+    "multi_stream_lazy_reclaim",
+    "expandable_segments_reserve",
+)
 _EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # by torch_npu's expandable segments
 _OLDEST = {"cuda": (2, 0), "npu": (2, 1)}  # that write a snapshot with a history
 
@@ -50,7 +61,9 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     """Returns the settings under which ``device``'s part of ``trace`` was recorded, as far as the file tells."""
     backend = _NPU if trace.backend == _NPU else "cuda"
     said = trace.settings
-    text = next((value for key, value in said.items() if key.endswith("ALLOC_CONF") and isinstance(value, str) and value), "")
+    text = next(
+        (value for key, value in said.items() if key.endswith("ALLOC_CONF") and isinstance(value, str) and value), ""
+    )
     keys = {key: value for key, value in parse_conf(text).items() if key in _PLACING}
     if trace.layout.max_split is not None:
         keys["max_split_size_mb"] = str(trace.layout.max_split // MIB)
@@ -60,8 +73,13 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     listed = trace.layout.divisions
     if any(listed) and power2_divisions(keys.get("roundup_power2_divisions", "0")) != listed:
         same = len(set(listed)) == 1
-        keys["roundup_power2_divisions"] = str(listed[0]) if same else f"[{','.join(f'{1 << k}:{d}' for k, d in enumerate(listed))}]"
-    is_expandable = bool(device.regions.expandable.any() or device.segments.expandable.any()) or said.get("expandable_segments") is True
+        keys["roundup_power2_divisions"] = (
+            str(listed[0]) if same else f"[{','.join(f'{1 << k}:{d}' for k, d in enumerate(listed))}]"
+        )
+    is_expandable = (
+        bool(device.regions.expandable.any() or device.segments.expandable.any())
+        or said.get("expandable_segments") is True
+    )
     if is_expandable:
         keys["expandable_segments"] = "True"
         if backend == _NPU:

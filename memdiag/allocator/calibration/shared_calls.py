@@ -1,7 +1,7 @@
 """How far two recordings of one program are the same: the same allocations and frees in the same order.
 
-A prediction made from one run can be held against another only as far as both runs asked for the same; a run that died of an
-out-of-memory error stops there, and its rerun goes on.
+A prediction made from one run can be held against another only as far as both runs asked for the same; a run that died
+of an out-of-memory error stops there, and its rerun goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def shared_calls(one: Workload, other: Workload, first_failed: int, layout: Layo
     Args:
         one: The run that may have failed.
         other: The run to compare it with.
-        first_failed: Tensors of ``one`` from this number on are requests that failed: of those a recording has the rounded size only.
+        first_failed: Tensors of ``one`` from this number on are requests that failed: of those a recording has the
+            rounded size only.
         layout: How ``one`` rounded.
     """
     rows_one, rows_other = _own(one), _own(other)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.engine.memory import FREE, LOG_ALL, LOG_SEGMENTS, NONE, UNMAPPED, UNMAPPED_SET, Nodes, State, drop_node, new_node
+from memdiag.allocator.engine.memory import (
+    FREE,
+    LOG_ALL,
+    LOG_SEGMENTS,
+    NONE,
+    UNMAPPED,
+    UNMAPPED_SET,
+    Nodes,
+    State,
+    drop_node,
+    new_node,
+)
 from memdiag.allocator.engine.ordered import insert, remove, stays
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
@@ -16,7 +27,17 @@ def record_trace(state: State, nodes: Nodes, log: Array, action: int, block: int
         state.log_level == LOG_SEGMENTS and action >= schema.SEGMENT_ALLOC and action <= schema.SEGMENT_UNMAP
     ):
         segment, lane = nodes[block].segment, nodes[block].lane
-        add_entry(state, log, action, nodes[segment].number, nodes[block].offset, size, nodes[lane].stream, pool_index(nodes, lane), tensor)
+        add_entry(
+            state,
+            log,
+            action,
+            nodes[segment].number,
+            nodes[block].offset,
+            size,
+            nodes[lane].stream,
+            pool_index(nodes, lane),
+            tensor,
+        )
 
 
 @lean_part
@@ -28,7 +49,9 @@ def record_oom(state: State, nodes: Nodes, log: Array, lane: int, size: int, ten
 
 
 @lean_part
-def add_entry(state: State, log: Array, action: int, seg: int, off: int, size: int, stream: int, pool: int, tensor: int) -> None:
+def add_entry(
+    state: State, log: Array, action: int, seg: int, off: int, size: int, stream: int, pool: int, tensor: int
+) -> None:
     """Adds an entry to the log; its rows are ``LOG_COLUMNS``."""
     at = state.num_logged
     state.num_logged = at + 1
@@ -58,7 +81,9 @@ def new_block(state: State, nodes: Nodes, segment: int, offset: int, size: int, 
 @lean_part
 def split_tail(state: State, nodes: Nodes, block: int, size: int) -> int:
     """Shortens ``block`` to its first ``size`` bytes; returns the remainder as a block of its own, in no set."""
-    remainder = new_block(state, nodes, nodes[block].segment, nodes[block].offset + size, nodes[block].size - size, nodes[block].kind)
+    remainder = new_block(
+        state, nodes, nodes[block].segment, nodes[block].offset + size, nodes[block].size - size, nodes[block].kind
+    )
     following = nodes[block].next
     nodes[remainder].prev, nodes[remainder].next = block, following
     nodes[following].prev = remainder

@@ -69,8 +69,8 @@ def count_device_free(state: State, nodes: Nodes, lane: int, size: int, page: in
     state.device_free += device_bytes(size, page)
     pool = nodes[lane].pool
     if nodes[pool].is_private:
-        # PrivatePool::cudaMalloc_count rises by one for each alloc_block that succeeds, however many ranges that mapped, and falls by one
-        # for each range that is unmapped; the allocator asserts that it is above 0.
+        # PrivatePool::cudaMalloc_count rises by one for each alloc_block that succeeds, however many ranges that
+        # mapped, and falls by one for each range that is unmapped; the allocator asserts that it is above 0.
         if nodes[pool].cuda_malloc_count == 0:
             state.is_broken = 1
             return

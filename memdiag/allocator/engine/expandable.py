@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.engine.blocks import insert_into_blocks, merge_unmapped, new_block, record_trace, split_tail, try_merge_blocks
-from memdiag.allocator.engine.driver import count_device_alloc, count_device_free, device_bytes, new_segment, take_device_bytes
-from memdiag.allocator.engine.memory import FREE, NONE, UNLIMITED, UNMAPPED, UNMAPPED_SET, Nodes, State, drop_node, round_up
+from memdiag.allocator.engine.blocks import (
+    insert_into_blocks,
+    merge_unmapped,
+    new_block,
+    record_trace,
+    split_tail,
+    try_merge_blocks,
+)
+from memdiag.allocator.engine.driver import (
+    count_device_alloc,
+    count_device_free,
+    device_bytes,
+    new_segment,
+    take_device_bytes,
+)
+from memdiag.allocator.engine.memory import (
+    FREE,
+    NONE,
+    UNLIMITED,
+    UNMAPPED,
+    UNMAPPED_SET,
+    Nodes,
+    State,
+    drop_node,
+    round_up,
+)
 from memdiag.allocator.engine.ordered import remove
 from memdiag.allocator.engine.streams import complete_stream
 from memdiag.trace.compiled import lean_part
@@ -41,7 +64,9 @@ def try_allocate_expandable_block(state: State, nodes: Nodes, log: Array, lane: 
     if found == NONE:
         page = state.small_page if nodes[lane].is_small else state.large_page
         length = round_up(min(state.device_total + state.device_total // 8, state.most_reserved), page)
-        if length < size and state.most_reserved < UNLIMITED:  # expandable_segments_reserve: the allocator checks that it suffices
+        if (
+            length < size and state.most_reserved < UNLIMITED
+        ):  # expandable_segments_reserve: the allocator checks that it suffices
             return NONE
         found = new_block(state, nodes, new_segment(state, nodes, lane, length, page), 0, length, UNMAPPED)
         insert_into_blocks(state, nodes, found)
@@ -93,7 +118,9 @@ def unmap_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
     size, lane = nodes[block].size, nodes[block].lane
     nodes[block].kind = UNMAPPED
     record_trace(state, nodes, log, SEGMENT_UNMAP, block, size, -1)
-    complete_stream(state, nodes, nodes[lane].stream)  # unmap synchronizes the stream first, so process_events sees its events as done
+    complete_stream(
+        state, nodes, nodes[lane].stream
+    )  # unmap synchronizes the stream first, so process_events sees its events as done
     merge_unmapped(state, nodes, block)
     count_device_free(state, nodes, lane, size, page)
     if nodes[block].prev == NONE and nodes[block].next == NONE:  # nothing is left of the range

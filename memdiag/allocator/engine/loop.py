@@ -1,4 +1,7 @@
-"""One loop over the calls of a workload. A policy can replace the functions that it calls (``loop_of``); numba compiles each as one."""
+"""One loop over the calls of a workload.
+
+A policy can replace the functions that it calls (``loop_of``); numba compiles each as one.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ class Calls(NamedTuple):
         op, tensor, stream: As of the workload.
         size: Bytes requested; of SET_FRACTION the limit (-1: none).
         pool: Known for every request.
-        rounded, segment_size: Bytes of the block and of the segment that a request needs; of SET_FRACTION: where garbage collection begins.
+        rounded, segment_size: Bytes of the block and of the segment that a request needs; of SET_FRACTION: where
+        garbage collection begins.
     """
 
     op: Array
@@ -75,7 +79,10 @@ def _unuse(nodes: Nodes, pool: int) -> None:
 
 @lean_part
 def _begin_pool(state: State, nodes: Nodes, pool: int) -> None:
-    """Opens a scope of a private pool (beginAllocateToPool). An assertion if it is open, or was released and still holds memory."""
+    """Opens a scope of a private pool (beginAllocateToPool).
+
+    An assertion if it is open, or was released and still holds memory.
+    """
     state.num_scopes += 1
     if not nodes[pool].exists:
         nodes[pool].exists, nodes[pool].use_count, nodes[pool].cuda_malloc_count, nodes[pool].is_freeable = 1, 1, 0, 0
@@ -113,7 +120,12 @@ def free(state: State, nodes: Nodes, log: Array, block: int, is_recorded: bool) 
 @lean_part
 def make_live(state: State, nodes: Nodes, log: Array, blocks: Array, block: int, tensor: int, size: int) -> None:
     """Gives a block to the tensor that requested ``size`` bytes (alloc_found_block)."""
-    nodes[block].kind, nodes[block].tensor, nodes[block].requested_size, nodes[block].stream_uses = LIVE, tensor, size, NONE
+    nodes[block].kind, nodes[block].tensor, nodes[block].requested_size, nodes[block].stream_uses = (
+        LIVE,
+        tensor,
+        size,
+        NONE,
+    )
     blocks[tensor] = block
     state.allocated += nodes[block].size
     state.active += nodes[block].size
@@ -158,7 +170,9 @@ def prepare(state: State, nodes: Nodes, log: Array, own: Own, i: int) -> bool:
 
 
 @lean_part
-def serve(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, own: Own, i: int) -> tuple[int, int, int]:
+def serve(
+    state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, own: Own, i: int
+) -> tuple[int, int, int]:
     """Serves a request; returns its status, the block, and the bytes that the tensor got."""
     if calls.size[i] <= 0:
         return OK, NONE, -1
@@ -172,7 +186,9 @@ def serve(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, bloc
 
 
 @lean_part
-def free_tensor(state: State, nodes: Nodes, log: Array, blocks: Array, own: Own, i: int, tensor: int, is_recorded: bool) -> int:
+def free_tensor(
+    state: State, nodes: Nodes, log: Array, blocks: Array, own: Own, i: int, tensor: int, is_recorded: bool
+) -> int:
     """Frees a tensor; returns the status. ``is_recorded``: a later call completes the free."""
     block = blocks[tensor] if tensor >= 0 else NONE
     if block == NONE:
@@ -223,7 +239,8 @@ def finish(state: State, nodes: Nodes, log: Array, out: Array, own: Own, i: int)
 @lean_part
 def _has_room(state: State) -> bool:
     """Returns whether nodes and log suffice for any one call."""
-    # A release can split each free block in three and log each block twice, stitching one three times; nothing else needs as much.
+    # A release can split each free block in three and log each block twice, stitching one three times; nothing else
+    # needs as much.
     if state.capacity - state.fresh < 2 * state.num_nodes + 64:
         return False
     return state.log_level == LOG_NOTHING or state.log_capacity - state.num_logged >= 3 * state.num_nodes + 64

@@ -36,7 +36,9 @@ def _size_with_unmapped(nodes: Nodes, block: int) -> int:
 @lean_part
 def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
     """Returns the best free block, still in its set (get_free_block); NONE: there is none, or the best one is refused."""
-    if state.gc and state.limit >= 0 and lane < state.lanes + 2 * state.num_streams:  # a lane of the large half of the default pool
+    if (
+        state.gc and state.limit >= 0 and lane < state.lanes + 2 * state.num_streams
+    ):  # a lane of the large half of the default pool
         state.get_free_blocks_call_count += 1  # the clock of garbage collection, which stands still without a limit
     block = lower_bound(nodes, lane, size)
     if block == lane:
@@ -45,7 +47,9 @@ def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
         # A following block that could grow less is preferred; the first that could not ends the search.
         following = nodes[block].succ
         while (
-            following != lane and is_expandable(nodes, block) and _size_with_unmapped(nodes, following) < _size_with_unmapped(nodes, block)
+            following != lane
+            and is_expandable(nodes, block)
+            and _size_with_unmapped(nodes, following) < _size_with_unmapped(nodes, block)
         ):
             block, following = following, nodes[following].succ
     else:
@@ -65,7 +69,9 @@ def alloc_block(state: State, nodes: Nodes, log: Array, lane: int, size: int, se
 
     REJECTED is throw_on_cudamalloc_oom, from 2.12 on.
     """
-    total = state.reserved + segment_size  # the size of a segment counts even where an expandable one would grow by less
+    total = (
+        state.reserved + segment_size
+    )  # the size of a segment counts even where an expandable one would grow by less
     if state.limit >= 0 and total > state.limit:
         return NONE
     if state.reject_above >= 0 and total > state.reject_above:
@@ -101,12 +107,19 @@ def try_mempool_fallback(state: State, nodes: Nodes, lane: int, size: int) -> in
         if pool == NONE:
             return NONE
         if not nodes[pool].exists:  # versions that search released pools as well create it again, without a user
-            nodes[pool].exists, nodes[pool].use_count, nodes[pool].cuda_malloc_count, nodes[pool].is_freeable = 1, 0, 0, 1
+            nodes[pool].exists, nodes[pool].use_count, nodes[pool].cuda_malloc_count, nodes[pool].is_freeable = (
+                1,
+                0,
+                0,
+                1,
+            )
         elif nodes[pool].is_open or nodes[pool].use_count == 0:
             state.is_broken = 1
             return NONE
         if state.lends_expandable or not state.expandable:
-            block = get_free_block(state, nodes, lane_of(state, nodes[pool].index, nodes[lane].is_small, nodes[lane].stream), size)
+            block = get_free_block(
+                state, nodes, lane_of(state, nodes[pool].index, nodes[lane].is_small, nodes[lane].stream), size
+            )
             if block != NONE:
                 return block
         turn = nodes[pool].use_on_oom

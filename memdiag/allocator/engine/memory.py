@@ -1,9 +1,11 @@
 """The state of the model, with named fields: one record of settings and counters, and one array of nodes.
 
-Compiled functions get ``state`` (one record) and ``nodes`` (an array of records). Both can be kept, copied and made larger between two
-calls. A node is a block, a segment from the driver, a pool, a set of free blocks, a stream or an event; links between them are indices
-into ``nodes``. Node 0 is none: it looks like a block in use, so that nothing merges with it. Fields that no node has at the same time
-share their place, as in a C union, so that a node has 128 bytes and what a search reads lies in its first cache line.
+Compiled functions get ``state`` (one record) and ``nodes`` (an array of records). Both can be kept, copied and made
+larger between two calls. A node is a block, a segment from the driver, a pool, a set of free blocks, a stream or an
+event; links between them are indices
+into ``nodes``. Node 0 is none: it looks like a block in use, so that nothing merges with it. Fields that no node has at
+the same time share their place, as in a C union, so that a node has 128 bytes and what a search reads lies in its first
+cache line.
 """
 
 from __future__ import annotations
@@ -18,56 +20,139 @@ State = Any  # a record of STATE; numba knows the types of its fields, mypy does
 Nodes = Any  # an array of NODE
 NONE = 0
 
-# What a node is. Idle blocks come first (UNMAPPED: addresses without memory); neighbours that are idle in the same way are one block.
+# What a node is. Idle blocks come first (UNMAPPED: addresses without memory); neighbours that are idle in the same way
+# are one block.
 UNMAPPED, FREE, LIVE, PENDING, A_SEGMENT, GONE, A_STITCHED_BLOCK, A_PART = range(8)
 UNMAPPED_SET = 1  # the node after a lane is the set of its unmapped blocks
 
 _FIELDS_OF_NODES: dict[str, tuple[str, ...]] = {
     # Sets of blocks are search trees by (key, tie) with links to the next and the previous member; see ``ordered``.
     "a block": (
-        "key", "tie", "left", "right", "parent", "priority", "succ", "pred", "prev", "next", "size", "offset", "segment", "lane", "kind",
+        "key",
+        "tie",
+        "left",
+        "right",
+        "parent",
+        "priority",
+        "succ",
+        "pred",
+        "prev",
+        "next",
+        "size",
+        "offset",
+        "segment",
+        "lane",
+        "kind",
         "gc_count_base",
     ),
     "a block in use, which is in no set": ("event_count", "", "tensor", "requested_size", "stream_uses"),
-    # page: bytes of a page of an expandable segment; 0: what cudaMalloc gave. place: what orders equal free blocks of different segments.
+    # page: bytes of a page of an expandable segment; 0: what cudaMalloc gave. place: what orders equal free blocks of
+    # different segments.
     "a segment": ("number", "page", "place", "address", "length"),
-    # A lane has the free blocks of one half (small or large) of a pool on one stream; it is the head of their set. given_at: how many of
-    # the addresses that the driver gave are used up for it.
+    # A lane has the free blocks of one half (small or large) of a pool on one stream; it is the head of their set.
+    # given_at: how many of the addresses that the driver gave are used up for it.
     "a lane": ("pool", "stream", "", "", "is_small", "", "", "", "", "", "given_at"),
-    # use_count, cuda_malloc_count: of PrivatePool. use_on_oom_turn: its place among the pools that serve the default pool where memory runs
-    # out (0: it does not), use_on_oom: the same while the pool exists. is_captured: requests in it are made while a graph is captured.
+    # use_count, cuda_malloc_count: of PrivatePool. use_on_oom_turn: its place among the pools that serve the default
+    # pool where memory runs out (0: it does not), use_on_oom: the same while the pool exists. is_captured: requests in
+    # it are made while a graph is captured.
     "a pool": (
-        "use_count", "cuda_malloc_count", "exists", "is_freeable", "is_private", "index", "no_split", "use_on_oom", "held_bytes", "is_open",
-        "use_on_oom_turn", "is_captured",
+        "use_count",
+        "cuda_malloc_count",
+        "exists",
+        "is_freeable",
+        "is_private",
+        "index",
+        "no_split",
+        "use_on_oom",
+        "held_bytes",
+        "is_open",
+        "use_on_oom_turn",
+        "is_captured",
     ),
     "a stream": ("num_issued", "num_finished", "first_event", "last_event"),
     "an event, or a stream that a block was used on": ("sequence", "block", "next_event", "used_stream", "in_capture"),
-    # GMLake: its allocator keeps these with its segments, stitched blocks and primitive blocks (memdiag.allocator.stitch).
+    # GMLake: its allocator keeps these with its segments, stitched blocks and primitive blocks
+    # (memdiag.allocator.stitch).
     "a segment of GMLake": ("", "", "", "", "", "", "first_chunk", "first_block", "is_released"),
     "a stitched block": ("", "", "", "", "", "", "", "", "first_part", "", "", "use", "older", "newer"),
     "a primitive block": ("",) * 15 + ("next_primitive",),
-}  # fmt: skip
+}
 
 _STATE = (
     # Settings.
-    "expandable", "max_split_size", "split_is_limited", "max_non_split_rounding", "small_page", "large_page", "limit", "gc", "gc_begins_at",
-    "reject_above", "alignment", "is_lazy", "most_reserved",
+    "expandable",
+    "max_split_size",
+    "split_is_limited",
+    "max_non_split_rounding",
+    "small_page",
+    "large_page",
+    "limit",
+    "gc",
+    "gc_begins_at",
+    "reject_above",
+    "alignment",
+    "is_lazy",
+    "most_reserved",
     # Rules of the version (memdiag.allocator.versions.rules).
-    "own_stream_counts", "ties_by_birth", "scope_is_capture", "capture_uses_count", "private_is_expandable", "lends_last",
-    "lends_expandable", "collects_expandable", "reuse_needs_capture", "scope_end_frees",
+    "own_stream_counts",
+    "ties_by_birth",
+    "scope_is_capture",
+    "capture_uses_count",
+    "private_is_expandable",
+    "lends_last",
+    "lends_expandable",
+    "collects_expandable",
+    "reuse_needs_capture",
+    "scope_end_frees",
     # Where nodes of a kind begin, and how many there are.
-    "streams_finish", "num_streams", "num_pools", "lanes", "pools", "streams", "waiting", "given", "num_given", "given_by_lane",
+    "streams_finish",
+    "num_streams",
+    "num_pools",
+    "lanes",
+    "pools",
+    "streams",
+    "waiting",
+    "given",
+    "num_given",
+    "given_by_lane",
     "num_segments_before",
     # The device.
-    "device_free", "device_total", "external", "num_segments", "next_place", "next_address",
+    "device_free",
+    "device_total",
+    "external",
+    "num_segments",
+    "next_place",
+    "next_address",
     # Nodes: the first of those given back, the first that was never used, how many are in use, how many there can be.
-    "spare", "fresh", "num_nodes", "capacity", "seed", "num_births",
+    "spare",
+    "fresh",
+    "num_nodes",
+    "capacity",
+    "seed",
+    "num_births",
     # Counters of the allocator.
-    "get_free_blocks_call_count", "reserved", "allocated", "active", "requested", "num_alloc_retries", "num_ooms", "num_device_alloc",
-    "num_device_free", "num_events", "num_scopes", "first_deferred", "num_use_on_oom_pools", "is_broken",
+    "get_free_blocks_call_count",
+    "reserved",
+    "allocated",
+    "active",
+    "requested",
+    "num_alloc_retries",
+    "num_ooms",
+    "num_device_alloc",
+    "num_device_free",
+    "num_events",
+    "num_scopes",
+    "first_deferred",
+    "num_use_on_oom_pools",
+    "is_broken",
     # The log and the loop over the calls.
-    "log_level", "num_logged", "log_capacity", "call", "at", "until",
-)  # fmt: skip
+    "log_level",
+    "num_logged",
+    "log_capacity",
+    "call",
+    "at",
+    "until",
+)
 
 # When streams finish their work (``state.streams_finish``).
 BY_NEXT_CALL, BY_HAND, AS_RECORDED = range(3)
@@ -99,7 +184,12 @@ def record_type(*names: str) -> Any:
 
 def _node_type() -> Any:
     offsets = {name: 8 * at for names in _FIELDS_OF_NODES.values() for at, name in enumerate(names) if name}
-    fields = {"names": list(offsets), "formats": [np.int64] * len(offsets), "offsets": list(offsets.values()), "itemsize": 128}
+    fields = {
+        "names": list(offsets),
+        "formats": [np.int64] * len(offsets),
+        "offsets": list(offsets.values()),
+        "itemsize": 128,
+    }
     return np.dtype((_Record, fields))
 
 

@@ -44,10 +44,28 @@ STREAMS_FINISH = {"now": BY_NEXT_CALL, "manual": BY_HAND, "recorded": AS_RECORDE
 LOG_CALL = LOG_COLUMNS.index("call")
 # The rows of results, named as columns of ``Replay``.
 RESULTS: tuple[str, ...] = (
-    "status", "seg", "off", "block", "reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs", "device_frees",
-)  # fmt: skip
+    "status",
+    "seg",
+    "off",
+    "block",
+    "reserved",
+    "allocated",
+    "active",
+    "requested",
+    "retries",
+    "ooms",
+    "device_allocs",
+    "device_frees",
+)
 _COUNTERS = ("retries", "device_allocs", "device_frees")
-_NARROWER = {"status": np.int8, "seg": np.int32, "retries": np.int32, "ooms": np.int32, "device_allocs": np.int32, "device_frees": np.int32}
+_NARROWER = {
+    "status": np.int8,
+    "seg": np.int32,
+    "retries": np.int32,
+    "ooms": np.int32,
+    "device_allocs": np.int32,
+    "device_frees": np.int32,
+}
 
 
 def limits(fraction: float | None, conf: Conf, capacity: int | None, rules: Rules) -> tuple[int, int]:
@@ -59,9 +77,17 @@ def limits(fraction: float | None, conf: Conf, capacity: int | None, rules: Rule
 
 
 def new_state(
-    conf: Conf, rules: Rules, capacity: int | None, num_streams: int, num_pools: int, done: int, given: Array,
-    no_split: Collection[int] = (), stand_in: Sequence[int] = (), captured: Collection[int] = (),
-) -> tuple[State, Nodes]:  # fmt: skip
+    conf: Conf,
+    rules: Rules,
+    capacity: int | None,
+    num_streams: int,
+    num_pools: int,
+    done: int,
+    given: Array,
+    no_split: Collection[int] = (),
+    stand_in: Sequence[int] = (),
+    captured: Collection[int] = (),
+) -> tuple[State, Nodes]:
     """Returns state and nodes of an allocator that holds nothing yet.
 
     Args:
@@ -182,10 +208,21 @@ class Model:
 
     @classmethod
     def of(
-        cls, workload: Workload, conf: Conf, rules: Rules, sizes: tuple[Array, Array], pool: Array, *, capacity: int | None,
-        fraction: float | None = None, log_level: int = LOG_NOTHING, first: int = 0, bases: Array | None = None, num_own_pools: int = 0,
+        cls,
+        workload: Workload,
+        conf: Conf,
+        rules: Rules,
+        sizes: tuple[Array, Array],
+        pool: Array,
+        *,
+        capacity: int | None,
+        fraction: float | None = None,
+        log_level: int = LOG_NOTHING,
+        first: int = 0,
+        bases: Array | None = None,
+        num_own_pools: int = 0,
         num_own_results: int = 0,
-    ) -> Model:  # fmt: skip
+    ) -> Model:
         """Sets up a model that holds what ``workload.start`` says.
 
         Args:
@@ -210,9 +247,17 @@ class Model:
                 total = int(size[i])
         given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
         state, nodes = new_state(
-            conf, rules, capacity, max(len(workload.streams), 1), len(workload.pools) + num_own_pools, STREAMS_FINISH[workload.done], given,
-            workload.no_split, turns_of(workload), workload.captured,
-        )  # fmt: skip
+            conf,
+            rules,
+            capacity,
+            max(len(workload.streams), 1),
+            len(workload.pools) + num_own_pools,
+            STREAMS_FINISH[workload.done],
+            given,
+            workload.no_split,
+            turns_of(workload),
+            workload.captured,
+        )
         if fraction is not None:
             state.limit, state.gc_begins_at = limits(fraction, conf, capacity, rules)
         blocks = np.zeros(max(workload.num_tensors, 1), np.int64)

@@ -16,7 +16,9 @@ from memdiag.trace.table import Array
 @lean_part
 def lane_of(state: State, pool: int, small: int, stream: int) -> int:
     """Returns the lane of a pool (its index), half and stream."""
-    return state.lanes + 2 * ((pool * 2 + small) * state.num_streams + stream)  # the node after a lane is its UNMAPPED_SET
+    return state.lanes + 2 * (
+        (pool * 2 + small) * state.num_streams + stream
+    )  # the node after a lane is its UNMAPPED_SET
 
 
 @lean_part
@@ -33,11 +35,16 @@ def is_expandable(nodes: Nodes, block: int) -> bool:
 
 @lean_part
 def release_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
-    """Returns the segment that a free block is to the driver (release_block). For an expandable segment that is an assertion."""
+    """Returns the segment that a free block is to the driver (release_block).
+
+    For an expandable segment that is an assertion.
+    """
     if is_expandable(nodes, block):
         state.is_broken = 1
         return
-    if not is_unsplit(nodes, block):  # with pages of 1 GiB an oversize block can be the remainder of a segment: the driver refuses it
+    if not is_unsplit(
+        nodes, block
+    ):  # with pages of 1 GiB an oversize block can be the remainder of a segment: the driver refuses it
         state.is_broken = 1
         return
     remove(nodes, block)
@@ -66,7 +73,9 @@ def release_blocks(state: State, nodes: Nodes, log: Array, pool: int, small: int
         lane = lane_of(state, pool, small, stream)
         block = nodes[lane].succ
         while block != lane and not state.is_broken:
-            following = nodes[block].succ  # parts that stay mapped are smaller than the block: they are inserted before it
+            following = nodes[
+                block
+            ].succ  # parts that stay mapped are smaller than the block: they are inserted before it
             if is_expandable(nodes, block):
                 unmap_block(state, nodes, log, block)
             block = following
@@ -155,7 +164,11 @@ def garbage_collect_cached_blocks(state: State, nodes: Nodes, log: Array) -> Non
             while block != lane:
                 following = nodes[block].succ
                 age = state.get_free_blocks_call_count - nodes[block].gc_count_base
-                if is_unsplit(nodes, block) and (state.collects_expandable or not is_expandable(nodes, block)) and age >= average:
+                if (
+                    is_unsplit(nodes, block)
+                    and (state.collects_expandable or not is_expandable(nodes, block))
+                    and age >= average
+                ):
                     freed, reclaimed, ages, count = True, reclaimed + nodes[block].size, ages - age, count - 1
                     release_block(state, nodes, log, block)
                 block = following

@@ -1,8 +1,9 @@
 """Loads into the model what an allocator held before the first call: segments, blocks, and what is free between them.
 
-A snapshot shows the mapped pieces of an expandable segment and not the range of addresses that was reserved for it. One that begins at the
-lowest piece stands for it: pages lie as the pieces do, and what may have been reserved below is not known. A piece of no bytes says where
-the range begins.
+A snapshot shows the mapped pieces of an expandable segment and not the range of addresses that was reserved for it. One
+that begins at the
+lowest piece stands for it: pages lie as the pieces do, and what may have been reserved below is not known. A piece of
+no bytes says where the range begins.
 """
 
 from __future__ import annotations
@@ -180,7 +181,11 @@ def _load(state: State, nodes: Nodes, where: Array, ranges: Ranges, blocks: Bloc
                 if blocks.offset[b] > at:
                     last = _append(state, nodes, segment, last, at, blocks.offset[b] - at, FREE)
                 last = _append(state, nodes, segment, last, blocks.offset[b], blocks.size[b], LIVE)
-                nodes[last].tensor, nodes[last].requested_size, nodes[last].stream_uses = blocks.tensor[b], blocks.requested[b], NONE
+                nodes[last].tensor, nodes[last].requested_size, nodes[last].stream_uses = (
+                    blocks.tensor[b],
+                    blocks.requested[b],
+                    NONE,
+                )
                 where[blocks.tensor[b]] = last
                 state.active += blocks.size[b]
                 state.requested += blocks.requested[b]

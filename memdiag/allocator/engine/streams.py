@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from memdiag.allocator.engine.blocks import record_trace, try_merge_blocks
-from memdiag.allocator.engine.memory import AS_RECORDED, BY_NEXT_CALL, FREE, NONE, PENDING, Nodes, State, drop_node, new_node
+from memdiag.allocator.engine.memory import (
+    AS_RECORDED,
+    BY_NEXT_CALL,
+    FREE,
+    NONE,
+    PENDING,
+    Nodes,
+    State,
+    drop_node,
+    new_node,
+)
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.schema import FREE_COMPLETED
 from memdiag.trace.table import Array
@@ -22,7 +32,9 @@ def free_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
 @lean_part
 def record_stream(state: State, nodes: Nodes, block: int, stream: int) -> None:
     """Notes that ``stream`` uses the block (recordStream); on CUDA its own stream does not count, in torch_npu it does."""
-    if state.streams_finish == AS_RECORDED or (stream == nodes[nodes[block].lane].stream and not state.own_stream_counts):
+    if state.streams_finish == AS_RECORDED or (
+        stream == nodes[nodes[block].lane].stream and not state.own_stream_counts
+    ):
         return
     x = nodes[block].stream_uses
     while x != NONE and nodes[x].used_stream != stream:
@@ -142,7 +154,9 @@ def process_events(state: State, nodes: Nodes, log: Array) -> None:
     for s in range(state.num_streams):
         stream = state.streams + s
         event = nodes[stream].first_event
-        while event != NONE and (state.streams_finish == BY_NEXT_CALL or nodes[event].sequence <= nodes[stream].num_finished):
+        while event != NONE and (
+            state.streams_finish == BY_NEXT_CALL or nodes[event].sequence <= nodes[stream].num_finished
+        ):
             nodes[stream].first_event = nodes[event].next_event
             _finish_event(state, nodes, log, event)
             event = nodes[stream].first_event

@@ -1,6 +1,7 @@
 """Finds in a trace the moments that MindSpeed's hooks would have seen, and says on what each of them rests.
 
-Best are the marks of memdiag's own recorder; next come stacks; sizes that repeat tell steps and nothing else. What the hooks are:
+Best are the marks of memdiag's own recorder; next come stacks; sizes that repeat tell steps and nothing else. What the
+hooks are:
 
 * set-up: ``setup_model_and_optimizer``. Here: from the first event of initialisation to the last tensor made in it that is still there
   when the first step ends. After it the wrapper opens and closes one empty forward window.
@@ -15,7 +16,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.lifecycle.marks import FORWARD_BEGIN, FORWARD_END, PRECISE_BEGIN, PRECISE_END, RELEASE, STEP_BEGIN, STEP_END, Marks
+from memdiag.allocator.lifecycle.marks import (
+    FORWARD_BEGIN,
+    FORWARD_END,
+    PRECISE_BEGIN,
+    PRECISE_END,
+    RELEASE,
+    STEP_BEGIN,
+    STEP_END,
+    Marks,
+)
 from memdiag.allocator.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep
 from memdiag.allocator.lifecycle.stack_calls import edges_of
 from memdiag.allocator.workload import Workload
@@ -24,7 +34,9 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
 HOOKS: tuple[str, ...] = ("layer", "stack")
-_INITIALISATION, _FORWARD, _OPTIMIZER = (schema.PHASES.index(name) for name in ("initialisation", "forward", "optimizer"))
+_INITIALISATION, _FORWARD, _OPTIMIZER = (
+    schema.PHASES.index(name) for name in ("initialisation", "forward", "optimizer")
+)
 _STATE = schema.CATEGORIES.index("optimizer_state")
 _NONE = "none"
 _MEGATRON = "megatron/core/optimizer/"
@@ -50,9 +62,14 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
     setup = _setup(trace, device, steps)
     forward, of_forward = _forward(trace, device, hooks)
     optimizer = _optimizer(trace, device, steps)
-    # Of marks before one event, those that end something stand before those that begin something, and the outer begin before the inner.
+    # Of marks before one event, those that end something stand before those that begin something, and the outer begin
+    # before the inner.
     found = sorted(
-        [(at, rank, i, kind) for rank, marks in enumerate((setup, *steps, optimizer, forward)) for i, (at, kind) in enumerate(marks)]
+        [
+            (at, rank, i, kind)
+            for rank, marks in enumerate((setup, *steps, optimizer, forward))
+            for i, (at, kind) in enumerate(marks)
+        ]
     )
     at = np.array([event for event, *_ in found], np.int64)
     return Marks(
@@ -111,7 +128,10 @@ def _forward(trace: Trace, device: DeviceTrace, hooks: str) -> tuple[list[Event]
         edges, basis = edges_of(trace.stacks, device, layers=hooks == "layer"), "stacks"
     if not edges:  # no layers show: a whole forward pass is the nearest thing
         inside = np.diff((device.events.phase == _FORWARD).astype(np.int8), prepend=0, append=0)
-        edges, basis = [(int(at), bool(inside[at] > 0)) for at in np.flatnonzero(inside)], f"phases ({trace.bases.get('phase', _NONE)})"
+        edges, basis = (
+            [(int(at), bool(inside[at] > 0)) for at in np.flatnonzero(inside)],
+            f"phases ({trace.bases.get('phase', _NONE)})",
+        )
     if not edges:
         return [], _NONE
     return [(at, FORWARD_BEGIN if begins else FORWARD_END) for at, begins in edges], basis
@@ -148,7 +168,9 @@ def _whole_step(trace: Trace, device: DeviceTrace, begin: int, end: int) -> tupl
         stack = int(device.events.stack[event])
         if stack not in known:
             frames = trace.stacks[stack] if stack >= 0 else ()
-            known[stack] = any(frame.name == "step" and _MEGATRON in frame.filename and frame.is_python for frame in frames)
+            known[stack] = any(
+                frame.name == "step" and _MEGATRON in frame.filename and frame.is_python for frame in frames
+            )
         return known[stack]
 
     for event in asks[: np.searchsorted(asks, begin)][::-1].tolist():

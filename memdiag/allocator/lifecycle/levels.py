@@ -1,12 +1,13 @@
 """Where a request finds its memory, compiled: reuse under restrictions, new memory, reuse without them, giving back and trying again.
 
-"Own" is the pool of the lifetime that was decided, "other" the one of the other lifetime. Restrictions on a free block of the first level:
+"Own" is the pool of the lifetime that was decided, "other" the one of the other lifetime. Restrictions on a free block
+of the first level:
 
-a. not a block that is never cut for a request that is smaller than those, nor one 20 MiB larger than a request that is as large;
-b. a large short-lived request outside of forward does not cut a block of 1.8 GB or mindspeed, unless it takes nearly all of it;
-c. a large short-lived request in a forward window takes nothing from the long-lived;
-d. a large long-lived request takes a whole segment of just the size that it would have obtained, or nothing;
-e. a large long-lived request takes nothing from the short-lived.
+a. not a block that is never cut for a request that is smaller than those, nor one 20 MiB larger than a request that is
+as large; b. a large short-lived request outside of forward does not cut a block of 1.8 GB or mindspeed, unless it takes
+nearly all of it; c. a large short-lived request in a forward window takes nothing from the long-lived; d. a large
+long-lived request takes a whole segment of just the size that it would have obtained, or nothing; e. a large long-lived
+request takes nothing from the short-lived.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _MOST_CANDIDATES = 3
 
 
 @lean_part
-def find(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, size: int, own: int, stream: int) -> tuple[int, int]:
+def find(
+    state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, size: int, own: int, stream: int
+) -> tuple[int, int]:
     """Returns the level and a block for a request, in no set and not yet split; block NONE: out of memory."""
     half = SMALL if size <= SMALL_LIMIT else LARGE
     other = LONG - own
@@ -88,7 +91,9 @@ def _any(state: State, nodes: Nodes, lane: int, size: int) -> int:
 
 
 @lean_part
-def _is_forbidden(state: State, nodes: Nodes, mindspeed: MindSpeed, block: int, size: int, lifetime: int, own: int, half: int) -> bool:
+def _is_forbidden(
+    state: State, nodes: Nodes, mindspeed: MindSpeed, block: int, size: int, lifetime: int, own: int, half: int
+) -> bool:
     """Whether a restriction forbids a free block at the first level."""
     there = nodes[block].size
     if _breaks_a(state, there, size):
@@ -103,7 +108,9 @@ def _is_forbidden(state: State, nodes: Nodes, mindspeed: MindSpeed, block: int, 
 
 
 @lean_part
-def _allowed(state: State, nodes: Nodes, mindspeed: MindSpeed, size: int, lifetime: int, own: int, half: int, stream: int) -> int:
+def _allowed(
+    state: State, nodes: Nodes, mindspeed: MindSpeed, size: int, lifetime: int, own: int, half: int, stream: int
+) -> int:
     """Returns the block of a pool that the first level takes; NONE: there is none.
 
     With ``open_memory_optimize`` up to three blocks are looked at, and only those whose segment is much larger than the request count: as
@@ -112,7 +119,9 @@ def _allowed(state: State, nodes: Nodes, mindspeed: MindSpeed, size: int, lifeti
     lane = lane_of(state, lifetime, half, stream)
     block = lower_bound(nodes, lane, size)
     if not mindspeed.pools.optimizes:
-        return NONE if block == lane or _is_forbidden(state, nodes, mindspeed, block, size, lifetime, own, half) else block
+        return (
+            NONE if block == lane or _is_forbidden(state, nodes, mindspeed, block, size, lifetime, own, half) else block
+        )
     for _ in range(_MOST_CANDIDATES):
         if block == lane or _is_forbidden(state, nodes, mindspeed, block, size, lifetime, own, half):
             return NONE
@@ -126,8 +135,13 @@ def _allowed(state: State, nodes: Nodes, mindspeed: MindSpeed, size: int, lifeti
 
 
 @lean_part
-def alloc_block(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, lane: int, size: int, needed: int, retry: bool) -> int:
-    """Returns a new free block, in no set; NONE: the device, or a limit, has none. Each real attempt looks at what the device has left."""
+def alloc_block(
+    state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, lane: int, size: int, needed: int, retry: bool
+) -> int:
+    """Returns a new free block, in no set; NONE: the device, or a limit, has none.
+
+    Each real attempt looks at what the device has left.
+    """
     total = state.reserved + needed
     if not retry and mindspeed.pools.usable >= 0 and total + _PREJUDGED > mindspeed.pools.usable:
         return NONE

@@ -11,7 +11,15 @@ from memdiag.allocator.engine.loop import Calls, loop_of, make_live
 from memdiag.allocator.engine.memory import NONE, Nodes, State
 from memdiag.allocator.engine.release import lane_of, release_cached_blocks
 from memdiag.allocator.lifecycle import levels, tables
-from memdiag.allocator.lifecycle.marks import FORWARD_BEGIN, FORWARD_END, PRECISE_BEGIN, PRECISE_END, RELEASE, STEP_BEGIN, STEP_END
+from memdiag.allocator.lifecycle.marks import (
+    FORWARD_BEGIN,
+    FORWARD_END,
+    PRECISE_BEGIN,
+    PRECISE_END,
+    RELEASE,
+    STEP_BEGIN,
+    STEP_END,
+)
 from memdiag.allocator.lifecycle.pools import DEFAULT, LONG
 from memdiag.allocator.lifecycle.tables import FORWARD, FOUND, NEVER, NO_ENTRY, NOTHING_YET, STEP, MindSpeed
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, SKIPPED
@@ -19,7 +27,8 @@ from memdiag.trace.compiled import lean_part
 from memdiag.trace.compiled_sizes import should_split
 from memdiag.trace.table import Array
 
-# Two more rows of the results: whether a tensor was taken to be long-lived, and the level at which its memory was found.
+# Two more rows of the results: whether a tensor was taken to be long-lived, and the level at which its memory was
+# found.
 OUT_LONG, OUT_LEVEL = 12, 13
 NUM_OWN_RESULTS = 2
 
@@ -58,7 +67,11 @@ def _is_long(mindspeed: MindSpeed, rounded: int, size_number: int, rounded_numbe
     elif mindspeed.pools.in_forward:
         found = tables.look_up(mindspeed, FORWARD, size_number, True)
         is_long = found == NOTHING_YET or (found == FOUND and mindspeed.tables[FORWARD].until == NEVER)
-    if mindspeed.pools.in_step and not mindspeed.pools.is_precise and tables.look_up(mindspeed, STEP, rounded_number, False) == FOUND:
+    if (
+        mindspeed.pools.in_step
+        and not mindspeed.pools.is_precise
+        and tables.look_up(mindspeed, STEP, rounded_number, False) == FOUND
+    ):
         is_long = is_long or mindspeed.tables[STEP].until == NEVER
     return is_long and rounded > mindspeed.pools.threshold
 
@@ -118,7 +131,7 @@ def _record(mindspeed: MindSpeed, tensor: int, i: int) -> None:
 @lean_part
 def free_tensor(
     state: State, nodes: Nodes, log: Array, blocks: Array, mindspeed: MindSpeed, i: int, tensor: int, is_recorded: bool
-) -> int:  # fmt: skip
+) -> int:
     """Frees a tensor, and records that in the tables; returns the status."""
     if tensor >= 0 and blocks[tensor] != NONE:
         recorded = mindspeed.recorded[tensor]

@@ -1,8 +1,9 @@
 """When a program enters and leaves what MindSpeed's allocator hooks: model set-up, forward calls, steps, the first optimizer step.
 
-The allocator learns of five moments from wrappers around Python functions. A workload knows calls of the allocator only, so that marks
-stand between calls. Everything is *long-lived by phase* between PRECISE_BEGIN and PRECISE_END; FORWARD and STEP marks are the windows from
-which lifetimes are learned; RELEASE is the ``empty_cache()`` that the wrapper of the optimizer makes before its first real steps.
+The allocator learns of five moments from wrappers around Python functions. A workload knows calls of the allocator
+only, so that marks stand between calls. Everything is *long-lived by phase* between PRECISE_BEGIN and PRECISE_END;
+FORWARD and STEP marks are the windows from which lifetimes are learned; RELEASE is the ``empty_cache()`` that the
+wrapper of the optimizer makes before its first real steps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ import numpy as np
 
 from memdiag.trace.table import Array
 
-KINDS: tuple[str, ...] = ("precise_begin", "precise_end", "forward_begin", "forward_end", "step_begin", "step_end", "release")
+KINDS: tuple[str, ...] = (
+    "precise_begin",
+    "precise_end",
+    "forward_begin",
+    "forward_end",
+    "step_begin",
+    "step_end",
+    "release",
+)
 PRECISE_BEGIN, PRECISE_END, FORWARD_BEGIN, FORWARD_END, STEP_BEGIN, STEP_END, RELEASE = range(7)
 
 
@@ -24,7 +33,8 @@ class Marks:
     Attributes:
         at: Index of the call that follows (int64, never falls); the number of calls: none follows.
         kind: Index into ``KINDS`` (int8).
-        bases: What they rest on, for each of "setup", "forward", "step" and "optimizer": "marks", "stacks", "periodicity" … or "none".
+        bases: What they rest on, for each of "setup", "forward", "step" and "optimizer": "marks", "stacks",
+            "periodicity" … or "none".
         hooks: What counts as a forward call: "layer" (each part of a list of modules) or "stack" (the whole list).
     """
 
@@ -36,7 +46,11 @@ class Marks:
     @classmethod
     def none(cls) -> Marks:
         """Returns no marks: nothing is predicted, and everything is short-lived."""
-        return cls(np.empty(0, np.int64), np.empty(0, np.int8), dict.fromkeys(("setup", "forward", "step", "optimizer"), "none"))
+        return cls(
+            np.empty(0, np.int64),
+            np.empty(0, np.int8),
+            dict.fromkeys(("setup", "forward", "step", "optimizer"), "none"),
+        )
 
     @classmethod
     def of(cls, marks: list[tuple[int, int]], bases: dict[str, str] | None = None, hooks: str = "layer") -> Marks:
@@ -51,7 +65,8 @@ class Windows:
 
     Attributes:
         precise, forward, step: The flags as the allocator has them (bool).
-        ends: Index of the call before which its window ends: of the phase, else of the forward call, else of the step; outside of any, of
+        ends: Index of the call before which its window ends: of the phase, else of the forward call, else of the step;
+            outside of any, of
             the next step. The number of calls: not in this trace (int64).
     """
 

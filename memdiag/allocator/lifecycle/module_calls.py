@@ -1,8 +1,8 @@
 """Forward calls of the hooked modules, from the module marks of a recording.
 
-A module mark says whose code runs from here on, by its path in the model. The path tells all that is open: ``decoder.layers.3.mlp`` runs
-within ``decoder.layers.3``. Early versions of the feature hook every part of a list of modules (its name is a number); later ones the whole
-stack, which is the module that owns the list.
+A module mark says whose code runs from here on, by its path in the model. The path tells all that is open:
+``decoder.layers.3.mlp`` runs within ``decoder.layers.3``. Early versions of the feature hook every part of a list of
+modules (its name is a number); later ones the whole stack, which is the module that owns the list.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
     that activation checkpointing computes again, from backward, is no call of the owner: nothing enters that.
     """
     # Parts of a list may be too deep to be placed, where events have no times; their names tell the owner all the same.
-    owners = {owner for name in np.unique(recorded.modules["name"]).tolist() if name >= 0 for owner in _owner(recorded.names[name])}
+    owners = {
+        owner
+        for name in np.unique(recorded.modules["name"]).tolist()
+        if name >= 0
+        for owner in _owner(recorded.names[name])
+    }
     edges: list[Edge] = []
     current: str | None = None
     left_at = -1  # the latest event at which no part of a list of the model itself ran any more

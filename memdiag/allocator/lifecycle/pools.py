@@ -1,7 +1,7 @@
 """MindSpeed's four pools: two pools as the caching allocator knows them, each with its small and its large half.
 
-Blocks, the sets of free ones and the driver are those of ``memdiag.allocator.engine``; only which pool a request goes to, and where it may
-look, is different here.
+Blocks, the sets of free ones and the driver are those of ``memdiag.allocator.engine``; only which pool a request goes
+to, and where it may look, is different here.
 """
 
 from __future__ import annotations
@@ -22,18 +22,26 @@ from memdiag.trace.table import Array
 
 NAMES: tuple[str, ...] = ("default.large", "default.small", "long.large", "long.small")
 DEFAULT, LONG = range(2)  # the pools
-IDS = ((0, 0), (0, 1))  # what they are called where a simulated run is shown as a trace: the second one like a private pool
+IDS = (
+    (0, 0),
+    (0, 1),
+)  # what they are called where a simulated run is shown as a trace: the second one like a private pool
 LARGE, SMALL = range(2)  # and their halves
 
-# What this allocator keeps beside the state of the engine: settings; usable: this process's bytes and what was left when the device was
-# last asked (-1: never); what the marks have said so far, and which is the next one.
-POOLS = record_type("alr_max", "optimizes", "threshold", "usable", "in_forward", "in_step", "is_precise", "forward_starts", "next_mark")
+# What this allocator keeps beside the state of the engine: settings; usable: this process's bytes and what was left
+# when the device was last asked (-1: never); what the marks have said so far, and which is the next one.
+POOLS = record_type(
+    "alr_max", "optimizes", "threshold", "usable", "in_forward", "in_step", "is_precise", "forward_starts", "next_mark"
+)
 RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)
 
 
 def conf_of(settings: Settings) -> Conf:
     """Returns the settings as those of the caching allocator."""
-    return Conf(expandable=settings.expandable, max_split=None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes)
+    return Conf(
+        expandable=settings.expandable,
+        max_split=None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes,
+    )
 
 
 def add_pools(model: Model, settings: Settings) -> Any:

@@ -1,7 +1,7 @@
 """Replays a workload through MindSpeed's lifetime-segregated pools, with its own predictor or with perfect knowledge.
 
-What the original does not have is not here either: it installs no ``record_stream``, so that a block is free when its tensor is freed,
-whatever other streams do; private pools are unknown to it, so that everything lands in the four pools.
+What the original does not have is not here either: it installs no ``record_stream``, so that a block is free when its
+tensor is freed, whatever other streams do; private pools are unknown to it, so that everything lands in the four pools.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from memdiag.trace.table import Array
 _MOST_SIZE = 1 << 60
 # Its allocator knows no streams and no private pools: a block is free when its tensor is.
 _OPS = np.zeros(len(w.OPS), np.int8)
-_OPS[[w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL]] = w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL
+_OPS[[w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL]] = (
+    w.ALLOC,
+    w.EMPTY_CACHE,
+    w.SET_FRACTION,
+    w.EXTERNAL,
+    w.SET_TOTAL,
+)
 _OPS[[w.FREE, w.FREE_REQUESTED]] = w.FREE
 
 
@@ -52,7 +58,8 @@ def replay_lifecycle(
     """Replays ``workload`` through the four pools.
 
     Args:
-        workload: What the program asked for. Tensors that were there at the start are made first, by address, as long-lived.
+        workload: What the program asked for. Tensors that were there at the start are made first, by address, as
+            long-lived.
         marks: When the hooks ran.
         conf: Text of PYTORCH_NPU_ALLOC_CONF, for MindSpeed's own parser.
         capacity: Bytes of the device; None: unlimited (then the look at what is left never holds back new memory).
@@ -75,18 +82,37 @@ def replay_lifecycle(
     numbers = rounded_number[size_number].astype(np.int64)
     rounded, num_calls = rounded_of[numbers], len(calls.op)
     work = Workload(
-        op=_OPS[calls.op], tensor=calls.tensor, size=calls.size, stream=calls.stream, pool=np.zeros(num_calls, np.int32),
-        row=np.arange(num_calls), num_rows=num_calls, num_tensors=calls.num_tensors, streams=workload.streams, pools=pools.IDS, done="now",
-    )  # fmt: skip
+        op=_OPS[calls.op],
+        tensor=calls.tensor,
+        size=calls.size,
+        stream=calls.stream,
+        pool=np.zeros(num_calls, np.int32),
+        row=np.arange(num_calls),
+        num_rows=num_calls,
+        num_tensors=calls.num_tensors,
+        streams=workload.streams,
+        pools=pools.IDS,
+        done="now",
+    )
     model = Model.of(
-        work, pools.conf_of(settings), pools.RULES, (rounded, rounded), work.pool, capacity=capacity, fraction=fraction,
-        log_level=LOG_ALL if log else LOG_SEGMENTS, first=calls.num_made, num_own_results=loop.NUM_OWN_RESULTS,
-    )  # fmt: skip
+        work,
+        pools.conf_of(settings),
+        pools.RULES,
+        (rounded, rounded),
+        work.pool,
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_SEGMENTS,
+        first=calls.num_made,
+        num_own_results=loop.NUM_OWN_RESULTS,
+    )
     model.out[loop.OUT_LONG], model.out[loop.OUT_LEVEL] = 0, -1
     made = np.append(0, np.cumsum(calls.op == w.ALLOC))
     own = tables.MindSpeed(
         pools=pools.add_pools(model, settings),
-        **tables.fresh((sizes, rounded_of), (calls.most_in(made, FORWARD_END), calls.most_in(made, STEP_END)), int(made[-1])),
+        **tables.fresh(
+            (sizes, rounded_of), (calls.most_in(made, FORWARD_END), calls.most_in(made, STEP_END)), int(made[-1])
+        ),
         recorded=np.zeros(max(calls.num_tensors, 1), tables.ENTRY_OF),
         size_number=size_number.astype(np.int64),
         rounded_number=numbers,

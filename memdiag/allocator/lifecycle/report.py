@@ -25,7 +25,8 @@ class Lifecycle:
 
     Attributes:
         marks: What the replay was told of the program.
-        level: Of each call: the level at which an allocation found its memory (``levels``: 1 to 5, 6: it did not); -1: no allocation.
+        level: Of each call: the level at which an allocation found its memory (``levels``: 1 to 5, 6: it did not); -1:
+            no allocation.
         is_long: Of each call: whether an allocation was long-lived by decision (bool).
         call, death: Per tensor: the calls that make and free it; the number of calls: it is not freed (int64).
         block: Bytes of its block.
@@ -59,7 +60,11 @@ class Lifecycle:
     @classmethod
     def of(cls, model: Model, deaths: Array, windows: Windows, *, marks: Marks) -> Lifecycle:
         """Gathers it from a model that has made all calls, given their deaths and windows."""
-        first, out, segment_pool = model.first, dict(zip((*RESULTS, "is_long", "level"), model.out, strict=True)), of_segments(model)
+        first, out, segment_pool = (
+            model.first,
+            dict(zip((*RESULTS, "is_long", "level"), model.out, strict=True)),
+            of_segments(model),
+        )
         made = np.flatnonzero((out["status"] == OK) & (out["seg"] >= 0))
         seg = out["seg"][made]
         log = model.log[:, : model.state.num_logged]
@@ -127,7 +132,9 @@ class Lifecycle:
         for number, name in enumerate(pools.NAMES):
             mine = self.segment_pool == number
             staying = int(self.block[surviving & mine[self.seg]].sum())
-            states.append(PoolState(name, int((held[mine] > 0).sum()), int(held[mine].sum()), int(used[mine].sum()), staying))
+            states.append(
+                PoolState(name, int((held[mine] > 0).sum()), int(held[mine].sum()), int(used[mine].sum()), staying)
+            )
         return tuple(states)
 
     def thought_long_wrongly(self) -> Misfiled:

@@ -1,9 +1,10 @@
 """Forward calls of layers and of stacks of layers, guessed from call stacks where a recording has no module marks.
 
-Stacks show functions named ``forward`` within each other. The frames do not say which object a method belongs to, but a loop over layers
-shows: the same line calls the same function again, which begins at its first line again. The outermost such loop is the one over layers,
-and the ``forward`` that holds it is that of the whole stack. What backward computes again begins with the layer itself: it is told by the
-lines of its ``forward``, which the loop has shown.
+Stacks show functions named ``forward`` within each other. The frames do not say which object a method belongs to, but a
+loop over layers
+shows: the same line calls the same function again, which begins at its first line again. The outermost such loop is the
+one over layers, and the ``forward`` that holds it is that of the whole stack. What backward computes again begins with
+the layer itself: it is told by the lines of its ``forward``, which the loop has shown.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
         return []
     loop, _ = found
     lines = _lines_of(moments, found)
-    calls: list[list[int]] = []  # first event of each, and the event after it; depth of what was entered since the one before
+    calls: list[
+        list[int]
+    ] = []  # first event of each, and the event after it; depth of what was entered since the one before
     is_open, entered = False, 0
     for moment in moments:
         entered = min(entered, moment.entered)
@@ -79,9 +82,10 @@ def _lines_of(moments: list[_Moment], loop: _Loop) -> set[tuple[str, int]]:
     """Returns the lines of layers' ``forward`` at which anything was asked for in the loop."""
     depth, sites = loop
     return {
-        moment.chain[depth] for moment in moments
+        moment.chain[depth]
+        for moment in moments
         if not moment.is_backward and len(moment.chain) > depth and _site(moment.chain, depth) in sites
-    }  # fmt: skip
+    }
 
 
 def _depth_of(moment: _Moment, loop: _Loop, lines: set[tuple[str, int]]) -> int:
@@ -109,7 +113,9 @@ def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[t
     moments: list[_Moment] = []
     again: Counter[tuple[int, object]] = Counter()
     calls: list[_Open] = []
-    for at, stack, phase in zip(asks.tolist(), device.events.stack[asks].tolist(), device.events.phase[asks].tolist(), strict=True):
+    for at, stack, phase in zip(
+        asks.tolist(), device.events.stack[asks].tolist(), device.events.phase[asks].tolist(), strict=True
+    ):
         chain = chains[stack] if stack >= 0 else ()
         if stack < 0 and phase != _BACKWARD:
             continue  # no stack, and no sign that anything has changed
@@ -123,7 +129,10 @@ def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[t
             if known is not None and phase != _BACKWARD:
                 again[depth, site] += 1
             entered = depth
-            calls = [*calls[:depth], *(_Open(_site(chain, i), chain[i][1], chain[i][1]) for i in range(depth, len(chain)))]
+            calls = [
+                *calls[:depth],
+                *(_Open(_site(chain, i), chain[i][1], chain[i][1]) for i in range(depth, len(chain))),
+            ]
             break
         else:
             calls = calls[: len(chain)]

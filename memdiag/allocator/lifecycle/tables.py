@@ -1,11 +1,13 @@
 """The predictor, compiled: which sizes lived beyond their window, by the place in the window at which they were requested.
 
-A look-up finds the nearest entry of exactly this size at this place or before it: in the last window first, then in the windows that met
-something new, the oldest first. The original walks its sets; here the entries of a window are sorted once, when it ends. Of the remembered
-windows, for each size only those are kept that begin earlier with it than every older one: an older one answers for all others.
+A look-up finds the nearest entry of exactly this size at this place or before it: in the last window first, then in the
+windows that met something new, the oldest first. The original walks its sets; here the entries of a window are sorted
+once, when it ends. Of the remembered windows, for each size only those are kept that begin earlier with it than every
+older one: an older one answers for all others.
 
-Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. There are two tables, of forward
-windows and of steps. Both have their parts in common arrays (``MindSpeed``); a table says where its parts begin.
+Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. There are two
+tables, of forward windows and of steps. Both have their parts in common arrays (``MindSpeed``); a table says where its
+parts begin.
 """
 
 from __future__ import annotations
@@ -23,15 +25,28 @@ NEVER = 1 << 62  # the end of an entry that was not freed within its window
 MISSING, FOUND, NOTHING_YET = range(3)  # results of a look-up
 FORWARD, STEP = range(2)  # the tables
 TABLE = record_type(
-    "tik", "window",  # the place of the next allocation; windows ended
-    "look_ups", "met_new",  # in this window: look-ups, and whether one met something new
-    "num_entries", "num_last", "num_old", "num_known",  # entries of this window, rows of the last and of remembered ones, stretches
-    "start", "until",  # start and end of what the latest look-up found
-    "entries", "last", "old", "known", "sizes", "scratch", "room",  # where the parts begin; the most allocations of a window
-)  # fmt: skip
+    "tik",
+    "window",  # the place of the next allocation; windows ended
+    "look_ups",
+    "met_new",  # in this window: look-ups, and whether one met something new
+    "num_entries",
+    "num_last",
+    "num_old",
+    "num_known",  # entries of this window, rows of the last and of remembered ones, stretches
+    "start",
+    "until",  # start and end of what the latest look-up found
+    "entries",
+    "last",
+    "old",
+    "known",
+    "sizes",
+    "scratch",
+    "room",  # where the parts begin; the most allocations of a window
+)
 # An allocation of this window: its size, start and end, and the latest call that changed it.
 ENTRY = record_type("size", "start", "end", "latest")
-# An entry of a window that has ended: size and start as one key, and the end; the rows of a window are in order of both.
+# An entry of a window that has ended: size and start as one key, and the end; the rows of a window are in order of
+# both.
 ROW = record_type("key", "end")
 # Rows of one remembered window that can answer for a size, [first, last), and the next such stretch for that size.
 STRETCH = record_type("first", "last", "next")
@@ -48,7 +63,8 @@ class MindSpeed(NamedTuple):
         heads, tails, sizes: For each distinct size of each table: its first and last stretch, its bytes.
         scratch: Of each table keys and entries being sorted, twice ``room`` of each.
         recorded: Of each tensor its entry in each table, and the window of that (``ENTRY_OF``).
-        size_number, rounded_number: Of each allocation: its requested and its rounded size as numbers of distinct sizes.
+        size_number, rounded_number: Of each allocation: its requested and its rounded size as numbers of distinct
+        sizes.
         lifetime: Of each call, whether its tensor is long-lived (1, 0); empty: the tables predict it.
         mark_at, mark_kind: Before which call a mark is, in order, and what it says.
     """
@@ -128,7 +144,8 @@ def look_up(mindspeed: MindSpeed, t: int, size: int, needs_last: bool) -> int:
     """Looks for the entry that predicts an allocation of a size here, and writes ``start`` and ``until`` of the table.
 
     Returns:
-        FOUND or MISSING; with ``needs_last`` NOTHING_YET where the last window recorded nothing, which does not count as a look-up.
+        FOUND or MISSING; with ``needs_last`` NOTHING_YET where the last window recorded nothing, which does not count
+        as a look-up.
     """
     table = mindspeed.tables[t]
     table.start, table.until = 0, 0
@@ -178,7 +195,7 @@ def expects(mindspeed: MindSpeed, t: int, segment: int) -> bool:
             if (
                 table.start < key & _START < table.until
                 and get_allocation_size(mindspeed.sizes[table.sizes + (key >> 32)], LONG) == segment
-            ):  # fmt: skip
+            ):
                 return True
     return False
 
@@ -201,7 +218,10 @@ def end(mindspeed: MindSpeed, t: int) -> None:
 
 @lean_part
 def _sort(mindspeed: MindSpeed, t: int) -> None:
-    """Sorts the entries of a window by size and start (merge sort). Afterwards ``scratch`` begins with keys, then with entries."""
+    """Sorts the entries of a window by size and start (merge sort).
+
+    Afterwards ``scratch`` begins with keys, then with entries.
+    """
     table, scratch = mindspeed.tables[t], mindspeed.scratch
     count, room = table.num_entries, table.room
     source, target, width = table.scratch, table.scratch + 2 * room, 1

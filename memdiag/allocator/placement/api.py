@@ -39,7 +39,8 @@ def plan(
         capacity: Bytes: a placement that fits is enough. None: the lowest that can be found.
         seconds: To spend at most, except that something is always found; None: until nothing is left to be tried.
         seed: Of what is left to chance.
-        rounds: Of search, at most, for each part: with ``seconds`` None the plan is the same on any machine. None: as the time allows.
+        rounds: Of search, at most, for each part: with ``seconds`` None the plan is the same on any machine. None: as
+            the time allows.
         say: Called now and then with a line about how far it is.
 
     Raises:
@@ -70,7 +71,8 @@ def plan(
             offsets=offsets,
             height_bytes=height,
             load_bytes=max((part.base + part.bound for part in parts), default=0) * unit,
-            bound_bytes=max((part.base + answer.bound for part, answer in zip(parts, answers, strict=True)), default=0) * unit,
+            bound_bytes=max((part.base + answer.bound for part, answer in zip(parts, answers, strict=True)), default=0)
+            * unit,
             align=align,
             seconds=effort.seconds,
             method=answers[worst].method if parts else "trivial",
@@ -89,13 +91,15 @@ def _worst(parts: list[Part], answers: list[Answer]) -> int:
 
 def _solve(
     parts: list[Part], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
-) -> tuple[list[Answer], str]:  # fmt: skip
+) -> tuple[list[Answer], str]:
     """Returns an answer for each part, and why it ended: only the part that ends highest is worth more effort."""
     if not parts:
         return [], "load"
     load = max(part.base + part.bound for part in parts)
     target = max(load, capacity or 0)
-    making = [solve(part, target - part.base, effort, seed, only_target=capacity is not None, rounds=rounds) for part in parts]
+    making = [
+        solve(part, target - part.base, effort, seed, only_target=capacity is not None, rounds=rounds) for part in parts
+    ]
     answers = [next(made) for made in making]
     while True:
         k = _worst(parts, answers)

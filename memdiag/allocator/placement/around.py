@@ -1,7 +1,7 @@
 """Places buffers around others that have their places already: first fit by several orders, and by what went wrong in the last one.
 
-For plans of a circle of time: what lives across its cut is pinned, and takes two pieces of time at one place, which the search for tight
-placements (``canonical``) knows nothing of.
+For plans of a circle of time: what lives across its cut is pinned, and takes two pieces of time at one place, which the
+search for tight placements (``canonical``) knows nothing of.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ def place_around(size: Array, lower: Array, upper: Array, pins: Array, align: in
     """Returns offsets and height, pins included; the placement has been verified.
 
     Args:
-        size, lower, upper: Bytes, multiples of ``align``, above 0; lifetimes [lower, upper), none of them empty (int64).
+        size, lower, upper: Bytes, multiples of ``align``, above 0; lifetimes [lower, upper), none of them empty
+        (int64).
         pins: What has its place: rows offset, size, lower, upper (int64).
         align: Of all offsets.
     """
     count = len(size)
-    all_size, all_lower, all_upper = (np.concatenate(pair) for pair in ((size, pins[1]), (lower, pins[2]), (upper, pins[3])))
+    all_size, all_lower, all_upper = (
+        np.concatenate(pair) for pair in ((size, pins[1]), (lower, pins[2]), (upper, pins[3]))
+    )
     load = load_of(all_size, all_lower, all_upper)
     first, last, num_sections = compress(all_lower, all_upper)
     change = np.zeros(num_sections + 1, np.int64)

@@ -1,20 +1,26 @@
-"""The search for a placement below a given height: depth first, from the bottom up, over canonical placements only. Compiled.
+"""The search for a placement below a given height: depth first, from the bottom up, over canonical placements only.
 
-Any placement can be pushed down until each buffer lies at 0 or on another; read by offset (equal ones by rank), it is then a sequence
-in which each buffer lies on the highest of those before it that it shares a moment with. Only such sequences are tried, after the
-manner of MiniMalloc (Moffitt, ASPLOS 2023), the lowest and then the highest ranked buffer first. A branch is left where
+Compiled.
 
-* a buffer that is still to come could lie wholly below the next one: the same with it there is no worse, and is tried elsewhere;
+Any placement can be pushed down until each buffer lies at 0 or on another; read by offset (equal ones by rank), it is
+then a sequence in which each buffer lies on the highest of those before it that it shares a moment with. Only such
+sequences are tried, after the manner of MiniMalloc (Moffitt, ASPLOS 2023), the lowest and then the highest ranked
+buffer first. A branch is left where
+
+* a buffer that is still to come could lie wholly below the next one: the same with it there is no worse, and is tried
+  elsewhere;
 * of two buffers alike in life and size, the one of higher rank is still to come: they could change places;
-* in some section, what is still to come does not fit above the lowest place that any of it can have. A buffer that could have been placed
-  lower than the last one was not: it must lie on one that is still to come. Where only one can be the lowest, all others lie on it;
+* in some section, what is still to come does not fit above the lowest place that any of it can have. A buffer that
+  could have been placed
+  lower than the last one was not: it must lie on one that is still to come. Where only one can be the lowest, all
+  others lie on it;
 * the same was tried before: the same buffers were to come, over the same outline, with no more freedom.
 
-Where what is still to come falls into parts that share no moment, each is searched by itself: if one cannot be placed, the others are not
-tried again.
+Where what is still to come falls into parts that share no moment, each is searched by itself: if one cannot be placed,
+the others are not tried again.
 
-Sections are looked at in two ways: parts are found in all of them, room is checked in the ``tracked`` ones, which in large problems are
-the crowded ones only. Compiled code allocates nothing: its room to work in is made here.
+Sections are looked at in two ways: parts are found in all of them, room is checked in the ``tracked`` ones, which in
+large problems are the crowded ones only. Compiled code allocates nothing: its room to work in is made here.
 """
 
 from __future__ import annotations
@@ -26,8 +32,8 @@ from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
 FOUND, IMPOSSIBLE, GAVE_UP = 1, 0, -1
-# Rows of the tables below. Of what is to be placed by itself: where its rows begin and end, the offset and rank below which nothing goes,
-# the level before it, what is to be done after it, its tracked sections.
+# Rows of the tables below. Of what is to be placed by itself: where its rows begin and end, the offset and rank below
+# which nothing goes, the level before it, what is to be done after it, its tracked sections.
 BEGIN, END, LOWEST, LAST, PARENT, NEXT, SEEN_FROM, SEEN_TO = range(8)
 # Of each decision: the same, the task, the lowest end, the buffer, how many tasks and changes there were, the outline.
 TASK, FIRST_END, ROW, TASKS, TRAIL, KEY = range(4, 10)
@@ -39,9 +45,17 @@ MOST_KNOWN = 1 << 18  # outlines that are remembered
 
 
 def look_for(
-    first: Array, last: Array, size: Array, order: Array, tracked: tuple[Array, Array, Array],
-    height: int, *, limit: int, split_every: int, stop: Array,
-) -> tuple[int, Array, int]:  # fmt: skip
+    first: Array,
+    last: Array,
+    size: Array,
+    order: Array,
+    tracked: tuple[Array, Array, Array],
+    height: int,
+    *,
+    limit: int,
+    split_every: int,
+    stop: Array,
+) -> tuple[int, Array, int]:
     """Looks for a placement that is no higher than ``height``.
 
     Args:
@@ -67,12 +81,30 @@ def look_for(
     by_section[LEFT] = tracked[2]
     with np.errstate(over="ignore"):  # names of outlines wrap around, where it is not compiled too
         ended = _search(
-            first, last, size, rank, _twins(first, last, size, order), tracked[0], tracked[1],
-            height, limit, split_every, TURNS if propagate else 1,
-            np.arange(n), np.zeros((4, n), np.int64), by_section, np.zeros((2, int(last.max()) + 1), np.int64),
-            np.zeros((8, 2 * n + 2), np.int64), np.zeros((10, n + 1), np.int64), np.zeros((2, min(n * n + 1, MOST_CHANGES)), np.int64),
-            np.zeros((3, num_known), np.int64), np.zeros((n + 1, n) if propagate else (1, 1), np.int8), stop, steps, offsets,
-        )  # fmt: skip
+            first,
+            last,
+            size,
+            rank,
+            _twins(first, last, size, order),
+            tracked[0],
+            tracked[1],
+            height,
+            limit,
+            split_every,
+            TURNS if propagate else 1,
+            np.arange(n),
+            np.zeros((4, n), np.int64),
+            by_section,
+            np.zeros((2, int(last.max()) + 1), np.int64),
+            np.zeros((8, 2 * n + 2), np.int64),
+            np.zeros((10, n + 1), np.int64),
+            np.zeros((2, min(n * n + 1, MOST_CHANGES)), np.int64),
+            np.zeros((3, num_known), np.int64),
+            np.zeros((n + 1, n) if propagate else (1, 1), np.int8),
+            stop,
+            steps,
+            offsets,
+        )
     return int(ended), offsets, int(steps[0])
 
 
@@ -89,11 +121,30 @@ def _twins(first: Array, last: Array, size: Array, order: Array) -> Array:
 
 @njit
 def _search(
-    first: Array, last: Array, size: Array, rank: Array, twin: Array, seen_from: Array, seen_to: Array,
-    height: int, limit: int, split_every: int, turns: int,
-    rows: Array, per_row: Array, by_section: Array, parts: Array, tasks: Array, levels: Array, trails: Array, known: Array, fits: Array,
-    stop: Array, steps: Array, offsets: Array,
-) -> int:  # fmt: skip
+    first: Array,
+    last: Array,
+    size: Array,
+    rank: Array,
+    twin: Array,
+    seen_from: Array,
+    seen_to: Array,
+    height: int,
+    limit: int,
+    split_every: int,
+    turns: int,
+    rows: Array,
+    per_row: Array,
+    by_section: Array,
+    parts: Array,
+    tasks: Array,
+    levels: Array,
+    trails: Array,
+    known: Array,
+    fits: Array,
+    stop: Array,
+    steps: Array,
+    offsets: Array,
+) -> int:
     """See ``look_for``; the tables are for its use."""
     floor, bound, copy, placed = per_row[0], per_row[1], per_row[2], per_row[3]
     low, second, under, left = by_section[LOW], by_section[SECOND], by_section[UNDER], by_section[LEFT]
@@ -119,16 +170,38 @@ def _search(
             if steps[0] > limit or stop[0] != 0:
                 return GAVE_UP
             first_end = scan(
-                rows, begin, end, lowest, last_rank, height, turns, size, rank, floor, bound, seen_from, seen_to,
-                tasks[SEEN_FROM, task], tasks[SEEN_TO, task], left, low, second, under,
-            )  # fmt: skip
+                rows,
+                begin,
+                end,
+                lowest,
+                last_rank,
+                height,
+                turns,
+                size,
+                rank,
+                floor,
+                bound,
+                seen_from,
+                seen_to,
+                tasks[SEEN_FROM, task],
+                tasks[SEEN_TO, task],
+                left,
+                low,
+                second,
+                under,
+            )
             if first_end >= 0 and level % split_every == 0:
                 num_parts = sort_parts(rows, begin, end, first, last, part_of, ends, copy)
                 if num_parts > 1:
                     after, at = tasks[NEXT, task], begin
                     for p in range(num_parts):
                         t = num_tasks + p
-                        tasks[BEGIN, t], tasks[END, t], tasks[LOWEST, t], tasks[LAST, t] = at, ends[p], lowest, last_rank
+                        tasks[BEGIN, t], tasks[END, t], tasks[LOWEST, t], tasks[LAST, t] = (
+                            at,
+                            ends[p],
+                            lowest,
+                            last_rank,
+                        )
                         tasks[PARENT, t], tasks[NEXT, t] = level - 1, t + 1
                         tasks[SEEN_FROM, t], tasks[SEEN_TO, t] = num_tracked, 0
                         for k in range(at, ends[p]):
@@ -148,7 +221,9 @@ def _search(
                     fits[level, rows[k]] = bound[rows[k]] == floor[rows[k]]
                 levels[KEY, level] = key
                 q = key & (num_known - 1)
-                if known[0, q] == key and (known[1, q] < lowest or (known[1, q] == lowest and known[2, q] <= last_rank)):
+                if known[0, q] == key and (
+                    known[1, q] < lowest or (known[1, q] == lowest and known[2, q] <= last_rank)
+                ):
                     first_end = -1
             levels[TASK, level], levels[BEGIN, level], levels[FIRST_END, level] = task, begin, first_end
             levels[LOWEST, level], levels[LAST, level] = lowest, last_rank

@@ -1,7 +1,7 @@
 """Attempts side by side, and when to stop them: what is found is the same whatever the number of processors, unless time runs out.
 
-Attempts run in waves. The best of a wave is the one with the lowest height, and of equals the first; those behind a perfect one are
-stopped. Compiled code holds no lock of Python's, so that threads do.
+Attempts run in waves. The best of a wave is the one with the lowest height, and of equals the first; those behind a
+perfect one are stopped. Compiled code holds no lock of Python's, so that threads do.
 """
 
 from __future__ import annotations
@@ -93,5 +93,7 @@ class Effort:
             return outcome
 
         outcomes = list(self._pool.map(attempt, range(len(attempts))))
-        reached = next((k for k, o in enumerate(outcomes) if o.offsets is not None and o.height <= target), len(outcomes))
+        reached = next(
+            (k for k, o in enumerate(outcomes) if o.offsets is not None and o.height <= target), len(outcomes)
+        )
         return [outcome if k <= reached else Outcome() for k, outcome in enumerate(outcomes)]

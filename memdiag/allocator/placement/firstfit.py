@@ -1,7 +1,7 @@
 """One buffer after the other goes to the lowest place, or the tightest gap, that is free for all of its life. Compiled.
 
-What was placed stands in a list by offset: a pass over it finds the gaps. With n buffers this takes n² / 4 short steps, a few seconds for
-60,000.
+What was placed stands in a list by offset: a pass over it finds the gaps. With n buffers this takes n² / 4 short steps,
+a few seconds for 60,000.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ ONE_PASS = 100_000  # buffers up to which a pass by any order takes seconds
 
 @njit
 def fit(
-    order: Array, first: Array, last: Array, size: Array, tightest: bool, forget: bool, stop: Array, placed: Array, num: int, offsets: Array
+    order: Array,
+    first: Array,
+    last: Array,
+    size: Array,
+    tightest: bool,
+    forget: bool,
+    stop: Array,
+    placed: Array,
+    num: int,
+    offsets: Array,
 ) -> int:
     """Places all buffers and returns the height; -1 if it was stopped.
 
@@ -78,10 +87,11 @@ def fit(
 
 def first_fit(
     order: Array, first: Array, last: Array, size: Array, stop: Array | None = None, *, pinned: Array | None = None
-) -> tuple[Array, int]:  # fmt: skip
+) -> tuple[Array, int]:
     """Returns offsets and height of placing the buffers in that order, each as low as it can be.
 
-    ``pinned``: what has its place already, by offset: rows begin, end, first and last section (4 x any number); None: nothing.
+    ``pinned``: what has its place already, by offset: rows begin, end, first and last section (4 x any number); None:
+    nothing.
     """
     return _run(order, first, last, size, tightest=False, forget=False, stop=stop, pinned=pinned)
 
@@ -97,8 +107,16 @@ def online(first: Array, last: Array, size: Array, *, tightest: bool, stop: Arra
 
 
 def _run(
-    order: Array, first: Array, last: Array, size: Array, *, tightest: bool, forget: bool, stop: Array | None, pinned: Array | None = None
-) -> tuple[Array, int]:  # fmt: skip
+    order: Array,
+    first: Array,
+    last: Array,
+    size: Array,
+    *,
+    tightest: bool,
+    forget: bool,
+    stop: Array | None,
+    pinned: Array | None = None,
+) -> tuple[Array, int]:
     offsets = np.zeros(len(size), np.int64)
     never = np.zeros(1, np.int64) if stop is None else stop
     num = 0 if pinned is None else pinned.shape[1]

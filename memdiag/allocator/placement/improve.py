@@ -1,7 +1,7 @@
 """Makes one part as low as it can be made: quick orders first, then the search for lower and lower heights.
 
-Searches have a heavy tail: the right order finds a placement after a few hundred steps, a wrong one never. So there are many short
-ones, each in another order, and longer ones only bit by bit.
+Searches have a heavy tail: the right order finds a placement after a few hundred steps, a wrong one never. So there are
+many short ones, each in another order, and longer ones only bit by bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STEPS_OF_ROOM = 20_000_000_000  # that checking sections may take in one descent
 
 def solve(
     part: Part, target: int, effort: Effort, seed: int, *, only_target: bool = False, rounds: int | None = None
-) -> Iterator[Answer]:  # fmt: skip
+) -> Iterator[Answer]:
     """Yields better and better placements of a part, until one is no higher than ``target``, or no better one is to be found.
 
     Args:
@@ -69,7 +69,9 @@ def solve(
         if len(part.members) > LARGE:  # go on from what did best
             orders = {name: orders[name] for name in sorted(orders, key=lambda name: reached.get(name, 1 << 62))}
         most = rounds if rounds is not None else 1 << 62
-        yield from _search(part, target, effort, seed, answer, list(orders.values()), LONELY if only_target else 2, most)
+        yield from _search(
+            part, target, effort, seed, answer, list(orders.values()), LONELY if only_target else 2, most
+        )
     answer.exhausted = not effort.is_over
     yield answer
 
@@ -143,8 +145,15 @@ def _tracked(part: Part) -> tuple[Array, Array, Array]:
 
 
 def _search(
-    part: Part, target: int, effort: Effort, seed: int, answer: Answer, orders: list[Array], between: int, most_waves: int
-) -> Iterator[Answer]:  # fmt: skip
+    part: Part,
+    target: int,
+    effort: Effort,
+    seed: int,
+    answer: Answer,
+    orders: list[Array],
+    between: int,
+    most_waves: int,
+) -> Iterator[Answer]:
     """Searches by waves: the first goes for the target; where it fails, one of ``between`` for what lies between."""
     n = len(part.members)
     tracked, crowd = _tracked(part), contention(part)
@@ -174,7 +183,9 @@ def _search(
             attempts.append(partial(attempt, order, aim, limit))
             tried += 1
         if n > LARGE and wave % 4 != 3:  # passes of first fit are quick beside a descent
-            attempts = [partial(chain.passes, aim, np.random.default_rng((seed, wave, k))) for k, chain in enumerate(chains)]
+            attempts = [
+                partial(chain.passes, aim, np.random.default_rng((seed, wave, k))) for k, chain in enumerate(chains)
+            ]
         outcomes = effort.run(attempts, aim)
         gained = [_take(answer, outcome, "search") for outcome in outcomes]
         ruled_out = any(outcome.impossible for outcome in outcomes)

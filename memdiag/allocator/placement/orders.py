@@ -45,8 +45,10 @@ def all_orders(part: Part) -> dict[str, Array]:
 def mixed(part: Part, crowd: Array, chance: np.random.Generator) -> Array:
     """Returns an order by a mixture of how long, how large, how crowded and how late, drawn at random.
 
-    Long lives weigh most: in trials, most searches that found a tight placement quickly had such an order. Early or late first counts
-    not at all, somewhat or much: where all lives are short, what is wrong on one side is then found before the other is looked at.
+    Long lives weigh most: in trials, most searches that found a tight placement quickly had such an order. Early or
+    late first counts
+    not at all, somewhat or much: where all lives are short, what is wrong on one side is then found before the other is
+    looked at.
     """
     weights = chance.standard_normal(4)
     weights[0] = 1.0 + abs(weights[0])

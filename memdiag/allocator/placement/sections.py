@@ -1,7 +1,7 @@
 """Time as the planner sees it: sections in which nothing changes, parts that have nothing to do with each other, and the load.
 
-What lives all through a part can lie at its bottom without loss (lift everything that was below it by its size), so it is taken
-out; without it the part may fall into smaller ones, and so on.
+What lives all through a part can lie at its bottom without loss (lift everything that was below it by its size), so it
+is taken out; without it the part may fall into smaller ones, and so on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def split(size: Array, lower: Array, upper: Array) -> list[Part]:
                 parts.append(_part(group, base, first, last, size, num_sections))
             elif always.any():
                 todo.append((group[~always], base + int(size[group[always]].sum())))
-                parts.append(_part(group[always], base, np.zeros_like(first[always]), np.ones_like(last[always]), size, 1))
+                parts.append(
+                    _part(group[always], base, np.zeros_like(first[always]), np.ones_like(last[always]), size, 1)
+                )
             else:
                 parts.append(_part(group, base, first, last, size, num_sections))
     return sorted(parts, key=lambda part: (-(part.base + part.bound), part.members[0]))
@@ -67,7 +69,8 @@ def _components(members: Array, lower: Array, upper: Array) -> list[Array]:
 def compress(lower: Array, upper: Array) -> tuple[Array, Array, int]:
     """Returns the first section and the one after the last of each lifetime, and how many there are.
 
-    A section begins where something was born after something had died: all that is live at any moment is live in one of them.
+    A section begins where something was born after something had died: all that is live at any moment is live in one of
+    them.
     """
     births = np.unique(lower)
     deaths = np.unique(upper)

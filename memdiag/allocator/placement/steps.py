@@ -1,4 +1,7 @@
-"""The steps of the search that look at everything still to come: is there room for it, and does it fall into parts. Compiled."""
+"""The steps of the search that look at everything still to come: is there room for it, and does it fall into parts.
+
+Compiled.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,26 @@ FAR = 1 << 62
 
 @njit_part
 def scan(
-    rows: Array, begin: int, end: int, lowest: int, last_rank: int, height: int, turns: int,
-    size: Array, rank: Array, floor: Array, bound: Array, seen_from: Array, seen_to: Array,
-    room_from: int, room_to: int, left: Array, low: Array, second: Array, under: Array,
-) -> int:  # fmt: skip
+    rows: Array,
+    begin: int,
+    end: int,
+    lowest: int,
+    last_rank: int,
+    height: int,
+    turns: int,
+    size: Array,
+    rank: Array,
+    floor: Array,
+    bound: Array,
+    seen_from: Array,
+    seen_to: Array,
+    room_from: int,
+    room_to: int,
+    left: Array,
+    low: Array,
+    second: Array,
+    under: Array,
+) -> int:
     """Returns the lowest end that one of the rows to come can have now; -1: they do not fit below ``height``.
 
     Args:
@@ -80,7 +99,9 @@ def scan(
 
 
 @njit_part
-def sort_parts(rows: Array, begin: int, end: int, first: Array, last: Array, part_of: Array, ends: Array, copy: Array) -> int:
+def sort_parts(
+    rows: Array, begin: int, end: int, first: Array, last: Array, part_of: Array, ends: Array, copy: Array
+) -> int:
     """Orders rows[begin:end] by the parts that share no moment; returns how many there are, their ends in ``ends`` if more than one."""
     low, high = FAR, 0
     for k in range(begin, end):

@@ -1,6 +1,7 @@
 """Checks a placement the slow and independent way: whatever made it, two buffers that live at one moment must not share a byte.
 
-A sweep over time keeps the live buffers by offset in a plain list; it shares nothing with the planner but the meaning of the columns.
+A sweep over time keeps the live buffers by offset in a plain list; it shares nothing with the planner but the meaning
+of the columns.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from memdiag.trace.table import Array
 
 
 def problems(
-    offsets: Array, size: Array, lower: Array, upper: Array, *, align: int = 1, height: int | None = None, limit: int = 10
+    offsets: Array,
+    size: Array,
+    lower: Array,
+    upper: Array,
+    *,
+    align: int = 1,
+    height: int | None = None,
+    limit: int = 10,
 ) -> list[str]:
     """Returns what is wrong with a placement, in words; empty: nothing.
 
@@ -41,8 +49,10 @@ def _overlaps(offsets: Array, size: Array, lower: Array, upper: Array, limit: in
     """Pairs that share a byte at some moment, at most ``limit``."""
     exists = np.flatnonzero((size > 0) & (lower < upper))
     # deaths go before births of the same moment
-    moments = sorted([(t, 1, row) for t, row in zip(lower[exists].tolist(), exists.tolist(), strict=True)]
-                     + [(t, 0, row) for t, row in zip(upper[exists].tolist(), exists.tolist(), strict=True)])  # fmt: skip
+    moments = sorted(
+        [(t, 1, row) for t, row in zip(lower[exists].tolist(), exists.tolist(), strict=True)]
+        + [(t, 0, row) for t, row in zip(upper[exists].tolist(), exists.tolist(), strict=True)]
+    )
     place, length = offsets.tolist(), size.tolist()
     live: list[tuple[int, int]] = []  # offset and row
     found: list[str] = []

@@ -1,8 +1,10 @@
-"""Arenas: the memory of a plan, one range from the driver for each stream, which is got when it is needed first. Compiled.
+"""Arenas: the memory of a plan, one range from the driver for each stream, which is got when it is needed first.
+
+Compiled.
 
 What lies in an arena is a block of the engine like any other, so the engine waits for streams; but it has no
-neighbours, and its lanes are those of a pool that nobody asks (``own_pool``). When its free has ended it turns up in the set of such a
-lane, is taken out again (``sweep``), and its place is free.
+neighbours, and its lanes are those of a pool that nobody asks (``own_pool``). When its free has ended it turns up in
+the set of such a lane, is taken out again (``sweep``), and its place is free.
 """
 
 from __future__ import annotations
@@ -19,15 +21,22 @@ from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
-# How a request is served: its own place; a place made for more; a gap that the plan leaves just then. Not from the plan: nothing like it is
-# near there, it asks for more than was planned for, its place is taken by something that lives longer than it should, there was no memory
-# for the arena. OTHER: no request of the default pool.
+# How a request is served: its own place; a place made for more; a gap that the plan leaves just then. Not from the
+# plan: nothing like it is near there, it asks for more than was planned for, its place is taken by something that lives
+# longer than it should, there was no memory for the arena. OTHER: no request of the default pool.
 WAYS: tuple[str, ...] = (
-    "planned", "in a larger place", "in a gap", "not in the plan", "larger than planned", "place taken", "no room", "other",
-)  # fmt: skip
+    "planned",
+    "in a larger place",
+    "in a gap",
+    "not in the plan",
+    "larger than planned",
+    "place taken",
+    "no room",
+    "other",
+)
 OWN, LARGER, IN_GAP, UNKNOWN, TOO_LARGE, TAKEN, NO_ROOM, OTHER = range(8)
-# Of an arena: its segment (NONE: not yet), its bytes, those of them that are planned (what roves is above), how many places are taken,
-# and whether there was no room for it.
+# Of an arena: its segment (NONE: not yet), its bytes, those of them that are planned (what roves is above), how many
+# places are taken, and whether there was no room for it.
 ARENA = record_type("segment", "height", "planned", "num_taken", "is_refused")
 # A place that is taken: from ``lower`` to ``upper``.
 TAKEN_PLACE = record_type("lower", "upper")
@@ -60,12 +69,24 @@ def _open(state: State, nodes: Nodes, log: Array, plan: Plan, a: int, lane: int)
         return plan.arenas[a].segment != NONE
     height = plan.arenas[a].height
     for attempt in range(2):
-        if (state.limit < 0 or state.reserved + height <= state.limit) and take_device_bytes(state, device_bytes(height, 0)):
+        if (state.limit < 0 or state.reserved + height <= state.limit) and take_device_bytes(
+            state, device_bytes(height, 0)
+        ):
             state.reserved += height
             state.num_device_alloc += 1
             plan.arenas[a].segment = new_segment(state, nodes, lane, height, 0)
             if state.log_level == LOG_ALL:
-                add_entry(state, log, schema.SEGMENT_ALLOC, nodes[plan.arenas[a].segment].number, 0, height, nodes[lane].stream, 0, -1)
+                add_entry(
+                    state,
+                    log,
+                    schema.SEGMENT_ALLOC,
+                    nodes[plan.arenas[a].segment].number,
+                    0,
+                    height,
+                    nodes[lane].stream,
+                    0,
+                    -1,
+                )
             return True
         if attempt == 0:
             release_cached_blocks(state, nodes, log)
@@ -85,9 +106,7 @@ def _is_to_come(plan: Plan, s: int, a: int, horizon: int) -> bool:
 
 
 @lean_part
-def _gap(
-    plan: Plan, a: int, size: int, horizon: int, bottom: int, limit: int
-) -> int:  # fmt: skip
+def _gap(plan: Plan, a: int, size: int, horizon: int, bottom: int, limit: int) -> int:
     """Returns the beginning of the tightest gap between two places that nothing lies in and no slot to come is to have; -1: none."""
     turn = 1 if plan.progress.cycle % 2 == 0 else 0
     num, count, p, q = plan.arenas[a].num_taken, plan.by_place.shape[1], 0, 0
@@ -125,7 +144,9 @@ def _take(plan: Plan, a: int, low: int, high: int) -> None:
 
 
 @lean_part
-def planned_block(state: State, nodes: Nodes, log: Array, plan: Plan, a: int, lane: int, size: int, site: int) -> tuple[int, int]:
+def planned_block(
+    state: State, nodes: Nodes, log: Array, plan: Plan, a: int, lane: int, size: int, site: int
+) -> tuple[int, int]:
     """Returns the block of a request in the plan (NONE: it has none), and how it went (``WAYS``)."""
     s, low, way = slot_of(plan, size, site, a), -1, UNKNOWN
     if s >= 0 and plan.slots[s].offset == ROVES:
@@ -194,6 +215,9 @@ def sweep(state: State, nodes: Nodes, log: Array, plan: Plan) -> None:
             else:
                 num = plan.arenas[a].num_taken
                 for p in range(_place_at(plan, a, num, nodes[block].offset), num - 1):
-                    plan.taken[a, p].lower, plan.taken[a, p].upper = plan.taken[a, p + 1].lower, plan.taken[a, p + 1].upper
+                    plan.taken[a, p].lower, plan.taken[a, p].upper = (
+                        plan.taken[a, p + 1].lower,
+                        plan.taken[a, p + 1].upper,
+                    )
                 plan.arenas[a].num_taken = num - 1
             drop_node(state, nodes, block)

@@ -33,7 +33,9 @@ def prepare(state: State, nodes: Nodes, log: Array, plan: Plan, i: int) -> bool:
 
 
 @lean_part
-def serve(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, plan: Plan, i: int) -> tuple[int, int, int]:
+def serve(
+    state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, plan: Plan, i: int
+) -> tuple[int, int, int]:
     """Serves a request from the plan, or as the caching allocator does; returns its status, the block and its bytes."""
     out[OUT_WAY, i] = OTHER
     if calls.size[i] <= 0:

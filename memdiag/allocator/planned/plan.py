@@ -15,8 +15,10 @@ class Planned:
     """A plan, and what it was made from.
 
     Attributes:
-        workload: With the tensors of its start as requests in front, which were not calls of the trace (``num_before``).
-        pool, site, step: Of each call: pool of a request, where in the program it is made, number of the step; -1: unknown, none.
+        workload: With the tensors of its start as requests in front, which were not calls of the trace
+            (``num_before``).
+        pool, site, step: Of each call: pool of a request, where in the program it is made, number of the step; -1:
+        unknown, none.
         basis: What the steps rest on: "marks", "stacks" … or "none".
     """
 

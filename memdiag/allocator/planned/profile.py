@@ -1,11 +1,12 @@
 """What a plan is made from: initialisation, what stays for good, and one step of a recording, laid out as lifetimes for the planner.
 
-Time is the number of the call. The step that needs most is planned: a request that asks for less than was planned for can have the place
-all the same, one that asks for more cannot. A step is a circle: what it leaves to the next one (gradients that live until they are set to
-None, the last output) lives on from the end to the beginning. The circle is cut where the fewest bytes live across the cut. Where something
-lives a little longer than a step lasts, so that a new one is there before the old one has gone, either the circle is two steps, and even
-and odd ones have places of their own, or such requests rove: they have room beside the plan, where each takes the place of the one that has
-just gone. Which is better is tried out (``script``).
+Time is the number of the call. The step that needs most is planned: a request that asks for less than was planned for
+can have the place all the same, one that asks for more cannot. A step is a circle: what it leaves to the next one
+(gradients that live until they are set to None, the last output) lives on from the end to the beginning. The circle is
+cut where the fewest bytes live across the cut. Where something lives a little longer than a step lasts, so that a new
+one is there before the old one has gone, either the circle is two steps, and even and odd ones have places of their
+own, or such requests rove: they have room beside the plan, where each takes the place of the one that has just gone.
+Which is better is tried out (``script``).
 """
 
 from __future__ import annotations
@@ -58,10 +59,18 @@ class Requests:
         num_calls = len(workload.op)
         call = np.flatnonzero((workload.op == w.ALLOC) & (workload.size > 0) & (workload.tensor >= 0) & (pool == 0))
         died = np.full(workload.num_tensors + 1, num_calls, np.int64)
-        ends = np.flatnonzero(((workload.op == w.FREE) | (workload.op == w.FREE_COMPLETED)) & (workload.tensor >= 0))[::-1]
+        ends = np.flatnonzero(((workload.op == w.FREE) | (workload.op == w.FREE_COMPLETED)) & (workload.tensor >= 0))[
+            ::-1
+        ]
         died[workload.tensor[ends]] = ends  # the first of several is written last
         size = -(-workload.size[call].astype(np.int64) // GRAIN) * GRAIN
-        return cls(call, size, workload.stream[call].astype(np.int64), site[call], np.maximum(died[workload.tensor[call]], call + 1))
+        return cls(
+            call,
+            size,
+            workload.stream[call].astype(np.int64),
+            site[call],
+            np.maximum(died[workload.tensor[call]], call + 1),
+        )
 
     @property
     def kind(self) -> Array:
@@ -174,7 +183,8 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     planned = _most_telling(requests, spans, peaks)
     span, start = spans[planned], spans[0].begin
     length, is_last = span.end - span.begin, _is_last(requests, spans, planned)
-    # What the next step does not free stays; of the last step nobody knows, so that what is there in the end lives on to its end.
+    # What the next step does not free stays; of the last step nobody knows, so that what is there in the end lives on
+    # to its end.
     until = num_calls + 1 if is_last else spans[planned + 1].end  # frees from here on count as none
     inside = requests.within(span)
     stays = requests.death[inside] >= until
@@ -195,13 +205,17 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
         of_step, born, size, life = of_step[~outlives], born[~outlives], size[~outlives], life[~outlives]
     elif int(size[outlives].sum()) > _WORTH * peaks[planned]:
         turns = _MOST_TURNS
-    cut = 0 if is_last else _cheapest_cut(born, np.minimum(life, length), size, length)  # what the last one leaves is not known
+    cut = (
+        0 if is_last else _cheapest_cut(born, np.minimum(life, length), size, length)
+    )  # what the last one leaves is not known
     lower = start + (born - cut) % length + length * np.arange(turns)[:, None]
     end = start + turns * length
 
     early = np.setdiff1d(np.flatnonzero(requests.call < start), roving.early)
     gone = requests.death[early]
-    in_first = start + np.maximum(gone - spans[0].begin - cut, 0)  # gone within the first step: it begins before the cut
+    in_first = start + np.maximum(
+        gone - spans[0].begin - cut, 0
+    )  # gone within the first step: it begins before the cut
     early_upper = np.where(gone <= start, gone, np.where(gone < spans[0].end, np.minimum(in_first, end), end))
     before = np.flatnonzero((requests.call >= start) & (requests.call < span.begin) & (requests.death > span.begin))
     if is_last:  # when it ends, a run frees all that it has left behind
@@ -209,11 +223,18 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     else:
         remains = requests.death[before] >= until
     kept = np.union1d(before[remains], inside[stays])
-    return Profile(spans, planned, start, end, (
-        Slots(early, requests.call[early], np.maximum(early_upper, requests.call[early] + 1)),
-        Slots(of_step, lower, lower + np.minimum(life, turns * length)),
-        Slots(kept, np.full(len(kept), start), np.full(len(kept), end)),
-    ), roving)  # fmt: skip
+    return Profile(
+        spans,
+        planned,
+        start,
+        end,
+        (
+            Slots(early, requests.call[early], np.maximum(early_upper, requests.call[early] + 1)),
+            Slots(of_step, lower, lower + np.minimum(life, turns * length)),
+            Slots(kept, np.full(len(kept), start), np.full(len(kept), end)),
+        ),
+        roving,
+    )
 
 
 def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:

@@ -83,14 +83,21 @@ def replay_planned(
     Raises:
         MemdiagError: The allocator refuses the settings.
     """
-    found, out = _run(planned.workload, planned.num_before, planned, policy, conf, capacity, fraction, torch_version, log=log)
+    found, out = _run(
+        planned.workload, planned.num_before, planned, policy, conf, capacity, fraction, torch_version, log=log
+    )
     return PlannedReplay(**vars(found), planned=told_of(planned, out))
 
 
 def replay_bound(
-    workload: Workload, conf: str = "", capacity: int | None = None, *, fraction: float | None = None, torch_version: str = _NEWEST,
+    workload: Workload,
+    conf: str = "",
+    capacity: int | None = None,
+    *,
+    fraction: float | None = None,
+    torch_version: str = _NEWEST,
     log: bool = False,
-) -> PlannedReplay:  # fmt: skip
+) -> PlannedReplay:
     """Replays ``workload`` with a range of its own for each request, given back as soon as it may be: what no allocator can be below of.
 
     Sizes are rounded up to 512 bytes, as all of PyTorch's allocators do. Arguments as of ``replay_planned``.
@@ -99,22 +106,41 @@ def replay_bound(
     of_pools = np.isin(whole.op, (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE))
     whole = replace(whole, op=np.where(of_pools, w.NOTHING, whole.op).astype(np.int8))
     before = len(whole.op) - len(workload.op)
-    return PlannedReplay(**vars(_run(whole, before, None, "bound", conf, capacity, fraction, torch_version, log=log)[0]))
+    return PlannedReplay(
+        **vars(_run(whole, before, None, "bound", conf, capacity, fraction, torch_version, log=log)[0])
+    )
 
 
 def _run(
-    workload: Workload, before: int, planned: Planned | None, policy: str, conf: str, capacity: int | None, fraction: float | None,
-    version: str, *, log: bool,
-) -> tuple[Replay, Array]:  # fmt: skip
+    workload: Workload,
+    before: int,
+    planned: Planned | None,
+    policy: str,
+    conf: str,
+    capacity: int | None,
+    fraction: float | None,
+    version: str,
+    *,
+    log: bool,
+) -> tuple[Replay, Array]:
     """Runs the model; returns the replay and its raw results, which begin with the calls that make the start."""
     how = POLICIES[policy]
     rules = rules_for(how.BACKEND, version)
     numbers = Conf.parse(how.with_own(conf), how.BACKEND, version)
     pools = pools_of(workload, rules) if planned is None else planned.pool
     model = Model.of(
-        workload, numbers, rules, how.columns(workload.size, numbers, rules), pools, capacity=capacity, fraction=fraction,
-        log_level=LOG_ALL if log else LOG_NOTHING, first=before, num_own_pools=1, num_own_results=loop.NUM_OWN_RESULTS,
-    )  # fmt: skip
+        workload,
+        numbers,
+        rules,
+        how.columns(workload.size, numbers, rules),
+        pools,
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_NOTHING,
+        first=before,
+        num_own_pools=1,
+        num_own_results=loop.NUM_OWN_RESULTS,
+    )
     own_pool = len(workload.pools)
     pool = model.nodes[model.state.pools + own_pool]
     pool.is_private, pool.exists, pool.use_count = 0, 1, 1  # its segments are not counted, and nobody releases it
@@ -128,12 +154,25 @@ def _run(
 
 def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> s.Plan:
     """Returns what the loop needs of the plan; None: each request has a segment of its own."""
-    progress, scripts, arenas = new_record(s.PROGRESS), np.zeros(s.NUM_SCRIPTS, s.SCRIPT), np.zeros(num_streams, arena.ARENA)
+    progress, scripts, arenas = (
+        new_record(s.PROGRESS),
+        np.zeros(s.NUM_SCRIPTS, s.SCRIPT),
+        np.zeros(num_streams, arena.ARENA),
+    )
     progress.is_alone, progress.own_pool, progress.cycle = planned is None, own_pool, -1
     cycle, site = np.zeros(num_calls, np.int64), np.full(num_calls, -1, np.int64)
     if planned is None:
         none = np.empty((2, 0), np.int64)
-        return s.Plan(progress, scripts, np.empty(0, s.SLOT), arenas, np.zeros((num_streams, 1), arena.TAKEN_PLACE), none, site, cycle)
+        return s.Plan(
+            progress,
+            scripts,
+            np.empty(0, s.SLOT),
+            arenas,
+            np.zeros((num_streams, 1), arena.TAKEN_PLACE),
+            none,
+            site,
+            cycle,
+        )
     slots, begin = planned.script.slots.copy(), planned.script.begin
     scripts["begin"], scripts["pointer"], scripts["end"] = begin[:-1], begin[:-1], begin[1:]
     arenas["height"], arenas["planned"] = planned.script.heights, planned.script.planned
@@ -141,6 +180,8 @@ def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: in
         cycle[span.begin : span.end] = number + 1
     of_step = np.arange(begin[s.STEP], begin[-1])
     first, second = slots["offset"][of_step], slots["second"][of_step]
-    by_place = np.stack([of_step[np.argsort(off, kind="stable")] for off in (first, np.where(second >= 0, second, first))])
+    by_place = np.stack(
+        [of_step[np.argsort(off, kind="stable")] for off in (first, np.where(second >= 0, second, first))]
+    )
     taken = np.zeros((num_streams, 2 * len(slots) + len(planned.requests.call) + 1), arena.TAKEN_PLACE)
     return s.Plan(progress, scripts, slots, arenas, taken, by_place, planned.site.astype(np.int64), cycle)

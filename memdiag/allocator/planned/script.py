@@ -72,7 +72,9 @@ def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
     planned, room, loads = (np.zeros(num_streams, np.int64) for _ in range(3))
     for number in np.unique(stream).tolist():
         mine = np.flatnonzero(stream[slot] == number)
-        off[turn[mine], slot[mine]], planned[number], loads[number] = _places(size[slot[mine]], lower[mine], upper[mine], profile)
+        off[turn[mine], slot[mine]], planned[number], loads[number] = _places(
+            size[slot[mine]], lower[mine], upper[mine], profile
+        )
         own = np.flatnonzero(requests.stream[roving.row] == number)
         if len(own):
             three = np.tile(requests.size[roving.row[own]], 3)
@@ -101,18 +103,23 @@ def _places(size: Array, lower: Array, upper: Array, profile: Profile) -> tuple[
     rest = np.flatnonzero(upper <= end)
     again, until = begin + upper[crosses] - end, lower[crosses]
     load = load_of(
-        np.concatenate((size, size[crosses])), np.concatenate((lower, np.full(len(crosses), begin))),
+        np.concatenate((size, size[crosses])),
+        np.concatenate((lower, np.full(len(crosses), begin))),
         np.concatenate((np.minimum(upper, end), np.minimum(again, until))),
-    )  # fmt: skip
+    )
     made = plan(size, whole_lower, whole_upper, GRAIN, int(ENOUGH * load), seconds=None, rounds=ROUNDS)
     if made.height_bytes <= ENOUGH * load or not len(crosses):
         return made.offsets, made.height_bytes, load
     # Those that cross lie at the bottom, one on the other.
     stack = np.cumsum(size[crosses]) - size[crosses]
-    pins = np.stack((
-        np.concatenate((stack, stack)), np.concatenate((size[crosses], size[crosses])),
-        np.concatenate((np.full(len(crosses), begin), until)), np.concatenate((np.minimum(again, until), np.full(len(crosses), end))),
-    ))  # fmt: skip
+    pins = np.stack(
+        (
+            np.concatenate((stack, stack)),
+            np.concatenate((size[crosses], size[crosses])),
+            np.concatenate((np.full(len(crosses), begin), until)),
+            np.concatenate((np.minimum(again, until), np.full(len(crosses), end))),
+        )
+    )
     offsets, height = place_around(size[rest], lower[rest], upper[rest], pins[:, pins[2] < pins[3]], GRAIN)
     if height >= made.height_bytes:
         return made.offsets, made.height_bytes, load

@@ -1,9 +1,9 @@
 """Slots: requests that have places in a plan, and how a request of a run finds its own. Compiled.
 
-Three scripts stand one after the other: what initialisation asks for, what a step does, and what steps leave behind for good. In each there
-is a pointer to where it goes on. A request looks around it for a slot of its size that was made for the same line of the program; one that
-differs then costs no other its place. A step of another shape (a shorter batch) asks for other sizes in the same order: it is followed slot
-by slot, and places that were made for more serve less.
+Three scripts stand one after the other: what initialisation asks for, what a step does, and what steps leave behind for
+good. In each there is a pointer to where it goes on. A request looks around it for a slot of its size that was made for
+the same line of the program; one that differs then costs no other its place. A step of another shape (a shorter batch)
+asks for other sizes in the same order: it is followed slot by slot, and places that were made for more serve less.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from memdiag.allocator.engine.memory import record_type
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
-# A slot: bytes of its place, where in the program it was requested, arena, offsets of its places (second -1: it has one), the cycle that
-# has used it; the cycle that it was recorded in, and as which of its requests.
+# A slot: bytes of its place, where in the program it was requested, arena, offsets of its places (second -1: it has
+# one), the cycle that has used it; the cycle that it was recorded in, and as which of its requests.
 SLOT = record_type("size", "site", "arena", "offset", "second", "used", "cycle", "ordinal")
-# Scripts: rows of slots in order. What initialisation requests, what a step requests, and what steps leave behind for good. Of each: where
-# it begins, goes on, ends.
+# Scripts: rows of slots in order. What initialisation requests, what a step requests, and what steps leave behind for
+# good. Of each: where it begins, goes on, ends.
 SCRIPT = record_type("begin", "pointer", "end")
 INIT, STEP, STAY, NUM_SCRIPTS = range(4)
-# cycle: 0 in initialisation, then the number of the step; ordinal: requests of the cycle so far; strangeness: how many of the latest 1024
-# asked for less than planned; is_alone: each request has a segment of its own; own_pool: the pool of the arenas.
+# cycle: 0 in initialisation, then the number of the step; ordinal: requests of the cycle so far; strangeness: how many
+# of the latest 1024 asked for less than planned; is_alone: each request has a segment of its own; own_pool: the pool of
+# the arenas.
 PROGRESS = record_type("cycle", "ordinal", "strangeness", "is_alone", "own_pool")
 ROVES = -2  # in place of a place: it takes any in the room for what roves
 
@@ -37,7 +38,8 @@ class Plan(NamedTuple):
 
     Attributes:
         progress, scripts, slots, arenas: Records.
-        taken: Of each arena the places that are taken, by address: ``lower`` and ``upper`` (streams x as many as there can be).
+        taken: Of each arena the places that are taken, by address: ``lower`` and ``upper`` (streams x as many as there
+            can be).
         by_place: Slots of steps and of what stays by their places, in odd steps and in even ones (2 x slots).
         site: Of each request: where in the program it is made; -1: unknown.
         cycle: Of each call: 0 in initialisation, then the number of the step, never falling.
@@ -71,10 +73,20 @@ def _nearest(plan: Plan, script: int, how: int, reach: int, size: int, site: int
     begin, end, pointer = plan.scripts[script].begin, plan.scripts[script].end, plan.scripts[script].pointer
     for far in range(reach):
         s = pointer + far
-        if s < end and plan.slots[s].used != plan.progress.cycle and plan.slots[s].arena == arena and _fits(plan, s, how, size, site):
+        if (
+            s < end
+            and plan.slots[s].used != plan.progress.cycle
+            and plan.slots[s].arena == arena
+            and _fits(plan, s, how, size, site)
+        ):
             return s
         s = pointer - far - 1
-        if s >= begin and plan.slots[s].used != plan.progress.cycle and plan.slots[s].arena == arena and _fits(plan, s, how, size, site):
+        if (
+            s >= begin
+            and plan.slots[s].used != plan.progress.cycle
+            and plan.slots[s].arena == arena
+            and _fits(plan, s, how, size, site)
+        ):
             return s
         if pointer + far >= end and s < begin:
             return -1

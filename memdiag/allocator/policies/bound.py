@@ -1,4 +1,7 @@
-"""The most bytes that are live at one moment: what no allocator can be below of. Each tensor has a range of its own while it lives."""
+"""The most bytes that are live at one moment: what no allocator can be below of.
+
+Each tensor has a range of its own while it lives.
+"""
 
 from __future__ import annotations
 

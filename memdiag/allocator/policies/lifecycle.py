@@ -45,7 +45,9 @@ def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
     return marks_of(trace, device, workload, "layer")
 
 
-def replay(workload: Workload, hooked: Marks, *, policy: str = "lifecycle", conf: str = "", **how: Any) -> LifecycleReplay:
+def replay(
+    workload: Workload, hooked: Marks, *, policy: str = "lifecycle", conf: str = "", **how: Any
+) -> LifecycleReplay:
     """Replays a workload whose hooks run at ``hooked``; ``ALR_MAX=BYTES`` among the settings is the variable of that name.
 
     Raises:

@@ -1,4 +1,7 @@
-"""The same pools with perfect knowledge: a tensor is long-lived if it will outlive its window. How far the idea itself could go."""
+"""The same pools with perfect knowledge: a tensor is long-lived if it will outlive its window.
+
+How far the idea itself could go.
+"""
 
 from __future__ import annotations
 

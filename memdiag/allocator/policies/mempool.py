@@ -39,10 +39,15 @@ def options(text: str, scopes: Scopes) -> dict[str, Any]:
     wanted = given.get("scopes", "+".join(NAMES)).split("+")
     unknown = [name for name in wanted if name not in NAMES]
     if unknown:
-        raise MemdiagError(f"scopes={given['scopes']}: there is no scope {unknown[0]!r}", f"choose from {', '.join(NAMES)}, joined by +")
+        raise MemdiagError(
+            f"scopes={given['scopes']}: there is no scope {unknown[0]!r}",
+            f"choose from {', '.join(NAMES)}, joined by +",
+        )
     return {"scopes": scopes.only(wanted), "lends": variables.number("use_on_oom", given.get("use_on_oom", "0")) > 0}
 
 
 def replay(workload: Workload, scopes: Scopes, *, conf: str = "", **how: Any) -> MempoolReplay:
     """Replays a workload."""
-    return replay_mempool(workload, base="caching", policy="mempool", conf=with_own(conf), text=conf, **options(conf, scopes), **how)
+    return replay_mempool(
+        workload, base="caching", policy="mempool", conf=with_own(conf), text=conf, **options(conf, scopes), **how
+    )

@@ -1,8 +1,9 @@
 """GMLake's blocks: primitive blocks, which have memory, and stitched blocks, which are lists of parts where primitive blocks were.
 
-A large tensor takes whole chunks of 2 MiB. Free chunks that touch are one free block, as in the caching allocator, whose nodes and ordered
-sets are used here (``memdiag.allocator.engine``). A tensor in a stitched block has several primitive blocks, linked by ``next_primitive``.
-A stitched block outlives its tensor, and can serve again when all its chunks are free, which is kept chunk by chunk (``GMLake.used``).
+A large tensor takes whole chunks of 2 MiB. Free chunks that touch are one free block, as in the caching allocator,
+whose nodes and ordered sets are used here (``memdiag.allocator.engine``). A tensor in a stitched block has several
+primitive blocks, linked by ``next_primitive``. A stitched block outlives its tensor, and can serve again when all its
+chunks are free, which is kept chunk by chunk (``GMLake.used``).
 """
 
 from __future__ import annotations
@@ -10,23 +11,48 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from memdiag.allocator.engine.blocks import insert_into_blocks, split_tail, try_merge_blocks
-from memdiag.allocator.engine.memory import A_PART, A_STITCHED_BLOCK, FREE, LIVE, NONE, Nodes, State, drop_node, new_node, record_type
+from memdiag.allocator.engine.memory import (
+    A_PART,
+    A_STITCHED_BLOCK,
+    FREE,
+    LIVE,
+    NONE,
+    Nodes,
+    State,
+    drop_node,
+    new_node,
+    record_type,
+)
 from memdiag.allocator.engine.ordered import insert, lower_bound, remove
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 CHUNK = 2 << 20
-# Of a stitched block (``nodes[x].use``): whether a tensor has it. DOOMED: one has it, and a part of it was released to the driver since.
+# Of a stitched block (``nodes[x].use``): whether a tensor has it. DOOMED: one has it, and a part of it was released to
+# the driver since.
 IDLE, IN_USE, DOOMED = range(3)
 STITCHING = record_type(
-    "frag_limit", "level", "collect_above", "adds_missing",  # settings
-    "heads", "newest",  # the sets of idle stitched blocks, one for each stream; the newest stitched block
-    "next_chunk", "largest",  # the number of the next chunk; chunks that the largest request needs
-    "last_waiting", "first_waiting",  # tensors whose frees wait for other streams; -1: none
-    "stitched_bytes", "peak_stitched", "num_stitched", "num_reused", "num_created", "num_mapped", "num_unmapped", "num_unfused",
-)  # fmt: skip
-# Of a tensor: its first primitive block (NONE: it has no memory), its stitched block, bytes of its memory and bytes requested, whether its
-# free waits for other streams, and its neighbours in the list of those that do (-1: none).
+    "frag_limit",
+    "level",
+    "collect_above",
+    "adds_missing",  # settings
+    "heads",
+    "newest",  # the sets of idle stitched blocks, one for each stream; the newest stitched block
+    "next_chunk",
+    "largest",  # the number of the next chunk; chunks that the largest request needs
+    "last_waiting",
+    "first_waiting",  # tensors whose frees wait for other streams; -1: none
+    "stitched_bytes",
+    "peak_stitched",
+    "num_stitched",
+    "num_reused",
+    "num_created",
+    "num_mapped",
+    "num_unmapped",
+    "num_unfused",
+)
+# Of a tensor: its first primitive block (NONE: it has no memory), its stitched block, bytes of its memory and bytes
+# requested, whether its free waits for other streams, and its neighbours in the list of those that do (-1: none).
 TENSOR = record_type("first", "stitched", "size", "requested_size", "waits", "before", "after")
 
 
@@ -112,7 +138,9 @@ def reuse(state: State, nodes: Nodes, gmlake: GMLake, stream: int, size: int, mo
     first, last, left = NONE, NONE, size
     part = nodes[stitched].first_part
     while left > 0:
-        primitive = take_primitive_block(state, nodes, nodes[part].segment, nodes[part].offset, min(left, nodes[part].size))
+        primitive = take_primitive_block(
+            state, nodes, nodes[part].segment, nodes[part].offset, min(left, nodes[part].size)
+        )
         left -= nodes[primitive].size
         nodes[primitive].next_primitive = NONE
         nodes[primitive].kind = LIVE
@@ -158,7 +186,11 @@ def fuse(state: State, nodes: Nodes, gmlake: GMLake, lane: int, size: int) -> tu
         left -= nodes[block].size
         part = new_node(state, nodes)
         nodes[part].kind, nodes[part].next = A_PART, NONE
-        nodes[part].segment, nodes[part].offset, nodes[part].size = nodes[block].segment, nodes[block].offset, nodes[block].size
+        nodes[part].segment, nodes[part].offset, nodes[part].size = (
+            nodes[block].segment,
+            nodes[block].offset,
+            nodes[block].size,
+        )
         nodes[block].next_primitive, nodes[block].kind = NONE, LIVE
         if first == NONE:
             first, nodes[stitched].first_part = block, part

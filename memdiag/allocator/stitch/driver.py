@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from memdiag.allocator.engine.blocks import new_block, record_trace
-from memdiag.allocator.engine.driver import count_device_alloc, count_device_free, device_bytes, new_segment, take_device_bytes
+from memdiag.allocator.engine.driver import (
+    count_device_alloc,
+    count_device_free,
+    device_bytes,
+    new_segment,
+    take_device_bytes,
+)
 from memdiag.allocator.engine.memory import FREE, NONE, Nodes, State, drop_node
 from memdiag.allocator.engine.ordered import lower_bound, remove
 from memdiag.allocator.engine.release import is_unsplit, lane_of
@@ -46,14 +52,17 @@ def release_cached_blocks(state: State, nodes: Nodes, log: Array, gmlake: GMLake
 
 
 @lean_part
-def release_available_cached_blocks(state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int) -> bool:
+def release_available_cached_blocks(
+    state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int
+) -> bool:
     """Releases oversize blocks, where max_split_size_mb is set (release_available_cached_blocks); returns whether enough was released."""
     if not state.split_is_limited:
         return False
     wanted, released, before = max(size, state.max_split_size), 0, state.num_device_free
     block = lower_bound(nodes, lane, wanted)
     if block != lane:
-        # A block of that size can be a part of a segment here, since stitched blocks split all others; it cannot be released.
+        # A block of that size can be a part of a segment here, since stitched blocks split all others; it cannot be
+        # released.
         if is_unsplit(nodes, block):
             released = nodes[block].size
             release_block(state, nodes, log, gmlake, block)
@@ -78,7 +87,11 @@ def new_primitive_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, 
     count_device_alloc(state, wanted)
     segment = new_segment(state, nodes, lane, wanted, 0)
     block = new_block(state, nodes, segment, 0, wanted, FREE)
-    nodes[segment].first_block, nodes[segment].is_released, nodes[segment].first_chunk = block, 0, gmlake.stitching.next_chunk
+    nodes[segment].first_block, nodes[segment].is_released, nodes[segment].first_chunk = (
+        block,
+        0,
+        gmlake.stitching.next_chunk,
+    )
     if not nodes[lane].is_small:
         gmlake.stitching.next_chunk += wanted // CHUNK
         gmlake.stitching.num_created += wanted // CHUNK

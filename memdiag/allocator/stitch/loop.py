@@ -1,7 +1,7 @@
 """The loop over the calls with GMLake's functions in place of those of the caching allocator.
 
-A request looks for memory in the order of GMLake's malloc: a free block, a stitched block, fusing, new memory, and once more after
-releasing what is cached.
+A request looks for memory in the order of GMLake's malloc: a free block, a stitched block, fusing, new memory, and once
+more after releasing what is cached.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from memdiag.trace.table import Array
 # Three more rows of the results: how a request got its memory, its primitive blocks, and chunks mapped so far.
 OUT_HOW, OUT_PRIMITIVES, OUT_MAPS = 12, 13, 14
 NUM_OWN_RESULTS = 3
-# How a request got its memory: one free block, as it was or split; a stitched block from before, or a new one; new memory, or new memory
-# stitched to free blocks. NOTHING: it did not.
+# How a request got its memory: one free block, as it was or split; a stitched block from before, or a new one; new
+# memory, or new memory stitched to free blocks. NOTHING: it did not.
 EXACT, SPLIT, REUSED, STITCHED, NEW, ADDED, NOTHING = range(7)
 
 
@@ -71,7 +71,9 @@ def get_free_block(state: State, nodes: Nodes, gmlake: GMLake, lane: int, size: 
 
 
 @lean_part
-def _malloc(state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int, most: int) -> tuple[int, int, int]:  # fmt: skip
+def _malloc(
+    state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int, most: int
+) -> tuple[int, int, int]:
     """Returns how memory was found, the stitched block (NONE: none), and a block in no set, not yet split, or the first primitive block."""
     may = not nodes[lane].is_small and size >= gmlake.stitching.frag_limit
     how, stitched, block = get_free_block(state, nodes, gmlake, lane, size, most)
@@ -98,8 +100,9 @@ def _malloc(state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, s
 
 
 @lean_part
-def _hand_out(state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, asked: int, size: int, stitched: int,
-              block: int) -> int:  # fmt: skip
+def _hand_out(
+    state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, asked: int, size: int, stitched: int, block: int
+) -> int:
     """Gives a tensor its block, split if necessary, or its primitive blocks; returns how many it has."""
     small = nodes[nodes[block].lane].is_small
     if stitched == NONE:
@@ -137,7 +140,9 @@ def has_own_room(gmlake: GMLake, i: int) -> bool:
 
 
 @lean_part
-def serve(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, gmlake: GMLake, i: int) -> tuple[int, int, int]:
+def serve(
+    state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, gmlake: GMLake, i: int
+) -> tuple[int, int, int]:
     """Serves a request; returns its status, the first primitive block, and the bytes that the tensor got."""
     process_events(state, nodes, log, gmlake, False)
     tensor, size = calls.tensor[i], calls.rounded[i]
@@ -154,7 +159,9 @@ def serve(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, bloc
 
 
 @lean_part
-def free_tensor(state: State, nodes: Nodes, log: Array, blocks: Array, gmlake: GMLake, i: int, tensor: int, is_recorded: bool) -> int:
+def free_tensor(
+    state: State, nodes: Nodes, log: Array, blocks: Array, gmlake: GMLake, i: int, tensor: int, is_recorded: bool
+) -> int:
     """Frees a tensor; returns the status."""
     if tensor < 0 or gmlake.tensors[tensor].first == NONE or gmlake.tensors[tensor].waits:
         return SKIPPED
@@ -196,6 +203,12 @@ def finish(state: State, nodes: Nodes, log: Array, out: Array, gmlake: GMLake, i
 
 
 run = loop_of(
-    "run_gmlake", has_own_room=has_own_room, serve=serve, free_tensor=free_tensor, complete_free=complete_free,
-    use_on_stream=use_on_stream, empty_cache=empty_cache, finish=finish,
-)  # fmt: skip
+    "run_gmlake",
+    has_own_room=has_own_room,
+    serve=serve,
+    free_tensor=free_tensor,
+    complete_free=complete_free,
+    use_on_stream=use_on_stream,
+    empty_cache=empty_cache,
+    finish=finish,
+)

@@ -1,6 +1,7 @@
 """Replays a workload through GMLake's allocator.
 
-Private pools are unknown to it: everything lands in one pool a stream. A tensor in a stitched block has one address there, which is none of
+Private pools are unknown to it: everything lands in one pool a stream. A tensor in a stitched block has one address
+there, which is none of
 memory: where its first piece lies is told instead, and in the log each piece is an entry of its own.
 """
 
@@ -79,15 +80,28 @@ def replay_stitch(
     size = np.where(workload.op == w.ALLOC, np.clip(workload.size, 0, _MOST_SIZE), workload.size)
     none: frozenset[int] = frozenset()
     workload = replace(
-        workload, op=np.where(of_pools, w.NOTHING, workload.op), size=size, pools=((0, 0),), no_split=none, stand_in=none, captured=none,
-    )  # fmt: skip
+        workload,
+        op=np.where(of_pools, w.NOTHING, workload.op),
+        size=size,
+        pools=((0, 0),),
+        no_split=none,
+        stand_in=none,
+        captured=none,
+    )
     max_split = None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes
     rounded = rounded_sizes(workload.size)
     model = Model.of(
-        workload, Conf(max_split=max_split), _RULES, (rounded, rounded), np.zeros(len(workload.op), np.int64), capacity=capacity,
-        fraction=fraction, log_level=LOG_ALL if log else LOG_NOTHING, first=len(workload.op) - num_calls,
+        workload,
+        Conf(max_split=max_split),
+        _RULES,
+        (rounded, rounded),
+        np.zeros(len(workload.op), np.int64),
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_NOTHING,
+        first=len(workload.op) - num_calls,
         num_own_results=loop.NUM_OWN_RESULTS,
-    )  # fmt: skip
+    )
     model.state.device_free = min(int(model.state.device_free), _MOST_MEMORY)
     model.out[loop.OUT_HOW], model.out[loop.OUT_PRIMITIVES] = -1, 0
     own = _own(model, workload, settings, rounded)
@@ -123,7 +137,11 @@ def rounded_sizes(sizes: Array) -> Array:
 def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -> GMLake:
     """Returns what GMLake keeps beside the nodes, with an empty set of stitched blocks for each stream."""
     stitching, state = new_record(STITCHING), model.state
-    stitching.frag_limit, stitching.level, stitching.collect_above = settings.frag_limit_bytes, settings.level, settings.collect_bytes
+    stitching.frag_limit, stitching.level, stitching.collect_above = (
+        settings.frag_limit_bytes,
+        settings.level,
+        settings.collect_bytes,
+    )
     stitching.adds_missing, stitching.last_waiting, stitching.first_waiting = settings.adds_missing, -1, -1
     granted = rounded[(workload.op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
     stitching.largest = max(int(granted.max(initial=0)), LARGE_SEGMENT) // CHUNK

@@ -26,7 +26,8 @@ class Settings:
         reuse_limit: A stitched block serves again for requests down to this part of its size (reuseLimit).
         level: When to stitch (defragLevel): 0 before new memory is asked for, 1 where the device has none left, 2 only after all that is
             cached was given back.
-        collect_bytes: When the stitched blocks together are larger, those that are not in use are taken apart (autoGC, in GiB).
+        collect_bytes: When the stitched blocks together are larger, those that are not in use are taken apart (autoGC,
+            in GiB).
         adds_missing: Only what free blocks lack is asked for, and stitched to them (reAlloc).
         max_split_bytes: Blocks of this size or more are never cut; ``NO_LIMIT``: none is that large.
     """
@@ -52,7 +53,8 @@ class Settings:
         others = [key for key in keys if key != _HEEDED]
         if others:
             raise MemdiagError(
-                f"the policy stitch has no {others[0]}", f"it heeds {_HEEDED}, and the variables {', '.join(NAMES)} as fragLimit=268435456"
+                f"the policy stitch has no {others[0]}",
+                f"it heeds {_HEEDED}, and the variables {', '.join(NAMES)} as fragLimit=268435456",
             )
         split = Conf.parse(rest, "cuda", "2.1").max_split
         return cls(

@@ -62,7 +62,9 @@ def process_events(state: State, nodes: Nodes, log: Array, gmlake: GMLake, by_fo
         x, is_over = nodes[gmlake.tensors[t].first].stream_uses, True
         while x != NONE:
             stream = state.streams + nodes[x].used_stream
-            is_over = is_over and (state.streams_finish == BY_NEXT_CALL or nodes[x].sequence <= nodes[stream].num_finished)
+            is_over = is_over and (
+                state.streams_finish == BY_NEXT_CALL or nodes[x].sequence <= nodes[stream].num_finished
+            )
             x = nodes[x].next_event
         if by_force or (is_over and nodes[gmlake.tensors[t].first].stream_uses != NONE):
             drop_uses(state, nodes, gmlake.tensors[t].first)

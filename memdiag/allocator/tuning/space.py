@@ -1,7 +1,8 @@
 """The settings that ``memdiag tune`` tries: every key that decides where blocks lie, with sensible values, as far as each version knows it.
 
-A choice is a plain ``{key: value}`` of such keys; {} stands for the defaults. What else was set is kept as it is. Whether an allocator
-takes a choice, its own parser says (``Conf.parse``); choices that come to the same numbers are one.
+A choice is a plain ``{key: value}`` of such keys; {} stands for the defaults. What else was set is kept as it is.
+Whether an allocator takes a choice, its own parser says (``Conf.parse``); choices that come to the same numbers are
+one.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from memdiag.settings.tables import known, newest
 Choice = dict[str, str]
 
 EXPANDABLE, MAX_SPLIT, ROUNDING, GC, LARGE, DIVISIONS = (
-    "expandable_segments", "max_split_size_mb", "max_non_split_rounding_mb", "garbage_collection_threshold", "large_segment_size_mb",
+    "expandable_segments",
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "large_segment_size_mb",
     "roundup_power2_divisions",
-)  # fmt: skip
+)
 SEGMENT, ALIGNED, PAGES, LAZY = "segment_size_mb", "base_addr_aligned_kb", "page_size", "multi_stream_lazy_reclaim"
 
 GRID: dict[str, tuple[str, ...]] = {
@@ -65,11 +70,17 @@ class Space:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys that every version knows and that can have an effect."""
-        tables = [known(self.backend, parse_version(version) or newest(self.backend)) for version in (*self.versions, *self.possible)]
+        tables = [
+            known(self.backend, parse_version(version) or newest(self.backend))
+            for version in (*self.versions, *self.possible)
+        ]
         return tuple(
-            key for key in GRID
-            if all(key in table for table in tables) and (key != GC or self.has_limit) and (key not in _NPU_ONLY or self.backend == "npu")
-        )  # fmt: skip
+            key
+            for key in GRID
+            if all(key in table for table in tables)
+            and (key != GC or self.has_limit)
+            and (key not in _NPU_ONLY or self.backend == "npu")
+        )
 
     def text(self, choice: Choice, member: int = 0) -> str:
         """Returns the settings of a choice for one trace: what is fixed, then the choice."""
@@ -88,7 +99,9 @@ class Space:
             for version in self.possible:
                 for k in range(len(self.versions)):
                     Conf.parse(self.text(choice, k), self.backend, version)
-            return tuple(Conf.parse(self.text(choice, k), self.backend, version) for k, version in enumerate(self.versions))
+            return tuple(
+                Conf.parse(self.text(choice, k), self.backend, version) for k, version in enumerate(self.versions)
+            )
         except MemdiagError:
             return None
 

@@ -1,7 +1,8 @@
 """A search for allocator settings by replay: single settings, pairs of the good ones, then what lies beside the best.
 
-Each choice is first replayed up to the peak of the recorded settings only. What it does there, it does at least: where that is already
-worse in everything than another choice over the whole trace, the rest is not replayed. Replays run in threads (they hold no lock).
+Each choice is first replayed up to the peak of the recorded settings only. What it does there, it does at least: where
+that is already worse in everything than another choice over the whole trace, the rest is not replayed. Replays run in
+threads (they hold no lock).
 """
 
 from __future__ import annotations
@@ -71,7 +72,11 @@ class Found:
             if other is None or (len(mine[0]), str(mine[0])) < (len(other[0]), str(other[0])):
                 shortest[score.axes] = mine
         scores = [score for _, score in shortest.values()]
-        best = [(choice, score) for choice, score in shortest.values() if not any(other.dominates(score) for other in scores)]
+        best = [
+            (choice, score)
+            for choice, score in shortest.values()
+            if not any(other.dominates(score) for other in scores)
+        ]
         return sorted(best, key=lambda each: each[1].axes)
 
 
@@ -84,7 +89,9 @@ def merit(score: Score, baseline: Score, choice: Choice) -> tuple[float, ...]:
 
 
 class _Search:
-    def __init__(self, space: Space, evaluate: Evaluate, most: int, seconds: float, progress: Progress | None, threads: int) -> None:
+    def __init__(
+        self, space: Space, evaluate: Evaluate, most: int, seconds: float, progress: Progress | None, threads: int
+    ) -> None:
         self.space, self.evaluate, self.most, self.progress = space, evaluate, most, progress
         self.until = time.monotonic() + seconds
         self.found = Found()
@@ -106,7 +113,9 @@ class _Search:
             if self.found.scores and time.monotonic() > self.until:
                 self.found.is_complete = False
                 return
-            for (key, choice), score in zip(batch, self.pool.map(self.score, [choice for _, choice in batch]), strict=True):
+            for (key, choice), score in zip(
+                batch, self.pool.map(self.score, [choice for _, choice in batch]), strict=True
+            ):
                 if score is None:
                     self.found.num_cut_short += 1
                 else:
@@ -201,4 +210,6 @@ def recommendable(space: Space, found: Found, baseline: Score, evaluate: Evaluat
 
 
 def _ranked_front(found: Found, baseline: Score) -> list[tuple[Choice, Score]]:
-    return sorted(found.front(), key=lambda each: (*merit(each[1], baseline, each[0]), each[1].num_driver_calls, str(each[0])))
+    return sorted(
+        found.front(), key=lambda each: (*merit(each[1], baseline, each[0]), each[1].num_driver_calls, str(each[0]))
+    )

@@ -1,6 +1,7 @@
 """The numbers that a settings text stands for: those of PYTORCH_CUDA_ALLOC_CONF and PYTORCH_NPU_ALLOC_CONF that decide places.
 
-Texts are read as the allocator of that version reads them (``memdiag.settings.parsers``): what it would refuse is refused here.
+Texts are read as the allocator of that version reads them (``memdiag.settings.parsers``): what it would refuse is
+refused here.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Conf:
 
     Attributes:
         expandable: expandable_segments.
-        large_segment: What the driver is asked for where a request of 1 to 10 MiB finds nothing; huge pages: the unit of all large ones.
+        large_segment: What the driver is asked for where a request of 1 to 10 MiB finds nothing; huge pages: the unit
+            of all large ones.
         large_page, small_page: The units in which expandable segments grow.
         max_split: Blocks of this size and more are not cut; None: all are.
         non_split_rounding: How much larger than the request such a block may be.
@@ -109,7 +111,11 @@ class Conf:
         rules = rules_for(backend, version)
         large = _whole(values, "large_segment_size_mb", LARGE_SEGMENT)
         huge = values.get("page_size") == "1g"
-        page = npu.HUGE_PAGE if huge else _whole(values, "large_segment_size_mb", _whole(values, "segment_size_mb", LARGE_SEGMENT))
+        page = (
+            npu.HUGE_PAGE
+            if huge
+            else _whole(values, "large_segment_size_mb", _whole(values, "segment_size_mb", LARGE_SEGMENT))
+        )
         max_split = _whole(values, "max_split_size_mb", -1)
         divisions = values.get("roundup_power2_divisions", (0,) * 16)
         fraction = values.get("per_process_memory_fraction")
@@ -125,7 +131,9 @@ class Conf:
             large_segment=large,
             large_page=page,
             max_split=None if max_split < 0 or max_split >= 1 << 62 else max_split,
-            non_split_rounding=_whole(values, "max_non_split_rounding_mb", large if rules.rounding_follows_segment else LARGE_SEGMENT),
+            non_split_rounding=_whole(
+                values, "max_non_split_rounding_mb", large if rules.rounding_follows_segment else LARGE_SEGMENT
+            ),
             divisions=divisions if isinstance(divisions, tuple) else (0,) * 16,
             gc_threshold=_real(values.get("garbage_collection_threshold", 0.0)),
             fraction=None if fraction is None else _real(fraction),

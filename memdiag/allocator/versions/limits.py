@@ -1,11 +1,12 @@
 """How much memory the allocator could have: what the file says, else what its failures prove.
 
-Two sizes must not be confused. The card is all memory of the device, as its driver says. The room is what the allocator could hold of it:
-the rest lay outside, for the context, buffers of NCCL or HCCL, and other processes.
+Two sizes must not be confused. The card is all memory of the device, as its driver says. The room is what the allocator
+could hold of it: the rest lay outside, for the context, buffers of NCCL or HCCL, and other processes.
 
-memdiag's own recordings say what lay outside (``trace.card``). Others do not, nor which fraction the process may use. But a request that
-the driver refused says that there was less than it wanted, each range that was obtained says that there was that much, and an
-out-of-memory entry says how much was left. Where nothing was refused, there is no limit that anybody met.
+memdiag's own recordings say what lay outside (``trace.card``). Others do not, nor which fraction the process may use.
+But a request that the driver refused says that there was less than it wanted, each range that was obtained says that
+there was that much, and an out-of-memory entry says how much was left. Where nothing was refused, there is no limit
+that anybody met.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ class Limits:
     """The room that the allocator had.
 
     Attributes:
-        capacity_bytes: Bytes of the card; where ``is_known`` is False the room, inferred from what was refused; None: nothing tells.
+        capacity_bytes: Bytes of the card; where ``is_known`` is False the room, inferred from what was refused; None:
+            nothing tells.
         is_known: The file says how large the card is.
         steps: What others held of it, from which event on (rows: event, bytes; int64).
         num_refused: Requests that the driver refused at first.
-        limit_bytes: What the process itself may hold, as far as what it was refused, or collected, shows; None: nothing does.
+        limit_bytes: What the process itself may hold, as far as what it was refused, or collected, shows; None: nothing
+            does.
         limit_range: Bytes between which that lies, the second excluded.
         outside_basis: What says how much lay outside the allocator: "recorded" (the driver was asked), "refused" (requests that the
             driver refused show it), "given" (by the user); "": nothing does, and none is assumed.
@@ -72,7 +75,10 @@ class Limits:
 
 
 def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
-    """Returns what the recording proves. Between two failures that contradict each other, others took or gave back memory."""
+    """Returns what the recording proves.
+
+    Between two failures that contradict each other, others took or gave back memory.
+    """
     return _with_card(_proved(device, failures), device)
 
 
@@ -90,7 +96,9 @@ def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
         return replace(limits, outside_basis="refused" if outside is None else "recorded")
     if outside is None:
         return limits
-    outside = max(min(outside, capacity - held), 0)  # not all of it at the moment of the reserved peak, or that would not have been
+    outside = max(
+        min(outside, capacity - held), 0
+    )  # not all of it at the moment of the reserved peak, or that would not have been
     steps = np.array([(0, outside)], np.int64) if outside else _NO_STEPS
     return replace(limits, steps=steps, outside_basis="recorded")
 
@@ -121,7 +129,9 @@ def _seen(failures: Failures, limit: int) -> int:
     """Bytes that a device must have had of which the process could hold ``limit`` only."""
     held = failures.before + failures.hidden + failures.device_free
     told = held[failures.device_free >= 0]
-    return max(int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit)
+    return max(
+        int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit
+    )
 
 
 def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int, int]] | None:
@@ -153,19 +163,29 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
     events, reserved = device.events, device.usage.reserved
     outside = device.card.outside_bytes
-    asked = -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside  # what the driver says there was
+    asked = (
+        -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside
+    )  # what the driver says there was
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
     hidden = failures.hidden_after
     needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
     befores = (failures.before + failures.hidden).tolist()
-    marks: list[tuple[int, int, int, int]] = [(int(at), int(reserved[at] + hidden[at + 1]), 1 << 62, -1) for at in opened.tolist()]
+    marks: list[tuple[int, int, int, int]] = [
+        (int(at), int(reserved[at] + hidden[at + 1]), 1 << 62, -1) for at in opened.tolist()
+    ]
     for at, begins, before, need, failed, free in zip(
-        failures.at.tolist(), failures.begins.tolist(), befores, needs, failures.failed.tolist(), failures.device_free.tolist(),
+        failures.at.tolist(),
+        failures.begins.tolist(),
+        befores,
+        needs,
+        failures.failed.tolist(),
+        failures.device_free.tolist(),
         strict=True,
-    ):  # fmt: skip
+    ):
         if failures.shares.threshold and not failed:
             continue  # given back by garbage collection, for all that is known
-        # What was left is what there was, unless it would have been enough: then a limit of the process stood in the way.
+        # What was left is what there was, unless it would have been enough: then a limit of the process stood in the
+        # way.
         exact = before + free if failed and 0 <= free < need else -1
         marks.append((at if failed else begins - 1, max(exact, 0), before + need, exact))
     marks.sort(key=lambda mark: mark[0])

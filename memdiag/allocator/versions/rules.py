@@ -1,6 +1,7 @@
 """What the allocators did differently from version to version, as data: each row replaces a few of the rules before it.
 
-Nothing else in this room asks for a version. Settings that a version does not know are refused by their own tables (``memdiag.settings``).
+Nothing else in this room asks for a version. Settings that a version does not know are refused by their own tables
+(``memdiag.settings``).
 """
 
 from __future__ import annotations
@@ -22,21 +23,27 @@ class Rules:
         pad: Bytes added to each request before it is rounded.
         ties: Which of two equal free blocks is taken: the one at the lower address; the one whose block was made first; the one whose
             segment was made first, then the lower address.
-        whole_fraction_is_limit: A memory fraction of 1 is a limit; otherwise it is none, and there is no garbage collection either.
-        capacity_is_asked: A memory fraction is of what the device has when it is set; otherwise of what it had at the start.
-        outermost_scope: Of several open scopes of private pools that take a stream the one opened first counts; otherwise the last.
+        whole_fraction_is_limit: A memory fraction of 1 is a limit; otherwise it is none, and there is no garbage
+            collection either.
+        capacity_is_asked: A memory fraction is of what the device has when it is set; otherwise of what it had at the
+            start.
+        outermost_scope: Of several open scopes of private pools that take a stream the one opened first counts;
+            otherwise the last.
         scope_is_capture: While a scope of a private pool is open, the allocator thinks that a graph is captured: no events are looked
             at, frees that would need some are put off, and nothing is released to try again.
         capture_uses_count: A block that was recorded on a stream in a capture and freed there waits for that stream when the capture is
             over; otherwise it does not: that is the graph's affair.
         reuse_needs_capture: With graph_capture_record_stream_reuse, a scope of a private pool that captures no graph is an assertion where
             the allocator looks what could be reused.
-        scope_end_frees: With that setting, blocks of a private pool that were freed in a scope of it are free when it is closed.
+        scope_end_frees: With that setting, blocks of a private pool that were freed in a scope of it are free when it
+            is closed.
         expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones,
             and then stop at an assertion.
-        one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as without it.
+        one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as
+            without it.
         rounding_follows_segment: max_non_split_rounding_mb is large_segment_size_mb where it is not set, otherwise 20.
-        private_is_expandable: Private pools have expandable segments, where the setting is on; otherwise they get whole ones all the same.
+        private_is_expandable: Private pools have expandable segments, where the setting is on; otherwise they get whole
+            ones all the same.
         lends_last: Private pools that stand in for the default pool are asked after all else has failed, even when they are released;
             otherwise before any cached memory is given back.
         lends_expandable: They do so with expandable segments, too.
@@ -77,8 +84,9 @@ _CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False, capture_uses_count=F
 _CUDA_2_5 = replace(_CUDA_2_4, private_is_expandable=True)
 _CUDA_2_6 = replace(_CUDA_2_5, expandable_is_collected=False)
 _CUDA_2_9 = replace(_CUDA_2_6, reuse_needs_capture=True)
-_CUDA_2_10 = replace(_CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False,
-                     lends_expandable=False)  # fmt: skip
+_CUDA_2_10 = replace(
+    _CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False, lends_expandable=False
+)
 _CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
 _CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH, scope_end_frees=True)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)

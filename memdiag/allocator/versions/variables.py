@@ -53,5 +53,7 @@ def number(name: str, text: str, lowest: int = 0) -> int:
         MemdiagError: It is none.
     """
     if not text.isdigit() or not lowest <= int(text) < 1 << 62:
-        raise MemdiagError(f"{name}={text}: not a whole number of {lowest} or more", f"for example {name}={max(lowest, 1)}")
+        raise MemdiagError(
+            f"{name}={text}: not a whole number of {lowest} or more", f"for example {name}={max(lowest, 1)}"
+        )
     return int(text)

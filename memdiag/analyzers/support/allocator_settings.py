@@ -1,7 +1,8 @@
 """Which allocator settings a trace ran under, as far as it tells, and how to write a changed line.
 
-CUDA snapshots since 2.1 hold the raw text and some values that it set; torch_npu snapshots and most other formats hold nothing.
-What can be seen in the trace itself (expandable segments) counts as set, whatever the file says: settings can be changed at run time.
+CUDA snapshots since 2.1 hold the raw text and some values that it set; torch_npu snapshots and most other formats hold
+nothing. What can be seen in the trace itself (expandable segments) counts as set, whatever the file says: settings can
+be changed at run time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from memdiag.trace.layout import Layout
 from memdiag.trace.model import Trace
 
 # The first that is set wins as a whole (executed with torch 2.13; the others are not looked at then).
-VARIABLES: tuple[str, ...] = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+VARIABLES: tuple[str, ...] = (
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_NPU_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+)
 _VARIABLE_OF = {"cuda": "PYTORCH_CUDA_ALLOC_CONF", "npu": "PYTORCH_NPU_ALLOC_CONF"}
 NPU_EXCLUDED = EXCLUDED_BY_EXPANDABLE
 
@@ -54,7 +60,9 @@ class AllocatorSettings:
         recorded = trace.settings.get("expandable_segments")
         if not isinstance(recorded, bool):
             recorded = keys["expandable_segments"].lower() == "true" if "expandable_segments" in keys else None
-        seen = any(bool(device.regions.expandable.any() or device.segments.expandable.any()) for device in trace.devices)
+        seen = any(
+            bool(device.regions.expandable.any() or device.segments.expandable.any()) for device in trace.devices
+        )
         return cls(trace.backend, variable, text, keys, seen, recorded, trace.layout)
 
     @property

@@ -26,7 +26,11 @@ _DIVISIONS = 8
 def candidates(trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -> Iterator[Fix]:
     """Yields the settings to replay on a device, the most likely to help first."""
     versions = possible_versions(trace, device)
-    likely = [remedies.expandable_segments(settings), remedies.smaller_pages(settings), remedies.default_placement(settings, tuple(GRID))]
+    likely = [
+        remedies.expandable_segments(settings),
+        remedies.smaller_pages(settings),
+        remedies.default_placement(settings, tuple(GRID)),
+    ]
     if device.num_events <= MANY_EVENTS:
         likely += [remedies.split_limit(settings, limit) for limit in _SPLIT_LIMITS_MB]
         likely.append(remedies.rounded_sizes(settings, _DIVISIONS))

@@ -28,9 +28,16 @@ def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
         rooms.append(limits.limit_bytes)
     told = told_of(subject.device)
     return CardReport(
-        capacity, min(rooms, default=None), outside, limits.outside_basis, told.at_start_bytes, told.at_peak_bytes, told.at_end_bytes,
-        card.fraction, tuple(_notes(subject, confs)),
-    )  # fmt: skip
+        capacity,
+        min(rooms, default=None),
+        outside,
+        limits.outside_basis,
+        told.at_start_bytes,
+        told.at_peak_bytes,
+        told.at_end_bytes,
+        card.fraction,
+        tuple(_notes(subject, confs)),
+    )
 
 
 def room_on(subject: Subject, scenario: Scenario) -> int | None:
@@ -48,9 +55,15 @@ def told_of(device: DeviceTrace) -> CardReport:
     by = {sample.when: sample.outside_bytes for sample in card.samples}
     room = None if capacity is None or outside is None else capacity - outside
     return CardReport(
-        capacity, room, outside, "recorded" if outside is not None else "", by.get("start"),
-        None if card.peak is None else card.peak.outside_bytes, by.get("end"), card.fraction,
-    )  # fmt: skip
+        capacity,
+        room,
+        outside,
+        "recorded" if outside is not None else "",
+        by.get("start"),
+        None if card.peak is None else card.peak.outside_bytes,
+        by.get("end"),
+        card.fraction,
+    )
 
 
 def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
@@ -64,6 +77,10 @@ def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
         notes.append(phrase("cards.outside", bytes=format_bytes(limits.outside_bytes), basis=basis))
     else:
         notes.append(phrase("cards.outside.unknown"))
-    if subject.device.card.fraction is None and limits.limit_bytes is None and any(_GC in parse_conf(conf) for conf in confs):
+    if (
+        subject.device.card.fraction is None
+        and limits.limit_bytes is None
+        and any(_GC in parse_conf(conf) for conf in confs)
+    ):
         notes.append(phrase("cards.fraction", key=_GC))
     return notes

@@ -1,7 +1,8 @@
 """Estimates the requests of a program after an allocation that failed.
 
-If an earlier complete step made the same requests up to the failed one, the program probably goes on as it did there. If the failure was
-in the first step, the optimizer has not made its state yet. It makes the state at the end of that step, and all later steps hold it.
+If an earlier complete step made the same requests up to the failed one, the program probably goes on as it did there.
+If the failure was in the first step, the optimizer has not made its state yet. It makes the state at the end of that
+step, and all later steps hold it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,21 @@ _OF_TENSORS = (w.FREE, w.FREE_REQUESTED, w.FREE_COMPLETED, w.RECORD_STREAM)
 _ENDS = (w.FREE, w.FREE_COMPLETED)
 # Tensors of the size of a parameter that each class of optimizer keeps for it.
 _STATES = {
-    "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "SparseAdam": 2, "Lamb": 2, "Lion": 1, "ASGD": 1,
-    "Adagrad": 1, "RMSprop": 1, "SGD": 0,
-}  # fmt: skip
+    "Adam": 2,
+    "AdamW": 2,
+    "NAdam": 2,
+    "RAdam": 2,
+    "Adamax": 2,
+    "Adadelta": 2,
+    "Rprop": 2,
+    "SparseAdam": 2,
+    "Lamb": 2,
+    "Lion": 1,
+    "ASGD": 1,
+    "Adagrad": 1,
+    "RMSprop": 1,
+    "SGD": 0,
+}
 _ASSUMED = "AdamW"
 
 
@@ -61,7 +74,9 @@ class Continuation:
 def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Continuation | None:
     """Returns the requests that probably follow the first failed one; None: none failed, or there is no basis for an estimate."""
     reach = reach_of(trace, device)
-    failed = np.flatnonzero((workload.op == w.ALLOC) & (workload.tensor >= len(device.tensors)) & (workload.row == reach.failed_at))
+    failed = np.flatnonzero(
+        (workload.op == w.ALLOC) & (workload.tensor >= len(device.tensors)) & (workload.row == reach.failed_at)
+    )
     if reach.failed_at < 0 or not len(failed) or reach.step < 0:
         return None
     call = int(failed[0])
@@ -111,14 +126,19 @@ class _Calls:
         """Returns the recording's calls up to ``call`` and those added."""
         work, like = self.workload, np.array([each[0] for each in self.added], np.int64)
         columns: dict[str, Any] = {
-            name: np.concatenate((getattr(work, name)[: call + 1], getattr(work, name)[like])) for name in ("op", "size", "stream", "pool")
+            name: np.concatenate((getattr(work, name)[: call + 1], getattr(work, name)[like]))
+            for name in ("op", "size", "stream", "pool")
         }
-        tensor = np.concatenate((work.tensor[: call + 1], np.array([each[2] for each in self.added], work.tensor.dtype)))
+        tensor = np.concatenate(
+            (work.tensor[: call + 1], np.array([each[2] for each in self.added], work.tensor.dtype))
+        )
         row = np.concatenate((work.row[: call + 1], np.full(len(like), work.row[call], work.row.dtype)))
         return replace(work, **columns, tensor=tensor, row=row, num_tensors=self.number)
 
 
-def _like_earlier_step(device: DeviceTrace, workload: Workload, sizes: Array, failed: int, step: int) -> Continuation | None:
+def _like_earlier_step(
+    device: DeviceTrace, workload: Workload, sizes: Array, failed: int, step: int
+) -> Continuation | None:
     """Goes on as the last complete step did that had asked for the same up to here, but for a few requests."""
     steps = np.where(workload.row >= 0, device.events.step[np.maximum(workload.row, 0)], -1)[: failed + 1]
     asks = np.flatnonzero(workload.op[: failed + 1] == w.ALLOC)
@@ -138,7 +158,11 @@ def _like_earlier_step(device: DeviceTrace, workload: Workload, sizes: Array, fa
         added = _Calls(workload, workload.num_tensors, freed=_freed(workload, failed))
         added.repeat(range(int(theirs[-1]) + 1, int(calls[-1]) + 1), mine, earlier, once)
         if len(before):  # and one more step, on top of this one
-            places = {old: mine[new] for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items() if new in mine}
+            places = {
+                old: mine[new]
+                for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items()
+                if new in mine
+            }
             added.repeat(range(int(calls[0]), int(calls[-1]) + 1), {}, places, once)
         return Continuation(added.after(failed), EARLIER_STEP, failed, step=number)
     return None
@@ -176,7 +200,9 @@ def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: i
     known = trace.recorded.ended.optimizers if trace.recorded is not None else ()
     if not len(parameters) or any(each.name not in _STATES for each in known):
         return None
-    is_trained = bool((device.events.phase[:at] == _BACKWARD).any()) or bool((tensors.category[live] == _GRADIENT).any())
+    is_trained = bool((device.events.phase[:at] == _BACKWARD).any()) or bool(
+        (tensors.category[live] == _GRADIENT).any()
+    )
     if not known and not is_trained:
         return None
     sizes = tensors.requested_bytes[parameters]
@@ -188,7 +214,9 @@ def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: i
     count, last = len(missing), workload.num_tensors
     more = {"op": w.ALLOC, "stream": stream, "pool": pool, "row": at}
     columns: dict[str, Any] = {
-        name: np.concatenate((getattr(workload, name)[: failed + 1], np.full(count, value, getattr(workload, name).dtype)))
+        name: np.concatenate(
+            (getattr(workload, name)[: failed + 1], np.full(count, value, getattr(workload, name).dtype))
+        )
         for name, value in more.items()
     }
     size = np.concatenate((workload.size[: failed + 1], np.array(missing, workload.size.dtype)))
@@ -197,7 +225,7 @@ def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: i
     names = ", ".join(dict.fromkeys(optimizer.name for optimizer in optimizers))
     return Continuation(
         longer, OPTIMIZER_STATE, failed, optimizer=names, is_optimizer_assumed=not known, state_bytes=int(sum(missing))
-    )  # fmt: skip
+    )
 
 
 def _missing(optimizer: Optimizer, sizes: Array) -> list[int]:

@@ -1,7 +1,7 @@
 """The facts of a report on one device: bytes at its moment, at the peaks and at the end, their owners, and the curves.
 
-Lists of owners count the blocks of tensors that are live at the moment of the report, and of tensors that are freed but wait for a stream.
-Each list therefore adds up to the active bytes of that moment.
+Lists of owners count the blocks of tensors that are live at the moment of the report, and of tensors that are freed but
+wait for a stream. Each list therefore adds up to the active bytes of that moment.
 """
 
 from __future__ import annotations
@@ -106,7 +106,13 @@ def _counts(view: DeviceView) -> dict[str, int | None]:
 def _sites(view: DeviceView, rows: Array, top: int) -> tuple[Site, ...]:
     stacks = view.trace.stacks
     return tuple(
-        Site(place.bytes, place.num_tensors, tuple(str(frame) for frame in stacks[place.stack]), place.label, names_of(view, place.rows))
+        Site(
+            place.bytes,
+            place.num_tensors,
+            tuple(str(frame) for frame in stacks[place.stack]),
+            place.label,
+            names_of(view, place.rows),
+        )
         for place in by_place(view, rows)[:top]
     )
 

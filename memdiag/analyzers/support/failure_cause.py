@@ -1,8 +1,8 @@
 """The cause of a failed allocation that a trace contains.
 
-A message does not show the free blocks, the tensors between them, and their pools and streams; the trace does. A trace does not show
-memory outside the allocator, so those numbers come from the message (the whole device, a limit, other processes). The texts are in
-``messages/failure.json``.
+A message does not show the free blocks, the tensors between them, and their pools and streams; the trace does. A trace
+does not show memory outside the allocator, so those numbers come from the message (the whole device, a limit, other
+processes). The texts are in ``messages/failure.json``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
     """
     backend = failure.view.trace.backend or "cuda"
     is_printed = message is not None and message.dialect != "trace"
-    printed = Facts.from_fields(message.fields, message.backend, message.framework) if message and is_printed else Facts(backend=backend)
+    printed = (
+        Facts.from_fields(message.fields, message.backend, message.framework)
+        if message and is_printed
+        else Facts(backend=backend)
+    )
     allocated, active = failure.usage["allocated"], failure.active_bytes
     pool = 0 if failure.is_private else failure.private_bytes(free=True)
     left = failure.here.device_free_bytes
@@ -76,7 +80,13 @@ def cause(failure: Failure, message: Message) -> Judgement:
     facts = facts_of(failure, message)
     judgement = classify(facts)
     confidence: Confidence = "medium" if judgement.confidence == "high" and not failure.exact else judgement.confidence
-    reasons = (*_decisive(facts, judgement), *_pieces(failure, facts), *_whereabouts(failure), *_live(failure), *_retries(failure))
+    reasons = (
+        *_decisive(facts, judgement),
+        *_pieces(failure, facts),
+        *_whereabouts(failure),
+        *_live(failure),
+        *_retries(failure),
+    )
     return replace(judgement, confidence=confidence, reasons=reasons)
 
 
@@ -92,12 +102,21 @@ def _decisive(facts: Facts, judgement: Judgement) -> Iterator[str]:
             yield from within if facts.missing <= 0 else ()
         case "refused":
             values = {"left": left, "wanted": wanted}
-            yield phrase("failure.refused.driver", **values) if facts.is_printed else phrase("failure.refused.limit", **values)
+            yield (
+                phrase("failure.refused.driver", **values)
+                if facts.is_printed
+                else phrase("failure.refused.limit", **values)
+            )
             yield from within if facts.missing <= 0 else ()
         case "pools":
             yield phrase("failure.private.free", bytes=format_bytes(facts.pool))
         case "outside":
-            yield phrase("failure.outside", outside=format_bytes(facts.outside), total=format_bytes(facts.total), reserved=reserved)
+            yield phrase(
+                "failure.outside",
+                outside=format_bytes(facts.outside),
+                total=format_bytes(facts.total),
+                reserved=reserved,
+            )
             yield from within
         case "slack" | "both":
             if facts.fits:
@@ -206,10 +225,15 @@ def _live(failure: Failure) -> Iterator[str]:
     held = {name: size for name, size in by_category(view, rows).items() if size >= 0.01 * total}
     values = {"bytes": format_bytes(total), "count": len(rows)}
     kinds = [
-        phrase("failure.live.kind", kind=vocabulary.name("category", name), share=f"{size / total:.0%}") for name, size in held.items()
+        phrase("failure.live.kind", kind=vocabulary.name("category", name), share=f"{size / total:.0%}")
+        for name, size in held.items()
     ]
     is_known = any(name != "unknown" for name in held)
-    yield phrase("failure.live.kinds", **values, kinds=joined(kinds, ", ")) if is_known else phrase("failure.live", **values)
+    yield (
+        phrase("failure.live.kinds", **values, kinds=joined(kinds, ", "))
+        if is_known
+        else phrase("failure.live", **values)
+    )
     places = by_place(view, rows)[:NUM_PLACES]
     each = [phrase("failure.most.place", bytes=format_bytes(place.bytes), place=place.label) for place in places]
     yield phrase("failure.most", places=joined(each, "; "))
@@ -229,8 +253,16 @@ def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:
     if not parts:
         return message.ledger
     facts = facts_of(failure, message)
-    sizes = {"allocated": allocated, "unallocated": reserved - allocated, "reserved": reserved, "free": facts.free, "total": facts.total}
-    fields = {name: value for name, value in message.fields.items() if name not in {"private_pool_bytes", "cached_bytes"}}
+    sizes = {
+        "allocated": allocated,
+        "unallocated": reserved - allocated,
+        "reserved": reserved,
+        "free": facts.free,
+        "total": facts.total,
+    }
+    fields = {
+        name: value for name, value in message.fields.items() if name not in {"private_pool_bytes", "cached_bytes"}
+    }
     fields |= {f"{name}_bytes": size for name, size in sizes.items() if size is not None}
     entries = account(Found(0, 0, message.dialect, message.framework, message.backend, fields))
     own = [entry for entry in entries if isinstance(entry.what, Phrase) and entry.what.key in _SPLIT]

@@ -1,8 +1,8 @@
 """Failed allocations of a trace, and their comparison with an out-of-memory message.
 
-A message prints the size of the driver request (a whole segment: "14.00 MiB"). The entry of the trace contains the rounded request of the
-program (13 MiB). Both contain the free memory of the device. Messages print two decimals of a unit; numbers that are equal after that
-rounding agree.
+A message prints the size of the driver request (a whole segment: "14.00 MiB"). The entry of the trace contains the
+rounded request of the program (13 MiB). Both contain the free memory of the device. Messages print two decimals of a
+unit; numbers that are equal after that rounding agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Failure:
 
     Attributes:
         here: The device at that moment.
-        request_bytes: The rounded request; where it is not exact, what the driver was asked for, which is at least as much.
+        request_bytes: The rounded request; where it is not exact, what the driver was asked for, which is at least as
+            much.
         group: Its pool and stream (a row of Groups); -1: none.
         exact: The trace has the failure itself; else the moment is the one that is most like the message.
         count: How many requests of the same size failed at the same call site.
@@ -85,7 +86,11 @@ class Failure:
         """Bytes of the driver request; an upper bound for files without pools."""
         if not self.exact:
             return self.request_bytes
-        return self.here.segment_bytes if self.here.failed else max(self.request_bytes, self.here.settings.page_bytes(small=False))
+        return (
+            self.here.segment_bytes
+            if self.here.failed
+            else max(self.request_bytes, self.here.settings.page_bytes(small=False))
+        )
 
     @cached_property
     def topology(self) -> Topology:
@@ -102,7 +107,9 @@ class Failure:
         """The split of the free bytes for this request; None: addresses are unknown."""
         if not self.device.has_addresses:
             return None
-        return split_at(self.device, self.here.at, self.request_bytes, self.group, self.here.settings.page_bytes(small=False))
+        return split_at(
+            self.device, self.here.at, self.request_bytes, self.group, self.here.settings.page_bytes(small=False)
+        )
 
     @property
     def could_be_served(self) -> bool:
@@ -121,7 +128,9 @@ class Failure:
         if not self.device.has_addresses or not len(groups):
             return 0
         topology = self.topology
-        private = ((groups.pool_major != 0) | (groups.pool_minor != 0))[topology.segments["group"]] & (topology.segments["group"] >= 0)
+        private = ((groups.pool_major != 0) | (groups.pool_minor != 0))[topology.segments["group"]] & (
+            topology.segments["group"] >= 0
+        )
         blocks = topology.blocks
         chosen = private[blocks["segment"]] & ((blocks["tensor"] < 0) if free else True)
         return int(blocks["size"][chosen].sum())
@@ -192,7 +201,9 @@ def _roomiest(device: DeviceTrace, at: int, *, small: bool) -> int:
     topology = device.topology(at) if device.has_addresses else None
     if topology is None or not len(topology.segments["group"]):
         return -1
-    held = np.bincount(np.maximum(topology.segments["group"], 0), weights=topology.segments["size"], minlength=len(device.groups))
+    held = np.bincount(
+        np.maximum(topology.segments["group"], 0), weights=topology.segments["size"], minlength=len(device.groups)
+    )
     held = np.where(device.groups.small == small, held, -1)
     return int(np.argmax(held)) if held.max(initial=-1) >= 0 else -1
 
@@ -218,7 +229,8 @@ class Number:
 def numbers(fields: Mapping[str, object]) -> dict[str, Number]:
     """Returns the allocator's numbers in a message: requested, allocated, reserved, active and free, if printed.
 
-    What PyTorch prints as allocated has the free blocks of private pools in it, which it prints too; the trace does not count them.
+    What PyTorch prints as allocated has the free blocks of private pools in it, which it prints too; the trace does not
+    count them.
     """
     names = ("requested", "allocated", "reserved", "active", "free", "unallocated", "cached", "private_pool")
     given = {name: fields.get(f"{name}_bytes") for name in names}
@@ -236,10 +248,15 @@ def numbers(fields: Mapping[str, object]) -> dict[str, Number]:
 def compare(fields: Mapping[str, object], failure: Failure) -> Comparison:
     """Compares the numbers of a message with those of a failure."""
     agreeing, differing = [], []
-    recorded = {**failure.usage, "free": -1 if failure.here.device_free_bytes is None else failure.here.device_free_bytes}
+    recorded = {
+        **failure.usage,
+        "free": -1 if failure.here.device_free_bytes is None else failure.here.device_free_bytes,
+    }
     for name, printed in numbers(fields).items():
         highest = failure.segment_bytes if name == "requested" else recorded[name]
-        lowest = failure.request_bytes if name == "requested" else highest  # which of the two is printed depends on the allocator
+        lowest = (
+            failure.request_bytes if name == "requested" else highest
+        )  # which of the two is printed depends on the allocator
         if highest < 0:
             continue
         if lowest - printed.slack <= printed.bytes <= highest + printed.slack:
@@ -253,12 +270,16 @@ def is_near(fields: Mapping[str, object], failure: Failure) -> bool:
     """Returns True if the moment could be that of the message, or one shortly before or after."""
     printed = numbers(fields)
     pairs = [
-        (printed[name].bytes, failure.usage[name]) for name in ("allocated", "reserved") if name in printed and failure.usage[name] >= 0
+        (printed[name].bytes, failure.usage[name])
+        for name in ("allocated", "reserved")
+        if name in printed and failure.usage[name] >= 0
     ]
     return all(abs(one - other) <= max(NEAR * one, 32 * MIB) for one, other in pairs)
 
 
-def best_match(fields: Mapping[str, object], candidates: list[Failure], used: set[tuple[int, int]]) -> tuple[Failure, Comparison] | None:
+def best_match(
+    fields: Mapping[str, object], candidates: list[Failure], used: set[tuple[int, int]]
+) -> tuple[Failure, Comparison] | None:
     """Returns the failure that a message is about: the first that agrees in most numbers and in what matters; None: none does.
 
     Args:
@@ -269,7 +290,10 @@ def best_match(fields: Mapping[str, object], candidates: list[Failure], used: se
     matching = [(candidate, compared) for candidate, compared in _compared(fields, candidates) if _is_same(compared)]
     if not matching:
         return None
-    return min(matching, key=lambda pair: (len(pair[1].differing), -len(pair[1].agreeing), pair[0].key in used, pair[0].here.at))
+    return min(
+        matching,
+        key=lambda pair: (len(pair[1].differing), -len(pair[1].agreeing), pair[0].key in used, pair[0].here.at),
+    )
 
 
 def _compared(fields: Mapping[str, object], candidates: list[Failure]) -> Iterator[tuple[Failure, Comparison]]:

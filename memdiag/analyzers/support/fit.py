@@ -1,7 +1,8 @@
 """Fit of a request into reserved memory, and the live tensors that block it.
 
-The allocator serves a request from one free range of the same pool and stream. Free bytes in several blocks do not add up, since live
-tensors separate them. This module finds the fewest live bytes that would have to be freed for the request to fit.
+The allocator serves a request from one free range of the same pool and stream. Free bytes in several blocks do not add
+up, since live tensors separate them. This module finds the fewest live bytes that would have to be freed for the
+request to fit.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def would_fit(topology: Topology, group: int, request_bytes: int, max_split: int
 def _cheapest_range(start: Array, size: Array, segment: Array, live: Array, request_bytes: int) -> tuple[int, int]:
     """Returns the first and last block of the run, at least ``request_bytes`` long and within one segment, with the fewest live bytes.
 
-    For each first block the shortest such run is enough: a longer one holds no fewer live bytes. (-1, -1): there is none.
+    For each first block the shortest such run is enough: a longer one holds no fewer live bytes. (-1, -1): there is
+    none.
     """
     last = np.searchsorted(start + size, start + request_bytes)
     inside = np.flatnonzero(last < len(start))

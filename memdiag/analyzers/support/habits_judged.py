@@ -1,7 +1,7 @@
 """Evidence from replays of a changed program.
 
-They show the saving of one buffer instead of many blocks, the headroom that avoids retries, and the peak with fewer distinct sizes. The
-texts are in ``messages/habits.json``.
+They show the saving of one buffer instead of many blocks, the headroom that avoids retries, and the peak with fewer
+distinct sizes. The texts are in ``messages/habits.json``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def merged(workload: Workload, rows: Array) -> Workload | None:
     member[rows[rows < workload.num_tensors]] = True
     mine = (workload.tensor >= 0) & member[np.maximum(workload.tensor, 0)]
     makes = np.flatnonzero(mine & (workload.op == ALLOC))
-    if len(makes) != len(rows) or len(makes) < 2 or len(np.unique(workload.pool[makes])) > 1 or len(np.unique(workload.stream[makes])) > 1:
+    if (
+        len(makes) != len(rows)
+        or len(makes) < 2
+        or len(np.unique(workload.pool[makes])) > 1
+        or len(np.unique(workload.stream[makes])) > 1
+    ):
         return None
     size = int((-(-workload.size[makes] // _ALIGNMENT) * _ALIGNMENT).sum())
     first = int(workload.tensor[makes[0]])
@@ -98,12 +103,15 @@ def like_sizes(subject: Subject, view: DeviceView, question: Finding) -> Finding
     if found is None:
         return question
     before, after = (
-        _replay(subject, workload, subject.recorded) for workload in (subject.workload, padded(subject.workload, found.asks))
-    )  # fmt: skip
+        _replay(subject, workload, subject.recorded)
+        for workload in (subject.workload, padded(subject.workload, found.asks))
+    )
     peak, with_few = int(before.reserved.max(initial=0)), int(after.reserved.max(initial=0))
     is_worse = int(after.ooms.max(initial=0)) > int(before.ooms.max(initial=0))
     where = phrase("habits.rounded.oom") if is_worse else phrase("habits.rounded.recorded", bytes=format_bytes(peak))
-    return replace(question, evidence=(*question.evidence, Evidence(phrase("habits.rounded"), with_few, "bytes", where)))
+    return replace(
+        question, evidence=(*question.evidence, Evidence(phrase("habits.rounded"), with_few, "bytes", where))
+    )
 
 
 def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
@@ -126,7 +134,9 @@ def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
         else:
             high = middle
     more = int(high * _PAGE * (own.fraction if own.fraction is not None else 1))
-    where = phrase("habits.room.known" if subject.limits.is_known else "habits.room.inferred", bytes=format_bytes(capacity))
+    where = phrase(
+        "habits.room.known" if subject.limits.is_known else "habits.room.inferred", bytes=format_bytes(capacity)
+    )
     return replace(question, evidence=(*question.evidence, Evidence(phrase("habits.room"), more, "bytes", where)))
 
 
@@ -136,9 +146,15 @@ def _retries(subject: Subject, scenario: Scenario) -> int:
 
 def _replay(subject: Subject, workload: Workload, scenario: Scenario) -> Replay:
     replay: Replay = subject.replayer(
-        workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
-        fraction=scenario.fraction, log=False, keep_start=True,
-    )  # fmt: skip
+        workload,
+        scenario.policy,
+        conf=scenario.conf,
+        torch_version=scenario.torch_version,
+        capacity=scenario.capacity_bytes,
+        fraction=scenario.fraction,
+        log=False,
+        keep_start=True,
+    )
     return replay
 
 
@@ -151,6 +167,8 @@ def answered(subject: Subject, view: DeviceView, question: Finding) -> Finding |
 
 
 _ANSWERS: dict[str, Callable[[Subject, DeviceView, Finding], Finding | None]] = {
-    "MD122": one_buffer, "MD126": like_sizes, "MD401": headroom,
-}  # fmt: skip
+    "MD122": one_buffer,
+    "MD126": like_sizes,
+    "MD401": headroom,
+}
 CODES = tuple(_ANSWERS)

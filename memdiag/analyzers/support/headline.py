@@ -1,7 +1,7 @@
 """The verdict in one or two sentences with numbers: what a reader takes away who reads nothing else.
 
-In this order: memory ran out; memory grows without end; how much is reserved, allocated and lost to fragmentation. The second sentence
-says what the memory consists of. Both speak of the moment of the report.
+In this order: memory ran out; memory grows without end; how much is reserved, allocated and lost to fragmentation. The
+second sentence says what the memory consists of. Both speak of the moment of the report.
 """
 
 from __future__ import annotations
@@ -47,17 +47,29 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
         else:
             yield phrase("headline.idle") if device.num_events else phrase("headline.no-memory")
         return
-    growing = next((f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None)
+    growing = next(
+        (f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None
+    )
     if _ran_out(device):
         yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
         # What need not be there, where that is why: the largest first.
-        cause = next((f for f in findings if f.severity == "critical" and f.code.startswith("MD1") and f.device == device.device), growing)
+        cause = next(
+            (
+                f
+                for f in findings
+                if f.severity == "critical" and f.code.startswith("MD1") and f.device == device.device
+            ),
+            growing,
+        )
         yield phrase("headline.cause", title=cause.title) if cause else ""
     elif growing:
         yield phrase("headline.grows", title=growing.title)
     elif not has_history(device):
         known = [(name, device.end[name]) for name in ("reserved", "allocated") if device.end[name] >= 0]
-        amounts = joined((phrase(f"headline.amount.{name}", bytes=format_bytes(size)) for name, size in known), phrase("headline.and"))
+        amounts = joined(
+            (phrase(f"headline.amount.{name}", bytes=format_bytes(size)) for name, size in known),
+            phrase("headline.and"),
+        )
         yield phrase("headline.snapshot", amounts=amounts)
     else:
         yield _peak(view)
@@ -83,7 +95,9 @@ def _out_of_memory(here: Look) -> Phrase:
     facts, judgement = classified(here)
     if facts.missing > facts.pool:
         if left is not None and judgement.rule in {"limit", "refused"}:
-            return phrase("headline.oom.limit", reserved=format_bytes(usage["reserved"]), left=format_bytes(left), **words)
+            return phrase(
+                "headline.oom.limit", reserved=format_bytes(usage["reserved"]), left=format_bytes(left), **words
+            )
         return phrase("headline.oom.capacity", **words)
     if not here.device.has_addresses:
         return phrase("headline.oom.no-addresses", **words)
@@ -111,12 +125,19 @@ def _peak(view: DeviceView) -> Phrase:
     if allocated < 0:
         return phrase("headline.no-allocated", then=then, reserved=format_bytes(reserved))
     before = phrase("headline.before") if view.at < 0 and view.kind == "peak" else ""
-    words: dict[str, str] = {"then": then, "reserved": format_bytes(reserved), "allocated": format_bytes(allocated), "before": before}
+    words: dict[str, str] = {
+        "then": then,
+        "reserved": format_bytes(reserved),
+        "allocated": format_bytes(allocated),
+        "before": before,
+    }
     split = fragmentation_at(view.device, view.at, view.trace.layout.large_segment)
     if split.lost_bytes is None or not reserved:
         return phrase("headline.numbers", **words)
     cache = split.cache_bytes or 0
-    words["cached"] = phrase("headline.cached", bytes=format_bytes(cache)) if cache >= max(LARGE_SHARE * reserved, FLOOR) else ""
+    words["cached"] = (
+        phrase("headline.cached", bytes=format_bytes(cache)) if cache >= max(LARGE_SHARE * reserved, FLOOR) else ""
+    )
     if not split.lost_bytes:
         return phrase("headline.lost.none", **words)
     share = split.lost_bytes / reserved

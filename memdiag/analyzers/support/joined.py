@@ -1,8 +1,8 @@
 """An out-of-memory message together with a trace of the same run: each supplies facts that the other lacks.
 
-A snapshot dumped at or after the failure holds an entry for each failed request. memdiag finds the entry of a message by device and
-numbers, and then counts the cause instead of judging it. If there is no such entry, memdiag uses the moment most similar to the message,
-and the report says so. A message that does not match the trace keeps its verdict.
+A snapshot dumped at or after the failure holds an entry for each failed request. memdiag finds the entry of a message
+by device and numbers, and then counts the cause instead of judging it. If there is no such entry, memdiag uses the
+moment most similar to the message, and the report says so. A message that does not match the trace keeps its verdict.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import numpy as np
 
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.failure_cause import cause, ledger
-from memdiag.analyzers.support.failures import Comparison, Failure, best_match, every_failure, failures, is_near, nearest, numbers
+from memdiag.analyzers.support.failures import (
+    Comparison,
+    Failure,
+    best_match,
+    every_failure,
+    failures,
+    is_near,
+    nearest,
+    numbers,
+)
 from memdiag.analyzers.support.offered import without_refuted
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
@@ -33,23 +42,46 @@ MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `
 # Memory that the program does not need: this comes first, whatever else is wrong.
 _KEPT = ("MD106", "MD127", "MD128", "MD129")
 # Findings that bear on a cause; others are about the rest of the trace.
-_ARRANGEMENT = frozenset({"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT})
-_AMOUNT = frozenset({"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT})
+_ARRANGEMENT = frozenset(
+    {"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT}
+)
+_AMOUNT = frozenset(
+    {"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT}
+)
 _OUTSIDE = frozenset({"MD206", "MD301"})
-_RELEVANT: dict[Cause, frozenset[str]] = {"fragmentation": _ARRANGEMENT, "capacity": _AMOUNT, "limit": _AMOUNT | {"MD201"}}
-# Memory that grows: the evidence (its key) that says by how much, and in how many steps or passes ("": one). Within _SOON of these, growth
-# has filled everything that a better arrangement would free.
+_RELEVANT: dict[Cause, frozenset[str]] = {
+    "fragmentation": _ARRANGEMENT,
+    "capacity": _AMOUNT,
+    "limit": _AMOUNT | {"MD201"},
+}
+# Memory that grows: the evidence (its key) that says by how much, and in how many steps or passes ("": one). Within
+# _SOON of these, growth has filled everything that a better arrangement would free.
 _GROWING = {"MD106": ("kept_passes.kept", "kept_passes.graphs"), "MD301": ("leaks.growth", "")}
 _SOON = {"MD106": 2, "MD301": 20}
 _LITTLE = 0.1  # of live memory: if less depends on the batch, a smaller batch is not worth it
-_NOT_OF_THE_BATCH = np.array([CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")])
+_NOT_OF_THE_BATCH = np.array(
+    [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
+)
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
 # Remedies, by the key of their title, that make the batch smaller or keep less of each.
-PER_BATCH = frozenset({
-    "oom_device.batch", "oom_device.evaluation", "oom_device.no-grad", "oom_elsewhere.less", "oom_elsewhere.mps.less", "oom_elsewhere.room",
-    "oom_shared.batch", "oom_shared.recompute", "oom_torch.micro-batch", "oom_torch.shorter",
-    "oom_training.do.critic", "oom_training.do.evaluation", "oom_training.do.gather", "oom_training.do.micro-batch",
-})  # fmt: skip
+PER_BATCH = frozenset(
+    {
+        "oom_device.batch",
+        "oom_device.evaluation",
+        "oom_device.no-grad",
+        "oom_elsewhere.less",
+        "oom_elsewhere.mps.less",
+        "oom_elsewhere.room",
+        "oom_shared.batch",
+        "oom_shared.recompute",
+        "oom_torch.micro-batch",
+        "oom_torch.shorter",
+        "oom_training.do.critic",
+        "oom_training.do.evaluation",
+        "oom_training.do.gather",
+        "oom_training.do.micro-batch",
+    }
+)
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the caching allocator's
 
 
@@ -111,15 +143,21 @@ class _Joiner:
         judgement = replace(judgement, reasons=(*judgement.reasons, note)) if note else judgement
         kept = message.findings
         if judgement.verdict != message.judgement.verdict:  # advice for another cause
-            kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement)
+            kept = advise(
+                Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement
+            )
         special = tuple(finding for finding in special if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
         special = _told_once(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
         if failure.exact:  # it is recorded
-            kept = tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept)
+            kept = tuple(
+                replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept
+            )
         findings = _merged(special, kept)
-        return replace(message, judgement=judgement, ledger=ledger(failure, message), findings=findings, moment=_moment(failure))
+        return replace(
+            message, judgement=judgement, ledger=ledger(failure, message), findings=findings, moment=_moment(failure)
+        )
 
     def _report(self, failure: Failure) -> Report | None:
         """Returns what `memdiag analyze` says of that moment; None after several others, since it takes long."""
@@ -137,10 +175,14 @@ def _is_root(finding: Finding) -> bool:
 def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
     """Returns findings without those that only say in general what another says in particular."""
     codes = {finding.code for finding in findings}
-    general = {"MD101"} if "MD106" in codes else set()  # activations; but a graph that is kept for nothing need not be recomputed
+    general = (
+        {"MD101"} if "MD106" in codes else set()
+    )  # activations; but a graph that is kept for nothing need not be recomputed
     general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
     rest = [finding for finding in findings if finding.code not in general]
-    if any(finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest):  # these list live memory, and how to reduce it
+    if any(
+        finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest
+    ):  # these list live memory, and how to reduce it
         rest = [finding for finding in rest if finding.code != "MD206" or len(finding.fixes) > 1]
     return tuple(rest)
 
@@ -151,7 +193,9 @@ def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Find
     if growing is None:
         return judgement
     facts = {
-        fact.what.key: fact.value for fact in growing.evidence if isinstance(fact.what, Phrase) and isinstance(fact.value, int | float)
+        fact.what.key: fact.value
+        for fact in growing.evidence
+        if isinstance(fact.what, Phrase) and isinstance(fact.value, int | float)
     }
     what, of = _GROWING[growing.code]
     rate = facts.get(what, 0) / max(facts.get(of, 1), 1)
@@ -159,7 +203,10 @@ def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Find
     if judgement.verdict != "fragmentation" or not rate or spare >= _SOON[growing.code] * rate:
         return replace(judgement, reasons=(phrase("joined.grows", title=growing.title), *judgement.reasons))
     text = phrase("joined.grows.soon", title=growing.title, free=format_bytes(failure.free_bytes))
-    others = ("fragmentation", *(other for other in judgement.alternatives if other not in {"fragmentation", "capacity"}))
+    others = (
+        "fragmentation",
+        *(other for other in judgement.alternatives if other not in {"fragmentation", "capacity"}),
+    )
     return replace(judgement, verdict="capacity", alternatives=others, reasons=(text, *judgement.reasons))
 
 
@@ -173,7 +220,10 @@ def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Fin
     asked = 0 if failure.device.events.phase[failure.here.at] in _NOT_IN_PASSES else failure.request_bytes
     if size[~kept].sum() + asked > _LITTLE * size.sum():
         return findings
-    return tuple(replace(finding, fixes=tuple(fix for fix in finding.fixes if not _needs_less_per_batch(fix))) for finding in findings)
+    return tuple(
+        replace(finding, fixes=tuple(fix for fix in finding.fixes if not _needs_less_per_batch(fix)))
+        for finding in findings
+    )
 
 
 def _needs_less_per_batch(fix: Fix) -> bool:
@@ -185,13 +235,16 @@ def join(report: OomReport | None, trace: Trace) -> OomReport:
     """Returns a report in which a trace has its say.
 
     Args:
-        report: What was found in text; None or without messages: every request that failed in the trace makes one (dialect "trace").
+        report: What was found in text; None or without messages: every request that failed in the trace makes one
+            (dialect "trace").
         trace: A trace of the same run.
     """
     joiner = _Joiner(trace)
     if report is not None and report.messages:
         return replace(report, messages=tuple(joiner.join(message) for message in report.messages))
-    messages = tuple(_from_failure(joiner, failure) for device in trace.devices for failure in failures(trace, device.device))
+    messages = tuple(
+        _from_failure(joiner, failure) for device in trace.devices for failure in failures(trace, device.device)
+    )
     base = report or OomReport(())
     return replace(base, messages=messages, sources=(*base.sources, trace.path))
 
@@ -203,15 +256,27 @@ def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
     fields: dict[str, object] = {"requested_bytes": failure.request_bytes, "device_index": device.device}
     left = failure.here.device_free_bytes
     known = {"free_bytes": left, "total_bytes": device.capacity_bytes}
-    known |= {f"{name}_bytes": usage[name] if usage[name] >= 0 else None for name in ("allocated", "reserved", "active")}
+    known |= {
+        f"{name}_bytes": usage[name] if usage[name] >= 0 else None for name in ("allocated", "reserved", "active")
+    }
     fields |= {name: value for name, value in known.items() if value is not None}
     found = Found(0, 0, "trace", "torch_npu" if backend == "npu" else "pytorch", backend, fields)
     judgement = judge(found)
     text = _sentence(failure)
     message = Message(
-        "trace", found.framework, backend, None, failure.count, 0, text, fields, judgement, account(found), advise(found, judgement),
+        "trace",
+        found.framework,
+        backend,
+        None,
+        failure.count,
+        0,
+        text,
+        fields,
+        judgement,
+        account(found),
+        advise(found, judgement),
         trace.path,
-    )  # fmt: skip
+    )
     return joiner.told(message, failure, "")
 
 
@@ -228,7 +293,9 @@ def _sentence(failure: Failure) -> str:
     usage, left = failure.usage, failure.here.device_free_bytes
     known = {**usage, "free": -1 if left is None else left}
     amounts = [
-        phrase(f"joined.amount.{name}", bytes=format_bytes(known[name])) for name in ("allocated", "reserved", "free") if known[name] >= 0
+        phrase(f"joined.amount.{name}", bytes=format_bytes(known[name]))
+        for name in ("allocated", "reserved", "free")
+        if known[name] >= 0
     ]
     return phrase(
         "joined.failed",
@@ -255,7 +322,9 @@ def _alone(message: Message, why: Phrase) -> Message:
 
 
 def _agreement(failure: Failure, compared: Comparison) -> str:
-    same = [phrase("joined.agrees.number", name=_name(name), bytes=format_bytes(size)) for name, size in compared.agreeing]
+    same = [
+        phrase("joined.agrees.number", name=_name(name), bytes=format_bytes(size)) for name, size in compared.agreeing
+    ]
     asked = format_bytes(failure.request_bytes)
     text = phrase("joined.agrees", moment=failure.here.name, asked=asked, numbers=joined(same, ", "))
     differing = [
@@ -276,19 +345,29 @@ def _why_not(message: Message, candidates: list[Failure]) -> Phrase:
     last = candidates[-1]
     seen = {**last.usage, "requested": last.segment_bytes}
     pairs = [
-        phrase("joined.differs.number", name=_name(n), printed=format_bytes(printed[n].bytes), recorded=format_bytes(seen[n]))
+        phrase(
+            "joined.differs.number",
+            name=_name(n),
+            printed=format_bytes(printed[n].bytes),
+            recorded=format_bytes(seen[n]),
+        )
         for n in ("requested", "allocated", "reserved")
         if n in printed and seen[n] >= 0
     ]
     return phrase(
-        "joined.alone.other", count=len(candidates), numbers=joined(pairs, "; "), event=phrase("places.event", at=int(last.here.at))
+        "joined.alone.other",
+        count=len(candidates),
+        numbers=joined(pairs, "; "),
+        event=phrase("places.event", at=int(last.here.at)),
     )
 
 
 def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Returns both lists; a remedy that the first has offered is not offered again, nor a finding that has none left."""
     offered = {_remedy(fix) for finding in first for fix in finding.fixes}
-    rest = [replace(finding, fixes=tuple(fix for fix in finding.fixes if _remedy(fix) not in offered)) for finding in others]
+    rest = [
+        replace(finding, fixes=tuple(fix for fix in finding.fixes if _remedy(fix) not in offered)) for finding in others
+    ]
     return (*first, *(finding for finding in rest if finding.fixes))
 
 

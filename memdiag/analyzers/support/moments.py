@@ -51,7 +51,10 @@ class Look:
     @cached_property
     def split(self) -> dict[str, int]:
         """Cache, stranded and foreign bytes; -1: unknown."""
-        return {name: int(self.device.usage[name][self.at]) if self.at >= 0 else -1 for name in ("cache", "stranded", "foreign")}
+        return {
+            name: int(self.device.usage[name][self.at]) if self.at >= 0 else -1
+            for name in ("cache", "stranded", "foreign")
+        }
 
     @property
     def is_split_known(self) -> bool:

@@ -1,7 +1,7 @@
 """Names of tensors in a report: by name, by module, and by name and call site together.
 
-Names are known where memdiag's recorder was at work (``memdiag.trace.names``). Models repeat: ``layers.0.mlp.up.weight`` to
-``layers.31.mlp.up.weight`` are one line of a report, ``layers.*.mlp.up.weight``.
+Names are known where memdiag's recorder was at work (``memdiag.trace.names``). Models repeat:
+``layers.0.mlp.up.weight`` to ``layers.31.mlp.up.weight`` are one line of a report, ``layers.*.mlp.up.weight``.
 """
 
 from __future__ import annotations
@@ -107,8 +107,15 @@ def by_module(view: DeviceView, rows: Array, top: int) -> tuple[ModuleUsage, ...
             entry[1] += len(mine)
     found = sorted(held.items(), key=lambda item: (-item[1][0], item[0]))
     total = int(tensors.block_bytes[rows].sum())
-    words = {NO_MODULE: phrase("places.module.none"), TOP_MODULE: phrase("places.module.top"), NO_NAME: phrase("places.module.unnamed")}
-    return tuple(ModuleUsage(words.get(name, name), size, size / total if total else 0.0, count) for name, (size, count) in found[:top])
+    words = {
+        NO_MODULE: phrase("places.module.none"),
+        TOP_MODULE: phrase("places.module.top"),
+        NO_NAME: phrase("places.module.unnamed"),
+    }
+    return tuple(
+        ModuleUsage(words.get(name, name), size, size / total if total else 0.0, count)
+        for name, (size, count) in found[:top]
+    )
 
 
 def module_of(name: str, *, of_parameter: bool) -> str:
@@ -130,7 +137,10 @@ def _grouped(view: DeviceView, rows: Array, word: Callable[[str], str]) -> list[
     tensors = view.device.tensors
     numbers, group = np.unique(tensors.name[rows], return_inverse=True)
     words: dict[str, int] = {}
-    of_number = [words.setdefault(word(view.trace.strings[number]) if number >= 0 else "", len(words)) for number in numbers.tolist()]
+    of_number = [
+        words.setdefault(word(view.trace.strings[number]) if number >= 0 else "", len(words))
+        for number in numbers.tolist()
+    ]
     if not of_number:
         return []
     of_row = np.array(of_number, np.int64)[group]

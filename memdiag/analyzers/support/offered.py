@@ -1,7 +1,7 @@
 """Choice of the settings to offer, and severity of findings, from the replays of these settings.
 
-A setting that a replay shows to be useless, worse, or dominated by another is not offered, and a warning that is left without a remedy
-becomes information. If no warning offers the best setting, MD208 does.
+A setting that a replay shows to be useless, worse, or dominated by another is not offered, and a warning that is left
+without a remedy becomes information. If no warning offers the best setting, MD208 does.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def _useless(result: WhatIf) -> str:
 
 def _dominates(one: WhatIf, other: WhatIf) -> bool:
     """Whether ``one`` is as good in everything and better in something; of equal ones the first in the list is kept."""
-    mine, others = ((each.num_ooms, each.peak_reserved_bytes, each.num_retries, each.num_driver_calls) for each in (one, other))
+    mine, others = (
+        (each.num_ooms, each.peak_reserved_bytes, each.num_retries, each.num_driver_calls) for each in (one, other)
+    )
     return mine != others and all(a <= b for a, b in zip(mine, others, strict=True))
 
 
@@ -111,7 +113,12 @@ def without_refuted(findings: Iterable[Finding], results: Sequence[WhatIf]) -> t
     helping = {_without_numbers(result.conf) for result in single if result.is_offered}
     refuted = {_without_numbers(result.conf) for result in single} - helping
     return tuple(
-        replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "env" or _without_numbers(_conf_of(fix)) not in refuted))
+        replace(
+            finding,
+            fixes=tuple(
+                fix for fix in finding.fixes if fix.kind != "env" or _without_numbers(_conf_of(fix)) not in refuted
+            ),
+        )
         for finding in findings
     )
 
@@ -139,7 +146,9 @@ def _judged(finding: Finding, results: Sequence[WhatIf]) -> Finding:
     kept = sorted(
         (fix for fix in finding.fixes if fix.change not in refuted),
         key=lambda fix: (
-            -max((result.saved_bytes for result in mine if result.change == fix.change), default=0) if fix.change in helping else 0
+            -max((result.saved_bytes for result in mine if result.change == fix.change), default=0)
+            if fix.change in helping
+            else 0
         ),
     )
     said = tuple(

@@ -41,18 +41,28 @@ def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
         return None
     try:
         replay = subject.replayer(
-            follows.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction, log=False, keep_start=subject.is_recorded(scenario),
-        )  # fmt: skip
+            follows.workload,
+            scenario.policy,
+            conf=scenario.conf,
+            torch_version=scenario.torch_version,
+            capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            log=False,
+            keep_start=subject.is_recorded(scenario),
+        )
     except MemdiagError:
         return None
     failing = is_failing(replay, follows.failed_call)
     return Rest(
-        basis=follows.basis, peak_reserved_bytes=int(replay.reserved.max(initial=0)),
+        basis=follows.basis,
+        peak_reserved_bytes=int(replay.reserved.max(initial=0)),
         peak_allocated_bytes=int(replay.allocated.max(initial=0)),
-        fits=False if failing else True if follows.basis == EARLIER_STEP else None, step=follows.step, optimizer=follows.optimizer,
-        is_optimizer_assumed=follows.is_optimizer_assumed, state_bytes=follows.state_bytes,
-    )  # fmt: skip
+        fits=False if failing else True if follows.basis == EARLIER_STEP else None,
+        step=follows.step,
+        optimizer=follows.optimizer,
+        is_optimizer_assumed=follows.is_optimizer_assumed,
+        state_bytes=follows.state_bytes,
+    )
 
 
 def is_failing(replay: Replay, since: int = 0) -> bool:

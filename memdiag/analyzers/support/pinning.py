@@ -1,7 +1,8 @@
 """Which few live bytes keep a lot of reserved memory from being given back, and whose they are.
 
-The allocator releases whole segments to the driver (whole pages, for expandable segments). One small live tensor keeps the whole piece
-reserved. The report names the tensor that stays live longest in each piece, since the piece cannot be released before it is freed.
+The allocator releases whole segments to the driver (whole pages, for expandable segments). One small live tensor keeps
+the whole piece reserved. The report names the tensor that stays live longest in each piece, since the piece cannot be
+released before it is freed.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class _Pieces:
         return result
 
 
-def pinned(view: DeviceView, topology: Topology, settings: AllocatorSettings, group: int, request_bytes: int) -> Pinned | None:
+def pinned(
+    view: DeviceView, topology: Topology, settings: AllocatorSettings, group: int, request_bytes: int
+) -> Pinned | None:
     """Returns the pinned pieces at the moment of ``topology``; None: there are none.
 
     Args:
@@ -144,7 +147,10 @@ def _by_site(view: DeviceView, rows: Array, held: Array) -> tuple[Pin, ...]:
     labels = {int(stack): view.label(int(stack)) for stack in np.unique(tensors.stack[rows])}
     names = sorted(set(labels.values()))
     number = {stack: names.index(label) for stack, label in labels.items()}
-    key = np.array([number[int(stack)] for stack in tensors.stack[rows]], np.int64) * len(LIFETIMES) + tensors.lifetime[rows]
+    key = (
+        np.array([number[int(stack)] for stack in tensors.stack[rows]], np.int64) * len(LIFETIMES)
+        + tensors.lifetime[rows]
+    )
     pins = []
     for value in np.unique(key):
         mine = key == value

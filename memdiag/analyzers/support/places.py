@@ -21,7 +21,11 @@ def moment_name(device: DeviceTrace, at: int) -> Phrase:
         details.append(phrase("places.step", step=str(device.events.step[at])))
     if device.events.phase[at] > 0:
         details.append(vocabulary.name("phase", PHASES[device.events.phase[at]]))
-    return phrase("places.event.details", at=int(at), details=joined(details, ", ")) if details else phrase("places.event", at=int(at))
+    return (
+        phrase("places.event.details", at=int(at), details=joined(details, ", "))
+        if details
+        else phrase("places.event", at=int(at))
+    )
 
 
 def when(view: DeviceView) -> Phrase:
@@ -48,7 +52,9 @@ def group_name(device: DeviceTrace, group: int) -> Phrase:
         if private
         else phrase("places.pool.default")
     )
-    stream = phrase("places.stream.default") if row["stream"] == 0 else phrase("places.stream", stream=f"{row['stream']:#x}")
+    stream = (
+        phrase("places.stream.default") if row["stream"] == 0 else phrase("places.stream", stream=f"{row['stream']:#x}")
+    )
     return phrase("places.group.small" if row["small"] else "places.group.large", pool=pool, stream=stream)
 
 

@@ -75,7 +75,8 @@ def read_buffers(
 
     Args:
         path: The file.
-        ends: Ends of a lifetime in a CSV file that count as live: "half-open", "open" or "closed"; None: as its columns say.
+        ends: Ends of a lifetime in a CSV file that count as live: "half-open", "open" or "closed"; None: as its columns
+            say.
         device: Device of a trace; None: the one with the most bytes.
         read: Reads a trace; None: ``memdiag.load``.
         say: Receives one line if a device was chosen among several.
@@ -89,7 +90,8 @@ def read_buffers(
     if not lifespans_csv.sniff(read_head(path)):
         if ends is not None:
             raise MemdiagError(
-                "--ends is of lists of lifetimes, and this is a trace", "leave it out: the order of a trace's events is known"
+                "--ends is of lists of lifetimes, and this is a trace",
+                "leave it out: the order of a trace's events is known",
             )
         return _from_trace(path, device, read, say)
     if device is not None:
@@ -100,7 +102,9 @@ def read_buffers(
     return Buffers(str(path), rows.ids, rows.lower, rows.upper, lower, upper, rows.size, lifespans_csv.FORMAT, kind, 1)
 
 
-def _from_trace(path: Path, device: int | None, read: Callable[[Path], Trace] | None, say: Callable[[str], None]) -> Buffers:
+def _from_trace(
+    path: Path, device: int | None, read: Callable[[Path], Trace] | None, say: Callable[[str], None]
+) -> Buffers:
     """The tensors of one device, by the events between which they live.
 
     Raises:
@@ -114,10 +118,14 @@ def _from_trace(path: Path, device: int | None, read: Callable[[Path], Trace] | 
         raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {have}")
     usable = [each for each in trace.devices if len(each.tensors) and (device is None or each.device == device)]
     if not usable:
-        raise MemdiagError(f"{path} has no tensors to place", "record the run from its beginning: memdiag record -- python train.py")
+        raise MemdiagError(
+            f"{path} has no tensors to place", "record the run from its beginning: memdiag record -- python train.py"
+        )
     chosen = max(usable, key=lambda each: int(_sizes(each).sum()))
     if len(usable) > 1:
-        say(f"planning device {chosen.device}, the one with most bytes of {plural(len(usable), 'device')}; --device chooses another")
+        say(
+            f"planning device {chosen.device}, the one with most bytes of {plural(len(usable), 'device')}; --device chooses another"
+        )
     tensors = chosen.tensors
     reserved = int(chosen.usage.reserved.max(initial=-1))
     return Buffers(
@@ -135,7 +143,9 @@ def _from_trace(path: Path, device: int | None, read: Callable[[Path], Trace] | 
         outside=chosen.card.outside_bytes,
         before=int((tensors.alloc_at < 0).sum()),
         after=int((tensors.free_completed_at >= chosen.num_events).sum()),
-        recorded=reserved if reserved >= int(chosen.usage.requested.max(initial=0)) else None,  # some files contradict themselves
+        recorded=reserved
+        if reserved >= int(chosen.usage.requested.max(initial=0))
+        else None,  # some files contradict themselves
     )
 
 
@@ -184,7 +194,16 @@ def plan_buffers(
     grain = align or buffers.align
     room = None if capacity is None else max(capacity - (buffers.outside or 0), 0)
     size, lower, upper = buffers.size, buffers.lower, buffers.upper
-    made = make_plan(size, lower, upper, grain, room, seconds, seed=seed, say=lambda text: say(phrase("progress.planning", text=text)))
+    made = make_plan(
+        size,
+        lower,
+        upper,
+        grain,
+        room,
+        seconds,
+        seed=seed,
+        say=lambda text: say(phrase("progress.planning", text=text)),
+    )
     if output is not None:
         _write(output, buffers, made)
     say(phrase("progress.simpler"))

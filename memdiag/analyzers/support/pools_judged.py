@@ -1,7 +1,7 @@
 """Compares lifetime-segregated pools with the recorded settings, expandable segments and the lower bound, by replays on a card of one size.
 
-A run that fits wins. If several fit, the smallest reserved peak wins. These pools reserve new memory as long as there is any, so their peak
-means little on a card that is much too large. The texts are in ``messages/pools.json``.
+A run that fits wins. If several fit, the smallest reserved peak wins. These pools reserve new memory as long as there
+is any, so their peak means little on a card that is much too large. The texts are in ``messages/pools.json``.
 """
 
 from __future__ import annotations
@@ -104,16 +104,23 @@ def judged(
     is_whole = subject.reach.basis != PAST_FAILURE
     pays, title = _verdict(runs, card.capacity_bytes, error, is_whole=is_whole)
     facts, fraction = _shared(subject, card, runs, communicators) if is_npu else ([], None)
-    fixes: tuple[Fix | None, ...] = (switch(), share(fraction) if fraction is not None else None) if pays and is_npu else ()
+    fixes: tuple[Fix | None, ...] = (
+        (switch(), share(fraction) if fraction is not None else None) if pays and is_npu else ()
+    )
     if not pays and runs.expandable is not None and runs.expandable.fits:
         fixes = (remedies.expandable_segments(AllocatorSettings.of(subject.trace)),)
     first = finding.evidence[:1] if finding is not None else ()
     bound = Evidence(phrase("pools.bound"), runs.bound_bytes, "bytes")
     return Finding(
-        "MD114", title, "info", subject.device.device,
-        (*(run.evidence(is_whole=is_whole) for run in (*runs.pools, *runs.rivals)), bound, *first, *facts), present(*fixes),
-        _saving(subject, card, runs, error) if pays else None, weight_bytes=finding.weight_bytes if finding is not None else GAP,
-    )  # fmt: skip
+        "MD114",
+        title,
+        "info",
+        subject.device.device,
+        (*(run.evidence(is_whole=is_whole) for run in (*runs.pools, *runs.rivals)), bound, *first, *facts),
+        present(*fixes),
+        _saving(subject, card, runs, error) if pays else None,
+        weight_bytes=finding.weight_bytes if finding is not None else GAP,
+    )
 
 
 def is_calibrated(subject: Subject) -> bool:
@@ -167,9 +174,15 @@ def _run(subject: Subject, scenario: Scenario, kind: str) -> Run:
         found = subject.replay(scenario, log=False)
     else:
         found = subject.replayer(
-            subject.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction, log=False, keep_start=False,
-        )  # fmt: skip
+            subject.workload,
+            scenario.policy,
+            conf=scenario.conf,
+            torch_version=scenario.torch_version,
+            capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            log=False,
+            keep_start=False,
+        )
     return Run(kind, int(found.reserved.max(initial=0)), int(found.ooms.max(initial=0)))
 
 
@@ -177,7 +190,9 @@ def _verdict(runs: _Runs, capacity: int | None, error: int, *, is_whole: bool = 
     """Returns whether the pools help, and the title that says so; ``is_whole``: no allocation failed when it was recorded."""
     pools, fitting = runs.best, [run for run in runs.rivals if run.fits]
     best = min(fitting, key=lambda run: run.peak_bytes, default=None)
-    here = phrase("pools.here", bytes=format_bytes(capacity)) if capacity is not None else phrase("pools.here.unlimited")
+    here = (
+        phrase("pools.here", bytes=format_bytes(capacity)) if capacity is not None else phrase("pools.here.unlimited")
+    )
     if best is None:
         if pools.fits:
             return True, phrase("pools.yes.only" if is_whole else "pools.yes.only.past", here=here)
@@ -186,19 +201,30 @@ def _verdict(runs: _Runs, capacity: int | None, error: int, *, is_whole: bool = 
         return False, phrase("pools.no.either", here=here)
     other, least = phrase(f"pools.other.{best.kind}"), format_bytes(best.peak_bytes)
     if not pools.fits:
-        return False, phrase("pools.no.fails" if is_whole else "pools.no.fails.past", here=here, other=other, peak=least)
+        return False, phrase(
+            "pools.no.fails" if is_whole else "pools.no.fails.past", here=here, other=other, peak=least
+        )
     peak, gain = format_bytes(pools.peak_bytes), best.peak_bytes - pools.peak_bytes
     if gain <= 0:
         return False, phrase("pools.no.more", peak=peak, other=other, least=least)
     pays = gain > max(error, _WORTH, _WORTH_SHARE * best.peak_bytes)
-    return pays, phrase("pools.yes.less" if pays else "pools.no.hardly", peak=peak, gain=format_bytes(gain), other=other)
+    return pays, phrase(
+        "pools.yes.less" if pays else "pools.no.hardly", peak=peak, gain=format_bytes(gain), other=other
+    )
 
 
-def _shared(subject: Subject, card: Scenario, runs: _Runs, communicators: int | None) -> tuple[list[Evidence], float | None]:
+def _shared(
+    subject: Subject, card: Scenario, runs: _Runs, communicators: int | None
+) -> tuple[list[Evidence], float | None]:
     """Returns the known facts about HCCL's part of the device, and the fraction to set with these pools."""
     pair = buffer_bytes(subject.trace)
     if communicators is None:
-        count = Evidence(phrase("pools.communicators"), phrase("pools.communicators.unknown"), "", phrase("pools.communicators.option"))
+        count = Evidence(
+            phrase("pools.communicators"),
+            phrase("pools.communicators.unknown"),
+            "",
+            phrase("pools.communicators.option"),
+        )
     else:
         given = phrase("pools.communicators.given", count=communicators)
         count = Evidence(phrase("pools.communicators.all"), communicators * pair, "bytes", given)
@@ -211,7 +237,9 @@ def _shared(subject: Subject, card: Scenario, runs: _Runs, communicators: int | 
     others = int(subject.limits.steps[:, 1].max()) if len(subject.limits.steps) else 0
     outside = communicators * pair if communicators is not None else 0
     if 0 < others < capacity:
-        facts.append(Evidence(phrase("pools.outside"), others, "bytes", phrase("pools.outside.most", count=others // pair)))
+        facts.append(
+            Evidence(phrase("pools.outside"), others, "bytes", phrase("pools.outside.most", count=others // pair))
+        )
         outside = max(outside, others)
     fraction = max(math.floor((capacity - outside) / capacity * 100) / 100, 0.01) if outside else _USUAL_FRACTION
     kept = capacity - int(fraction * capacity)
@@ -233,7 +261,9 @@ def _saving(subject: Subject, card: Scenario, runs: _Runs, error: int) -> Saving
         return None
     path = file_argument(subject.trace.path)
     size = f" --capacity {card.capacity_bytes}" if card.capacity_bytes is not None else ""
-    return Saving(saved - error, saved, saved + error, "simulated", f"memdiag simulate {path} --policy {runs.best.kind}{size}")
+    return Saving(
+        saved - error, saved, saved + error, "simulated", f"memdiag simulate {path} --policy {runs.best.kind}{size}"
+    )
 
 
 def with_advice(

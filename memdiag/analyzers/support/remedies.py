@@ -20,7 +20,9 @@ def expandable_segments(settings: AllocatorSettings) -> Fix | None:
     if settings.expandable or not settings.can_change:
         return None
     dropped = [key for key in NPU_EXCLUDED if key in settings.keys] if settings.backend == "npu" else []
-    return shared.expandable_segments(settings.line({"expandable_segments": "True"}), settings.backend or "cuda", dropped)
+    return shared.expandable_segments(
+        settings.line({"expandable_segments": "True"}), settings.backend or "cuda", dropped
+    )
 
 
 def smaller_pages(settings: AllocatorSettings) -> Fix | None:
@@ -56,7 +58,9 @@ def split_limit(settings: AllocatorSettings, limit_mb: int) -> Fix | None:
     smallest = settings.page_bytes(small=False) // MIB
     if settings.expandable or not settings.can_change or "max_split_size_mb" in settings.keys or limit_mb <= smallest:
         return None
-    return shared.max_split_size(settings.line({"max_split_size_mb": str(limit_mb)}), limit_mb, phrase("remedies.split.when"))
+    return shared.max_split_size(
+        settings.line({"max_split_size_mb": str(limit_mb)}), limit_mb, phrase("remedies.split.when")
+    )
 
 
 def rounded_sizes(settings: AllocatorSettings, divisions: int) -> Fix | None:

@@ -1,8 +1,8 @@
 """Bytes lost inside blocks and behind them: rounding of requests, and what exact multiples of 2 MiB cost on an NPU.
 
-A request is rounded up to 512 bytes; roundup_power2_divisions rounds further; a free block of which 1 MiB or less would remain is
-handed out whole. torch_npu adds 32 bytes to every request first, so that 30 MiB opens a segment of 32 MiB of which a tail of
-2 MiB - 512 is left.
+A request is rounded up to 512 bytes; roundup_power2_divisions rounds further; a free block of which 1 MiB or less would
+remain is handed out whole. torch_npu adds 32 bytes to every request first, so that 30 MiB opens a segment of 32 MiB of
+which a tail of 2 MiB - 512 is left.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _rounding(here: Look) -> Iterator[Finding]:
             Evidence(phrase("rounding.divided" if divided else "rounding.unsplit"), int(beyond.sum()), "bytes"),
             *_largest_places(here.view, live, beyond if beyond.any() else block - asked),
         ),
-        present(_no_divisions(here.settings) if divided else remedies.expandable_segments(here.settings), _flat_buffer()),
+        present(
+            _no_divisions(here.settings) if divided else remedies.expandable_segments(here.settings), _flat_buffer()
+        ),
         weight_bytes=allocated - requested,
     )
 
@@ -143,7 +145,8 @@ def _tails(here: Look) -> Iterator[Finding]:
                 phrase("rounding.tails.fix.caveat"),
             ),
         ),
-        # without its tail each of these segments is one page shorter; more cannot be saved, and another tensor may use the tail
+        # without its tail each of these segments is one page shorter; more cannot be saved, and another tensor may use
+        # the tail
         saving=Saving(0, len(at) * PAGE, len(at) * PAGE, "estimated") if at_peak else None,
         weight_bytes=lost,
     )

@@ -43,9 +43,14 @@ class SimulationRequest:
 
     @classmethod
     def read(
-        cls, policies: list[str], confs: list[str] | None, torch: str | None, capacity: str | None, fraction: float | None,
+        cls,
+        policies: list[str],
+        confs: list[str] | None,
+        torch: str | None,
+        capacity: str | None,
+        fraction: float | None,
         outside: str | None = None,
-    ) -> SimulationRequest:  # fmt: skip
+    ) -> SimulationRequest:
         """Reads a request from texts.
 
         Args:
@@ -74,11 +79,16 @@ class SimulationRequest:
         if size is not None and not 0 < size <= _MOST_BYTES:
             raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
         if fraction is not None and not 0 <= fraction <= 1:
-            raise MemdiagError(f"--fraction {fraction}: not a share of the card", "give a number from 0 to 1, for example --fraction 0.94")
+            raise MemdiagError(
+                f"--fraction {fraction}: not a share of the card",
+                "give a number from 0 to 1, for example --fraction 0.94",
+            )
         texts = None if confs is None else tuple(_settings_of(text) for text in confs)
         beside = parse_bytes(outside) if outside is not None else None
         if beside is not None and size is not None and beside >= size:
-            raise MemdiagError(f"--outside {outside}: that leaves nothing of --capacity {capacity}", "for example --outside 512MiB")
+            raise MemdiagError(
+                f"--outside {outside}: that leaves nothing of --capacity {capacity}", "for example --outside 512MiB"
+            )
         return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction, offload, beside)
 
     @property
@@ -95,16 +105,23 @@ class SimulationRequest:
         from memdiag.allocator.calibration.recorded_settings import recorded_settings
 
         if self.fraction is not None and self.capacity is None and device.capacity_bytes is None:
-            raise MemdiagError("--fraction is a share of the card, and the trace does not say how large that is", "add --capacity 64GiB")
+            raise MemdiagError(
+                "--fraction is a share of the card, and the trace does not say how large that is",
+                "add --capacity 64GiB",
+            )
         for policy in self.policies or (recorded_settings(trace, device).policy,):
             for text in self.confs or ():
-                _check_conf(self._own(text, policy), policy, self.torch or version_for(policy, self._version(trace, device)))
+                _check_conf(
+                    self._own(text, policy), policy, self.torch or version_for(policy, self._version(trace, device))
+                )
 
     def or_usual(self, trace: Trace) -> SimulationRequest:
         """Returns the request itself or, if it names neither policies nor settings, the plain and the expandable allocator."""
         if self.policies or self.confs is not None:
             return self
-        return replace(self, policies=("npu", "npu-expandable") if trace.backend == "npu" else ("caching", "expandable"))
+        return replace(
+            self, policies=("npu", "npu-expandable") if trace.backend == "npu" else ("caching", "expandable")
+        )
 
     def on_card(self, subject: Subject) -> Subject:
         """Returns a recording with as much of the card outside the allocator as was asked for."""
@@ -134,9 +151,14 @@ class SimulationRequest:
 
         names, settings = split(text)
         mine, others = (
-            {name for each in which for name in getattr(POLICIES[each], "VARIABLES", ())} for which in ((policy,), self.policies)
+            {name for each in which for name in getattr(POLICIES[each], "VARIABLES", ())}
+            for which in ((policy,), self.policies)
         )
-        return written({name: value for name, value in names.items() if name in mine or name not in others}, settings) if names else text
+        return (
+            written({name: value for name, value in names.items() if name in mine or name not in others}, settings)
+            if names
+            else text
+        )
 
     def _version(self, trace: Trace, device: DeviceTrace) -> str:
         from memdiag.analyzers.support.simulation import default_version
@@ -158,8 +180,14 @@ def _check_version(text: str) -> None:
         raise MemdiagError(f"--torch {text}: not a version", "for example --torch 2.6")
     first, last = RULES["cuda"][0][0], LAST_VERIFIED
     if not first <= version <= last:
-        why = "older than the model of the allocator covers" if version < first else "newer than any version that memdiag knows"
-        raise MemdiagError(f"--torch {text}: {why}", f"versions from {version_text(first)} to {version_text(last)} can be simulated")
+        why = (
+            "older than the model of the allocator covers"
+            if version < first
+            else "newer than any version that memdiag knows"
+        )
+        raise MemdiagError(
+            f"--torch {text}: {why}", f"versions from {version_text(first)} to {version_text(last)} can be simulated"
+        )
 
 
 def _settings_of(text: str) -> str:
@@ -182,7 +210,9 @@ def version_for(policy: str, version: str) -> str:
     if number is None or not parse(how.with_own(""), how.BACKEND, number).refused:
         return version
     later = ((number[0], minor) for minor in range(number[1] + 1, last[1] + 1))
-    return next((version_text(each) for each in later if not parse(how.with_own(""), how.BACKEND, each).refused), version)
+    return next(
+        (version_text(each) for each in later if not parse(how.with_own(""), how.BACKEND, each).refused), version
+    )
 
 
 def _check_conf(text: str, policy: str, version: str) -> None:

@@ -95,7 +95,8 @@ def subject_of(trace: Trace, device: DeviceTrace) -> Subject:
     """
     if not len(device.tensors):
         raise MemdiagError(
-            f"{trace.path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+            f"{trace.path} has no allocations to replay",
+            "record the run from its beginning: memdiag record -- python train.py",
         )
     return Subject.of(trace, device)
 
@@ -143,7 +144,11 @@ def runs_of_report(trace: Trace, report: Report) -> list[SimulatedRun]:
         if shown and device.has_addresses and 0 < device.num_events <= _MOST_EVENTS and len(device.tensors):
             subject = Subject.of(trace, device)
             if is_calibrated(subject):
-                found += [each for label, scenario in _scenarios(subject, report) if (each := _replayed(subject, scenario, label))]
+                found += [
+                    each
+                    for label, scenario in _scenarios(subject, report)
+                    if (each := _replayed(subject, scenario, label))
+                ]
                 found.append(_bound(subject))
     return found
 

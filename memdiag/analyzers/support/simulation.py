@@ -1,7 +1,7 @@
 """Predictions: replays of a recording under other settings or on other cards.
 
-Calibration comes first: memdiag replays the recorded settings and compares the result with the recording. Predicted savings carry the
-calibration error.
+Calibration comes first: memdiag replays the recorded settings and compares the result with the recording. Predicted
+savings carry the calibration error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.split_moments import recorded_split, simulated_split
 from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.registry import POLICIES
-from memdiag.results.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
+from memdiag.results.prediction import (
+    CalibrationReport,
+    FirstDivergence,
+    FirstOom,
+    Prediction,
+    PredictionReport,
+    RecordedRun,
+)
 from memdiag.text import Phrase, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -53,41 +60,66 @@ def predict(
     smallest = None
     others = subject.most_outside
     if with_min_capacity:
-        smallest = smallest_capacity(lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others)
+        smallest = smallest_capacity(
+            lambda size: subject.replay(replace(scenario, capacity_bytes=size), log=False), others
+        )
     ahead = outlook(subject, scenario, fails=bool(len(failed) or undefined), with_rest=with_rest)
     moment, split = simulated_split(simulated, subject.at)
     lifecycle = getattr(replay, "lifecycle", None)  # details of some policies, which need not be loaded for that
     prediction = Prediction(
-        policy=scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity_bytes=scenario.capacity_bytes,
-        peak_reserved_bytes=peaks["reserved"], peak_allocated_bytes=peaks["allocated"], peak_requested_bytes=peaks["requested"],
-        num_retries=int(replay.retries[-1]) if len(replay.retries) else 0, num_ooms=int(replay.ooms[-1]) if len(replay.ooms) else 0,
+        policy=scenario.policy,
+        conf=scenario.conf,
+        torch_version=scenario.torch_version,
+        capacity_bytes=scenario.capacity_bytes,
+        peak_reserved_bytes=peaks["reserved"],
+        peak_allocated_bytes=peaks["allocated"],
+        peak_requested_bytes=peaks["requested"],
+        num_retries=int(replay.retries[-1]) if len(replay.retries) else 0,
+        num_ooms=int(replay.ooms[-1]) if len(replay.ooms) else 0,
         first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
-        fits=ahead.fits, outlook=ahead, device_allocs=obtained,
+        fits=ahead.fits,
+        outlook=ahead,
+        device_allocs=obtained,
         device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
-        fragmentation=split, moment=moment,
+        fragmentation=split,
+        moment=moment,
         saved_bytes=None if base is None else base - peaks["reserved"],
-        num_cycles=int(np.count_nonzero(freed > 0)), num_undefined=undefined,
-        error_bytes=subject.calibration.error_bytes if base is not None else None, is_recorded=kept,
-        mallocs_per_step=obtained / steps if steps else None, min_capacity_bytes=smallest,
+        num_cycles=int(np.count_nonzero(freed > 0)),
+        num_undefined=undefined,
+        error_bytes=subject.calibration.error_bytes if base is not None else None,
+        is_recorded=kept,
+        mallocs_per_step=obtained / steps if steps else None,
+        min_capacity_bytes=smallest,
         lifetimes=None if lifecycle is None else lifecycle.told(),
         stitching=getattr(replay, "stitching", None),
         planned=getattr(replay, "planned", None),
         mempools=getattr(replay, "mempools", None),
-        room_bytes=None if replay.capacity_bytes is None else _smaller(replay.capacity_bytes - others, replay.limit_bytes),
+        room_bytes=None
+        if replay.capacity_bytes is None
+        else _smaller(replay.capacity_bytes - others, replay.limit_bytes),
         min_room_bytes=None if smallest is None else smallest - others,
-    )  # fmt: skip
+    )
     return prediction, replay, simulated
 
 
-def report_of(subject: Subject, results: tuple[Prediction, ...], *, with_min_capacity: bool = False) -> PredictionReport:
+def report_of(
+    subject: Subject, results: tuple[Prediction, ...], *, with_min_capacity: bool = False
+) -> PredictionReport:
     """Returns the report on simulations of one recording."""
     unlimited = any(result.capacity_bytes is None for result in results)
     return PredictionReport(
-        path=subject.trace.path, device=subject.device.device, num_events=subject.device.num_events,
-        calibration=calibration_report(subject, unlimited=unlimited), recorded=recorded_run(subject), results=results,
-        capacity_bytes=subject.limits.capacity_bytes, is_capacity_known=subject.limits.is_known, with_min_capacity=with_min_capacity,
-        phantom=subject.trace.phantom, card=card_of(subject, [result.conf for result in results]),
-    )  # fmt: skip
+        path=subject.trace.path,
+        device=subject.device.device,
+        num_events=subject.device.num_events,
+        calibration=calibration_report(subject, unlimited=unlimited),
+        recorded=recorded_run(subject),
+        results=results,
+        capacity_bytes=subject.limits.capacity_bytes,
+        is_capacity_known=subject.limits.is_known,
+        with_min_capacity=with_min_capacity,
+        phantom=subject.trace.phantom,
+        card=card_of(subject, [result.conf for result in results]),
+    )
 
 
 def calibration_report(subject: Subject, *, unlimited: bool = True) -> CalibrationReport:
@@ -95,12 +127,18 @@ def calibration_report(subject: Subject, *, unlimited: bool = True) -> Calibrati
     found = subject.calibration
     first = found.first
     return CalibrationReport(
-        events=found.events if found.exact is not None else subject.device.num_events, exact=found.exact,
+        events=found.events if found.exact is not None else subject.device.num_events,
+        exact=found.exact,
         exact_fraction=found.exact_fraction,
-        first_divergence=None if first is None else FirstDivergence(first.event, first.what, first.expected, first.got, first.cause),
-        what_if_error_bytes=found.error_bytes, num_requests=found.num_requests or 0, exact_requests=found.exact_requests or 0,
-        torch_version=found.torch_version, notes=tuple(_notes(subject, unlimited=unlimited)),
-    )  # fmt: skip
+        first_divergence=None
+        if first is None
+        else FirstDivergence(first.event, first.what, first.expected, first.got, first.cause),
+        what_if_error_bytes=found.error_bytes,
+        num_requests=found.num_requests or 0,
+        exact_requests=found.exact_requests or 0,
+        torch_version=found.torch_version,
+        notes=tuple(_notes(subject, unlimited=unlimited)),
+    )
 
 
 def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
@@ -131,7 +169,9 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
 def simulated_peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
     """Returns the highest bytes of a curve of a replay; ``kept``: the replay starts with the memory from before the trace."""
     values = getattr(replay, name)
-    start = subject.device.start[name] if kept and subject.device.has_addresses and len(subject.workload.start.base) else 0
+    start = (
+        subject.device.start[name] if kept and subject.device.has_addresses and len(subject.workload.start.base) else 0
+    )
     return max(int(values.max(initial=0)), start, 0)
 
 
@@ -153,16 +193,24 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
     room = _room(workload, replay, call)
     policy = POLICIES[scenario.policy]
     conf = Conf.parse(policy.with_own(scenario.conf), policy.BACKEND, scenario.torch_version)
-    _, segment = policy.columns(np.array([requested], np.int64), conf, rules_for(policy.BACKEND, scenario.torch_version))
+    _, segment = policy.columns(
+        np.array([requested], np.int64), conf, rules_for(policy.BACKEND, scenario.torch_version)
+    )
     missing = None if room is None else max(int(segment[0]) - (room - reserved), 0)
     references = simulated.device.references
     mine = np.flatnonzero(references.failed & (simulated.row[references.at_event] == row))
     largest = int(references.largest_free[mine[0]]) if len(mine) else -1
     return FirstOom(
-        at_event=row, requested_bytes=requested, name=name, site=site, reserved_bytes=reserved,
-        allocated_bytes=int(replay.allocated[call]), room_bytes=room, missing_bytes=missing,
+        at_event=row,
+        requested_bytes=requested,
+        name=name,
+        site=site,
+        reserved_bytes=reserved,
+        allocated_bytes=int(replay.allocated[call]),
+        room_bytes=room,
+        missing_bytes=missing,
         largest_free_bytes=largest if largest >= 0 else None,
-    )  # fmt: skip
+    )
 
 
 def _smaller(room: int, limit: int | None) -> int:
@@ -190,12 +238,17 @@ def recorded_run(subject: Subject) -> RecordedRun:
     settings = AllocatorSettings.of(trace)
     moment, split = recorded_split(trace, device, subject.at)
     return RecordedRun(
-        peak_reserved_bytes=recorded_peak(device, "reserved"), peak_allocated_bytes=recorded_peak(device, "allocated"),
+        peak_reserved_bytes=recorded_peak(device, "reserved"),
+        peak_allocated_bytes=recorded_peak(device, "allocated"),
         num_retries=count_retries(DeviceView(trace, device, at), settings) if known else None,
-        num_ooms=int(count[schema.OOM]) if known else None, device_allocs=obtained,
+        num_ooms=int(count[schema.OOM]) if known else None,
+        device_allocs=obtained,
         mallocs_per_step=obtained / steps if steps and obtained is not None else None,
-        fragmentation=split, policy=subject.calibration.policy, conf=subject.calibration.conf if known else None, moment=moment,
-    )  # fmt: skip
+        fragmentation=split,
+        policy=subject.calibration.policy,
+        conf=subject.calibration.conf if known else None,
+        moment=moment,
+    )
 
 
 def default_version(trace: Trace, device: DeviceTrace) -> str:

@@ -1,7 +1,7 @@
 """Tensors by place in the code: the same line reached by several paths is one place.
 
-A tensor without a stack has no place: it was allocated before the recording began, or by autograd's thread (which has no Python
-frames), or no stacks were recorded.
+A tensor without a stack has no place: it was allocated before the recording began, or by autograd's thread (which has
+no Python frames), or no stacks were recorded.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ def without_stack(view: DeviceView, rows: Array) -> Array:
 
 
 def stackless(reason: int = UNKNOWN) -> Phrase:
-    """Returns the label of tensors without a stack. It begins with a parenthesis in every language, which no file name does."""
+    """Returns the label of tensors without a stack.
+
+    It begins with a parenthesis in every language, which no file name does.
+    """
     return phrase(("places.stackless", "places.stackless.before", "places.stackless.backward")[reason])
 
 
@@ -120,7 +123,10 @@ def by_category(view: DeviceView, rows: Array) -> dict[str, int]:
 
 
 def sums(names: tuple[str, ...], index: Array, size: Array) -> dict[str, int]:
-    """Returns the bytes of each name, most first, without those of none. ``index`` refers to ``names``, one entry a size."""
+    """Returns the bytes of each name, most first, without those of none.
+
+    ``index`` refers to ``names``, one entry a size.
+    """
     held = {name: int(size[index == number].sum()) for number, name in enumerate(names)}
     return {name: total for name, total in sorted(held.items(), key=lambda item: -item[1]) if total}
 

@@ -1,7 +1,7 @@
 """The moment at which ``memdiag simulate`` splits reserved memory: the default moment of reports, or that of ``--at``.
 
-Each run has its own moment: a simulated run that gets past the allocation that failed when it was recorded is split at its peak, the
-recorded run at the failure.
+Each run has its own moment: a simulated run that gets past the allocation that failed when it was recorded is split at
+its peak, the recorded run at the failure.
 """
 
 from __future__ import annotations

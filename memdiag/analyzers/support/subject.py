@@ -96,10 +96,17 @@ class Subject:
     def on_card(self, capacity: int) -> Scenario:
         """Returns the recorded settings on a card of ``capacity`` bytes, with as much outside the allocator as was recorded.
 
-        The memory fraction of the process is the recorded one. A limit that is inferred from refused requests stays the same in bytes.
+        The memory fraction of the process is the recorded one. A limit that is inferred from refused requests stays the
+        same in bytes.
         """
         limit = self.limits.limit_bytes
-        fraction = self.limits.share if self.limits.share is not None else None if limit is None else min(limit / capacity, 1.0)
+        fraction = (
+            self.limits.share
+            if self.limits.share is not None
+            else None
+            if limit is None
+            else min(limit / capacity, 1.0)
+        )
         return replace(self.recorded, capacity_bytes=capacity, fraction=fraction)
 
     @property
@@ -113,8 +120,13 @@ class Subject:
         work = self.workload
         kept = np.flatnonzero(work.op != EXTERNAL)
         first = {"op": EXTERNAL, "tensor": -1, "size": outside, "stream": 0, "pool": -1, "row": -1} if outside else {}
-        columns: dict[str, Any] = {name: getattr(work, name)[kept] for name in ("op", "tensor", "size", "stream", "pool", "row")}
-        columns |= {name: np.concatenate((np.array([value], columns[name].dtype), columns[name])) for name, value in first.items()}
+        columns: dict[str, Any] = {
+            name: getattr(work, name)[kept] for name in ("op", "tensor", "size", "stream", "pool", "row")
+        }
+        columns |= {
+            name: np.concatenate((np.array([value], columns[name].dtype), columns[name]))
+            for name, value in first.items()
+        }
         limits = replace(self.limits, steps=np.array([(0, outside)], np.int64), outside_basis="given")
         return replace(self, workload=replace(work, **columns), limits=limits, hooks={})
 
@@ -138,9 +150,15 @@ class Subject:
             return recorded
         own = self.recorded
         anew = self.replayer(
-            self.workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, fraction=own.fraction,
-            log=False, keep_start=False,
-        )  # fmt: skip
+            self.workload,
+            own.policy,
+            conf=own.conf,
+            torch_version=own.torch_version,
+            capacity=own.capacity_bytes,
+            fraction=own.fraction,
+            log=False,
+            keep_start=False,
+        )
         peak = int(anew.reserved.max(initial=0))
         return min(recorded, peak) if self.device.has_addresses else peak
 
@@ -150,10 +168,15 @@ class Subject:
         if self.is_foreign:
             return False
         policies = [POLICIES[each.policy] for each in (own, scenario)]
-        if policies[0].BACKEND != policies[1].BACKEND or hasattr(policies[1], "marks"):  # recordings are of PyTorch's own allocators
+        if policies[0].BACKEND != policies[1].BACKEND or hasattr(
+            policies[1], "marks"
+        ):  # recordings are of PyTorch's own allocators
             return False
         confs = [
-            (Conf.parse(policy.with_own(each.conf), policy.BACKEND, each.torch_version), rules_for(policy.BACKEND, each.torch_version))
+            (
+                Conf.parse(policy.with_own(each.conf), policy.BACKEND, each.torch_version),
+                rules_for(policy.BACKEND, each.torch_version),
+            )
             for policy, each in zip(policies, (own, scenario), strict=True)
         ]
         return confs[0] == confs[1]
@@ -165,15 +188,26 @@ class Subject:
             if scenario.policy not in self.hooks:
                 self.hooks[scenario.policy] = how.marks(self.trace, self.device, self.workload)
             replay: Replay = how.replay(
-                self.workload, self.hooks[scenario.policy], conf=scenario.conf, torch_version=scenario.torch_version,
-                capacity=scenario.capacity_bytes, fraction=scenario.fraction, log=log,
-            )  # fmt: skip
+                self.workload,
+                self.hooks[scenario.policy],
+                conf=scenario.conf,
+                torch_version=scenario.torch_version,
+                capacity=scenario.capacity_bytes,
+                fraction=scenario.fraction,
+                log=log,
+            )
             return replay
         return self.replayer(
-            self.workload, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction, log=log, keep_start=self.is_recorded(scenario),
+            self.workload,
+            scenario.policy,
+            conf=scenario.conf,
+            torch_version=scenario.torch_version,
+            capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            log=log,
+            keep_start=self.is_recorded(scenario),
             bases=self.calibration.bases if scenario == self.recorded else None,
-        )  # fmt: skip
+        )
 
     def as_trace(self, scenario: Scenario, replay: Replay) -> Simulated:
         """Returns a replay of ``scenario`` (with its log) as a trace."""

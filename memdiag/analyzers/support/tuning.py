@@ -1,6 +1,7 @@
 """The allocator settings with which one or several recordings need least memory: ``memdiag tune``.
 
-Calibration comes first, for each trace. Recommended settings gain more than the calibration error, and the recorded version supports them.
+Calibration comes first, for each trace. Recommended settings gain more than the calibration error, and the recorded
+version supports them.
 """
 
 from __future__ import annotations
@@ -79,9 +80,15 @@ class _Member:
         """
         work = self.subject.workload if self.first is None or not is_part else self.first
         return self.subject.replayer(
-            work, scenario.policy, conf=scenario.conf, torch_version=scenario.torch_version, capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction, log=False, keep_start=False,
-        )  # fmt: skip
+            work,
+            scenario.policy,
+            conf=scenario.conf,
+            torch_version=scenario.torch_version,
+            capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            log=False,
+            keep_start=False,
+        )
 
     @property
     def possible_versions(self) -> tuple[str, ...]:
@@ -137,7 +144,8 @@ def tune(
     for subject in subjects:
         if not (subject.workload.op == ALLOC).any():
             raise MemdiagError(
-                f"{subject.trace.path} has no allocations to replay", "record the run from its beginning: memdiag record -- python train.py"
+                f"{subject.trace.path} has no allocations to replay",
+                "record the run from its beginning: memdiag record -- python train.py",
             )
         if subject.is_foreign:
             raise MemdiagError(
@@ -146,15 +154,23 @@ def tune(
             )
     backends = {POLICIES[subject.recorded.policy].BACKEND for subject in subjects}
     if len(backends) > 1:
-        raise MemdiagError("these traces are from CUDA and NPU devices, which have no settings in common", "tune one backend at a time")
+        raise MemdiagError(
+            "these traces are from CUDA and NPU devices, which have no settings in common", "tune one backend at a time"
+        )
     members = [_Member.of(subject, capacity) for subject in subjects]
     space = Space(
-        backends.pop(), tuple(member.scenario.torch_version for member in members), tuple(member.fixed for member in members),
-        all(member.has_limit for member in members), tuple(version for member in members for version in member.possible_versions),
-    )  # fmt: skip
+        backends.pop(),
+        tuple(member.scenario.torch_version for member in members),
+        tuple(member.fixed for member in members),
+        all(member.has_limit for member in members),
+        tuple(version for member in members for version in member.possible_versions),
+    )
     own = [member.scenario for member in members]
     baseline = _score(members, own, is_part=False)
-    members = [member.with_first_part(member.replay(scenario, is_part=False)) for member, scenario in zip(members, own, strict=True)]
+    members = [
+        member.with_first_part(member.replay(scenario, is_part=False))
+        for member, scenario in zip(members, own, strict=True)
+    ]
 
     def evaluate(choice: Choice, is_part: bool) -> Score:
         scenarios = [replace(scenario, conf=space.text(choice, k)) for k, scenario in enumerate(own)]
@@ -162,9 +178,14 @@ def tune(
 
     is_cheap = any(member.first is not None for member in members)
     found = search(
-        space, members[0].recorded, baseline, evaluate if is_cheap else lambda choice, part: Score(0, 0, (), 0, 0, 0) if part
-        else evaluate(choice, False), most=most, seconds=seconds, progress=progress,
-    )  # fmt: skip
+        space,
+        members[0].recorded,
+        baseline,
+        evaluate if is_cheap else lambda choice, part: Score(0, 0, (), 0, 0, 0) if part else evaluate(choice, False),
+        most=most,
+        seconds=seconds,
+        progress=progress,
+    )
     return _report(members, space, found, baseline, evaluate, time.monotonic() - begin, least_share)
 
 
@@ -179,7 +200,9 @@ def _report(
 ) -> TuneReport:
     recorded_peaks = [recorded_peak(member.subject.device, "reserved") for member in members]
     known = [peak for peak in (member.subject.comparable_peak for member in members) if peak is not None]
-    before = max(known) if len(known) == len(members) else baseline.peak  # what `memdiag simulate` tells savings against
+    before = (
+        max(known) if len(known) == len(members) else baseline.peak
+    )  # what `memdiag simulate` tells savings against
     errors = [member.subject.calibration.error_bytes for member in members]
     error = max((each for each in errors if each is not None), default=None) if None not in errors else None
 
@@ -190,20 +213,34 @@ def _report(
     recommended, verdict = None, phrase("tune.why.nothing")
     if found.scores:
         choices = recommendable(space, found, baseline, evaluate)
-        judged = [(choice, score, *_verdict(baseline, choice, score, before, error, basis, least_share)) for choice, score in choices]
+        judged = [
+            (choice, score, *_verdict(baseline, choice, score, before, error, basis, least_share))
+            for choice, score in choices
+        ]
         choice, score, worth, verdict = next((each for each in judged if each[2]), judged[0])
         if worth:
             recommended = _recommended(members, space, choice, score, tried(choice, score), evaluate)
     front = [tried(choice, score) for choice, score in found.front()]
     best = [each for each in front if recommended is not None and each == recommended.tried]
-    front = sorted([*best, *[each for each in front if each not in best][: _NUM_FRONT - len(best)]], key=lambda each: each.score.axes)
+    front = sorted(
+        [*best, *[each for each in front if each not in best][: _NUM_FRONT - len(best)]],
+        key=lambda each: each.score.axes,
+    )
     return TuneReport(
         traces=tuple(_trace(member, peak) for member, peak in zip(members, recorded_peaks, strict=True)),
         recorded=_recorded(members, baseline),
-        baseline=Tried(members[0].scenario.conf, baseline, before - baseline.peak), front=tuple(front), recommended=recommended,
-        verdict=verdict, error_bytes=error, num_choices=len(found.scores) + found.num_cut_short, num_cut_short=found.num_cut_short,
-        seconds=seconds, is_complete=found.is_complete, phantom=any(member.subject.trace.phantom for member in members), basis=basis,
-    )  # fmt: skip
+        baseline=Tried(members[0].scenario.conf, baseline, before - baseline.peak),
+        front=tuple(front),
+        recommended=recommended,
+        verdict=verdict,
+        error_bytes=error,
+        num_choices=len(found.scores) + found.num_cut_short,
+        num_cut_short=found.num_cut_short,
+        seconds=seconds,
+        is_complete=found.is_complete,
+        phantom=any(member.subject.trace.phantom for member in members),
+        basis=basis,
+    )
 
 
 def _recorded(members: list[_Member], baseline: Score) -> Score:
@@ -217,17 +254,29 @@ def _recorded(members: list[_Member], baseline: Score) -> Score:
     counts = np.sum([np.bincount(device.events.action, minlength=len(schema.ACTIONS)) for device in devices], axis=0)
     ooms = [run.num_ooms or 0 for run in runs]
     return Score(
-        sum(map(bool, ooms)), sum(ooms), known, sum(run.num_retries or 0 for run in runs),
-        int(counts[schema.SEGMENT_ALLOC] + counts[schema.SEGMENT_MAP]), int(counts[schema.SEGMENT_FREE] + counts[schema.SEGMENT_UNMAP]),
-    )  # fmt: skip
+        sum(map(bool, ooms)),
+        sum(ooms),
+        known,
+        sum(run.num_retries or 0 for run in runs),
+        int(counts[schema.SEGMENT_ALLOC] + counts[schema.SEGMENT_MAP]),
+        int(counts[schema.SEGMENT_FREE] + counts[schema.SEGMENT_UNMAP]),
+    )
 
 
 def _trace(member: _Member, peak: int | None) -> TunedTrace:
     subject, scenario = member.subject, member.scenario
     return TunedTrace(
-        subject.trace.path, subject.device.device, scenario.torch_version, calibration_report(subject), subject.recorded.conf, peak,
-        scenario.capacity_bytes, len(subject.workload.op), room_on(subject, scenario), _card(member),
-    )  # fmt: skip
+        subject.trace.path,
+        subject.device.device,
+        scenario.torch_version,
+        calibration_report(subject),
+        subject.recorded.conf,
+        peak,
+        scenario.capacity_bytes,
+        len(subject.workload.op),
+        room_on(subject, scenario),
+        _card(member),
+    )
 
 
 def _card(member: _Member) -> CardReport:
@@ -268,7 +317,12 @@ def _verdict(
 
 
 def _recommended(
-    members: list[_Member], space: Space, choice: Choice, score: Score, tried: Tried, evaluate: Callable[[Choice, bool], Score]
+    members: list[_Member],
+    space: Space,
+    choice: Choice,
+    score: Score,
+    tried: Tried,
+    evaluate: Callable[[Choice, bool], Score],
 ) -> Recommended:
     reasons = []
     for key, value in choice.items():
@@ -276,7 +330,9 @@ def _recommended(
         if space.numbers(shorter) is None:  # another one needs it
             shorter = {other: its for other, its in shorter.items() if space.numbers({other: its}) is not None}
         other = evaluate(shorter, False)
-        reasons.append(Reason(f"{key}:{value}", other.peak, other.num_retries, other.num_driver_calls, not other.num_failing))
+        reasons.append(
+            Reason(f"{key}:{value}", other.peak, other.num_retries, other.num_driver_calls, not other.num_failing)
+        )
     settings = members[0].settings
     line = settings.line({key: choice.get(key) for key in GRID})
     caveats = [phrase(f"tune.key.{key}") for key in choice]

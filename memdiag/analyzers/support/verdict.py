@@ -21,7 +21,13 @@ _GROWTH = "MD301"
 
 
 def verdict(
-    trace: Trace, devices: Sequence[DeviceReport], findings: Sequence[Finding], what_if: Sequence[WhatIf], happened: str, *, replay: bool
+    trace: Trace,
+    devices: Sequence[DeviceReport],
+    findings: Sequence[Finding],
+    what_if: Sequence[WhatIf],
+    happened: str,
+    *,
+    replay: bool,
 ) -> Verdict:
     """Returns the card of a report.
 
@@ -33,7 +39,9 @@ def verdict(
         happened: The headline.
         replay: Whether settings were replayed at all.
     """
-    severity: Severity | None = next((s for s in SEVERITIES if s != "info" and any(f.severity == s for f in findings)), None)
+    severity: Severity | None = next(
+        (s for s in SEVERITIES if s != "info" and any(f.severity == s for f in findings)), None
+    )
     device = max(devices, key=_badness, default=None)
     if device is None:
         return Verdict(severity or "ok", happened, remedy=phrase("verdict.first.none"))
@@ -42,7 +50,9 @@ def verdict(
     chosen, result = _first(mine, results)
     loss = device.fragmentation.lost_bytes
     own = next((each for each in trace.devices if each.device == device.device), None)
-    fits, basis = (None, None) if result is None or own is None else reach_of(trace, own).fits(fails=bool(result.num_ooms))
+    fits, basis = (
+        (None, None) if result is None or own is None else reach_of(trace, own).fits(fails=bool(result.num_ooms))
+    )
     return Verdict(
         severity or "ok",
         happened,
@@ -64,7 +74,11 @@ def verdict(
 def _badness(device: DeviceReport) -> tuple[bool, int, int]:
     """Orders devices as the headline does: one that ran out of memory first, then the one that reserves most."""
     reserved = device.peak.reserved_bytes or device.end.reserved_bytes or 0
-    return bool(device.counts.get("num_ooms")), reserved, device.peak_allocated.allocated_bytes or device.end.allocated_bytes or 0
+    return (
+        bool(device.counts.get("num_ooms")),
+        reserved,
+        device.peak_allocated.allocated_bytes or device.end.allocated_bytes or 0,
+    )
 
 
 _Chosen = tuple[Finding, Fix]
@@ -73,7 +87,8 @@ _Chosen = tuple[Finding, Fix]
 def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Chosen | None, WhatIf | None]:
     """Returns the first remedy with its finding, and the replay of it, if there is one.
 
-    Memory that grows or need not be there comes first, then a setting that a replay confirms, then the worst finding's first fix.
+    Memory that grows or need not be there comes first, then a setting that a replay confirms, then the worst finding's
+    first fix.
     """
     offers = [(finding, fix) for finding in findings if finding.severity != "info" for fix in finding.fixes]
     needless = next((offer for offer in offers if _is_root(offer[0])), None)

@@ -1,6 +1,7 @@
 """Replays of allocator settings on the trace: every remedy of a finding, the obvious candidates, and all remedies together.
 
-A saving is quoted only where a replay of the recorded settings reproduces the recording, with the error that this shows.
+A saving is quoted only where a replay of the recorded settings reproduces the recording, with the error that this
+shows.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
         with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
             replays = _Replays.of(trace, view.device, settings)
             results += judged_results(list(replays.results(lines)))
-            answers = ((_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found)
+            answers = (
+                (_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found
+            )
             found = [finding for finding in answers if finding is not None]
             proposals |= {line: fix for line, fix in obvious.items() if line not in proposals}
     return offered(found, results, proposals), tuple(results)
@@ -104,7 +107,11 @@ class _Replays:
     def results(self, lines: dict[str, tuple[str, ...]]) -> Iterator[WhatIf]:
         """Yields the result of each line, and of all lines together."""
         calibration = self.subject.calibration
-        if (calibration.exact_fraction or 0) < _EXACT_ENOUGH or calibration.error_bytes is None or not self.subject.comparable_peak:
+        if (
+            (calibration.exact_fraction or 0) < _EXACT_ENOUGH
+            or calibration.error_bytes is None
+            or not self.subject.comparable_peak
+        ):
             return
         for line, codes in lines.items():
             yield from self._result(line, codes, is_combination=False)
@@ -137,12 +144,20 @@ class _Replays:
             return
         peak = int(replay.reserved.max(initial=0))
         yield WhatIf(
-            device=self.subject.device.device, change=line, codes=codes, is_combination=is_combination, peak_reserved_bytes=peak,
-            saved_bytes=(self.subject.comparable_peak or 0) - peak, error_bytes=found.error_bytes or 0,
-            num_ooms=int(replay.ooms.max(initial=0)), recorded_ooms=self.recorded_ooms,
-            calibration=phrase("verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events),
+            device=self.subject.device.device,
+            change=line,
+            codes=codes,
+            is_combination=is_combination,
+            peak_reserved_bytes=peak,
+            saved_bytes=(self.subject.comparable_peak or 0) - peak,
+            error_bytes=found.error_bytes or 0,
+            num_ooms=int(replay.ooms.max(initial=0)),
+            recorded_ooms=self.recorded_ooms,
+            calibration=phrase(
+                "verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events
+            ),
             repro=f"memdiag simulate {file_argument(self.path)} --conf {shlex.quote(conf)}",
             num_retries=int(replay.retries.max(initial=0)),
             begins_late=bool(len(self.subject.workload.start.block_off)),
             num_driver_calls=int(replay.device_allocs.max(initial=0)) + int(replay.device_frees.max(initial=0)),
-        )  # fmt: skip
+        )

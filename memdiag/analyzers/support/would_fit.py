@@ -1,7 +1,7 @@
 """The answer to ``memdiag analyze --would-fit SIZE``: can the allocator serve a tensor of this size at the moment of the report?
 
-The allocator tries three ways in turn: a free block of the same pool and stream, a new segment, and a new segment after it has released
-all cached segments (a retry).
+The allocator tries three ways in turn: a free block of the same pool and stream, a new segment, and a new segment after
+it has released all cached segments (a retry).
 """
 
 from __future__ import annotations
@@ -74,20 +74,26 @@ def answer(here: Look, requested: int) -> WouldFit:
 def _group_of(device: DeviceTrace, at: int, request: int) -> int:
     """Returns the pool and stream that would serve the request (a row of Groups; -1: a pool that has no memory yet).
 
-    That is the pool and stream of the reference request, of the size class of this one; without a reference request the default ones.
+    That is the pool and stream of the reference request, of the size class of this one; without a reference request the
+    default ones.
     """
     groups = device.groups
     if not len(groups):
         return -1
     _, _, reference = reference_at(device, at)
-    major, minor, stream = (int(groups[name][reference]) if reference >= 0 else 0 for name in ("pool_major", "pool_minor", "stream"))
+    major, minor, stream = (
+        int(groups[name][reference]) if reference >= 0 else 0 for name in ("pool_major", "pool_minor", "stream")
+    )
     same = (groups.pool_major == major) & (groups.pool_minor == minor) & (groups.stream == stream)
     found = np.flatnonzero(same & (groups.small == (request <= SMALL_LIMIT)))
     return int(found[0]) if len(found) else -1
 
 
 def _new_bytes(here: Look, topology: Topology, group: int, request: int) -> tuple[int, int]:
-    """Returns the bytes that the driver must give: now, and after a retry. An expandable segment grows from the free range at its end."""
+    """Returns the bytes that the driver must give: now, and after a retry.
+
+    An expandable segment grows from the free range at its end.
+    """
     size = segment_bytes(request, here.settings)
     if not here.settings.expandable:
         return size, size
@@ -115,7 +121,10 @@ def _driver_free(here: Look) -> tuple[int | None, bool]:
 
 
 def _released_bytes(device: DeviceTrace, topology: Topology, small_page: int, large_page: int) -> int:
-    """Returns what a retry gives back: unused segments and pages of the default pool. It waits for streams, so pending blocks count."""
+    """Returns what a retry gives back: unused segments and pages of the default pool.
+
+    It waits for streams, so pending blocks count.
+    """
     blocks, segments, groups = topology.blocks, topology.segments, device.groups
     idle = (blocks["tensor"] < 0) | blocks["pending"].astype(bool)
     rows = np.flatnonzero(idle)
@@ -130,7 +139,9 @@ def _released_bytes(device: DeviceTrace, topology: Topology, small_page: int, la
     small = np.asarray(groups.small, bool)[group] if len(groups) else np.zeros(len(home), bool)
     private = ((groups.pool_major != 0) | (groups.pool_minor != 0))[group] if len(groups) else np.zeros(len(home), bool)
     page = np.where(small, small_page, large_page)
-    whole = whole_bytes(segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page)
+    whole = whole_bytes(
+        segments["start"][home], segments["size"][home], start, size, segments["expandable"][home], page
+    )
     return int(whole[~private].sum())
 
 
@@ -151,19 +162,34 @@ def _names(view: DeviceView, fit: Fit) -> tuple[str, ...]:
     """Returns size and place of the largest tensors that stand between."""
     tensors = view.device.tensors
     largest = sorted(fit.between.tolist(), key=lambda row: (-int(tensors.block_bytes[row]), row))[:NUM_NAMED]
-    said = ((int(tensors.block_bytes[row]), place_of(view, np.array([row]), view.label(int(tensors.stack[row])))) for row in largest)
+    said = (
+        (int(tensors.block_bytes[row]), place_of(view, np.array([row]), view.label(int(tensors.stack[row]))))
+        for row in largest
+    )
     return tuple(f"{format_bytes(size)} {place}".rstrip() for size, place in said)
 
 
 def _details(fit: Fit, values: Mapping[str, str], *, is_exact: bool, between: Iterable[str]) -> Iterable[Phrase]:
-    yield phrase("would_fit.free", pool=values["pool"], bytes=format_bytes(fit.free_bytes), count=fit.num_free, largest=values["largest"])
+    yield phrase(
+        "would_fit.free",
+        pool=values["pool"],
+        bytes=format_bytes(fit.free_bytes),
+        count=fit.num_free,
+        largest=values["largest"],
+    )
     if fit.fits:
         return
     if fit.range_bytes and len(fit.between):
-        range_values = {"bytes": format_bytes(fit.between_bytes), "range": format_bytes(fit.range_bytes), "count": len(fit.between)}
+        range_values = {
+            "bytes": format_bytes(fit.between_bytes),
+            "range": format_bytes(fit.range_bytes),
+            "count": len(fit.between),
+        }
         yield phrase("would_fit.between", **range_values, names=", ".join(between))
     elif not fit.range_bytes:
         yield phrase("would_fit.no-range")
     if values["driver"] == "unknown":
         return
-    yield phrase("would_fit.driver" if is_exact else "would_fit.driver.most", new=values["new"], driver=values["driver"])
+    yield phrase(
+        "would_fit.driver" if is_exact else "would_fit.driver.most", new=values["new"], driver=values["driver"]
+    )

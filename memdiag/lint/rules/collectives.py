@@ -15,11 +15,22 @@ WORDS = ("async_op", "all_reduce", "broadcast", "all_gather", "reduce_scatter", 
 _NAMES = tuple(
     f"torch.distributed.{name}"
     for name in (
-        "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
-        "all_to_all", "all_to_all_single", "_all_gather_base", "_reduce_scatter_base",
+        "all_reduce",
+        "broadcast",
+        "reduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "_all_gather_base",
+        "_reduce_scatter_base",
     )
-)  # fmt: skip
-_HOST_CALLS = frozenset({"get_rank", "get_world_size", "is_initialized", "device", "zeros", "empty", "ones", "tensor", "append", "log"})
+)
+_HOST_CALLS = frozenset(
+    {"get_rank", "get_world_size", "is_initialized", "device", "zeros", "empty", "ones", "tensor", "append", "log"}
+)
 _ONE_BY_ONE = ("torch.distributed.all_reduce", "torch.distributed.broadcast")
 
 
@@ -102,7 +113,11 @@ def _waits(statement: ast.stmt | None, handle: ast.expr) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     function = statement.value.func
-    return isinstance(function, ast.Attribute) and function.attr == "wait" and ast.unparse(function.value) == ast.unparse(handle)
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == "wait"
+        and ast.unparse(function.value) == ast.unparse(handle)
+    )
 
 
 def _is_gradient(node: ast.expr) -> bool:
@@ -116,4 +131,8 @@ def _over_parameters(module: Module, call: ast.Call) -> bool:
     if loop is None or not isinstance(loop.iter, ast.Call) or not isinstance(loop.iter.func, ast.Attribute):
         return False
     asynchronous = is_constant(keyword(call, "async_op"), True)
-    return not asynchronous and loop.iter.func.attr in {"parameters", "named_parameters"} and module.function(loop) is module.function(call)
+    return (
+        not asynchronous
+        and loop.iter.func.attr in {"parameters", "named_parameters"}
+        and module.function(loop) is module.function(call)
+    )

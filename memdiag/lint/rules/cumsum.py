@@ -50,7 +50,9 @@ def _is_constant_tensor(module: Module, source: ast.expr) -> bool:
     """Returns whether the values come from ones, zeros or a range: such a sum can be made once, and is no work of the network."""
     if isinstance(source, ast.Name):
         given = module.given(source)
-        return bool(given) and all(isinstance(value, ast.Call) and _is_constant_tensor(module, value) for value in given)
+        return bool(given) and all(
+            isinstance(value, ast.Call) and _is_constant_tensor(module, value) for value in given
+        )
     return isinstance(source, ast.Call) and module.dotted(source.func) in {
         f"torch.{name}" for name in ("ones", "zeros", "full", "arange", "ones_like")
     }

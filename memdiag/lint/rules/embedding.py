@@ -43,7 +43,11 @@ def check(module: Module) -> Iterator[Hit]:
 
 def _takes_rows(module: Module, node: ast.Subscript) -> bool:
     """Returns whether a tensor of ids or a mask takes rows of a weight in the network: ``self.weight[ids]``, not ``weight[0]``."""
-    if not isinstance(node.ctx, ast.Load) or not isinstance(node.value, ast.Attribute) or not _WEIGHT.search(node.value.attr):
+    if (
+        not isinstance(node.ctx, ast.Load)
+        or not isinstance(node.value, ast.Attribute)
+        or not _WEIGHT.search(node.value.attr)
+    ):
         return False
     index = node.slice
     if not isinstance(index, ast.Name | ast.Attribute | ast.Call | ast.Compare) or _MATRICES.search(last_name(index)):
@@ -66,7 +70,11 @@ def _of_subscript(node: ast.Subscript) -> Hit:
     weight, index = ast.unparse(node.value), ast.unparse(node.slice)
     if isinstance(node.slice, ast.Compare) or "mask" in last_name(node.slice):
         said = phrase("lint.MD802.mask")
-        return Hit(node, said, f"torch.nn.functional.embedding(ids, {weight})   # ids: the rows that {index} marks, made by the loader")
+        return Hit(
+            node,
+            said,
+            f"torch.nn.functional.embedding(ids, {weight})   # ids: the rows that {index} marks, made by the loader",
+        )
     return Hit(node, fix=f"torch.nn.functional.embedding({index}, {weight})")
 
 

@@ -36,7 +36,11 @@ def check(module: Module) -> Iterator[Hit]:
 def _only_joined(module: Module, call: ast.Call, into: ast.Name) -> bool:
     """Returns whether the list is joined on the device and nothing but read otherwise: whoever puts a shard into it needs the list."""
     joined, name = False, into.id
-    if any(isinstance(node, ast.Attribute) and node.attr == "cpu" for value in module.given(into) for node in ast.walk(value)):
+    if any(
+        isinstance(node, ast.Attribute) and node.attr == "cpu"
+        for value in module.given(into)
+        for node in ast.walk(value)
+    ):
         return False
     for node in ast.walk(module.scope(call)):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
@@ -61,7 +65,9 @@ def _is_split(module: Module, call: ast.Call, pieces: ast.expr) -> bool:
         return _is_split(module, call, pieces.args[0])
     if isinstance(pieces, ast.Call) and isinstance(pieces.func, ast.Attribute) and pieces.func.attr in _SPLITS:
         given = pieces.args[1:] if module.dotted(pieces.func.value) == "torch" else pieces.args
-        if given and re.search(r"sizes|splits|lengths|^\[", ast.unparse(given[0])):  # pieces of different sizes need the list
+        if given and re.search(
+            r"sizes|splits|lengths|^\[", ast.unparse(given[0])
+        ):  # pieces of different sizes need the list
             return False
         along = given[1:]
         dim = along[0] if along else keyword(pieces, "dim")

@@ -24,7 +24,12 @@ def check(module: Module) -> Iterator[Hit]:
             continue
         batch = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
         for node in inside(loop):
-            if isinstance(node, ast.Call) and _copies(module, node) and _from_batch(node, loop, batch) and not _says(node, "non_blocking"):
+            if (
+                isinstance(node, ast.Call)
+                and _copies(module, node)
+                and _from_batch(node, loop, batch)
+                and not _says(node, "non_blocking")
+            ):
                 yield Hit(node)
     if any(is_constant(keyword(call, "non_blocking"), True) and _copies(module, call) for call in module.calls):
         for call in module.called("torch.utils.data.DataLoader"):
@@ -67,7 +72,9 @@ def _from_batch(call: ast.Call, loop: ast.AST, batch: set[str]) -> bool:
 
 
 def _root(node: ast.AST) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+    while isinstance(node, ast.Attribute | ast.Subscript) or (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 

@@ -23,7 +23,13 @@ def check(module: Module) -> Iterator[Hit]:
         rebound = {name for node in nodes for name in _stored(node)}
         for node in nodes:
             name, total = _kept(node)
-            if name in losses and total and total not in rebound and total not in losses and not _is_detached(nodes, name):
+            if (
+                name in losses
+                and total
+                and total not in rebound
+                and total not in losses
+                and not _is_detached(nodes, name)
+            ):
                 yield Hit(
                     node,
                     phrase("lint.MD812.kept", total=total, name=name),
@@ -33,7 +39,12 @@ def check(module: Module) -> Iterator[Hit]:
 
 def _backward_of(node: ast.AST) -> Iterator[str]:
     """Yields the loss of ``loss.backward()``, ``accelerator.backward(loss)`` or ``scaler.scale(loss).backward()``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward" and not _of_autograd(node.func):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and not _of_autograd(node.func)
+    ):
         source = node.func.value
         if isinstance(source, ast.Name) and not node.args:
             yield source.id
@@ -69,8 +80,14 @@ def _kept(node: ast.AST) -> tuple[str, str]:
 def _is_detached(nodes: list[ast.AST], name: str) -> bool:
     """Returns whether the loop gives the name itself a value without a graph (``loss = loss.detach()``)."""
     for node in nodes:
-        if isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id == name for each in node.targets):
-            calls = [each.func.attr for each in ast.walk(node.value) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+        if isinstance(node, ast.Assign) and any(
+            isinstance(each, ast.Name) and each.id == name for each in node.targets
+        ):
+            calls = [
+                each.func.attr
+                for each in ast.walk(node.value)
+                if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
+            ]
             if {"detach", "item", "float"} & set(calls):
                 return True
     return False

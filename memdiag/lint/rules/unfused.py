@@ -33,7 +33,9 @@ def check(module: Module) -> Iterator[Hit]:
 
 def _says_so(module: Module, node: ast.AST) -> bool:
     names = (
-        getattr(each, "name", "") for each in module.above(node) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        getattr(each, "name", "")
+        for each in module.above(node)
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
     )
     return any(_OWN.search(name.lower()) for name in names if isinstance(name, str))
 
@@ -46,7 +48,11 @@ def _of(module: Module, node: ast.AST, *names: str) -> ast.expr | None:
     for name in names:
         if full in {f"torch.{name}", f"torch.nn.functional.{name}", f"torch.special.{name}"}:
             return node.args[0] if node.args else keyword(node, "input")
-        if isinstance(node.func, ast.Attribute) and node.func.attr == name and not full.startswith(("torch", "math", "numpy", "jax")):
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr == name
+            and not full.startswith(("torch", "math", "numpy", "jax"))
+        ):
             return node.func.value
     return None
 
@@ -140,7 +146,9 @@ def _attention(module: Module, node: ast.AST) -> Hit | None:
     left: ast.expr | None
     if isinstance(node, ast.BinOp):
         left, right = node.left, node.right
-    elif isinstance(node, ast.Call) and module.dotted(node.func) in {"torch.matmul", "torch.bmm"} and len(node.args) > 1:
+    elif (
+        isinstance(node, ast.Call) and module.dotted(node.func) in {"torch.matmul", "torch.bmm"} and len(node.args) > 1
+    ):
         left, right = node.args[:2]
     else:
         return None
@@ -157,7 +165,11 @@ def _attention(module: Module, node: ast.AST) -> Hit | None:
 def _through(module: Module, node: ast.expr | None) -> ast.expr | None:
     """Follows a local name that is given a value once, and casts and dropout around it."""
     for _ in range(6):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"to", "type_as", "float", "type"}:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in {"to", "type_as", "float", "type"}
+        ):
             node = node.func.value
         elif isinstance(node, ast.Call) and _is_dropout(module, node) and node.args:
             node = node.args[0]
@@ -188,7 +200,9 @@ def _is_dropout(module: Module, call: ast.Call) -> bool:
 def _is_product(module: Module, node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return _is_transposed(node.right)
-    is_call = isinstance(node, ast.Call) and module.dotted(node.func) in {"torch.matmul", "torch.bmm"} and len(node.args) == 2
+    is_call = (
+        isinstance(node, ast.Call) and module.dotted(node.func) in {"torch.matmul", "torch.bmm"} and len(node.args) == 2
+    )
     return is_call and _is_transposed(node.args[1])  # type: ignore[attr-defined]
 
 
@@ -196,5 +210,7 @@ def _is_transposed(node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in {"T", "mT"}
     return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"transpose", "permute", "t", "swapaxes"}
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"transpose", "permute", "t", "swapaxes"}
     )

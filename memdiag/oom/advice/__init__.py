@@ -1,8 +1,8 @@
 """What to do about an out-of-memory message: remedies for its cause, on its backend and version, with what each is expected to do.
 
-``systems`` knows how things are called on each backend; ``device``, ``elsewhere`` and ``rest`` make the findings of one cause each.
-What only a dialect knows (``Found.fixes``) comes first. Within a finding fixes are alternatives, ranked; the first fixes of different
-findings can be used together, which ``EXCLUSIVE`` sees to.
+``systems`` knows how things are called on each backend; ``device``, ``elsewhere`` and ``rest`` make the findings of one
+cause each. What only a dialect knows (``Found.fixes``) comes first. Within a finding fixes are alternatives, ranked;
+the first fixes of different findings can be used together, which ``EXCLUSIVE`` sees to.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ def _ranked(case: Case, main: Finding) -> tuple[Fix, ...]:
 
 def _of_program(case: Case) -> Fix | None:
     """Returns the first setting of the program that runs, where a dialect knows the driver's word only."""
-    if case.judgement.verdict not in {"unknown", "limit", "capacity", "workspace_or_comm"} or case.found.dialect not in _BARE_DIALECTS:
+    if (
+        case.judgement.verdict not in {"unknown", "limit", "capacity", "workspace_or_comm"}
+        or case.found.dialect not in _BARE_DIALECTS
+    ):
         return None
     if case.judgement.confidence == "high" or case.stage == "checkpoint":
         return None
@@ -154,7 +157,9 @@ def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:
     said: set[tuple[str, str]] = set()
     result = []
     for finding in findings:
-        fixes = tuple(fix for fix in finding.fixes if not any(exclude(backend, fix.change, change) for change in chosen))
+        fixes = tuple(
+            fix for fix in finding.fixes if not any(exclude(backend, fix.change, change) for change in chosen)
+        )
         new: dict[tuple[str, str], Fix] = {}
         for fix in fixes:
             if _said(fix) not in said:

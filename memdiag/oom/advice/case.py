@@ -50,7 +50,11 @@ class Case:
     @property
     def engine(self) -> str:
         """The program that serves or generates here ("vllm", "diffusers", …), "" for any other."""
-        own = self.found.framework if self.found.framework in {"vllm", "sglang"} and self.program not in REINFORCED else ""
+        own = (
+            self.found.framework
+            if self.found.framework in {"vllm", "sglang"} and self.program not in REINFORCED
+            else ""
+        )
         return self._mark("engine") or own
 
     @property
@@ -116,7 +120,10 @@ class Case:
             Evidence(total, numbers.total, "bytes"),
         )
         known = {item.what for item in extra}
-        return (*(item for item in extra if item.value is not None), *(e for e in common if e.value is not None and e.what not in known))
+        return (
+            *(item for item in extra if item.value is not None),
+            *(e for e in common if e.value is not None and e.what not in known),
+        )
 
 
 def _segment_behind(size: int) -> str:

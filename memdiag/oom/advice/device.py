@@ -16,7 +16,9 @@ from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
 from memdiag.units import GIB, MIB, format_bytes
 
-_POOLS_FROM = GIB  # MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated
+_POOLS_FROM = (
+    GIB  # MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated
+)
 _HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
 _POOL_MATTERS = 0.03  # of the card
 _WAITING = 256 * MIB
@@ -151,7 +153,10 @@ def hccl_room(numbers: Facts) -> Fix | None:
         "oom_device.hccl",
         "code",
         f"torch_npu.npu.set_per_process_memory_fraction(0.{hundredths:02d})",
-        {"bytes": format_bytes(numbers.total - numbers.total * hundredths // 100), "left": format_bytes(numbers.total * hundredths // 100)},
+        {
+            "bytes": format_bytes(numbers.total - numbers.total * hundredths // 100),
+            "left": format_bytes(numbers.total * hundredths // 100),
+        },
     ).fix()
 
 
@@ -199,7 +204,13 @@ def of_stage(case: Case) -> list[Fix]:
     if not case.on_torch:
         return []
     if case.stage == "checkpoint":
-        return [LazyFix("oom_device.checkpoint", "code", 'model.load_state_dict(torch.load(path, map_location="cpu", mmap=True))').fix()]
+        return [
+            LazyFix(
+                "oom_device.checkpoint",
+                "code",
+                'model.load_state_dict(torch.load(path, map_location="cpu", mmap=True))',
+            ).fix()
+        ]
     if case.stage == "load":
         return [
             LazyFix(
@@ -208,10 +219,18 @@ def of_stage(case: Case) -> list[Fix]:
                 "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)",
                 when="oom_device.load.when",
             ).fix(),
-            LazyFix("oom_device.all-devices", "code", 'model = AutoModelForCausalLM.from_pretrained(name, device_map="auto")').fix(),
+            LazyFix(
+                "oom_device.all-devices",
+                "code",
+                'model = AutoModelForCausalLM.from_pretrained(name, device_map="auto")',
+            ).fix(),
         ]
     if case.stage == "optimizer" and case.backend in {"cuda", "hip"}:
-        return [LazyFix("oom_device.optimizer", "code", "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())").fix()]
+        return [
+            LazyFix(
+                "oom_device.optimizer", "code", "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"
+            ).fix()
+        ]
     if case.stage == "optimizer":
         return [
             LazyFix(
@@ -240,7 +259,9 @@ def _one_tensor(case: Case, *, alone: bool) -> Fix:
         line = "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
         return LazyFix("oom_device.attention", "code", line, caveat=caveat).fix()
     if case.on_torch and case.operation == "logits":
-        return LazyFix("oom_device.logits", "code", "model = AutoLigerKernelForCausalLM.from_pretrained(name)", caveat=caveat).fix()
+        return LazyFix(
+            "oom_device.logits", "code", "model = AutoLigerKernelForCausalLM.from_pretrained(name)", caveat=caveat
+        ).fix()
     return LazyFix("oom_device.one-tensor", "code", caveat=caveat).fix()
 
 
@@ -253,7 +274,9 @@ def _contexts(case: Case) -> Fix | None:
         return None
     room = "oom_device.contexts.room" if case.short and sum(small) >= case.short else ""
     line = f'{module}.set_device(int(os.environ["LOCAL_RANK"]))'
-    return LazyFix("oom_device.contexts", "code", line, {"count": len(small), "bytes": format_bytes(min(small))}, caveat=room).fix()
+    return LazyFix(
+        "oom_device.contexts", "code", line, {"count": len(small), "bytes": format_bytes(min(small))}, caveat=room
+    ).fix()
 
 
 def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
@@ -293,7 +316,11 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             )
         if not lead or case.stage:
             fixes.append(
-                LazyFix("oom_shared.recompute", "code", "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)").fix()
+                LazyFix(
+                    "oom_shared.recompute",
+                    "code",
+                    "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+                ).fix()
             )
         if not case.program and case.stage not in {"evaluation", "gather"}:
             fixes.append(LazyFix("oom_device.no-grad", "code", "with torch.inference_mode():").fix())

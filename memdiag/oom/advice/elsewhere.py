@@ -32,7 +32,11 @@ def other_process(case: Case) -> Finding:
         held = printed
     elif numbers.process is None:
         at_least = True  # what this process may take beside its allocator is taken off
-    shown = [Evidence(phrase("oom_elsewhere.evidence.process", pid=pid), size, "bytes") for pid, size in listed[:_KILLED_AT_MOST] if size]
+    shown = [
+        Evidence(phrase("oom_elsewhere.evidence.process", pid=pid), size, "bytes")
+        for pid, size in listed[:_KILLED_AT_MOST]
+        if size
+    ]
     title = _held(case, held, printed, at_least=at_least)
     if not numbers.free and numbers.free is not None and not listed:
         title = phrase("oom_elsewhere.title.others.empty", title=title)
@@ -42,7 +46,7 @@ def other_process(case: Case) -> Finding:
         _another_device(case),
         _own_device(case),
         _wait(case),
-    )  # fmt: skip
+    )
     saving = Saving(0, held, max(numbers.foreign or 0, held), "estimated") if held else None
     return Finding(
         "MD703",
@@ -52,7 +56,11 @@ def other_process(case: Case) -> Finding:
         case.evidence(
             *shown,
             Evidence(_neither(case), numbers.foreign, "bytes"),
-            Evidence(phrase("oom_elsewhere.evidence.this"), numbers.process if numbers.process is not None else numbers.reserved, "bytes"),
+            Evidence(
+                phrase("oom_elsewhere.evidence.this"),
+                numbers.process if numbers.process is not None else numbers.reserved,
+                "bytes",
+            ),
         ),
         fixes,
         saving,
@@ -83,7 +91,9 @@ def limit(case: Case) -> Finding:
     high = min((size for size in (room, numbers.free) if size is not None), default=None)
     title = phrase("oom_elsewhere.title.limit")
     if numbers.limit is not None and numbers.held is None and requested > numbers.limit:
-        title = phrase("oom_elsewhere.title.limit.block", request=format_bytes(requested), limit=format_bytes(numbers.limit))
+        title = phrase(
+            "oom_elsewhere.title.limit.block", request=format_bytes(requested), limit=format_bytes(numbers.limit)
+        )
     elif numbers.limit is not None:
         size = format_bytes(numbers.limit)
         title = phrase("oom_elsewhere.title.limit.size", limit=size)
@@ -122,7 +132,11 @@ def workspace_or_comm(case: Case) -> Finding:
         title = phrase("oom_elsewhere.title.outside", bytes=format_bytes(outside))
     else:
         title = phrase("oom_elsewhere.title.library")
-    fixes = present(*(less_graphs(case) if pool else ()), *(serving(case) or [*_less_beside(case), _leave_room(case)]), snapshot(case))
+    fixes = present(
+        *(less_graphs(case) if pool else ()),
+        *(serving(case) or [*_less_beside(case), _leave_room(case)]),
+        snapshot(case),
+    )
     return Finding(
         "MD705",
         title,
@@ -142,25 +156,31 @@ def workspace_or_comm(case: Case) -> Finding:
 
 def _neither(case: Case) -> str:
     reserved = case.numbers.process is None
-    return phrase("oom_elsewhere.evidence.foreign.reserved") if reserved else phrase("oom_elsewhere.evidence.foreign.held")
+    return (
+        phrase("oom_elsewhere.evidence.foreign.reserved") if reserved else phrase("oom_elsewhere.evidence.foreign.held")
+    )
 
 
 def _who(case: Case) -> Fix | None:
     processes = system(case).processes
     if not processes:
         return None
-    fix = LazyFix("oom_elsewhere.who", "code", processes, {"backend": case.backend.upper()}, caveat="oom_shared.who.caveat").fix()
+    fix = LazyFix(
+        "oom_elsewhere.who", "code", processes, {"backend": case.backend.upper()}, caveat="oom_shared.who.caveat"
+    ).fix()
     return replace(fix, caveat="") if case.on_apple else fix
 
 
 def _ends(case: Case) -> list[Fix]:
-    large = sorted((entry for entry in case.numbers.others if entry[1] >= 64 * MIB), key=lambda entry: -entry[1])[:_KILLED_AT_MOST]
+    large = sorted((entry for entry in case.numbers.others if entry[1] >= 64 * MIB), key=lambda entry: -entry[1])[
+        :_KILLED_AT_MOST
+    ]
     if not large:
         return []
     total = format_bytes(sum(size for _, size in large))
     return [
         LazyFix("oom_elsewhere.ends", "code", f"kill {' '.join(str(pid) for pid, _ in large)}", {"bytes": total}).fix()
-    ]  # fmt: skip
+    ]
 
 
 def _another_device(case: Case) -> Fix | None:
@@ -171,7 +191,10 @@ def _another_device(case: Case) -> Fix | None:
         if case.windows:
             return LazyFix("oom_elsewhere.device", "env", f"export {names.visible}={0 if case.device else 1}").fix()
         return LazyFix(
-            "oom_elsewhere.device.freest", "env", f"export {names.visible}={names.freest}", when="oom_elsewhere.device.when"
+            "oom_elsewhere.device.freest",
+            "env",
+            f"export {names.visible}={names.freest}",
+            when="oom_elsewhere.device.when",
         ).fix()
     other = 0 if case.device else 1
     command = {"command": names.processes}
@@ -182,7 +205,9 @@ def _another_device(case: Case) -> Fix | None:
 def _own_device(case: Case) -> Fix | None:
     if case.backend not in {"cuda", "hip", "npu", "xpu"} or not case.on_torch:
         return None
-    return LazyFix("oom_elsewhere.rank", "code", f'{system(case).module}.set_device(int(os.environ["LOCAL_RANK"]))').fix()
+    return LazyFix(
+        "oom_elsewhere.rank", "code", f'{system(case).module}.set_device(int(os.environ["LOCAL_RANK"]))'
+    ).fix()
 
 
 def _wait(case: Case) -> Fix | None:
@@ -198,25 +223,39 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
         return (
             *(serving(case) or (training(case) or less,)),
             LazyFix("oom_elsewhere.mps.close", "code", names.processes).fix(),
-            LazyFix("oom_elsewhere.mps.watermark", "env", "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0", {"ratio": str(_MPS_RATIO)}).fix(),
-        )  # fmt: skip
+            LazyFix(
+                "oom_elsewhere.mps.watermark",
+                "env",
+                "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0",
+                {"ratio": str(_MPS_RATIO)},
+            ).fix(),
+        )
     if case.backend == "xpu" and (numbers.requested or 0) >= _XPU_LARGEST:
         return (
             LazyFix("oom_elsewhere.split", "code").fix(),
             LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1").fix(),
-        )  # fmt: skip
+        )
     fixes: list[Fix | None] = []
     share = _new_share(case, needed, high)
     if case.on_torch and names.module and case.found.framework not in {"vllm", "sglang"} and numbers.limit is not None:
         values = {"comm": names.comm, "total": format_bytes(numbers.total), "share": share}
         line = f"{names.module}.set_per_process_memory_fraction({share or '1.0'})"
-        fixes.append(LazyFix("oom_elsewhere.limit", "code", line, values, when="oom_elsewhere.limit.enough.when" if share else "").fix())
+        fixes.append(
+            LazyFix(
+                "oom_elsewhere.limit", "code", line, values, when="oom_elsewhere.limit.enough.when" if share else ""
+            ).fix()
+        )
         if has_settings(case) and case.generation == "2.9":
             line = setting(case, "per_process_memory_fraction", share or "1.0")
             fixes.append(LazyFix("oom_elsewhere.limit.env", "env", line).fix())
     elif case.on_torch and names.module and not case.engine and case.found.framework not in {"vllm", "sglang"}:
         fixes.append(
-            LazyFix("oom_elsewhere.limit.look", "code", f"{names.module}.set_per_process_memory_fraction(1.0)", {"comm": names.comm}).fix()
+            LazyFix(
+                "oom_elsewhere.limit.look",
+                "code",
+                f"{names.module}.set_per_process_memory_fraction(1.0)",
+                {"comm": names.comm},
+            ).fix()
         )
     if case.engine:
         fixes += serving(case)
@@ -243,7 +282,13 @@ def _less_beside(case: Case) -> list[Fix]:
     slower = "oom_elsewhere.buffsize.caveat"
     if case.backend == "npu":
         return [
-            LazyFix("oom_ascend.buffers", "env", "export HCCL_BUFFSIZE=100", when="oom_elsewhere.buffsize.when", caveat=slower).fix(),
+            LazyFix(
+                "oom_ascend.buffers",
+                "env",
+                "export HCCL_BUFFSIZE=100",
+                when="oom_elsewhere.buffsize.when",
+                caveat=slower,
+            ).fix(),
             LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1").fix(),
         ]
     if not case.on_torch or case.backend not in {"cuda", "hip"}:

@@ -12,7 +12,10 @@ def less_graphs(case: Case) -> list[Fix]:
     if case.backend not in {"cuda", "hip"}:
         return []
     sizes = {
-        "vllm": ("--compilation-config '{\"cudagraph_capture_sizes\": [1, 2, 4, 8]}'", "vLLM >= 0.8; --enforce-eager: none"),
+        "vllm": (
+            "--compilation-config '{\"cudagraph_capture_sizes\": [1, 2, 4, 8]}'",
+            "vLLM >= 0.8; --enforce-eager: none",
+        ),
         "sglang": ("--cuda-graph-max-bs 16", "SGLang; --disable-cuda-graph: none"),
     }
     if case.engine in sizes:
@@ -22,4 +25,4 @@ def less_graphs(case: Case) -> list[Fix]:
         LazyFix("oom_graphs.compile", "code", 'model = torch.compile(model)  # not mode="reduce-overhead"').fix(),
         LazyFix("oom_graphs.share", "code", "torch.cuda.graph(graph, pool=first.pool())").fix(),
         LazyFix("oom_shared.eager", "flag", "--enforce-eager", when="oom_graphs.eager.engines").fix(),
-    ]  # fmt: skip
+    ]

@@ -23,7 +23,11 @@ def host(case: Case) -> Finding:
     """Returns MD706."""
     requested, fields = case.numbers.requested, case.found.fields
     rss = fields.get("anon_rss_bytes")
-    title = phrase("oom_rest.title.host.size", request=format_bytes(requested)) if requested else phrase("oom_rest.title.host")
+    title = (
+        phrase("oom_rest.title.host.size", request=format_bytes(requested))
+        if requested
+        else phrase("oom_rest.title.host")
+    )
     if phrase("oom_elsewhere.evidence.limit") in case.judgement.alternatives and not requested:
         title = phrase("oom_rest.title.host.limit")
     if case.judgement.confidence == "low":
@@ -39,7 +43,12 @@ def host(case: Case) -> Finding:
             Evidence(phrase("oom_elsewhere.evidence.limit"), case.numbers.limit, "bytes"),
         ),
         (
-            LazyFix("oom_host.workers", "code", "DataLoader(dataset, num_workers=2, pin_memory=False)", when="oom_rest.workers.when").fix(),
+            LazyFix(
+                "oom_host.workers",
+                "code",
+                "DataLoader(dataset, num_workers=2, pin_memory=False)",
+                when="oom_rest.workers.when",
+            ).fix(),
             LazyFix("oom_host.mapped", "code", 'torch.load(path, map_location="cpu", mmap=True)').fix(),
             LazyFix("oom_host.shm", "flag", "--shm-size=16g").fix(),
             LazyFix("oom_rest.ranks", "flag", "--mem=0").fix(),
@@ -47,7 +56,7 @@ def host(case: Case) -> Finding:
         ),
         None,
         requested or 0,
-    )  # fmt: skip
+    )
 
 
 def unknown(case: Case) -> Finding:
@@ -63,7 +72,9 @@ def unknown(case: Case) -> Finding:
         in_hand = LazyFix("oom_rest.print", "code", f"print({module}.mem_get_info())").fix()
     title = phrase("oom_rest.title.unknown")
     if numbers.free is not None and numbers.requested is not None and numbers.free >= numbers.requested:
-        title = phrase("oom_rest.title.refused", request=format_bytes(numbers.requested), free=format_bytes(numbers.free))
+        title = phrase(
+            "oom_rest.title.refused", request=format_bytes(numbers.requested), free=format_bytes(numbers.free)
+        )
     return Finding(
         "MD707",
         title,
@@ -100,8 +111,16 @@ def _no_shortage(case: Case) -> Finding:
     look = LazyFix("oom_torch.exabyte", "code").fix()
     asked = Evidence(phrase("oom_device.evidence.requested"), case.numbers.requested, "bytes")
     title = phrase("oom_rest.title.wrong")
-    return Finding("MD707", title, "critical", case.device, (asked,) if asked.value is not None else (),
-                   () if case.found.fixes else (look,), None, 0)  # fmt: skip
+    return Finding(
+        "MD707",
+        title,
+        "critical",
+        case.device,
+        (asked,) if asked.value is not None else (),
+        () if case.found.fixes else (look,),
+        None,
+        0,
+    )
 
 
 def _unusable(case: Case) -> Finding:

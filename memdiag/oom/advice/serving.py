@@ -1,8 +1,9 @@
 """Remedies for programs that serve or generate: their own switches, where a training loop's would mean nothing.
 
-Engines set memory aside at the start (weights, then a cache for keys and values) and need some beside it. So there are three moments to
-run out: while weights are loaded (they do not fit: other switches come too late), while graphs are captured, and later (too little was
-left beside the cache).
+Engines set memory aside at the start (weights, then a cache for keys and values) and need some beside it. So there are
+three moments to
+run out: while weights are loaded (they do not fit: other switches come too late), while graphs are captured, and later
+(too little was left beside the cache).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from memdiag.results.finding import Fix
 def _vllm(case: Case) -> tuple[Fix, ...]:
     spread = LazyFix("oom_shared.spread", "flag", "--tensor-parallel-size 2", {"program": "vLLM"}).fix()
     bits = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_serving.vllm.quantized").fix()
-    beside = LazyFix("oom_serving.vllm.beside", "flag", "--gpu-memory-utilization 0.80", caveat="oom_shared.fewer-tokens").fix()
+    beside = LazyFix(
+        "oom_serving.vllm.beside", "flag", "--gpu-memory-utilization 0.80", caveat="oom_shared.fewer-tokens"
+    ).fix()
     fewer = LazyFix("oom_serving.vllm.fewer", "flag", "--max-num-seqs 64 --max-model-len 8192").fix()
     eager = LazyFix("oom_shared.eager", "flag", "--enforce-eager", {"program": "vLLM"}).fix()
     if case.stage == "load":
@@ -24,7 +27,10 @@ def _vllm(case: Case) -> tuple[Fix, ...]:
         return (spread, bits, host)
     if case.stage == "profile":
         tokens = LazyFix(
-            "oom_serving.vllm.profile", "flag", "--max-num-seqs 64 --max-num-batched-tokens 2048", caveat="oom_shared.requests.caveat"
+            "oom_serving.vllm.profile",
+            "flag",
+            "--max-num-seqs 64 --max-num-batched-tokens 2048",
+            caveat="oom_shared.requests.caveat",
         ).fix()
         return (tokens, spread, bits, eager)
     if case.stage == "capture":
@@ -40,7 +46,11 @@ def _vllm(case: Case) -> tuple[Fix, ...]:
 
 def _sglang(case: Case) -> tuple[Fix, ...]:
     beside = LazyFix(
-        "oom_sglang.down", "flag", "--mem-fraction-static 0.8", when="oom_serving.sglang.beside.when", caveat="oom_shared.fewer-tokens"
+        "oom_sglang.down",
+        "flag",
+        "--mem-fraction-static 0.8",
+        when="oom_serving.sglang.beside.when",
+        caveat="oom_shared.fewer-tokens",
     ).fix()
     graphs = LazyFix("oom_shared.graphs", "flag", "--cuda-graph-max-bs 16", {"program": "SGLang"}).fix()
     without = LazyFix("oom_shared.eager", "flag", "--disable-cuda-graph", {"program": "SGLang"}).fix()
@@ -53,7 +63,9 @@ def _sglang(case: Case) -> tuple[Fix, ...]:
 
 
 def _lmdeploy(case: Case) -> tuple[Fix, ...]:
-    beside = LazyFix("oom_serving.lmdeploy.cache", "flag", "--cache-max-entry-count 0.5", caveat="oom_shared.fewer-tokens").fix()
+    beside = LazyFix(
+        "oom_serving.lmdeploy.cache", "flag", "--cache-max-entry-count 0.5", caveat="oom_shared.fewer-tokens"
+    ).fix()
     prefill = LazyFix("oom_shared.prefill", "flag", "--max-prefill-token-num 4096", {"program": "LMDeploy"}).fix()
     spread = LazyFix("oom_shared.spread", "flag", "--tp 2", {"program": "LMDeploy"}).fix()
     bits = LazyFix("oom_serving.lmdeploy.bits", "flag", "--model-format awq", caveat="oom_shared.accuracy").fix()
@@ -62,7 +74,9 @@ def _lmdeploy(case: Case) -> tuple[Fix, ...]:
 
 def _tgi(case: Case) -> tuple[Fix, ...]:
     spread = LazyFix("oom_shared.spread", "flag", "--num-shard 2", {"program": "Text Generation Inference"}).fix()
-    bits = LazyFix("oom_shared.bits", "flag", "--quantize bitsandbytes-nf4", {"program": "Text Generation Inference"}).fix()
+    bits = LazyFix(
+        "oom_shared.bits", "flag", "--quantize bitsandbytes-nf4", {"program": "Text Generation Inference"}
+    ).fix()
     prefill = LazyFix(
         "oom_shared.prefill",
         "flag",
@@ -70,12 +84,16 @@ def _tgi(case: Case) -> tuple[Fix, ...]:
         {"program": "Text Generation Inference"},
         caveat="oom_shared.prefill.refused",
     ).fix()
-    beside = LazyFix("oom_serving.tgi.beside", "flag", "--cuda-memory-fraction 0.85", caveat="oom_shared.fewer-tokens").fix()
+    beside = LazyFix(
+        "oom_serving.tgi.beside", "flag", "--cuda-memory-fraction 0.85", caveat="oom_shared.fewer-tokens"
+    ).fix()
     return (spread, bits) if case.stage == "load" else (prefill, beside, spread, bits)
 
 
 def _tensorrt_llm(case: Case) -> tuple[Fix, ...]:
-    first = (tensorrt_llm.SPREAD, tensorrt_llm.BITS) if case.stage == "load" else (tensorrt_llm.TOKENS, tensorrt_llm.CACHE)
+    first = (
+        (tensorrt_llm.SPREAD, tensorrt_llm.BITS) if case.stage == "load" else (tensorrt_llm.TOKENS, tensorrt_llm.CACHE)
+    )
     chosen = (*first, *(fix for fix in (tensorrt_llm.SPREAD, tensorrt_llm.BITS) if fix not in first))
     return tuple(fix.fix() for fix in chosen)
 
@@ -125,7 +143,9 @@ def _transformers(_case: Case) -> tuple[Fix, ...]:
             "quantization_config=BitsAndBytesConfig(load_in_4bit=True)",
             when="oom_serving.transformers.four.when",
         ).fix(),
-        LazyFix("oom_device.no-grad", "code", "with torch.inference_mode():", when="oom_serving.transformers.no-grad.when").fix(),
+        LazyFix(
+            "oom_device.no-grad", "code", "with torch.inference_mode():", when="oom_serving.transformers.no-grad.when"
+        ).fix(),
     )
 
 

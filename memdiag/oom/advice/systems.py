@@ -37,8 +37,11 @@ class System:
 _NVIDIA = "nvidia-smi --query-gpu=memory.free,index --format=csv,noheader,nounits"
 SYSTEMS = {
     "cuda": System(
-        "PYTORCH_CUDA_ALLOC_CONF", "torch.cuda", "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
-        "CUDA_VISIBLE_DEVICES", f"$({_NVIDIA} | sort -rn | head -n 1 | cut -d, -f2 | tr -d ' ')",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "torch.cuda",
+        "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+        "CUDA_VISIBLE_DEVICES",
+        f"$({_NVIDIA} | sort -rn | head -n 1 | cut -d, -f2 | tr -d ' ')",
     ),
     "hip": System("PYTORCH_HIP_ALLOC_CONF", "torch.cuda", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES", comm="RCCL"),
     "npu": System("PYTORCH_NPU_ALLOC_CONF", "torch_npu.npu", "npu-smi info", "ASCEND_RT_VISIBLE_DEVICES", comm="HCCL"),
@@ -48,7 +51,7 @@ SYSTEMS = {
     "metal": System("", "", "top -o mem", ""),
     "tpu": System("", "", "sudo lsof -w /dev/accel*", ""),
     "cpu": System("", "", "ps aux --sort=-rss | head", ""),
-}  # fmt: skip
+}
 _NOTHING = System("", "", "", "")
 
 # Wordings that are older than a setting. Those not listed, and messages whose version is open, understand all.
@@ -57,9 +60,13 @@ _BEFORE_EXPANDABLE = _BEFORE_SETTINGS | {"1.10"}
 
 # How programs that serve are usually started.
 _STARTED_AS = {
-    "vllm": "vllm serve MODEL …", "sglang": "python -m sglang.launch_server …", "comfyui": "python main.py …",
-    "webui": "python launch.py …", "diffusers": "python generate.py", "transformers": "python generate.py",
-}  # fmt: skip
+    "vllm": "vllm serve MODEL …",
+    "sglang": "python -m sglang.launch_server …",
+    "comfyui": "python main.py …",
+    "webui": "python launch.py …",
+    "diffusers": "python generate.py",
+    "transformers": "python generate.py",
+}
 
 _SMALLEST_SPLIT_MB = 21  # early versions refuse 20, and all of them what is below
 
@@ -101,7 +108,12 @@ def has_settings(case: Case) -> bool:
 
 def expandable(case: Case) -> Fix | None:
     """Returns how to turn on expandable segments; None where the version does not know them."""
-    if not has_settings(case) or case.generation in _BEFORE_EXPANDABLE or case.windows or case.is_set("expandable_segments"):
+    if (
+        not has_settings(case)
+        or case.generation in _BEFORE_EXPANDABLE
+        or case.windows
+        or case.is_set("expandable_segments")
+    ):
         return None
     backend = case.backend if case.backend in {"npu", "hip"} else "cuda"
     return remedies.expandable_segments(setting(case, "expandable_segments", "True"), backend)

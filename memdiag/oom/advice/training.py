@@ -1,8 +1,8 @@
 """Remedies in the settings of the program that trains: a YAML key of LLaMA-Factory helps nobody who runs Megatron.
 
-What to set depends on the stage: a smaller training batch helps no evaluation, and none of the batches helps where the optimizer's state is
-made. ``_SETTINGS`` has a row for each program with the setting of each stage. The catalogue says what such a setting does (``do.STAGE``)
-and where it is written (``in.PROGRAM``).
+What to set depends on the stage: a smaller training batch helps no evaluation, and none of the batches helps where the
+optimizer's state is made. ``_SETTINGS`` has a row for each program with the setting of each stage. The catalogue says
+what such a setting does (``do.STAGE``) and where it is written (``in.PROGRAM``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _HF_EVALUATION = "per_device_eval_batch_size=1, eval_accumulation_steps=1"
 _HF_GATHER = "eval_accumulation_steps=1, prediction_loss_only=True"
 _HF_OPTIMIZER = 'optim="adamw_bnb_8bit"'
 _HF_LOAD = 'AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_4bit=True), device_map={"": rank})'
-_DEEPSPEED_3 = '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}'
+_DEEPSPEED_3 = (
+    '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}'
+)
 _VERL = "actor_rollout_ref."
 
 # By program: the setting of each stage.
@@ -109,7 +111,11 @@ _SETTINGS: dict[str, dict[str, str]] = {
         "optimizer": "optimizer=bitsandbytes.optim.PagedAdamW8bit",
         "load": "fsdp_cpu_offload=True",
     },
-    "litgpt": {"": "--train.micro_batch_size 1", "optimizer": "--optimizer bitsandbytes.optim.PagedAdamW", "load": "--quantize bnb.nf4"},
+    "litgpt": {
+        "": "--train.micro_batch_size 1",
+        "optimizer": "--optimizer bitsandbytes.optim.PagedAdamW",
+        "load": "--quantize bnb.nf4",
+    },
     "nemo": {
         "": "model.micro_batch_size=1 model.activations_checkpoint_granularity=full",
         "optimizer": "model.optim.name=distributed_fused_adam",
@@ -135,7 +141,10 @@ _SETTINGS: dict[str, dict[str, str]] = {
         "": "SOLVER.IMS_PER_BATCH 2 INPUT.MAX_SIZE_TRAIN 1024",
         "evaluation": "INPUT.MIN_SIZE_TEST 640 INPUT.MAX_SIZE_TEST 1024",
     },
-    "mmengine": {"": "--cfg-options train_dataloader.batch_size=1", "evaluation": "--cfg-options val_dataloader.batch_size=1"},
+    "mmengine": {
+        "": "--cfg-options train_dataloader.batch_size=1",
+        "evaluation": "--cfg-options val_dataloader.batch_size=1",
+    },
     "fairseq": {
         "": "--max-tokens 2048 --update-freq 4",
         "evaluation": "--max-tokens-valid 2048 --batch-size-valid 4",
@@ -189,4 +198,6 @@ def training(case: Case) -> Fix | None:
         return None
     kind: Literal["flag", "code"] = "flag" if _ON_THE_COMMAND_LINE.match(settings[key]) else "code"
     caveat = "oom_shared.fewer-tokens" if stage == "rollout" else ""
-    return LazyFix(f"oom_training.do.{stage or _DO}", kind, settings[key], when=f"oom_training.in.{program}", caveat=caveat).fix()
+    return LazyFix(
+        f"oom_training.do.{stage or _DO}", kind, settings[key], when=f"oom_training.in.{program}", caveat=caveat
+    ).fix()

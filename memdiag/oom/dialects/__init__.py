@@ -3,7 +3,8 @@
 A dialect is a module with
 
 * ``FORMATS``: names of the forms it finds (``dialect`` in the JSON);
-* ``ANCHORS``: short texts, lower case and without blanks, of which each of its messages has at least one: nothing else is looked at;
+* ``ANCHORS``: short texts, lower case and without blanks, of which each of its messages has at least one: nothing else
+  is looked at;
 * ``EXAMPLES``: pairs of a form and a message of it, for the tests and the documentation;
 * ``find(text)``: yields what it finds in a squeezed text, as ``memdiag.oom.model.Found``.
 

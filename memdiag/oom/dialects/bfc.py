@@ -1,9 +1,10 @@
 """Lines of the best-fit allocator and the device layer that TensorFlow and JAX share, gathered into failures.
 
-One failure is told several times on its way up: the driver's refusal ("failed to allocate 3.39G (3640655872 bytes) from device"), the
-allocator's ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.39GiB"), the operator's ("OOM when allocating tensor with
-shape[…]", "Out of memory while trying to allocate 3640655872 bytes"). When a process starts, the pool asks the driver for most of
-the card and, refused, for 10 % less, until it gets something: all of these are one failure as well.
+One failure is told several times on its way up: the driver's refusal ("failed to allocate 3.39G (3640655872 bytes) from
+device"), the allocator's ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.39GiB"), the operator's ("OOM
+when allocating tensor with shape[…]", "Out of memory while trying to allocate 3640655872 bytes"). When a process
+starts, the pool asks the driver for most of the card and, refused, for 10 % less, until it gets something: all of these
+are one failure as well.
 """
 
 from __future__ import annotations
@@ -18,10 +19,31 @@ from memdiag.oom.squeezed import Squeezed, pattern, take
 
 # Bytes of an element, longest names first: in squeezed text "float on" is "floaton".
 DTYPES = {
-    "complex128": 16, "complex64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "double": 8, "float": 4, "half": 2,
-    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "qint8": 1, "quint8": 1,
-    "qint32": 4, "bool": 1, "string": 0, "resource": 0, "variant": 0,
-}  # fmt: skip
+    "complex128": 16,
+    "complex64": 8,
+    "bfloat16": 2,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "double": 8,
+    "float": 4,
+    "half": 2,
+    "uint64": 8,
+    "uint32": 4,
+    "uint16": 2,
+    "uint8": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "qint8": 1,
+    "quint8": 1,
+    "qint32": 4,
+    "bool": 1,
+    "string": 0,
+    "resource": 0,
+    "variant": 0,
+}
 
 ANCHORS = (
     "oomwhenallocating",
@@ -94,7 +116,9 @@ _PLUGGED = re.compile(r"device:(XPU|DML):", re.IGNORECASE)
 _ORDINAL = re.compile(r"deviceordinal(\d{1,4})", re.IGNORECASE)
 _DIMS = re.compile(r"size:(\d{1,18})")
 _HIP = re.compile(r"hip_?error|rocm", re.IGNORECASE)
-_JAX = re.compile(r"jax|xla_extension|xlaruntimeerror|external/xla/|external/org_tensorflow/|flax|pjrt_stream", re.IGNORECASE)
+_JAX = re.compile(
+    r"jax|xla_extension|xlaruntimeerror|external/xla/|external/org_tensorflow/|flax|pjrt_stream", re.IGNORECASE
+)
 _TENSORFLOW = re.compile(r"tensorflow|external/local_|resourceexhaustederror|keras|\[op:|internalerror", re.IGNORECASE)
 
 _REACH = 20_000  # the allocator lists its chunks between two lines of one failure
@@ -126,7 +150,8 @@ class Failure:
 def failures(text: Squeezed) -> Iterator[Failure]:
     """Yields the failures in ``text``."""
     found = sorted(
-        ((match, kind) for kind, head in _EVENTS.items() for match in head.finditer(text.text)), key=lambda pair: pair[0].start()
+        ((match, kind) for kind, head in _EVENTS.items() for match in head.finditer(text.text)),
+        key=lambda pair: pair[0].start(),
     )
     current: Failure | None = None
     for match, kind in found:
@@ -166,7 +191,18 @@ def backend(text: Squeezed, failure: Failure) -> str:
 def _read(match: re.Match[str], kind: str) -> Failure:
     given, fields = take(match), Fields()
     failure = Failure(match.start(), match.end(), [kind], [], fields)
-    for name in ("driver", "pinned", "request", "zero", "eigen", "share", "on_cpu", "constant", "bfc_bytes", "xla_bytes"):
+    for name in (
+        "driver",
+        "pinned",
+        "request",
+        "zero",
+        "eigen",
+        "share",
+        "on_cpu",
+        "constant",
+        "bfc_bytes",
+        "xla_bytes",
+    ):
         value = given.get(name)
         if isinstance(value, int) and value < 1 << 60:
             fields["requested_bytes"] = value
@@ -209,11 +245,19 @@ def _same(before: Failure, now: Failure) -> bool:
     if last == kind == "driver":
         return now.sizes[0] <= before.sizes[-1]
     close = abs(now.sizes[0] - before.sizes[0]) <= before.sizes[0] / 100
-    return close and (last, kind) not in {("xla", "xla"), ("oom", "oom"), ("request", "request"), ("bfc", "bfc")} and kind != "driver"
+    return (
+        close
+        and (last, kind) not in {("xla", "xla"), ("oom", "oom"), ("request", "request"), ("bfc", "bfc")}
+        and kind != "driver"
+    )
 
 
 def _join(before: Failure, now: Failure) -> None:
-    exact = {"requested_bytes": now.fields["requested_bytes"]} if before.kinds == ["bfc"] and "requested_bytes" in now.fields else {}
+    exact = (
+        {"requested_bytes": now.fields["requested_bytes"]}
+        if before.kinds == ["bfc"] and "requested_bytes" in now.fields
+        else {}
+    )
     before.fields = {**now.fields, **before.fields, **exact}
     before.kinds += now.kinds
     before.sizes += now.sizes
@@ -231,7 +275,9 @@ def _with_stats(text: Squeezed, failure: Failure, stop: int) -> Failure:
         if match:
             failure.fields |= take(match)
             failure.end = max(failure.end, match.end())
-    elif "oom" in failure.kinds and not failure.on_host:  # the operator's line follows the pool's state, whose beginning is cut off
+    elif (
+        "oom" in failure.kinds and not failure.on_host
+    ):  # the operator's line follows the pool's state, whose beginning is cut off
         before = list(_STATS.finditer(text.text, max(failure.start - _STATS_REACH, 0), failure.start))
         if before:
             failure.fields |= take(before[-1])

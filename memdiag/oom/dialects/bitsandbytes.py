@@ -1,7 +1,7 @@
 """bitsandbytes: its check of CUDA calls prints the error and the line of its own source, and ends the process.
 
-``pythonInterface.c`` (later ``.cpp``) allocates managed memory for a paged optimizer, on the host and the device. ``ops.cu`` starts
-kernels, and may report the error of an earlier call.
+``pythonInterface.c`` (later ``.cpp``) allocates managed memory for a paged optimizer, on the host and the device.
+``ops.cu`` starts kernels, and may report the error of an earlier call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _MANAGED = re.compile(r"pythonInterface", re.IGNORECASE)
 _NOT_PAGED = LazyFix("oom_torch.managed", "code", 'TrainingArguments(optim="adamw_bnb_8bit")')
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi", when="oom_torch.visible.when", caveat="oom_torch.visible.caveat")
 _SMALLER = LazyFix("oom_torch.micro-batch", "code", "per_device_train_batch_size=1, gradient_accumulation_steps=16")
-_BITS = LazyFix("oom_shared.bits", "code", "quantization_config=BitsAndBytesConfig(load_in_4bit=True)", when="oom_torch.bits.when")
+_BITS = LazyFix(
+    "oom_shared.bits", "code", "quantization_config=BitsAndBytesConfig(load_in_4bit=True)", when="oom_torch.bits.when"
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:

@@ -29,7 +29,10 @@ _CODE = "EL0004: [PID: 4711] 2025-03-04-05:06:07.008.009 Failed to allocate memo
 _RESULT = "alloc device memory failed, runtime result = 207001[FUNC:ReportCallError][FILE:log_inner.cpp][LINE:162]"
 _GRAPH = "[ERROR] GE(4711,python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: ErrorNo: 1343225857"
 EXAMPLES = (
-    ("cann_el0004", f"{_TRAILER}\n{_CODE}\n        Possible Cause: Available memory is insufficient.\n        {_RESULT}"),
+    (
+        "cann_el0004",
+        f"{_TRAILER}\n{_CODE}\n        Possible Cause: Available memory is insufficient.\n        {_RESULT}",
+    ),
     ("cann_el0004", "[drv api] halMemCreate failed: device_id=5, size=4294967296, type=2, drvRetCode=6!"),
     ("cann_el0004", f"{_GRAPH} Out of memory:current var size[2147484160] exceeds total var size[2147483648]"),
 )
@@ -37,7 +40,9 @@ EXAMPLES = (
 # Messages of frameworks for which CANN's lines are only the reason: their own dialects report them.
 _FRAMEWORK = pattern(r"NPU out of memory | Malloc device memory failed | Out of Memory!!! | Memory not enough :")
 _BESIDE = 700
-_VARIABLES = pattern(r"(?:Out of memory :)? current var size\[{requested:bytes}\] exceeds total var size\[{limit:bytes}\]")
+_VARIABLES = pattern(
+    r"(?:Out of memory :)? current var size\[{requested:bytes}\] exceeds total var size\[{limit:bytes}\]"
+)
 _GE_LOG = pattern(r"GE\({pid:int},")
 _GE_REACH = 400
 
@@ -70,11 +75,20 @@ def find(text: Squeezed) -> Iterator[Found]:
         fix = LazyFix(
             "oom_ascend.variables",
             "code",
-            f'custom_op.parameter_map["variable_memory_max_size"].s = tf.compat.as_bytes("{requested}")' if requested else "",
+            f'custom_op.parameter_map["variable_memory_max_size"].s = tf.compat.as_bytes("{requested}")'
+            if requested
+            else "",
         )
         start = logs[-1].start() if logs else match.start()
         yield Found(
-            start, match.end(), "cann_el0004", "tensorflow-ge", "npu", fields, Judgement("limit", "high", ("capacity",), reasons), (fix,)
+            start,
+            match.end(),
+            "cann_el0004",
+            "tensorflow-ge",
+            "npu",
+            fields,
+            Judgement("limit", "high", ("capacity",), reasons),
+            (fix,),
         )
 
 

@@ -40,7 +40,9 @@ _CODE = pattern(rf"(?: (?:{_FAILED}) {_LIBRARY} | {_NAMED} ) (?: when calling [`
 _MIOPEN = pattern(r"miopenStatusAllocFailed | Memory not available to allocate buffer : {requested:bytes}")
 _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 
-_LIBRARY_INIT = pattern(r"(?:FAILED_PRECONDITION:)? DNN library initialization failed \.? (?: Look at the errors above for more details)?")
+_LIBRARY_INIT = pattern(
+    r"(?:FAILED_PRECONDITION:)? DNN library initialization failed \.? (?: Look at the errors above for more details)?"
+)
 
 
 def _cudnn() -> Judgement:
@@ -101,7 +103,8 @@ _GROWTH = LazyFix("oom_libraries.tf-growth", "env", "export TF_FORCE_GPU_ALLOW_G
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for match in _CODE.finditer(text.text):
-        # "status = CUBLAS_STATUS_ALLOC_FAILED;" sets what others test: the name's place tells, not that of the words before it.
+        # "status = CUBLAS_STATUS_ALLOC_FAILED;" sets what others test: the name's place tells, not that of the words
+        # before it.
         if not text.is_code(match.start("library") if match["library"] else match.start("called")):
             cudnn = "dnn" in match[0].lower()
             framework = _framework(text, match.start())
@@ -115,7 +118,16 @@ def find(text: Squeezed) -> Iterator[Found]:
                 else (_ROOM, _BATCH, _WORKSPACE)
             )
             backend = "cuda" if (match["library"] or match["called"]).upper() == "CU" else "hip"
-            yield Found(match.start(), match.end(), "cublas_cudnn", framework, backend, {}, _cudnn() if cudnn else _handle(), fixes)
+            yield Found(
+                match.start(),
+                match.end(),
+                "cublas_cudnn",
+                framework,
+                backend,
+                {},
+                _cudnn() if cudnn else _handle(),
+                fixes,
+            )
     for match in _MIOPEN.finditer(text.text):
         framework = _framework(text, match.start())
         fixes = (_GROWTH,) if framework == "tensorflow" else (_BENCHMARK, _ROOM)
@@ -125,15 +137,26 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _CONVOLUTION.finditer(text.text):
         if not text.is_code(match.start()):
             yield Found(
-                match.start(), match.end(), "cublas_cudnn", _framework(text, match.start()), "cuda", {}, _cudnn(), (_BENCHMARK, _ROOM)
+                match.start(),
+                match.end(),
+                "cublas_cudnn",
+                _framework(text, match.start()),
+                "cuda",
+                {},
+                _cudnn(),
+                (_BENCHMARK, _ROOM),
             )
 
 
 def _framework(text: Squeezed, position: int) -> str:
     """Returns whose call failed, as far as the lines around tell."""
     around = text.text[max(position - 300, 0) : position + 200].lower()
-    # JAX's XLA was built in TensorFlow's tree for years: "external/org_tensorflow/tensorflow/compiler/xla/stream_executor/…".
-    if any(words in around for words in ("external/xla", "/xla/stream_executor", "external/org_tensorflow", "jaxlib", "dnnlibraryinit")):
+    # JAX's XLA was built in TensorFlow's tree for years:
+    # "external/org_tensorflow/tensorflow/compiler/xla/stream_executor/…".
+    if any(
+        words in around
+        for words in ("external/xla", "/xla/stream_executor", "external/org_tensorflow", "jaxlib", "dnnlibraryinit")
+    ):
         return "jax"
     if "tensorflow" in around or "stream_executor" in around or "cuda_blas.cc" in around or "cuda_dnn.cc" in around:
         return "tensorflow"

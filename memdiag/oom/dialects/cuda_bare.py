@@ -1,7 +1,7 @@
 """CUDA's and HIP's own "out of memory", without a number: raised where memory is asked of the driver, not of PyTorch's pool.
 
-What was being done then stands in the traceback above: a CUDA graph being captured, a sleeping pool being woken, host memory being
-pinned, a device being opened.
+What was being done then stands in the traceback above: a CUDA graph being captured, a sleeping pool being woken, host
+memory being pinned, a device being opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from memdiag.text import phrase
 FORMATS = ("cuda_bare",)
 ANCHORS = ("error:outofmemory", "error(2):outofmemory", "cumem_allocator", "cudaoutofmemory", "nvml_success==")
 EXAMPLES = (
-    ("cuda_bare", "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call"),
+    (
+        "cuda_bare",
+        "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+    ),
     ("cuda_bare", "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139"),
     ("cuda_bare", "RuntimeError: CUDA out of memory."),
 )
@@ -33,19 +36,25 @@ _HEAD = pattern(
 # Where PyTorch asks NVML what the card has left, for its message, and gets no answer: it asks only when memory ran out.
 _NVML = pattern(r"NVML_SUCCESS == \w{1,40} INTERNAL ASSERT FAILED at .{0,120}? CUDACachingAllocator\.cpp")
 _BEFORE = 1500  # squeezed characters of traceback above
-_OTHERS = re.compile(r"ggml|llama_|llamarunner|whisper_", re.IGNORECASE)  # their messages have numbers, and dialects of their own
+_OTHERS = re.compile(
+    r"ggml|llama_|llamarunner|whisper_", re.IGNORECASE
+)  # their messages have numbers, and dialects of their own
 _THC = re.compile(r"THC")
 
 # What was being done, by words in the traceback above.
 _DOING = {
     "waking": re.compile(r"cumem_allocator|wake_up|create_and_map", re.IGNORECASE),
-    "capture": re.compile(r"capture_end|capture_begin|capture_model|graph_capture|CUDAGraph|cuda_graph|torch/cuda/graphs", re.IGNORECASE),
+    "capture": re.compile(
+        r"capture_end|capture_begin|capture_model|graph_capture|CUDAGraph|cuda_graph|torch/cuda/graphs", re.IGNORECASE
+    ),
     "pinning": re.compile(r"pin_memory|cudaHostAlloc|HostAllocator|pinned_memory", re.IGNORECASE),
     "opening": re.compile(r"set_device\(|_cuda_init|CUDAinitialization", re.IGNORECASE),
     "vllm": re.compile(r"vllm", re.IGNORECASE),
 }
 
-_UTILIZATION = LazyFix("oom_cuda.utilization", "flag", "--gpu-memory-utilization 0.80", caveat="oom_shared.fewer-tokens")
+_UTILIZATION = LazyFix(
+    "oom_cuda.utilization", "flag", "--gpu-memory-utilization 0.80", caveat="oom_shared.fewer-tokens"
+)
 _EMPTY = LazyFix("oom_cuda.empty", "code", "torch.cuda.empty_cache()")
 _EAGER = LazyFix("oom_shared.eager", "flag", "--enforce-eager", {"program": "vLLM"})
 _GRAPHS = LazyFix("oom_cuda.graphs", "code", "torch.cuda.graph(graph, pool=pool)")
@@ -61,14 +70,20 @@ def find(text: Squeezed) -> Iterator[Found]:
         if text.is_code(match.start()) or _OTHERS.search(around) or _THC.search(text.text, match.start(), match.end()):
             continue
         places.append((match.start(), match.end(), match["backend"].lower()))
-    places += [(match.start(), match.end(), "cuda") for match in _NVML.finditer(text.text) if not text.is_code(match.start())]
+    places += [
+        (match.start(), match.end(), "cuda") for match in _NVML.finditer(text.text) if not text.is_code(match.start())
+    ]
     places += [(start, end, "cuda") for start, end in bare_heads(text, "cuda")]
     if not places:
         return
     doing = {name: [match.start() for match in words.finditer(text.text)] for name, words in _DOING.items()}
     for start, end, backend in sorted(places):
         line = text.line_at(start)
-        done = {name for name, starts in doing.items() if bisect_left(starts, end + 60) > bisect_left(starts, start - _BEFORE)}
+        done = {
+            name
+            for name, starts in doing.items()
+            if bisect_left(starts, end + 60) > bisect_left(starts, start - _BEFORE)
+        }
         # vLLM's workers name rank and process in front of each line.
         if "waking" in done or (line.rank is not None and line.log_pid is not None):
             done.add("vllm")

@@ -1,7 +1,7 @@
 """The driver's "out of memory" as libraries without an allocator of their own repeat it: Numba, PyCUDA, OpenCV, Caffe and others.
 
-Hardly any prints a size. What was asked for can be told from the name of the call: memory of the device, of the host (pinned), or the
-context, which is the first thing that a process takes on a card.
+Hardly any prints a size. What was asked for can be told from the name of the call: memory of the device, of the host
+(pinned), or the context, which is the first thing that a process takes on a card.
 """
 
 from __future__ import annotations
@@ -41,15 +41,24 @@ ANCHORS = (
     "tritonerror[",
 )
 EXAMPLES = (
-    ("cuda_driver", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemcpyHtoD results in CUDA_ERROR_OUT_OF_MEMORY"),
+    (
+        "cuda_driver",
+        "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemcpyHtoD results in CUDA_ERROR_OUT_OF_MEMORY",
+    ),
     ("cuda_driver", "pycuda._driver.MemoryError: cuMemAllocPitch failed: out of memory"),
     ("cuda_driver", "RuntimeError: CUDA failed with error out of memory"),
     (
         "cuda_driver",
         "alloc fail type FlatData dev 1 space Device stream 0x55d0 size 2147483648 bytes (cudaMalloc error out of memory [2])",
     ),
-    ("cuda_driver", "RuntimeError: Could not allocate tensor with 268435456 bytes. There is not enough GPU video memory available!"),
-    ("cuda_driver", "[HAMI-core ERROR (pid:7 thread=140012345678912 allocator.c:53)]: Device 0 OOM 4294967296 / 3221225472"),
+    (
+        "cuda_driver",
+        "RuntimeError: Could not allocate tensor with 268435456 bytes. There is not enough GPU video memory available!",
+    ),
+    (
+        "cuda_driver",
+        "[HAMI-core ERROR (pid:7 thread=140012345678912 allocator.c:53)]: Device 0 OOM 4294967296 / 3221225472",
+    ),
 )
 
 _CODES = r"(?P<code>CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory)"
@@ -59,11 +68,17 @@ _WORDINGS = (
         "numba",
         r"(?:\[ (?:CUresult\.CUDA_ERROR_OUT_OF_MEMORY|2) \])? Call to (?P<call>cu\w{3,60}) results in CUDA_ERROR_OUT_OF_MEMORY",
     ),
-    ("pycuda", r"(?<![\w.])(?P<call>cu(?:Mem|Ctx|Module|Device|Array|Graphics|Tex|Link|GL|Stream)\w{0,50}) failed: out of memory"),
+    (
+        "pycuda",
+        r"(?<![\w.])(?P<call>cu(?:Mem|Ctx|Module|Device|Array|Graphics|Tex|Link|GL|Stream)\w{0,50}) failed: out of memory",
+    ),
     ("opencv", r"\( -217 : Gpu API call \) out of memory (?:in function '?\w{1,60})?"),
     ("ctranslate2", r"CUDA failed with error out of memory"),
     ("caffe", r"Check failed: \w{1,20} == cudaSuccess \( 2 vs\. 0 \) out of memory"),
-    ("mxnet", r"(?:storage_manager|gpu_device_storage|storage)\.h : \d{1,6} : (?:\w{1,40}:)? cudaMalloc (?:retry)? failed: out of memory"),
+    (
+        "mxnet",
+        r"(?:storage_manager|gpu_device_storage|storage)\.h : \d{1,6} : (?:\w{1,40}:)? cudaMalloc (?:retry)? failed: out of memory",
+    ),
     ("theano", r"Error allocating {requested:bytes} bytes of device memory \("),
     ("theano", r"(?P<call>cuMem\w{2,40}) : CUDA_ERROR_OUT_OF_MEMORY (?: : out of memory)?"),
     (
@@ -77,7 +92,10 @@ _WORDINGS = (
     ("taichi", r"CUDA Error CUDA_ERROR_OUT_OF_MEMORY : out of memory while calling (?P<call>[a-z_]{3,40}) "),
     ("lightgbm", r"\[LightGBM\] \[Fatal\] \[CUDA\] out of memory"),
     ("dali", r"CUDA runtime API error cudaErrorMemoryAllocation (?:\(2\))? (?: : out of memory)?"),
-    ("pytorch", r"Could not allocate tensor with {requested:bytes} bytes \. There is not enough GPU video memory available"),
+    (
+        "pytorch",
+        r"Could not allocate tensor with {requested:bytes} bytes \. There is not enough GPU video memory available",
+    ),
     ("pytorch", r"Unexpected error from (?P<call>cudaGetDeviceCount)\(\) .{0,250}? Error 2: out of memory"),
     ("triton", r"Triton Error \[ (?:CUDA|HIP) \] : (?:Code : 2 ,? Mess{1,3}age :)? out of memory"),
     (
@@ -106,7 +124,8 @@ _WORDINGS = (
     ("cuda", r"(?:code|error|err) (?:code)? [=:(]? 2 \)? [:,=]? \(? \"? (?:cudaErrorMemoryAllocation|out of memory) "),
     (
         "cuda",
-        r"(?:error|exception|failed|failure|fatal|reason|returned|code|->) [\]\)]? \\? [:=('\"`,\[\]]{0,4} (?:2[:,)=]{1,2}\(?)? " + _CODES,
+        r"(?:error|exception|failed|failure|fatal|reason|returned|code|->) [\]\)]? \\? [:=('\"`,\[\]]{0,4} (?:2[:,)=]{1,2}\(?)? "
+        + _CODES,
     ),
     ("cuda", _CODES + r" (?: \( 2 \) )? [:,] out of memory"),
 )
@@ -116,7 +135,8 @@ _HOST = re.compile(r"host|pagelock", re.IGNORECASE)
 _OPENING = re.compile(r"cuCtxCreate|PrimaryCtxRetain|cudaGetDeviceCount|cuInit|cudaSetDevice", re.IGNORECASE)
 # Words of systems that print numbers and have dialects of their own.
 _OTHERS = re.compile(
-    r"ggml|llama_|whisper_|tensorflow|jax|xla|onnxruntime|cupy|rmm/|tensorrt|bfc_allocator|bytes\)fromdevice", re.IGNORECASE
+    r"ggml|llama_|whisper_|tensorflow|jax|xla|onnxruntime|cupy|rmm/|tensorrt|bfc_allocator|bytes\)fromdevice",
+    re.IGNORECASE,
 )
 _NEAR = 300
 
@@ -129,7 +149,10 @@ _FREE = {
     "pycuda": LazyFix("oom_cuda.pycuda", "code", "array.gpudata.free()"),
     "opencv": LazyFix("oom_cuda.opencv", "code", "matrix.release()"),
     "ctranslate2": LazyFix(
-        "oom_cuda.ctranslate2", "code", 'WhisperModel(name, device="cuda", compute_type="int8_float16")', caveat="oom_shared.accuracy"
+        "oom_cuda.ctranslate2",
+        "code",
+        'WhisperModel(name, device="cuda", compute_type="int8_float16")',
+        caveat="oom_shared.accuracy",
     ),
     "faiss": LazyFix("oom_cuda.faiss", "code", "resources.setTempMemory(256 << 20)"),
     "theano": LazyFix("oom_cuda.theano", "env", "THEANO_FLAGS=gpuarray.preallocate=-1"),
@@ -167,7 +190,11 @@ def _found(start: int, end: int, framework: str, fields: Fields, match: re.Match
         "unknown",
         "low",
         ("capacity", "other_process"),
-        (phrase("oom_shared.why.driver.size", size=shown(requested)) if requested else phrase("oom_shared.why.driver"),),
+        (
+            phrase("oom_shared.why.driver.size", size=shown(requested))
+            if requested
+            else phrase("oom_shared.why.driver"),
+        ),
     )
     fixes: tuple[LazyFix, ...] = (_FREE[framework], _WHO) if framework in _FREE else (_WHO,)
     if _OPENING.search(call):
@@ -189,4 +216,6 @@ def _share(start: int, end: int, fields: Fields) -> Found:
         return Found(start, end, "cuda_driver", "hami", "cuda", fields, judgement, (_RESTART,))
     reasons = (phrase("oom_cuda.why.hami", wanted=shown(wanted), limit=shown(limit)),)
     share = LazyFix("oom_cuda.share", "flag", f'nvidia.com/gpumem: "{-(-wanted // MIB)}"  # MiB, at least')
-    return Found(start, end, "cuda_driver", "hami", "cuda", fields, Judgement("limit", "high", (), reasons), (share, _SMALLER))
+    return Found(
+        start, end, "cuda_driver", "hami", "cuda", fields, Judgement("limit", "high", (), reasons), (share, _SMALLER)
+    )

@@ -1,7 +1,7 @@
 """CuPy's memory pool (and Chainer on it), and RMM's, which RAPIDS puts beneath.
 
-The old text's "total" already counts the request ("out of memory to allocate 1 bytes (total 3 bytes)": 2 are held); the new one counts
-what is allocated so far, and names the pool's limit if it has one.
+The old text's "total" already counts the request ("out of memory to allocate 1 bytes (total 3 bytes)": 2 are held); the
+new one counts what is allocated so far, and names the pool's limit if it has one.
 """
 
 from __future__ import annotations
@@ -68,10 +68,15 @@ _HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
 
 _FREE = LazyFix("oom_cupy.free", "code", "cupy.get_default_memory_pool().free_all_blocks()")
 _LIMIT = LazyFix("oom_cupy.limit", "code", "cupy.get_default_memory_pool().set_limit(size=0)")
-_MANAGED = LazyFix("oom_cupy.managed", "code", "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)")
+_MANAGED = LazyFix(
+    "oom_cupy.managed", "code", "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)"
+)
 _ASYNC = LazyFix("oom_cupy.async", "code", "cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)")
 _RMM_MANAGED = LazyFix(
-    "oom_cupy.rmm-managed", "code", "rmm.reinitialize(managed_memory=True, pool_allocator=True)", caveat="oom_cupy.managed.caveat"
+    "oom_cupy.rmm-managed",
+    "code",
+    "rmm.reinitialize(managed_memory=True, pool_allocator=True)",
+    caveat="oom_cupy.managed.caveat",
 )
 _RMM_POOL = LazyFix(
     "oom_cupy.rmm-pool",
@@ -80,7 +85,9 @@ _RMM_POOL = LazyFix(
     caveat="oom_cupy.limit.caveat",
 )
 _XGBOOST = LazyFix(
-    "oom_cupy.xgboost", "code", "xgboost.ExtMemQuantileDMatrix(iterator); xgboost.train({'device': 'cuda', 'max_bin': 128}, ...)"
+    "oom_cupy.xgboost",
+    "code",
+    "xgboost.ExtMemQuantileDMatrix(iterator); xgboost.train({'device': 'cuda', 'max_bin': 128}, ...)",
 )
 _CHUNKS = LazyFix("oom_cupy.chunks", "code", "cupy.multiply(x, y, out=x)  # x *= y makes no third array")
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
@@ -111,7 +118,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             why = phrase("oom_cupy.why.rmm.free", size=asked, free=free)
         elif sizes:
             asked = shown(number(fields, "requested_bytes"))
-            why = phrase("oom_cupy.why.rmm.pool.size", size=asked) if pool else phrase("oom_cupy.why.rmm.driver.size", size=asked)
+            why = (
+                phrase("oom_cupy.why.rmm.pool.size", size=asked)
+                if pool
+                else phrase("oom_cupy.why.rmm.driver.size", size=asked)
+            )
         judgement = Judgement(verdict, "high" if match["pool"] else "low", ("unknown", "other_process"), (why,))
         backing = (_RMM_POOL, _RMM_MANAGED, _CHUNKS, _WHO) if pool else (_RMM_MANAGED, _CHUNKS, _WHO)
         around = text.text[max(match.start() - 1000, 0) : match.start()].lower()

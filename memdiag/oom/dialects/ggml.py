@@ -1,8 +1,9 @@
 """ggml, which llama.cpp, whisper.cpp and Ollama's runners are built on: CUDA, HIP, Metal, Vulkan, SYCL, CANN and the host.
 
-A failed buffer is told in up to three lines: by the backend in MiB, by the allocator in bytes ("failed to allocate CUDA0 buffer of size
-151851674624"), by the loader without a number. They are one message, and the bytes count. MiB may have the decimal comma of the
-user's locale. Pinned memory that is refused only makes copies slower: the program goes on with ordinary memory.
+A failed buffer is told in up to three lines: by the backend in MiB, by the allocator in bytes ("failed to allocate
+CUDA0 buffer of size 151851674624"), by the loader without a number. They are one message, and the bytes count. MiB may
+have the decimal comma of the user's locale. Pinned memory that is refused only makes copies slower: the program goes on
+with ordinary memory.
 """
 
 from __future__ import annotations
@@ -68,14 +69,18 @@ _PARTS = {
         r"Requested buffer size (?:\(?{bytes:bytes}\)?)? exceeds (?:device)? (?:memory allocation"
         r" limit|max buffer size|maxBufferSize) (?:\({limit:bytes}\))?"
     ),
-    "vulkan_error": pattern(r"(?:vk::\w{1,20}::\w{1,30}: | ggml_vulkan:[^:]{0,40}:?)? ErrorOut ?Of (?P<vk>Device|Host) Memory"),
+    "vulkan_error": pattern(
+        r"(?:vk::\w{1,20}::\w{1,30}: | ggml_vulkan:[^:]{0,40}:?)? ErrorOut ?Of (?P<vk>Device|Host) Memory"
+    ),
     "sycl": pattern(
         r"(?:ggml_backend_sycl_buffer_type_alloc_buffer|ggml_sycl\w{0,30}): can'?t allocate {bytes:bytes}"
         r" (?:Bytes?)? of memory on device {device_index:int}?"
     ),
     "status": pattern(r"ggml_metal_\w{3,40}?: (?:error:)? command buffer \d{1,4} failed with status \d"),
     "metal": pattern(r"Insufficient Memory \(0{7}8:kIOGPUCommandBufferCallbackErrorOutOfMemory\)"),
-    "metal_buffer": pattern(r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate buffer ,? size=? {mib:size}"),
+    "metal_buffer": pattern(
+        r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate buffer ,? size=? {mib:size}"
+    ),
     "cuda": pattern(
         r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"
         r" function [\w<>:~, ]{1,60}? at)? )"
@@ -104,7 +109,9 @@ _KV_CACHE = pattern(
 )
 
 _LAYERS = LazyFix("oom_ggml.layers", "flag", "-ngl %d")
-_LENGTH = LazyFix("oom_shared.context", "flag", "-c 4096", {"program": "llama.cpp (--ctx-size); Ollama: OLLAMA_CONTEXT_LENGTH"})
+_LENGTH = LazyFix(
+    "oom_shared.context", "flag", "-c 4096", {"program": "llama.cpp (--ctx-size); Ollama: OLLAMA_CONTEXT_LENGTH"}
+)
 _CACHE = LazyFix("oom_shared.cache8", "flag", "-fa on -ctk q8_0 -ctv q8_0", when="oom_ggml.cache8.when")
 _QUANTS = LazyFix("oom_ggml.quant", "flag", "-m model-Q4_K_M.gguf")
 _SPLIT = LazyFix("oom_ggml.split", "flag", "--split-mode layer --tensor-split 1,1")
@@ -166,20 +173,30 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     kinds = {kind for _match, kind in group}
     start, end = group[0][0].start(), group[-1][0].end()
     around = text.text[max(start - 1500, 0) : end + 500].lower()
-    if kinds <= {"metal", "call", "unable", "compute", "vulkan_error"} and not re.search(r"ggml|llama|whisper|gguf", around):
+    if kinds <= {"metal", "call", "unable", "compute", "vulkan_error"} and not re.search(
+        r"ggml|llama|whisper|gguf", around
+    ):
         return  # words of others: MLX and PyTorch print the same error of Metal
     if kinds == {"cuda"} and "ggml" not in around and "llama" not in around:
         return
     names = {(match.groupdict().get("name") or match.groupdict().get("unable") or "").lower() for match, _kind in group}
     names.add(
-        "cpu" if "buffer" in kinds and text.text[max(start - 50, 0) : start].lower().endswith("cpu_buffer_type_alloc_buffer:") else ""
+        "cpu"
+        if "buffer" in kinds and text.text[max(start - 50, 0) : start].lower().endswith("cpu_buffer_type_alloc_buffer:")
+        else ""
     )
     backend = _backend(group, kinds, names)
     fields = _fields(group)
     device = next((name for name in names if re.fullmatch(r"(?:cuda|rocm|vulkan|sycl|cann|musa)\d+", name)), None)
     if device and "device_index" not in fields:
         fields["device_index"] = int(re.sub(r"\D", "", device))
-    framework = "ollama" if "ollama" in around or "llamarunner" in around else "whisper.cpp" if "whisper" in around else "llama.cpp"
+    framework = (
+        "ollama"
+        if "ollama" in around or "llamarunner" in around
+        else "whisper.cpp"
+        if "whisper" in around
+        else "llama.cpp"
+    )
     names |= {"cache"} if _KV_CACHE.search(text.text, start, min(end + 200, len(text.text))) else set()
     judgement, fixes = _judge(fields, kinds, names, backend)
     retried = _RETRIED.search(text.text, end, end + _RETRIED_REACH)
@@ -222,7 +239,11 @@ def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tu
         if requested is None:
             why = phrase("oom_ggml.why.metal.none")
             return Judgement("unknown", "medium", ("capacity", "limit"), (why,)), (_LENGTH, _QUANTS, _WIRED)
-        return Judgement("capacity", "medium", ("limit", "unknown"), (phrase("oom_ggml.why.metal", size=size),)), (_QUANTS, _LENGTH, _WIRED)
+        return Judgement("capacity", "medium", ("limit", "unknown"), (phrase("oom_ggml.why.metal", size=size),)), (
+            _QUANTS,
+            _LENGTH,
+            _WIRED,
+        )
     order = _order(kinds, names)
     if requested is None:
         others: tuple[Cause, ...] = ("unknown", "other_process")
@@ -256,13 +277,29 @@ def _others(text: Squeezed) -> Iterator[Found]:
         fields = take(match)
         why = phrase("oom_ggml.why.pinned", size=shown(number(fields, "requested_bytes")))
         judgement = Judgement("host", "high", (), (why,))
-        yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cuda", fields, judgement, (_PINNED_OFF, WATCH), is_warning=True)
+        yield Found(
+            match.start(),
+            match.end(),
+            "ggml",
+            "llama.cpp",
+            "cuda",
+            fields,
+            judgement,
+            (_PINNED_OFF, WATCH),
+            is_warning=True,
+        )
     for match in _CONTEXT.finditer(text.text):
         fields = take(match)
-        why = phrase("oom_ggml.why.pool", free=shown(number(fields, "free_bytes")), needed=shown(number(fields, "requested_bytes")))
+        why = phrase(
+            "oom_ggml.why.pool",
+            free=shown(number(fields, "free_bytes")),
+            needed=shown(number(fields, "requested_bytes")),
+        )
         judgement = Judgement("limit", "medium", ("unknown", "capacity"), (why,))
         newer = LazyFix("oom_ggml.newer", "version")
         yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cpu", fields, judgement, (newer, _LENGTH, _BATCH))
     for match in _LOCK.finditer(text.text):
         judgement = Judgement("limit", "high", ("host",), (phrase("oom_ggml.why.locked"),))
-        yield Found(match.start(), match.end(), "ggml", "llama.cpp", "cpu", take(match), judgement, (_ULIMIT,), is_warning=True)
+        yield Found(
+            match.start(), match.end(), "ggml", "llama.cpp", "cpu", take(match), judgement, (_ULIMIT,), is_warning=True
+        )

@@ -1,6 +1,7 @@
 """HCCL, Ascend's collective communication: its buffers and queue pairs, taken beside the framework's pool.
 
-Each communicator takes two buffers of HCCL_BUFFSIZE (200 MB each unless set) on every device, the first time that it is used.
+Each communicator takes two buffers of HCCL_BUFFSIZE (200 MB each unless set) on every device, the first time that it is
+used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _OPERATOR = "current working operator name is HcclAllGather"
 _RESOURCE = "Failed to allocate resource[DeviceMemory] with info [size:420478976]"
 EXAMPLES = (
     ("hccl", f"{_OPERATOR}\nMemory_Allocation_Failure(EL0004): Failed to allocate memory\n{_RESOURCE}"),
-    ("hccl", f"[PID: 4711] 2025-03-04-05:06:07.008.009 Resource_Error_Insufficient_Device_Memory(EI0011): {_QUEUE_PAIR}"),
+    (
+        "hccl",
+        f"[PID: 4711] 2025-03-04-05:06:07.008.009 Resource_Error_Insufficient_Device_Memory(EI0011): {_QUEUE_PAIR}",
+    ),
 )
 
 _BUFFER_MB = 200  # HCCL_BUFFSIZE where nothing is set
@@ -65,5 +69,9 @@ def _arithmetic(requested: int | None) -> str:
         size = (requested - extra) // (2 * MIB)
         if requested - extra == 2 * size * MIB and size >= _BUFFER_MB // 2:
             values = {"requested": shown(requested), "size": size}
-            return phrase("oom_ascend.why.hccl.pair.more", **values) if extra else phrase("oom_ascend.why.hccl.pair", **values)
+            return (
+                phrase("oom_ascend.why.hccl.pair.more", **values)
+                if extra
+                else phrase("oom_ascend.why.hccl.pair", **values)
+            )
     return phrase("oom_ascend.why.hccl.size", requested=shown(requested), size=_BUFFER_MB)

@@ -1,7 +1,7 @@
 """Host memory that was refused at once: PyTorch's CPU allocator, Torch's before it, NumPy, C++ and Python itself.
 
-Windows prints sizes oddly: until 2020 the text was never formatted ("you tried to allocate %dGB. Buy new RAM!27": the number comes last),
-and GB are whole GiB rounded down, so that "0GB" is anything below 1 GiB.
+Windows prints sizes oddly: until 2020 the text was never formatted ("you tried to allocate %dGB. Buy new RAM!27": the
+number comes last), and GB are whole GiB rounded down, so that "0GB" is anything below 1 GiB.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ _TORCH = pattern(
 )
 _TORCH_OLD = pattern(
     r"Torch: (?:invalid memory size | unable to mmap memory: you tried to mmap (?P<gigabytes>\d{1,9})GB)"
-    r" | enforce fail at CPUAllocator\.cpp : \d{1,5} \] posix_memalign \( .{1,60}? \) == 0 \.? 12 vs 0"  # 1.0; 12 is ENOMEM
+    # 1.0; 12 is ENOMEM
+    r" | enforce fail at CPUAllocator\.cpp : \d{1,5} \] posix_memalign \( .{1,60}? \) == 0 \.? 12 vs 0"
 )
 _KINDS = (
     r"(?:u?int(?:8|16|32|64|p|c)? | float(?:16|32|64|80|96|128)? | complex(?:64|128|192|256)? | bool | object | string | str"
@@ -77,7 +78,9 @@ _NUMPY = pattern(
     r"Unable to allocate (?:{requested:size} for (?:an )?)? array with (?:shape|form) {shape:shape}"
     rf" (?:and data type (?P<dtype>{_KINDS}))?"
 )
-_MMAP = pattern(r"unable to mmap {requested:bytes} bytes (?: from file .{1,120}? : Cannot allocate memory (?:\(12\))? )?")
+_MMAP = pattern(
+    r"unable to mmap {requested:bytes} bytes (?: from file .{1,120}? : Cannot allocate memory (?:\(12\))? )?"
+)
 _SHM = pattern(
     r"unable to (?:write to file | resize file | open shared memory object) .{1,120}?"
     r" (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?"
@@ -99,11 +102,17 @@ _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200
 _PYTORCH = re.compile(r"torch|c10::|lightning|transformers|\"extraInfo\"", re.IGNORECASE)
 _TRACEBACK = re.compile(r"Traceback\(|MemoryError|\.py\"")
 # A device's allocator that throws the same type (RMM, PyCUDA, Theano), which is no host memory.
-_DEVICE = re.compile(r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE)
+_DEVICE = re.compile(
+    r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE
+)
 
 _SIZED = frozenset({"torch", "map", "array", "mapping"})  # reasons that have a text with the size as well
 
-_STREAM = LazyFix("oom_host_alloc.stream", "code", 'array = numpy.lib.format.open_memmap("data.npy", mode="w+", dtype=dtype, shape=shape)')
+_STREAM = LazyFix(
+    "oom_host_alloc.stream",
+    "code",
+    'array = numpy.lib.format.open_memmap("data.npy", mode="w+", dtype=dtype, shape=shape)',
+)
 _SMALLER_TYPE = LazyFix("oom_host_alloc.narrow", "code", "array = numpy.zeros(shape, dtype=numpy.float32)")
 
 
@@ -145,10 +154,16 @@ def _plain(text: Squeezed) -> Iterator[Found]:
     """Messages without a number: exceptions of C++ and Python, errno 12, the paging file."""
     taken = -1
     for match in _BAD_ALLOC.finditer(text.text):
-        if match.start() < taken or _DEVICE.search(text.text, match.end(), match.end() + 60) or is_talk(text, *match.span()):
+        if (
+            match.start() < taken
+            or _DEVICE.search(text.text, match.end(), match.end() + 60)
+            or is_talk(text, *match.span())
+        ):
             continue
         end = match.end()
-        for again in _BAD_ALLOC.finditer(text.text, end, end + 200):  # "terminate called …" and "what():" tell of one failure
+        for again in _BAD_ALLOC.finditer(
+            text.text, end, end + 200
+        ):  # "terminate called …" and "what():" tell of one failure
             end = again.end()
         taken = end
         around = text.text[max(match.start() - 1500, 0) : end + 500]
@@ -198,7 +213,11 @@ def _found(
     requested = number(fields, "requested_bytes")
     verdict: Cause = "host"
     sized = requested is not None and requested > 0 and reason in _SIZED
-    reasons = [phrase(f"oom_host_alloc.why.{reason}.size", size=shown(requested)) if sized else phrase(f"oom_host_alloc.why.{reason}")]
+    reasons = [
+        phrase(f"oom_host_alloc.why.{reason}.size", size=shown(requested))
+        if sized
+        else phrase(f"oom_host_alloc.why.{reason}")
+    ]
     alternatives: tuple[Cause, ...] = ()
     if requested is not None and requested >= ABSURD:
         verdict, alternatives = "unknown", ("host",)
@@ -207,5 +226,12 @@ def _found(
         large = (ONE_TENSOR, LOAD_MAPPED) if requested is not None and requested >= GIB else ()
         fixes = (_STREAM, _SMALLER_TYPE, WATCH) if framework == "numpy" else (*large, FEWER_WORKERS, WATCH)
     return Found(
-        start, end, "host_cpu_alloc", framework, "cpu", fields, Judgement(verdict, confidence, alternatives, tuple(reasons)), fixes
+        start,
+        end,
+        "host_cpu_alloc",
+        framework,
+        "cpu",
+        fields,
+        Judgement(verdict, confidence, alternatives, tuple(reasons)),
+        fixes,
     )

@@ -1,8 +1,9 @@
 """Processes that ended by SIGKILL or SIGBUS, as those who waited for them say: loaders, shells, launchers.
 
-Nobody but the kernel (or a person) sends SIGKILL without asking first, so memory of the host is the first suspect; only the kernel's log
-proves it. Shells say it in a line of its own and in their own language ("Killed", "已杀死"): such words count as whole lines only.
-torchrun kills the ranks beside a failed one with SIGTERM, and with SIGKILL those that do not listen: the first failure counts.
+Nobody but the kernel (or a person) sends SIGKILL without asking first, so memory of the host is the first suspect; only
+the kernel's log proves it. Shells say it in a line of its own and in their own language ("Killed", "已杀死"): such words
+count as whole lines only. torchrun kills the ranks beside a failed one with SIGTERM, and with SIGKILL those that do not
+listen: the first failure counts.
 """
 
 from __future__ import annotations
@@ -20,9 +21,22 @@ from memdiag.text import phrase
 
 FORMATS = ("host_killed",)
 _SHELL_WORDS = (
-    "killed", "已杀死", "已殺死", "已砍掉", "杀死", "getötet", "processus arrêté", "terminado (killed)", "ucciso", "morto", "убито",
-    "죽었음", "強制終了", "unicestwiony", "gedood",
-)  # fmt: skip
+    "killed",
+    "已杀死",
+    "已殺死",
+    "已砍掉",
+    "杀死",
+    "getötet",
+    "processus arrêté",
+    "terminado (killed)",
+    "ucciso",
+    "morto",
+    "убито",
+    "죽었음",
+    "強制終了",
+    "unicestwiony",
+    "gedood",
+)
 ANCHORS = (
     "dataloaderworker",
     "unexpectedbuserror",
@@ -93,7 +107,8 @@ _LAUNCHERS = (
 _NEAR = 200
 
 _WORDS = "|".join(re.escape(word) for word in _SHELL_WORDS)
-# bash and sh: "Killed", "a.sh: line 3: 4711 Killed   python a.py", "[1]+  Killed   python a.py"; zsh: "[1]  4711 killed  python a.py",
+# bash and sh: "Killed", "a.sh: line 3: 4711 Killed   python a.py", "[1]+  Killed   python a.py"; zsh: "[1]  4711 killed
+# python a.py",
 # "zsh: killed     python a.py".
 _SHELL = re.compile(
     rf"(?:(?:[^\s:]{{1,200}}: )?(?:(?:line |第 ?|ligne |Zeile )\d{{1,6}}(?: ?行)?|\d{{1,6}})[:\uff1a] *)?(?:\[\d{{1,4}}\][+-]? +)?"
@@ -103,7 +118,9 @@ _SHELL = re.compile(
 )
 _BARE = re.compile(rf"(?:{_WORDS})(?:: 9)?[.!]?(?: \(core dumped\))?", re.IGNORECASE)
 
-_LOG = LazyFix("oom_killed.log", "flag", "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'  # or: journalctl -k")
+_LOG = LazyFix(
+    "oom_killed.log", "flag", "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'  # or: journalctl -k"
+)
 
 _ALONE = LazyFix("oom_killed.alone", "code", "DataLoader(..., num_workers=0)")
 
@@ -115,7 +132,9 @@ def find(text: Squeezed) -> Iterator[Found]:
     spans = [match.span() for head in (_ELASTIC, _FAILED) for match in head.finditer(text.text)]
     told = {place for begin, stop in spans for place in range(begin // _NEAR - 1, stop // _NEAR + 2)}
     end = -1
-    for match in sorted((found for head in _LAUNCHERS for found in head.finditer(text.text)), key=lambda found: found.start()):
+    for match in sorted(
+        (found for head in _LAUNCHERS for found in head.finditer(text.text)), key=lambda found: found.start()
+    ):
         if match.start() < end or match.start() // _NEAR in told:  # torchrun's summary says it again
             continue
         end = match.end()
@@ -132,9 +151,13 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
         alternatives: tuple[Cause, ...] = () if crashed else ("unknown",)
         fixes = (FEWER_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
-        yield _found(match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework)
+        yield _found(
+            match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework
+        )
     for start, stop, line in whole_lines(text, _SHELL):
-        if not (line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:|\S{1,200}: \d{1,6}: \S{1,40}$", line[0])):
+        if not (
+            line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:|\S{1,200}: \d{1,6}: \S{1,40}$", line[0])
+        ):
             continue  # "Killed by …" is a sentence of somebody else
         fields: Fields = {"pid": int(line["pid"])} if line["pid"] else {}
         why = phrase("oom_killed.why.shell")
@@ -150,13 +173,17 @@ def _loaders(text: Squeezed) -> Iterator[Found]:
         taken = max(taken, match.end())
         if match["exited"]:
             why = phrase("oom_killed.why.vanished")
-            yield _found(start, match.end(), take(match), why, ("unknown",), (_ALONE, FEWER_WORKERS, SHM, _LOG), "low", "pytorch")
+            yield _found(
+                start, match.end(), take(match), why, ("unknown",), (_ALONE, FEWER_WORKERS, SHM, _LOG), "low", "pytorch"
+            )
         elif "bus" in match["signal"].lower():
             why = phrase("oom_killed.why.bus")
             yield _found(start, match.end(), take(match), why, ("limit",), (SHM, FEWER_WORKERS), "high", "pytorch")
         else:
             why = phrase("oom_killed.why.worker")
-            yield _found(start, match.end(), take(match), why, (), (FEWER_WORKERS, SHARE_DATASET, _LOG), "high", "pytorch")
+            yield _found(
+                start, match.end(), take(match), why, (), (FEWER_WORKERS, SHARE_DATASET, _LOG), "high", "pytorch"
+            )
     for match in _BUS.finditer(text.text):
         if not _LOADER.search(text.text, match.end(), match.end() + 600):
             why = phrase("oom_killed.why.bus")
@@ -174,7 +201,16 @@ def _elastic(text: Squeezed) -> Iterator[Found]:
         ):
             continue
         why = phrase("oom_killed.why.launcher")
-        yield _found(match.start(), match.end(), take(match), why, ("unknown",), (_LOG, FEWER_WORKERS, WATCH), "medium", "pytorch")
+        yield _found(
+            match.start(),
+            match.end(),
+            take(match),
+            why,
+            ("unknown",),
+            (_LOG, FEWER_WORKERS, WATCH),
+            "medium",
+            "pytorch",
+        )
 
 
 def _found(
@@ -187,4 +223,6 @@ def _found(
     confidence: Confidence,
     framework: str,
 ) -> Found:
-    return Found(start, end, "host_killed", framework, "cpu", fields, Judgement("host", confidence, others, (why,)), fixes)
+    return Found(
+        start, end, "host_killed", framework, "cpu", fields, Judgement("host", confidence, others, (why,)), fixes
+    )

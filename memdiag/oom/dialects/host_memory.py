@@ -6,15 +6,23 @@ import re
 
 from memdiag.oom.lazy_fix import LazyFix
 
-FEWER_WORKERS = LazyFix("oom_host.workers", "code", "DataLoader(..., num_workers=2, prefetch_factor=2, persistent_workers=False)")
+FEWER_WORKERS = LazyFix(
+    "oom_host.workers", "code", "DataLoader(..., num_workers=2, prefetch_factor=2, persistent_workers=False)"
+)
 SHARE_DATASET = LazyFix("oom_host.dataset", "code", 'data = numpy.load("data.npy", mmap_mode="r")')
 SHM = LazyFix(
-    "oom_host.shm", "flag", "docker run --shm-size=16g ...  # or --ipc=host; Kubernetes: an emptyDir with medium Memory on /dev/shm"
+    "oom_host.shm",
+    "flag",
+    "docker run --shm-size=16g ...  # or --ipc=host; Kubernetes: an emptyDir with medium Memory on /dev/shm",
 )
 ONE_TENSOR = LazyFix("oom_host.tensor", "code", "print(tensor.shape, tensor.dtype)")
 LOAD_MAPPED = LazyFix("oom_host.mapped", "code", 'torch.load(path, map_location="cpu", mmap=True)')
 PAGE_FILE = LazyFix("oom_host.page-file", "flag", "SystemPropertiesPerformance.exe")
-WATCH = LazyFix("oom_host.watch", "flag", "while sleep 5; do date; free -m | sed -n 2,3p; ps -eo pid,rss,comm --sort=-rss | head -4; done")
+WATCH = LazyFix(
+    "oom_host.watch",
+    "flag",
+    "while sleep 5; do date; free -m | sed -n 2,3p; ps -eo pid,rss,comm --sort=-rss | head -4; done",
+)
 FEWER_JOBS = LazyFix("oom_host.jobs", "env", "MAX_JOBS=2 pip install --no-build-isolation ...")
 _LARGEST = LazyFix("oom_host.largest", "flag", "ps aux --sort=-rss | head")
 _HEAP = LazyFix("oom_host.heap", "flag", "java -Xmx4g ...")
@@ -24,7 +32,10 @@ _MODEL = LazyFix("oom_host.model", "flag", "-m model-Q4_K_M.gguf -c 4096 -ngl 99
 # Names of processes as the kernel prints them (15 characters at most), and what makes that program need less.
 _BY_NAME = (
     (r"pt_data_worker|python|pt_main|ipykernel|jupyter|torchrun|accelerate|deepspeed", (FEWER_WORKERS, SHARE_DATASET)),
-    (r"cc1|cc1plus|c\+\+|g\+\+|gcc|clang|nvcc|cicc|ptxas|cudafe|ld|ld\.\w+|lld|hipcc|rustc|ninja|bisheng|ccec|icpx", (FEWER_JOBS,)),
+    (
+        r"cc1|cc1plus|c\+\+|g\+\+|gcc|clang|nvcc|cicc|ptxas|cudafe|ld|ld\.\w+|lld|hipcc|rustc|ninja|bisheng|ccec|icpx",
+        (FEWER_JOBS,),
+    ),
     (r"java|openjdk", (_HEAP,)),
     (r"node|nodejs|npm|next-server|webpack", (_NODE_HEAP,)),
     (r"llama|ollama|whisper-|koboldcpp", (_MODEL,)),

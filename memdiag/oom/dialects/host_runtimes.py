@@ -1,7 +1,7 @@
 """Memory of the host that other languages' runtimes could not get: Rust, Java, Go, JavaScript, R, Julia, Arrow and Spark's containers.
 
-They run beside training: tokenizers and Polars are Rust, data pipelines are Java, notebooks and dashboards JavaScript. Java and JavaScript
-have limits of their own, far below what the host has.
+They run beside training: tokenizers and Polars are Rust, data pipelines are Java, notebooks and dashboards JavaScript.
+Java and JavaScript have limits of their own, far below what the host has.
 """
 
 from __future__ import annotations
@@ -77,15 +77,22 @@ _HEADS = (
     ("go", pattern(r"fatal error: runtime: (?:out of memory | cannot allocate memory)"), "", (WATCH,)),
     (
         "node",
-        pattern(r"(?:Reached heap limit | CALL_AND_RETRY_LAST | Ineffective mark-compacts near heap limit | invalid table size)"
-                r" Allocation failed -? (?:JavaScript heap | process) out of memory"),
+        pattern(
+            r"(?:Reached heap limit | CALL_AND_RETRY_LAST | Ineffective mark-compacts near heap limit | invalid table size)"
+            r" Allocation failed -? (?:JavaScript heap | process) out of memory"
+        ),
         _RESERVE,
         (_NODE, WATCH),
     ),
     ("r", pattern(r"cannot allocate vector of size {requested:size}"), "", (WATCH,)),
     ("r", pattern(r"cannot allocate memory block of size {requested:size}"), "", (WATCH,)),
     ("julia", pattern(r"ERROR: (?:LoadError:)? OutOfMemoryError\(\)"), "", (WATCH,)),
-    ("arrow", pattern(r"ArrowMemoryError: (?:malloc | realloc) of size {requested:bytes} failed"), "", (_PIECES, WATCH)),
+    (
+        "arrow",
+        pattern(r"ArrowMemoryError: (?:malloc | realloc) of size {requested:bytes} failed"),
+        "",
+        (_PIECES, WATCH),
+    ),
     (
         "yarn",
         pattern(
@@ -97,8 +104,10 @@ _HEADS = (
     ),
     (
         "yarn",
-        pattern(r"Container killed by YARN for exceeding (?:physical)? memory limits \."
-            r" (?:{allocated:size} of {limit:size} physical memory used)?"),
+        pattern(
+            r"Container killed by YARN for exceeding (?:physical)? memory limits \."
+            r" (?:{allocated:size} of {limit:size} physical memory used)?"
+        ),
         "container",
         (_OVERHEAD, WATCH),
     ),
@@ -108,7 +117,7 @@ _HEADS = (
         "worker",
         (_DASK, WATCH),
     ),
-)  # fmt: skip
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -116,7 +125,9 @@ def find(text: Squeezed) -> Iterator[Found]:
     for framework, head, limit, fixes in _HEADS:
         for match in head.finditer(text.text):
             given = take(match)
-            fields: Fields = {name: value for name, value in given.items() if name not in {"wanted_bytes", "excess_bytes"}}
+            fields: Fields = {
+                name: value for name, value in given.items() if name not in {"wanted_bytes", "excess_bytes"}
+            }
             if "wanted_bytes" in given:
                 fields["requested_bytes"] = given["wanted_bytes"]
             judgement = _judge(fields, framework, limit)

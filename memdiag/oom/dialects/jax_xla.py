@@ -1,7 +1,8 @@
 """JAX, and XLA under it, on GPUs and CPUs.
 
-JAX takes 75 % of each card at the first operation, so a second process on the card finds it full, and nvidia-smi shows that pool, not
-what is needed. "Resource exhausted" became RESOURCE_EXHAUSTED in 2021. The text after "BufferAssignment OOM Debugging" is about one
+JAX takes 75 % of each card at the first operation, so a second process on the card finds it full, and nvidia-smi shows
+that pool, not what is needed. "Resource exhausted" became RESOURCE_EXHAUSTED in 2021. The text after "BufferAssignment
+OOM Debugging" is about one
 program: its "total allocation" is what that program needs in all.
 """
 
@@ -24,7 +25,10 @@ from memdiag.units import GIB
 FORMATS = ("jax_xla",)
 ANCHORS = bfc.ANCHORS
 EXAMPLES = (
-    ("jax_xla", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."),
+    (
+        "jax_xla",
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+    ),
 )
 
 _PROGRAM = pattern(r"total allocation: {program:size}")
@@ -83,7 +87,10 @@ def _judge(failure: bfc.Failure, scratch: bool) -> tuple[Judgement, tuple[LazyFi
         why = phrase("oom_jax.why.scratch", size=shown(requested))
         return Judgement("workspace_or_comm", "medium", ("unknown", "capacity"), (why,)), (_LESS,)
     if requested is None:
-        return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.no-size"),)), (_WHO, _NO_POOL)
+        return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.no-size"),)), (
+            _WHO,
+            _NO_POOL,
+        )
     if program is not None and program < GIB and requested < LARGE:
         why = phrase("oom_jax.why.small-program", size=shown(requested), program=shown(program))
         return Judgement("unknown", "medium", ("other_process", "limit"), (why,)), (_WHO, _NO_POOL)

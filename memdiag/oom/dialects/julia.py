@@ -1,7 +1,7 @@
 """CUDA.jl, Julia's arrays on GPUs: the request, how full the card is, and how full its pool.
 
-The pool is the driver's stream-ordered one since CUDA.jl 3.0 ("usage … (… reserved)"); before, one of its own ("allocated", "cached"),
-which may be capped by JULIA_CUDA_MEMORY_LIMIT.
+The pool is the driver's stream-ordered one since CUDA.jl 3.0 ("usage … (… reserved)"); before, one of its own
+("allocated", "cached"), which may be capped by JULIA_CUDA_MEMORY_LIMIT.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _MESSAGE.finditer(text.text):
         given = take(match)
         used, total, pool = (number(given, f"{name}_bytes") for name in ("used", "total", "pool"))
-        fields: Fields = {name: value for name, value in given.items() if name not in {"used_bytes", "held_bytes", "pool_bytes"}}
+        fields: Fields = {
+            name: value for name, value in given.items() if name not in {"used_bytes", "held_bytes", "pool_bytes"}
+        }
         if pool is not None and "reserved_bytes" in fields:
             fields["allocated_bytes"] = pool
         elif "held_bytes" in given:
@@ -61,19 +63,24 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested, total, free, limit, allocated, reserved, cached = (
-        number(fields, f"{name}_bytes") for name in ("requested", "total", "free", "limit", "allocated", "reserved", "cached")
+        number(fields, f"{name}_bytes")
+        for name in ("requested", "total", "free", "limit", "allocated", "reserved", "cached")
     )
     if requested is None or total is None or free is None:
-        return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_julia.why.request", size=shown(requested)),)), (
-            _RECLAIM,
-        )
+        return Judgement(
+            "unknown", "low", ("capacity", "other_process"), (phrase("oom_julia.why.request", size=shown(requested)),)
+        ), (_RECLAIM,)
     sums = phrase("oom_julia.why.free", free=shown(free), total=shown(total), size=shown(requested))
     if limit is not None and (reserved or 0) + requested > _NEARLY * limit:
         over = (reserved or 0) + requested > limit
         amounts = {"held": shown(reserved), "size": shown(requested), "limit": shown(limit)}
         why = phrase("oom_julia.why.over", **amounts) if over else phrase("oom_julia.why.near", **amounts)
         rounded = () if over else (phrase("oom_julia.why.rounded"),)
-        return Judgement("limit", "high" if over else "medium", ("capacity",), (why, *rounded)), (_LIMIT, _RECLAIM, _SMALLER)
+        return Judgement("limit", "high" if over else "medium", ("capacity",), (why, *rounded)), (
+            _LIMIT,
+            _RECLAIM,
+            _SMALLER,
+        )
     outside = total - free - reserved if reserved is not None else 0
     if reserved is not None and outside - GIB >= requested - free and outside > max(GIB, total // 10):
         why = phrase("oom_julia.why.outside", size=shown(outside))

@@ -1,6 +1,7 @@
 """MindSpore on Ascend and GPU: the static pool of graph mode, the check at start-up, and the dynamic pool of 2.x.
 
-MindSpore takes its pool (max_device_memory) from the driver at the start: "used" below is the size of that pool, not of what is in it.
+MindSpore takes its pool (max_device_memory) from the driver at the start: "used" below is the size of that pool, not of
+what is in it.
 """
 
 from __future__ import annotations
@@ -37,11 +38,23 @@ _LOG = "[ERROR] PRE_ACT(4711,fffd12345678,python):2024-03-04-05:06:07.008.009 [m
 _SUM = "TotalUsedMemStatistics : 28991029248 plus TotalUsedByEventMemStatistics : 0 and plus alloc size : 1073741824"
 EXAMPLES = (
     ("mindspore_pool", f"Out of Memory!!! Request memory size: 64424509440B, {_STATISTIC}"),
-    ("mindspore_malloc", f"Malloc device memory failed, free memory size is less than half of total memory size.{_SIZES}"),
+    (
+        "mindspore_malloc",
+        f"Malloc device memory failed, free memory size is less than half of total memory size.{_SIZES}",
+    ),
     ("mindspore_misc", f"{_LOG} {_SUM} is more than total mem size : 29464985600."),
-    ("mindspore_misc", "Memory not enough: current free memory size[1048576] is smaller than required size[268435456B]"),
-    ("mindspore_misc", "RuntimeError: Malloc for kernel input failed, Memory isn't enough, node:Default/network/Conv2D-op7"),
-    ("mindspore_misc", "Device(id:2) memory isn't enough and alloc failed, kernel name: Default/MatMul-op1, alloc size: 536870912B."),
+    (
+        "mindspore_misc",
+        "Memory not enough: current free memory size[1048576] is smaller than required size[268435456B]",
+    ),
+    (
+        "mindspore_misc",
+        "RuntimeError: Malloc for kernel input failed, Memory isn't enough, node:Default/network/Conv2D-op7",
+    ),
+    (
+        "mindspore_misc",
+        "Device(id:2) memory isn't enough and alloc failed, kernel name: Default/MatMul-op1, alloc size: 536870912B.",
+    ),
 )
 
 _POOL = pattern(r"Out of Memory !{1,3} (?:Request memory size : {requested:bytes} B?)?")
@@ -50,7 +63,9 @@ _POOL_CLAUSES = (
     pattern(r"MindSpore Used memory size : {limit:size}"),
     pattern(r"Total Static Memory size : {static:size}"),
 )
-_PEAKS = pattern(r"peak memory usage \( without fragments \) : {tight:size} Actual peak memory usage \( with fragments \) : {loose:size}")
+_PEAKS = pattern(
+    r"peak memory usage \( without fragments \) : {tight:size} Actual peak memory usage \( with fragments \) : {loose:size}"
+)
 _MALLOC = pattern(r"Malloc device memory failed")
 _MALLOC_CLAUSES = (
     pattern(r"size \[ {requested:bytes} \]"),
@@ -104,17 +119,28 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
     """Judges a graph's request of the static pool: is the pool small, or the card?"""
-    requested, limit, total = number(fields, "requested_bytes"), number(fields, "limit_bytes"), number(fields, "total_bytes")
+    requested, limit, total = (
+        number(fields, "requested_bytes"),
+        number(fields, "limit_bytes"),
+        number(fields, "total_bytes"),
+    )
     size = shown(requested)
     if limit is None or total is None:
         judgement = Judgement("capacity", "low", ("limit",), (phrase("oom_mindspore.why.cut", size=size),))
     elif limit < _NEARLY * total and (requested is None or requested < total):
         judgement = Judgement(
-            "limit", "high", ("capacity",), (phrase("oom_mindspore.why.pool", size=size, limit=shown(limit), total=shown(total)),)
+            "limit",
+            "high",
+            ("capacity",),
+            (phrase("oom_mindspore.why.pool", size=size, limit=shown(limit), total=shown(total)),),
         )
     else:
         why = phrase(
-            "oom_mindspore.why.full", size=size, limit=shown(limit), share=f"{limit / total if total else 1:.0%}", total=shown(total)
+            "oom_mindspore.why.full",
+            size=size,
+            limit=shown(limit),
+            share=f"{limit / total if total else 1:.0%}",
+            total=shown(total),
         )
         over = bool(requested and requested > limit)
         judgement = Judgement("capacity", "high" if over else "medium", ("limit",), (why,))
@@ -144,7 +170,9 @@ def _malloc(start: int, end: int, fields: Fields) -> Found:
         held = shown(max(total - free, 0))
         outside = phrase("oom_mindspore.why.start", free=shown(free), total=shown(total), held=held)
         sure = free < total / 2
-        judgement = Judgement("other_process", "high" if sure else "medium", () if sure else ("limit", "capacity"), (outside,))
+        judgement = Judgement(
+            "other_process", "high" if sure else "medium", () if sure else ("limit", "capacity"), (outside,)
+        )
     else:
         reasons = (phrase("oom_mindspore.why.start.unknown"),)
         judgement = Judgement("other_process", "medium", ("limit", "capacity"), reasons)
@@ -155,7 +183,8 @@ def _malloc(start: int, end: int, fields: Fields) -> Found:
 def _misc(text: Squeezed) -> Iterator[Found]:
     """Yields failures of the dynamic pool, whose lines of one failure are put together."""
     pieces = sorted(
-        ((match.start(), kind, match) for kind, regex in _MISC.items() for match in regex.finditer(text.text)), key=lambda piece: piece[:2]
+        ((match.start(), kind, match) for kind, regex in _MISC.items() for match in regex.finditer(text.text)),
+        key=lambda piece: piece[:2],
     )
     group: list[tuple[str, re.Match[str]]] = []
     for start, kind, match in pieces:
@@ -190,7 +219,9 @@ def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Ite
 
 
 def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
-    requested, allocated, limit = (number(fields, name) for name in ("requested_bytes", "allocated_bytes", "limit_bytes"))
+    requested, allocated, limit = (
+        number(fields, name) for name in ("requested_bytes", "allocated_bytes", "limit_bytes")
+    )
     if "host" in kinds:
         return Judgement("host", "medium", (), (phrase("oom_mindspore.why.pipeline"),))
     if requested is not None and allocated is not None and limit is not None:
@@ -209,7 +240,9 @@ def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
     if requested is not None:
         free = number(fields, "free_bytes")
         if free is not None and limit is not None:
-            reasons = (phrase("oom_mindspore.why.left", requested=shown(requested), free=shown(free), limit=shown(limit)),)
+            reasons = (
+                phrase("oom_mindspore.why.left", requested=shown(requested), free=shown(free), limit=shown(limit)),
+            )
             return Judgement("capacity", "medium", ("limit", "fragmentation"), reasons)
         why = phrase("oom_mindspore.why.no-room", requested=shown(requested))
         if free is not None:
@@ -269,6 +302,10 @@ _WHO = LazyFix("oom_shared.who", "code", "npu-smi info", when="oom_ascend.who.wh
 _CARD = LazyFix("oom_shared.who", "code", "nvidia-smi", when="oom_mindspore.who.gpu")
 _ROOM = LazyFix("oom_mindspore.room", "code", 'mindspore.set_context(max_device_memory="8GB")')
 _RECOMPUTE = LazyFix(
-    "oom_shared.recompute", "code", "cell.recompute()", when="oom_mindspore.recompute.when", caveat="oom_mindspore.recompute.caveat"
+    "oom_shared.recompute",
+    "code",
+    "cell.recompute()",
+    when="oom_mindspore.recompute.when",
+    caveat="oom_mindspore.recompute.caveat",
 )
 _WORKERS = LazyFix("oom_mindspore.workers", "code", "mindspore.dataset.config.set_prefetch_size(2)")

@@ -33,7 +33,9 @@ EXAMPLES = (
     ),
 )
 
-_UNABLE = pattern(r"\[(?:(?:metal|cuda|allocator)::)?(?:malloc_or_wait|malloc)\] Unable to allocate {requested:bytes} bytes")
+_UNABLE = pattern(
+    r"\[(?:(?:metal|cuda|allocator)::)?(?:malloc_or_wait|malloc)\] Unable to allocate {requested:bytes} bytes"
+)
 _BUFFER = pattern(
     r"(?:\[(?:\w{1,20}::)?malloc(?:_or_wait)?\])? Attempting to allocate {requested:bytes} bytes which is greater than the"
     r" maximum allowed buffer size of {limit:bytes} bytes"
@@ -67,7 +69,11 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield Found(match.start(), match.end(), "mlx", "mlx", backend, fields, judgement, fixes)
     for match in _BUFFER.finditer(text.text):
         fields = take(match)
-        why = phrase("oom_mlx.why.buffer", size=shown(number(fields, "requested_bytes")), limit=shown(number(fields, "limit_bytes")))
+        why = phrase(
+            "oom_mlx.why.buffer",
+            size=shown(number(fields, "requested_bytes")),
+            limit=shown(number(fields, "limit_bytes")),
+        )
         yield Found(
             match.start(),
             match.end(),
@@ -85,4 +91,6 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _COMMAND.finditer(text.text):
         why = phrase("oom_mlx.why.metal")
         judgement = Judgement("capacity", "low", ("unknown", "limit"), (why,))
-        yield Found(match.start(), match.end(), "mlx", "mlx", "metal", {}, judgement, (_SMALLER, _CHECKPOINT, _WIRED, _LIMITS))
+        yield Found(
+            match.start(), match.end(), "mlx", "mlx", "metal", {}, judgement, (_SMALLER, _CHECKPOINT, _WIRED, _LIMITS)
+        )

@@ -13,7 +13,15 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("nccl",)
-ANCHORS = ("cudafailure", "hipfailure", "failedtocuda", "failedtohip", "sharedmemorysegment", "calltoibv_", "ibv_reg_mr(")
+ANCHORS = (
+    "cudafailure",
+    "hipfailure",
+    "failedtocuda",
+    "failedtohip",
+    "sharedmemorysegment",
+    "calltoibv_",
+    "ibv_reg_mr(",
+)
 _LINE = "node7:4711:4713 [3] include/alloc.h"
 EXAMPLES = (
     (
@@ -34,7 +42,8 @@ _SHARED = (
     pattern(_WHERE + r"Error : failed to extend /dev/shm/nccl-\w{1,20} to {requested:bytes} bytes"),
     pattern(_WHERE + r"Error while creating shared memory segment /dev/shm/nccl-\w{1,20} \( size {requested:bytes} \)"),
 )
-# InfiniBand and RoCE: buffers are registered with the card, which locks their pages. Releases up to 2.8 print no error behind the call.
+# InfiniBand and RoCE: buffers are registered with the card, which locks their pages. Releases up to 2.8 print no error
+# behind the call.
 _LOCKED = (
     pattern(
         _WHERE + r"Call to (?: ibv_\w{3,30}? failed with error Cannot allocate memory (?:errno \d{1,3})?"
@@ -54,7 +63,9 @@ _CHANNELS = LazyFix("oom_nccl.channels", "env", "export NCCL_MAX_NCHANNELS=8")
 _ROOM = LazyFix("oom_nccl.room", "code", "torch.cuda.set_per_process_memory_fraction(0.95)")
 _SHM = LazyFix("oom_host.shm", "flag", "docker run --shm-size=16g")
 _MEMLOCK = LazyFix(
-    "oom_nccl.memlock", "flag", "ulimit -l unlimited  # containers: docker run --ulimit memlock=-1; Slurm: LimitMEMLOCK=infinity for slurmd"
+    "oom_nccl.memlock",
+    "flag",
+    "ulimit -l unlimited  # containers: docker run --ulimit memlock=-1; Slurm: LimitMEMLOCK=infinity for slurmd",
 )
 _SOCKETS = LazyFix("oom_nccl.sockets", "env", "export NCCL_IB_DISABLE=1")
 
@@ -93,7 +104,9 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _locked(text: Squeezed) -> Iterator[Found]:
     """Yields refusals to register memory with a network card; what follows one of them closely is the same failure."""
     end = -_REACH - 1
-    for match in sorted((match for form in _LOCKED for match in form.finditer(text.text)), key=lambda match: match.start()):
+    for match in sorted(
+        (match for form in _LOCKED for match in form.finditer(text.text)), key=lambda match: match.start()
+    ):
         if text.is_code(match.start()) or match.start() - end <= _REACH:
             end = max(end, match.end())
             continue
@@ -118,7 +131,9 @@ def _message(start: int, end: int, fields: Fields, host: bool, backend: str) -> 
         judgement = Judgement("host", "medium", (), (why,))
         return Found(start, end, "nccl", "nccl", backend, fields, judgement, (_SHM,))
     reasons = (
-        phrase("oom_nccl.why.device.size", size=shown(requested)) if requested is not None else phrase("oom_nccl.why.device"),
+        phrase("oom_nccl.why.device.size", size=shown(requested))
+        if requested is not None
+        else phrase("oom_nccl.why.device"),
         phrase("oom_nccl.why.driver"),
     )
     judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)

@@ -1,6 +1,7 @@
 """Ollama's own checks, before a model is loaded, against the memory of the host; and runners that vanished.
 
-What llama.cpp prints inside a runner is of the dialect ggml. The runner is a process of its own: "signal: killed" is the kernel's doing.
+What llama.cpp prints inside a runner is of the dialect ggml. The runner is a process of its own: "signal: killed" is
+the kernel's doing.
 """
 
 from __future__ import annotations
@@ -28,15 +29,25 @@ _LOG = pattern(
     r" (?:available=[\"']?(?P<available>\d{1,20}|[\d.]{1,20}[KMGT]i?B)[\"']?)?"
     r" (?:total=[\"']?{total:size}[\"']?)? (?:free=[\"']?{free:size}[\"']?)? (?:swap=[\"']?[\d.]{1,20}[KMGT]?i?B[\"']?)?"
 )
-_RUNNER = pattern(r"llama runner process (?:has terminated|no longer running): (?:-?\d{1,4})? signal: (?:killed|bus error)")
+_RUNNER = pattern(
+    r"llama runner process (?:has terminated|no longer running): (?:-?\d{1,4})? signal: (?:killed|bus error)"
+)
 _LAYOUT = pattern(r"memory layout cannot be allocated (?:with num_gpu = \d{1,6})?")
 
 _QUANTS = LazyFix("oom_ollama.quant", "flag", "ollama run llama3.1:8b-instruct-q4_K_M")
 _PARALLEL = LazyFix("oom_ollama.parallel", "env", "OLLAMA_NUM_PARALLEL=1 OLLAMA_MAX_LOADED_MODELS=1 ollama serve")
 _CONTEXT = LazyFix(
-    "oom_shared.context", "env", "OLLAMA_CONTEXT_LENGTH=4096 ollama serve", {"program": "Ollama 0.5.13+; Ollama < 0.5.13: num_ctx"}
+    "oom_shared.context",
+    "env",
+    "OLLAMA_CONTEXT_LENGTH=4096 ollama serve",
+    {"program": "Ollama 0.5.13+; Ollama < 0.5.13: num_ctx"},
 )
-_CACHE = LazyFix("oom_shared.cache8", "env", "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve", {"program": "Ollama 0.5+"})
+_CACHE = LazyFix(
+    "oom_shared.cache8",
+    "env",
+    "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve",
+    {"program": "Ollama 0.5+"},
+)
 _LAYERS = LazyFix("oom_ollama.layers", "flag", "/set parameter num_gpu -1")
 
 
@@ -51,10 +62,21 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield _memory(match.start(), match.end(), take(match), (match["what"] or "system").lower())
     for match in _RUNNER.finditer(text.text):
         judgement = Judgement("host", "medium", ("unknown",), (phrase("oom_ollama.why.runner"),))
-        yield Found(match.start(), match.end(), "ollama_host", "ollama", "cpu", {}, judgement, (_QUANTS, _PARALLEL, _CONTEXT, WATCH))
+        yield Found(
+            match.start(),
+            match.end(),
+            "ollama_host",
+            "ollama",
+            "cpu",
+            {},
+            judgement,
+            (_QUANTS, _PARALLEL, _CONTEXT, WATCH),
+        )
     for match in _LAYOUT.finditer(text.text):
         judgement = Judgement("limit", "medium", ("capacity",), (phrase("oom_ollama.why.layers"),))
-        yield Found(match.start(), match.end(), "ollama_host", "ollama", "cuda", {}, judgement, (_LAYERS, _QUANTS, _CONTEXT))
+        yield Found(
+            match.start(), match.end(), "ollama_host", "ollama", "cuda", {}, judgement, (_LAYERS, _QUANTS, _CONTEXT)
+        )
 
 
 def _memory(start: int, end: int, fields: Fields, what: str) -> Found:
@@ -71,5 +93,12 @@ def _memory(start: int, end: int, fields: Fields, what: str) -> Found:
     reasons = (sums, phrase("oom_ollama.why.device") if on_card else phrase("oom_ollama.why.host"))
     judgement = Judgement(verdict, "high", others, reasons)
     return Found(
-        start, end, "ollama_host", "ollama", "cuda" if on_card else "cpu", fields, judgement, (_QUANTS, _CONTEXT, _PARALLEL, _CACHE)
+        start,
+        end,
+        "ollama_host",
+        "ollama",
+        "cuda" if on_card else "cpu",
+        fields,
+        judgement,
+        (_QUANTS, _CONTEXT, _PARALLEL, _CACHE),
     )

@@ -1,7 +1,8 @@
 """ONNX Runtime: its arenas on CPUs and GPUs, which look the same in the message.
 
-What tells them apart: layouts "nchwc" exist on CPUs only, "GPU=0" and the names of CUDA providers on GPUs. "onnx runtime error 6:" is
-how Triton Inference Server repeats it, which serves several models from one card. An arena grows by doubling unless told otherwise.
+What tells them apart: layouts "nchwc" exist on CPUs only, "GPU=0" and the names of CUDA providers on GPUs. "onnx
+runtime error 6:" is how Triton Inference Server repeats it, which serves several models from one card. An arena grows
+by doubling unless told otherwise.
 """
 
 from __future__ import annotations
@@ -65,10 +66,14 @@ _NO_DEVICE = 32767  # printed where the device could not be asked for
 
 _OPTIONS = '[("CUDAExecutionProvider", {%s}), "CPUExecutionProvider"]'
 _EXTEND = LazyFix("oom_onnx.extend", "code", "providers=" + _OPTIONS % '"arena_extend_strategy": "kSameAsRequested"')
-_SHRINK = LazyFix("oom_onnx.shrink", "code", 'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")')
+_SHRINK = LazyFix(
+    "oom_onnx.shrink", "code", 'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")'
+)
 _RAISE = LazyFix("oom_onnx.raise", "code", "providers=" + _OPTIONS % '"gpu_mem_limit": %d')
 _CONV = LazyFix(
-    "oom_onnx.conv", "code", "providers=" + _OPTIONS % '"cudnn_conv_algo_search": "HEURISTIC", "cudnn_conv_use_max_workspace": "0"'
+    "oom_onnx.conv",
+    "code",
+    "providers=" + _OPTIONS % '"cudnn_conv_algo_search": "HEURISTIC", "cudnn_conv_use_max_workspace": "0"',
 )
 _THREADS = LazyFix(
     "oom_onnx.threads",
@@ -90,7 +95,9 @@ def find(text: Squeezed) -> Iterator[Found]:
         why = phrase("oom_onnx.why.limit", size=shown(requested), free=shown(free))
         raised = replace(_RAISE, change=_RAISE.change % max(8 << 30, 4 * requested))
         judgement, fixes = Judgement("limit", "high", ("capacity",), (why,)), (raised, _EXTEND)
-        yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", _backend(text, match), fields, judgement, fixes)
+        yield Found(
+            match.start(), match.end(), "onnxruntime", "onnxruntime", _backend(text, match), fields, judgement, fixes
+        )
     for head in (_DRIVER, _RUNTIME, _LIBRARY):
         for match in head.finditer(text.text):
             if head is _RUNTIME and "onnx" not in text.text[max(match.start() - 2000, 0) : match.end() + 500].lower():
@@ -100,11 +107,22 @@ def find(text: Squeezed) -> Iterator[Found]:
             if (number(fields, "device_index") or 0) >= _NO_DEVICE:
                 del fields["device_index"]
             verdict: Cause = "workspace_or_comm" if library else "unknown"
-            others: tuple[Cause, ...] = ("capacity", "other_process") if library else ("capacity", "other_process", "workspace_or_comm")
+            others: tuple[Cause, ...] = (
+                ("capacity", "other_process") if library else ("capacity", "other_process", "workspace_or_comm")
+            )
             why = phrase("oom_onnx.why.library") if library else phrase("oom_shared.why.driver")
             backend = "hip" if match[0].lower().startswith("hip") else "cuda"
             judgement = Judgement(verdict, "medium" if library else "low", others, (why,))
-            yield Found(match.start(), match.end(), "onnxruntime", "onnxruntime", backend, fields, judgement, (_CONV, _EXTEND, _BATCH))
+            yield Found(
+                match.start(),
+                match.end(),
+                "onnxruntime",
+                "onnxruntime",
+                backend,
+                fields,
+                judgement,
+                (_CONV, _EXTEND, _BATCH),
+            )
 
 
 def _backend(text: Squeezed, match: re.Match[str]) -> str:
@@ -155,5 +173,12 @@ def _buffer(text: Squeezed, match: re.Match[str]) -> Found:
             phrase("oom_onnx.why.arena", size=size),
         )
     return Found(
-        match.start(), match.end(), "onnxruntime", "onnxruntime", backend, fields, Judgement(verdict, level, others, (why,)), fixes
+        match.start(),
+        match.end(),
+        "onnxruntime",
+        "onnxruntime",
+        backend,
+        fields,
+        Judgement(verdict, level, others, (why,)),
+        fixes,
     )

@@ -1,8 +1,10 @@
 """The kernel's log when it ended a process for want of memory, and what SLURM and others make of it.
 
-A kill is told in up to four lines: who asked ("python invoked oom-killer"), the choice ("oom-kill:constraint=…"), the kill itself ("Out
-of memory: Killed process", until 4.19 in two lines, "Kill process … or sacrifice child" and "Killed process") and the reaper's. They
-are one message. total-vm is address space, mostly never touched; anon-rss is what the process really held.
+A kill is told in up to four lines: who asked ("python invoked oom-killer"), the choice ("oom-kill:constraint=…"), the
+kill itself ("Out
+of memory: Killed process", until 4.19 in two lines, "Kill process … or sacrifice child" and "Killed process") and the
+reaper's. They are one message. total-vm is address space, mostly never touched; anon-rss is what the process really
+held.
 """
 
 from __future__ import annotations
@@ -93,9 +95,12 @@ _PRESSURE = pattern(
 _USING = pattern(
     r"Container [\w./-]{1,100}? was using {used:size}? i? (?: , (?:which exceeds its request of | request is) {request:size}? i? )?"
 )
-# Tables: "kubectl get pods" ("trainer-0   0/1   OOMKilled   3   14m") and sacct, whose columns cut the state ("OUT_OF_ME+").
+# Tables: "kubectl get pods" ("trainer-0   0/1   OOMKilled   3   14m") and sacct, whose columns cut the state
+# ("OUT_OF_ME+").
 _POD = re.compile(r"(?:[\w.-]{1,120}\s+)?[\w.-]{1,253}\s+\d{1,4}/\d{1,4}\s+(?:Init:)?OOMKilled\s+\d.{0,300}")
-_SACCT = re.compile(r"\d{1,12}(?:[._+][\w.+\[\]%-]{1,40})?[\s|](?:.{0,400}[\s|])?OUT_OF_ME(?:MORY|MOR?\+|\+)(?:[\s|]+\d.{0,300}|[\s|]*)")
+_SACCT = re.compile(
+    r"\d{1,12}(?:[._+][\w.+\[\]%-]{1,40})?[\s|](?:.{0,400}[\s|])?OUT_OF_ME(?:MORY|MOR?\+|\+)(?:[\s|]+\d.{0,300}|[\s|]*)"
+)
 _LIMITS = pattern(r"Limits: (?:[\w./-]{1,60}: [\d.]{1,12} [a-zA-Z]{0,2} ){0,4}? memory: {limit:size}")
 _LIMITS_REACH = 600
 _PRESSURE_REACH = 400
@@ -116,7 +121,9 @@ _WHOSE = (
     (r"", "lsf"),
 )
 
-_CONTAINER = LazyFix("oom_kernel.container", "flag", "docker run --memory=64g ...  # Kubernetes: resources.limits.memory")
+_CONTAINER = LazyFix(
+    "oom_kernel.container", "flag", "docker run --memory=64g ...  # Kubernetes: resources.limits.memory"
+)
 
 _REQUEST = LazyFix("oom_kernel.request", "code", 'resources: {requests: {memory: "64Gi"}, limits: {memory: "64Gi"}}')
 _NODE = LazyFix("oom_kernel.node", "flag", "kubectl top pods -A --sort-by=memory  # and: kubectl describe node NAME")
@@ -156,7 +163,11 @@ def find(text: Squeezed) -> Iterator[Found]:
     yield from _pressure(text)
     for match in _SGE.finditer(text.text):
         given = take(match)
-        fields = {name: given[key] for name, key in (("allocated_bytes", "used_bytes"), ("limit_bytes", "limit_bytes")) if key in given}
+        fields = {
+            name: given[key]
+            for name, key in (("allocated_bytes", "used_bytes"), ("limit_bytes", "limit_bytes"))
+            if key in given
+        }
         yield _found(match.start(), match.end(), "sge", fields, phrase("oom_kernel.why.h_vmem"), ("limit",), (WATCH,))
 
 
@@ -173,7 +184,9 @@ def _limits(text: Squeezed) -> Iterator[Found]:
             if used and limit:
                 why = phrase("oom_kernel.why.over", used=shown(used * KIB), limit=shown(limit * KIB))
             fixes = (slurm_memory(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
-            yield _found(match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes)
+            yield _found(
+                match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes
+            )
 
 
 def _pressure(text: Squeezed) -> Iterator[Found]:
@@ -207,7 +220,9 @@ def _kernel(text: Squeezed) -> Iterator[Found]:
     """Lines of one kill are gathered: as long as none contradicts the process named before."""
     group: list[re.Match[str]] = []
     for match in [*_KILL.finditer(text.text), None]:
-        if match and (not group or (len(group) < 8 and match.start() - group[-1].end() < 6000 and _same(text, group, match))):
+        if match and (
+            not group or (len(group) < 8 and match.start() - group[-1].end() < 6000 and _same(text, group, match))
+        ):
             group.append(match)
             continue
         if group:
@@ -239,7 +254,11 @@ def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
     given, end = gather(text, start, stop, _CLAUSES)
     killed = [match["killed__int"] or match["pid__int"] for match in group if match["killed__int"] or match["pid__int"]]
     fields: Fields = {}
-    pid = int(killed[-1]) if killed else number(given, "pid") or next((pid for pid in (_pid(text, match) for match in group) if pid), None)
+    pid = (
+        int(killed[-1])
+        if killed
+        else number(given, "pid") or next((pid for pid in (_pid(text, match) for match in group) if pid), None)
+    )
     if pid is not None:
         fields["pid"] = pid
     for name in ("total_vm", "anon_rss"):
@@ -298,4 +317,6 @@ def _found(
     fixes: tuple[LazyFix, ...],
     more: tuple[str, ...] = (),
 ) -> Found:
-    return Found(start, end, "oom_killer", framework, "cpu", fields, Judgement("host", "high", others, (why, *more)), fixes)
+    return Found(
+        start, end, "oom_killer", framework, "cpu", fields, Judgement("host", "high", others, (why, *more)), fixes
+    )

@@ -1,7 +1,8 @@
 """PaddlePaddle, 1.0 to 3.x: its pools on CUDA, ROCm, XPU and NPU, and its CPU allocator.
 
-Up to 1.6 Paddle asked at once for a fraction of the card (FLAGS_fraction_of_gpu_memory_to_use, 92 %), and failed where less was free.
-The message's own advice depends on which it is: a higher fraction cannot help where the card itself is full.
+Up to 1.6 Paddle asked at once for a fraction of the card (FLAGS_fraction_of_gpu_memory_to_use, 92 %), and failed where
+less was free. The message's own advice depends on which it is: a higher fraction cannot help where the card itself is
+full.
 """
 
 from __future__ import annotations
@@ -75,9 +76,14 @@ _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
 _GROW = LazyFix("oom_paddle.grow", "env", "export FLAGS_allocator_strategy=auto_growth")
 _EAGER = LazyFix("oom_paddle.eager", "env", "export FLAGS_eager_delete_tensor_gb=0.0")
 _HOST_BATCH = LazyFix("oom_paddle.host-batch", "code")
-_BATCH = LazyFix("oom_paddle.batch", "code", "strategy.gradient_merge = True; strategy.gradient_merge_configs = {'k_steps': 2}")
+_BATCH = LazyFix(
+    "oom_paddle.batch", "code", "strategy.gradient_merge = True; strategy.gradient_merge_configs = {'k_steps': 2}"
+)
 _RECOMPUTE = LazyFix(
-    "oom_shared.recompute", "code", "x = paddle.distributed.fleet.utils.recompute(block, x)", when="oom_paddle.recompute.when"
+    "oom_shared.recompute",
+    "code",
+    "x = paddle.distributed.fleet.utils.recompute(block, x)",
+    when="oom_paddle.recompute.when",
 )
 
 
@@ -92,18 +98,31 @@ def find(text: Squeezed) -> Iterator[Found]:
         if place in {"cpu", "cudapinned"}:
             fields.pop("device_index", None)
         backend = _PLACES.get(place, "hip" if _HIP.search(text.text, head.start(), end) else "cuda")
-        judgement = Judgement("host", "high", (), (phrase("oom_shared.why.host"),)) if backend == "cpu" else _judge(fields)
+        judgement = (
+            Judgement("host", "high", (), (phrase("oom_shared.why.host"),)) if backend == "cpu" else _judge(fields)
+        )
         fixes = _fixes(judgement.verdict, fields)
         yield Found(head.start(), max(end, head.end()), "paddle", "paddle", backend, fields, judgement, fixes)
     for form in (_ENFORCE, _MALLOC):
         for match in form.finditer(text.text):
             yield _fraction(match)
-    for match in sorted((match for form in _HOST for match in form.finditer(text.text)), key=lambda match: match.start()):
+    for match in sorted(
+        (match for form in _HOST for match in form.finditer(text.text)), key=lambda match: match.start()
+    ):
         sizes = [value for value in take(match).values() if isinstance(value, int)]
         fields = {"requested_bytes": sizes[0]} if sizes else {}
         why = phrase("oom_shared.why.host.size", size=shown(sizes[0])) if sizes else phrase("oom_paddle.why.enomem")
         judgement = Judgement("host", "high", (), (why,))
-        yield Found(match.start(), match.end(), "paddle", "paddle", "cpu", fields, judgement, (_HOST_BATCH, WATCH, FEWER_WORKERS))
+        yield Found(
+            match.start(),
+            match.end(),
+            "paddle",
+            "paddle",
+            "cpu",
+            fields,
+            judgement,
+            (_HOST_BATCH, WATCH, FEWER_WORKERS),
+        )
     for match in _BARE.finditer(text.text):
         judgement = Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.driver"),))
         yield Found(match.start(), match.end(), "paddle", "paddle", "cuda", {}, judgement, (_WHO, _BATCH))
@@ -129,7 +148,14 @@ def _fraction(match: re.Match[str]) -> Found:
             line = f"export FLAGS_fraction_of_gpu_memory_to_use={value:.2f}"
             fixes = (_GROW, LazyFix("oom_paddle.fraction", "env", line), _WHO)
     return Found(
-        match.start(), match.end(), "paddle", "paddle", "cuda", fields, Judgement("limit", "medium", ("other_process",), why), fixes
+        match.start(),
+        match.end(),
+        "paddle",
+        "paddle",
+        "cuda",
+        fields,
+        Judgement("limit", "medium", ("other_process",), why),
+        fixes,
     )
 
 
@@ -144,7 +170,9 @@ def _judge(fields: Fields) -> Judgement:
         return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
     reasons = [phrase("oom_paddle.why.request", size=shown(requested), free=shown(free))]
     if allocated is not None:
-        reasons = [phrase("oom_paddle.why.allocated", allocated=shown(allocated), free=shown(free), size=shown(requested))]
+        reasons = [
+            phrase("oom_paddle.why.allocated", allocated=shown(allocated), free=shown(free), size=shown(requested))
+        ]
         if free is not None and allocated < 2 * GIB and free + allocated < 4 * GIB and requested < 8 * GIB:
             verdict, others = "other_process", ("capacity", "limit")
             reasons.append(phrase("oom_paddle.why.others", size=shown(free + allocated)))

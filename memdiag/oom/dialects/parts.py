@@ -1,7 +1,9 @@
 """What dialects share: looking for clauses behind a head, for lines that are one word, and for who is speaking.
 
-A head is the text that no message of a system lacks. Everything else is looked for within a bounded stretch behind it, which ends at
-the next head: what is missing, cut off or reworded costs only its own field, and the work stays linear whatever the input.
+A head is the text that no message of a system lacks. Everything else is looked for within a bounded stretch behind it,
+which ends at
+the next head: what is missing, cut off or reworded costs only its own field, and the work stays linear whatever the
+input.
 """
 
 from __future__ import annotations

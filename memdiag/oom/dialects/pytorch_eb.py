@@ -45,5 +45,12 @@ def find(text: Squeezed) -> Iterator[Found]:
         backend = (match["backend"] or "cuda").lower()
         fixes = (_FIX, _SYNCHRONOUS[backend]) if backend in _SYNCHRONOUS else (_FIX,)
         yield Found(
-            match.start(), match.end(), "torch_eb", "torch_npu" if backend == "npu" else "pytorch", backend, {}, _judgement(), fixes
+            match.start(),
+            match.end(),
+            "torch_eb",
+            "torch_npu" if backend == "npu" else "pytorch",
+            backend,
+            {},
+            _judgement(),
+            fixes,
         )

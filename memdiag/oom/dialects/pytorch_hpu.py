@@ -13,13 +13,21 @@ from memdiag.text import phrase
 
 FORMATS = ("hpu",)
 ANCHORS = ("pt_devmem", "allocationfailedforsize::")
-EXAMPLES = (("hpu", "RuntimeError: [Rank:3] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::536870912 (512)MB"),)
+EXAMPLES = (
+    ("hpu", "RuntimeError: [Rank:3] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::536870912 (512)MB"),
+)
 
 _HEAD = pattern(
     r"(?: \[ Rank : {rank:int} \] )? (?: FATAL ERROR :{1,2} )? (?: MODULE : PT_DEVMEM )? :{0,2}"
     r" Allocation failed for size :{1,2} {requested:bytes} (?: \( [\d.]{1,20} \) MB )?"
 )
-_LESS = LazyFix("oom_shared.recompute", "flag", "--gradient_checkpointing", when="oom_torch.gaudi.when", caveat="oom_torch.gaudi.caveat")
+_LESS = LazyFix(
+    "oom_shared.recompute",
+    "flag",
+    "--gradient_checkpointing",
+    when="oom_torch.gaudi.when",
+    caveat="oom_torch.gaudi.caveat",
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:

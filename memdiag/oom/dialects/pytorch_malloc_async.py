@@ -11,7 +11,13 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("torch_cuda_mallocasync",)
-ANCHORS = ("wouldexceedallowedmemory", "free(accordingtocuda)", "error:allocationondevice", "processing!!!allocationondevice", "gotanoom")
+ANCHORS = (
+    "wouldexceedallowedmemory",
+    "free(accordingtocuda)",
+    "error:allocationondevice",
+    "processing!!!allocationondevice",
+    "gotanoom",
+)
 _FIRST = "Allocation on device 1 would exceed allowed memory. (out of memory)\nCurrently allocated     : 21.30 GiB\n"
 _THEN = "Requested               : 1.25 GiB\nDevice limit            : 23.64 GiB\nFree (according to CUDA): 90.06 MiB\n"
 _LAST = "PyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB"
@@ -28,7 +34,8 @@ _CLAUSES = (
     pattern(r"Free \( according to CUDA \) : {free:size}"),
     pattern(r"PyTorch limit (?: \( set by user-supplied memory fraction \) )? : {limit:size}"),
 )
-# Where the text ends with the device, or before it: programs print the first line only (ComfyUI), or the sizes were cut off.
+# Where the text ends with the device, or before it: programs print the first line only (ComfyUI), or the sizes were cut
+# off.
 _SHORT = pattern(
     r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? (?! would exceed )"
     r" (?: This error means you ran out of memory on your GPU .? )? (?: Got an OOM, unloading all loaded models .? )?"
@@ -52,9 +59,20 @@ def find(text: Squeezed) -> Iterator[Found]:
         if text.is_code(head.start()):
             continue
         fields, end = gather(text, head.end(), stop, _CLAUSES)
-        yield Found(head.start(), end, "torch_cuda_mallocasync", "pytorch", "cuda", {**take(head), **fields}, marks=_MARKS)
+        yield Found(
+            head.start(), end, "torch_cuda_mallocasync", "pytorch", "cuda", {**take(head), **fields}, marks=_MARKS
+        )
     for match in _SHORT.finditer(text.text):
-        yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", take(match), _untold(), marks=_MARKS)
+        yield Found(
+            match.start(),
+            match.end(),
+            "torch_cuda_mallocasync",
+            "pytorch",
+            "cuda",
+            take(match),
+            _untold(),
+            marks=_MARKS,
+        )
     for match in _COMFY.finditer(text.text):
         before = text.text[max(match.start() - _AFTER, 0) : match.start()].lower()
         if not any(words in before for words in _TOLD):

@@ -13,10 +13,19 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("torch_mps",)
-ANCHORS = ("mpsbackendoutofmemory", "mpsallocated:", "invalidbuffersize:", "commandbufferexitedwitherror", "commandbuffererrordomain")
+ANCHORS = (
+    "mpsbackendoutofmemory",
+    "mpsallocated:",
+    "invalidbuffersize:",
+    "commandbufferexitedwitherror",
+    "commandbuffererrordomain",
+)
 _ALLOCATED = "MPS allocated: 15.20 GiB, other allocations: 310.50 MiB, max allowed: 18.13 GiB"
 EXAMPLES = (
-    ("torch_mps", f"RuntimeError: MPS backend out of memory ({_ALLOCATED}). Tried to allocate 3.00 GiB on private pool."),
+    (
+        "torch_mps",
+        f"RuntimeError: MPS backend out of memory ({_ALLOCATED}). Tried to allocate 3.00 GiB on private pool.",
+    ),
     ("torch_mps", "RuntimeError: Invalid buffer size: 24.00 GiB"),
     (
         "torch_mps",
@@ -47,7 +56,7 @@ _PIECES = (
     LazyFix("oom_torch.slicing", "code", "pipe.enable_attention_slicing()"),
     LazyFix("oom_torch.shorter", "code"),
     LazyFix("oom_torch.float16", "code", "model = model.to(torch.float16)"),
-)  # fmt: skip
+)
 
 
 def _refused() -> Judgement:
@@ -67,9 +76,15 @@ def find(text: Squeezed) -> Iterator[Found]:
             hint = _HINT.search(text.text, head.start(), stop)
             marks = frozenset({"hint:high_watermark_ratio"}) if hint else frozenset[str]()
             stop = hint.end() if hint else end
-            yield Found(head.start(), stop, "torch_mps", "pytorch", "mps", fields, _without_request(fields), marks=marks)
+            yield Found(
+                head.start(), stop, "torch_mps", "pytorch", "mps", fields, _without_request(fields), marks=marks
+            )
     for match in _METAL.finditer(text.text):
-        framework = "tensorflow" if _TENSORFLOW.search(text.text, max(match.start() - 2000, 0), match.end() + 500) else "pytorch"
+        framework = (
+            "tensorflow"
+            if _TENSORFLOW.search(text.text, max(match.start() - 2000, 0), match.end() + 500)
+            else "pytorch"
+        )
         yield Found(match.start(), match.end(), "torch_mps", framework, "mps", {}, _refused())
     for match in _BUFFER.finditer(text.text):
         fields = take(match)

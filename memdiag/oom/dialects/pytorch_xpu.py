@@ -26,7 +26,9 @@ ANCHORS = (
 )
 _OLD = "XPU out of memory. Tried to allocate 96.00 MiB (GPU 0; 15.56 GiB total capacity; 14.80 GiB already allocated; "
 _NEW = "XPU out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 15.11 GiB of which 310.00 MiB is free. "
-_POOL = "Of the allocated memory 14.40 GiB is allocated by PyTorch, and 401.00 MiB is reserved by PyTorch but unallocated. "
+_POOL = (
+    "Of the allocated memory 14.40 GiB is allocated by PyTorch, and 401.00 MiB is reserved by PyTorch but unallocated. "
+)
 _HINT = "Please use `empty_cache` to release all unoccupied cached memory."
 EXAMPLES = (
     ("torch_xpu", f"RuntimeError: {_OLD}15.10 GiB reserved in total by PyTorch)"),
@@ -67,7 +69,9 @@ def _resources() -> Judgement:
     )
 
 
-_PYTHON = re.compile(r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE)  # else it may be anybody's: llama.cpp's, a program's
+_PYTHON = re.compile(
+    r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE
+)  # else it may be anybody's: llama.cpp's, a program's
 _WHO = LazyFix("oom_torch.xpu.who", "flag", "xpu-smi ps")
 _RELAXED = LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1")
 

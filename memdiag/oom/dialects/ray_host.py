@@ -1,7 +1,8 @@
 """Ray's memory monitor, which ends workers before the kernel has to, and its object store.
 
-Texts: RayOutOfMemoryError (1.x), OutOfMemoryError (since 2.0; since 2.2 with the worker's process and its memory), and a line of the
-raylet that only counts workers. The guess "(1) The process is killed by SIGKILL by OOM killer" stands in every crash of a worker and
+Texts: RayOutOfMemoryError (1.x), OutOfMemoryError (since 2.0; since 2.2 with the worker's process and its memory), and
+a line of the raylet that only counts workers. The guess "(1) The process is killed by SIGKILL by OOM killer" stands in
+every crash of a worker and
 says nothing about memory: it counts only where nothing better is found.
 """
 
@@ -41,7 +42,10 @@ EXAMPLES = (
             "the memory usage threshold of 0.95."
         ),
     ),
-    ("ray_host", "(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons"),
+    (
+        "ray_host",
+        "(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons",
+    ),
 )
 
 _HEAD = pattern(
@@ -80,7 +84,9 @@ def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     yield from _monitor(text)
     for match in _COUNT.finditer(text.text):
-        if int(match["workers__int"][:9]):  # "0 Workers killed due to memory pressure, 3 crashed" is about something else
+        if int(
+            match["workers__int"][:9]
+        ):  # "0 Workers killed due to memory pressure, 3 crashed" is about something else
             why = phrase("oom_ray.why.counted", count=int(match["workers__int"][:9]))
             yield _found(match.start(), match.end(), {}, (why,), (_FEWER, _THRESHOLD, WATCH), "medium")
     for match in _STORE.finditer(text.text):
@@ -101,7 +107,11 @@ def _monitor(text: Squeezed) -> Iterator[Found]:
     for index, (head, stop) in enumerate(heads):
         if head.start() < skip:
             continue
-        numbers_follow = "lowonmemory" in head[0].lower() and index + 1 < len(heads) and heads[index + 1][0].start() - head.end() < 200
+        numbers_follow = (
+            "lowonmemory" in head[0].lower()
+            and index + 1 < len(heads)
+            and heads[index + 1][0].start() - head.end() < 200
+        )
         if numbers_follow:  # the sentence with the numbers belongs to the one before it
             following, stop = heads[index + 1]
             skip = following.end()
@@ -144,7 +154,9 @@ def _reasons(fields: Fields) -> tuple[str, ...]:
         amounts = {"used": shown(used), "total": shown(total), "share": f"{used / total:.1%}"}
         above = threshold is not None
         reasons.append(
-            phrase("oom_ray.why.threshold", **amounts, threshold=str(threshold)) if above else phrase("oom_ray.why.used", **amounts)
+            phrase("oom_ray.why.threshold", **amounts, threshold=str(threshold))
+            if above
+            else phrase("oom_ray.why.used", **amounts)
         )
     else:
         reasons.append(phrase("oom_ray.why.low"))
@@ -154,6 +166,13 @@ def _reasons(fields: Fields) -> tuple[str, ...]:
 
 
 def _found(
-    start: int, end: int, fields: Fields, reasons: tuple[str, ...], fixes: tuple[LazyFix, ...], confidence: Confidence = "high"
+    start: int,
+    end: int,
+    fields: Fields,
+    reasons: tuple[str, ...],
+    fixes: tuple[LazyFix, ...],
+    confidence: Confidence = "high",
 ) -> Found:
-    return Found(start, end, "ray_host", "ray", "cpu", fields, Judgement("host", confidence, ("limit",), reasons), fixes)
+    return Found(
+        start, end, "ray_host", "ray", "cpu", fields, Judgement("host", confidence, ("limit",), reasons), fixes
+    )

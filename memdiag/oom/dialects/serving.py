@@ -1,6 +1,7 @@
 """Engines that serve language models and have few words of their own: Text Generation Inference (TGI), ExLlama, MindIE; FlashInfer.
 
-What they refuse is a number of tokens, not of bytes: the share of the card that was set aside for the cache is too small for them.
+What they refuse is a number of tokens, not of bytes: the share of the card that was set aside for the cache is too
+small for them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,24 @@ from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("serving",)
-ANCHORS = ("notenoughmemorytohandle", "insufficientvramfor", "insufficientspaceindevice", "warmupfailed,because", "inalignedall")
+ANCHORS = (
+    "notenoughmemorytohandle",
+    "insufficientvramfor",
+    "insufficientspaceindevice",
+    "warmupfailed,because",
+    "inalignedall",
+)
 EXAMPLES = (
-    ("serving", "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease `--max-batch-prefill-tokens`"),
+    (
+        "serving",
+        "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+    ),
     ("serving", "RuntimeError: Insufficient VRAM for model and cache"),
     ("serving", "Warmup failed, because of model inference out of memory when `maxInputTokenLen` set to 4096."),
-    ("serving", "RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 402653184 and alignment 16 in AlignedAllocator"),
+    (
+        "serving",
+        "RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 402653184 and alignment 16 in AlignedAllocator",
+    ),
 )
 
 _PREFILL = pattern(
@@ -53,10 +66,18 @@ _TOKENS = LazyFix(
 _TOTAL = LazyFix("oom_engines.total", "flag", "--max-batch-total-tokens 16384", caveat="oom_shared.requests.caveat")
 _SHARD = LazyFix("oom_shared.spread", "flag", "--num-shard 2", {"program": "Text Generation Inference"})
 _QUANTIZE = LazyFix("oom_shared.bits", "flag", "--quantize bitsandbytes-nf4", {"program": "Text Generation Inference"})
-_LENGTH = LazyFix("oom_shared.context", "code", "config.max_seq_len = 8192", {"program": "ExLlama; TabbyAPI: max_seq_len"})
-_CACHE = LazyFix("oom_engines.cache4", "code", "cache = ExLlamaV2Cache_Q4(model, lazy=True)", caveat="oom_shared.accuracy")
+_LENGTH = LazyFix(
+    "oom_shared.context", "code", "config.max_seq_len = 8192", {"program": "ExLlama; TabbyAPI: max_seq_len"}
+)
+_CACHE = LazyFix(
+    "oom_engines.cache4", "code", "cache = ExLlamaV2Cache_Q4(model, lazy=True)", caveat="oom_shared.accuracy"
+)
 _PREFILL_TOKENS = LazyFix(
-    "oom_shared.prefill", "flag", '"maxPrefillTokens": 4096', when="oom_engines.mindie.when", caveat="oom_engines.mindie.caveat"
+    "oom_shared.prefill",
+    "flag",
+    '"maxPrefillTokens": 4096',
+    when="oom_engines.mindie.when",
+    caveat="oom_engines.mindie.caveat",
 )
 _WORLD = LazyFix("oom_shared.spread", "flag", '"worldSize": 2', when="oom_engines.mindie.world")
 _BITS = LazyFix("oom_engines.bpw", "flag", "-m model-4.0bpw", caveat="oom_shared.accuracy")
@@ -69,11 +90,15 @@ def find(text: Squeezed) -> Iterator[Found]:
             phrase("oom_engines.why.prefill", tokens=int(match["tokens__int"][:12])),
             phrase("oom_engines.why.prefill.weights"),
         )
-        yield _found(match.start(), match.end(), "tgi", ("limit", "unknown"), reasons, (_TOKENS, _TOTAL, _QUANTIZE, _SHARD))
+        yield _found(
+            match.start(), match.end(), "tgi", ("limit", "unknown"), reasons, (_TOKENS, _TOTAL, _QUANTIZE, _SHARD)
+        )
     for match in _WARM_UP.finditer(text.text):
         why = phrase("oom_engines.why.warm-up")
         if match["setting"]:
-            why = phrase("oom_engines.why.warm-up.tokens", setting=match["setting"], tokens=int(match["tokens__int"][:12]))
+            why = phrase(
+                "oom_engines.why.warm-up.tokens", setting=match["setting"], tokens=int(match["tokens__int"][:12])
+            )
         judgement = Judgement("limit", "medium", ("capacity", "unknown"), (why,))
         yield Found(match.start(), match.end(), "serving", "mindie", "npu", {}, judgement, (_PREFILL_TOKENS, _WORLD))
     for match in _WORKSPACE.finditer(text.text):
@@ -81,7 +106,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             yield _workspace(match.start(), match.end(), take(match))
     for match in _EXLLAMA.finditer(text.text):
         short = (phrase("oom_engines.why.exllama"),)
-        yield _found(match.start(), match.end(), "exllama", ("other_process", "unknown"), short, (_LENGTH, _CACHE, _BITS))
+        yield _found(
+            match.start(), match.end(), "exllama", ("other_process", "unknown"), short, (_LENGTH, _CACHE, _BITS)
+        )
 
 
 def _workspace(start: int, end: int, fields: Fields) -> Found:
@@ -95,12 +122,37 @@ def _workspace(start: int, end: int, fields: Fields) -> Found:
     mebibytes = 1024 if requested is None else max(1024, -(-2 * requested // MIB))
     size = mebibytes * MIB
     fixes = (
-        LazyFix("oom_engines.workspace", "env", f"export VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE={size}", {"program": "vLLM"}),
-        LazyFix("oom_engines.workspace", "env", f"export SGLANG_FLASHINFER_WORKSPACE_SIZE={size}", {"program": "SGLang"}),
-        LazyFix("oom_shared.prefill", "flag", "--max-num-batched-tokens 4096", {"program": "vLLM; SGLang: --chunked-prefill-size 4096"}),
+        LazyFix(
+            "oom_engines.workspace", "env", f"export VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE={size}", {"program": "vLLM"}
+        ),
+        LazyFix(
+            "oom_engines.workspace", "env", f"export SGLANG_FLASHINFER_WORKSPACE_SIZE={size}", {"program": "SGLang"}
+        ),
+        LazyFix(
+            "oom_shared.prefill",
+            "flag",
+            "--max-num-batched-tokens 4096",
+            {"program": "vLLM; SGLang: --chunked-prefill-size 4096"},
+        ),
     )
-    return Found(start, end, "serving", "flashinfer", "cuda", fields, Judgement("limit", "high", ("workspace_or_comm",), (why,)), fixes)
+    return Found(
+        start,
+        end,
+        "serving",
+        "flashinfer",
+        "cuda",
+        fields,
+        Judgement("limit", "high", ("workspace_or_comm",), (why,)),
+        fixes,
+    )
 
 
-def _found(start: int, end: int, framework: str, others: tuple[Cause, ...], reasons: tuple[str, ...], fixes: tuple[LazyFix, ...]) -> Found:
+def _found(
+    start: int,
+    end: int,
+    framework: str,
+    others: tuple[Cause, ...],
+    reasons: tuple[str, ...],
+    fixes: tuple[LazyFix, ...],
+) -> Found:
     return Found(start, end, "serving", framework, "cuda", {}, Judgement("capacity", "medium", others, reasons), fixes)

@@ -1,7 +1,7 @@
 """SGLang: its memory pool at start-up and while serving.
 
---mem-fraction-static is the share of the card for weights and KV pool together; the rest is for activations and CUDA graphs. So the same
-flag has to go up when the pool has no room, and down when something else runs out beside it.
+--mem-fraction-static is the share of the card for weights and KV pool together; the rest is for activations and CUDA
+graphs. So the same flag has to go up when the pool has no room, and down when something else runs out beside it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,25 @@ ANCHORS = (
 )
 EXAMPLES = (
     ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
-    ("sglang", "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\nAvailable tokens: 4096"),
+    (
+        "sglang",
+        "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\nAvailable tokens: 4096",
+    ),
 )
 
 _POOL = pattern(
     r"Not enough memory [.;:,]? (?:Please)? try (?:to)? (?P<way>increas|decreas|reduc)(?:e|ing) [`']?(?:--)?mem[-_]fraction[-_]static"
 )
 _BATCH = pattern(r"(?:(?P<phase>Prefill|Decode|Extend) )? out of memory\.? Try to lower (?:your)? batch size")
-_TOKENS = pattern(r"Try to allocate (?P<wanted>\d{1,12}) tokens\.? (?:.{0,40}?Available (?:full)? tokens: (?P<left>\d{1,12}))?")
+_TOKENS = pattern(
+    r"Try to allocate (?P<wanted>\d{1,12}) tokens\.? (?:.{0,40}?Available (?:full)? tokens: (?P<left>\d{1,12}))?"
+)
 _UNBALANCED = pattern(r"The memory capacity is unbalanced\.")
 _GRAPH = pattern(r"Capture CUDA graph failed: (?!.{0,80}Tried to allocate) .{0,80}? out of memory")
 _RETRACT = pattern(r"(?:KV cache pool is full\. Retract requests | (?:Decode|Prefill) out of memory happened\.)")
-_PROFILED = pattern(r"max_total_(?:num_)? tokens = {wanted:int} is larger than the profiled value -(?P<missing>\d{1,12})")
+_PROFILED = pattern(
+    r"max_total_(?:num_)? tokens = {wanted:int} is larger than the profiled value -(?P<missing>\d{1,12})"
+)
 _HOST = pattern(r"Not enough host memory available\. Requesting {requested:size} but only have {free:size} free")
 _FRACTION = pattern(r"mem_fraction_static['\"]?[=:] {value:float}")
 _HIP = re.compile(r"rocm|hip_", re.IGNORECASE)
@@ -80,14 +87,18 @@ def find(text: Squeezed) -> Iterator[Found]:
         why = phrase("oom_sglang.why.negative", tokens=int(match["missing"]))
         # More of the card wins a few percent; the weights need more cards.
         more = _static(text, match, up=True)
-        yield _found(text, match, match.end(), {}, "capacity", ("limit", "other_process"), (why,), (_SPLIT, _BITS, more), "high")
+        yield _found(
+            text, match, match.end(), {}, "capacity", ("limit", "other_process"), (why,), (_SPLIT, _BITS, more), "high"
+        )
     for match in _BATCH.finditer(text.text):
         tokens = _TOKENS.search(text.text, match.end(), match.end() + 200)
         why = phrase("oom_sglang.why.tokens")
         if tokens and tokens["left"]:
             why = phrase("oom_sglang.why.tokens.sum", wanted=int(tokens["wanted"]), left=int(tokens["left"]))
         fixes: tuple[LazyFix, ...] = (_FEWER, _CHUNK, _static(text, match, up=True))
-        yield _found(text, match, tokens.end() if tokens else match.end(), {}, "limit", ("capacity",), (why,), fixes, "high")
+        yield _found(
+            text, match, tokens.end() if tokens else match.end(), {}, "limit", ("capacity",), (why,), fixes, "high"
+        )
     for match in _UNBALANCED.finditer(text.text):
         why = phrase("oom_sglang.why.unbalanced")
         yield _found(text, match, match.end(), {}, "other_process", ("unknown",), (why,), (_WHO,), "high")
@@ -97,12 +108,25 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield _found(text, match, match.end(), {}, "limit", ("workspace_or_comm", "capacity"), (why,), fixes, "high")
     for match in _HOST.finditer(text.text):
         fields = take(match)
-        why = phrase("oom_sglang.why.host", requested=shown(number(fields, "requested_bytes")), free=shown(number(fields, "free_bytes")))
+        why = phrase(
+            "oom_sglang.why.host",
+            requested=shown(number(fields, "requested_bytes")),
+            free=shown(number(fields, "free_bytes")),
+        )
         yield _found(text, match, match.end(), fields, "host", ("limit",), (why,), (_HICACHE, WATCH), "high", "cpu")
     for match in _RETRACT.finditer(text.text):
         why = phrase("oom_sglang.why.retract")
         yield _found(
-            text, match, match.end(), {}, "limit", ("capacity",), (why,), (_FEWER, _static(text, match, up=True)), "medium", warning=True
+            text,
+            match,
+            match.end(),
+            {},
+            "limit",
+            ("capacity",),
+            (why,),
+            (_FEWER, _static(text, match, up=True)),
+            "medium",
+            warning=True,
         )
 
 
@@ -113,7 +137,12 @@ def _static(text: Squeezed, match: re.Match[str], *, up: bool) -> LazyFix:
     line = f"--mem-fraction-static {value:.2f}"
     if up:
         return LazyFix("oom_sglang.up", "flag", line, caveat="" if printed else "oom_sglang.up.unknown.caveat")
-    return LazyFix("oom_sglang.down", "flag", line, caveat="oom_shared.fewer-tokens" if printed else "oom_sglang.down.unknown.caveat")
+    return LazyFix(
+        "oom_sglang.down",
+        "flag",
+        line,
+        caveat="oom_shared.fewer-tokens" if printed else "oom_sglang.down.unknown.caveat",
+    )
 
 
 def _found(
@@ -131,4 +160,14 @@ def _found(
     warning: bool = False,
 ) -> Found:
     device = backend or ("hip" if _HIP.search(text.text, max(match.start() - 2000, 0), end) else "cuda")
-    return Found(match.start(), end, "sglang", "sglang", device, fields, Judgement(verdict, level, others, reasons), fixes, warning)
+    return Found(
+        match.start(),
+        end,
+        "sglang",
+        "sglang",
+        device,
+        fields,
+        Judgement(verdict, level, others, reasons),
+        fixes,
+        warning,
+    )

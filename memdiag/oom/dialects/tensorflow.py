@@ -1,7 +1,7 @@
 """TensorFlow: its allocator, operators and device layer, on CUDA, ROCm and CPUs; all wordings since 0.x.
 
-Its hint ("add report_tensor_allocations_upon_oom to RunOptions") only lists tensors, it frees nothing; in eager mode there are no
-RunOptions at all.
+Its hint ("add report_tensor_allocations_upon_oom to RunOptions") only lists tensors, it frees nothing; in eager mode
+there are no RunOptions at all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi  # AMD: rocm-smi --showpids
 _GROWTH = LazyFix("oom_libraries.tf-growth", "env", "export TF_FORCE_GPU_ALLOW_GROWTH=true")
 _ASYNC = LazyFix("oom_tensorflow.async", "env", "export TF_GPU_ALLOCATOR=cuda_malloc_async")
 _BATCH = LazyFix(
-    "oom_shared.batch", "code", "model.fit(x, y, batch_size=8)", when="oom_tensorflow.batch.when", caveat="oom_tensorflow.batch.caveat"
+    "oom_shared.batch",
+    "code",
+    "model.fit(x, y, batch_size=8)",
+    when="oom_tensorflow.batch.when",
+    caveat="oom_tensorflow.batch.caveat",
 )
 _FEED = LazyFix(
     "oom_shared.batch",
@@ -62,7 +66,9 @@ _SESSION_GROWTH = LazyFix(
 _MIXED = LazyFix("oom_tensorflow.mixed", "code", 'tf.keras.mixed_precision.set_global_policy("mixed_float16")')
 _SHAPE = LazyFix("oom_tensorflow.shape", "code", "tf.debugging.assert_greater(tf.size(x), 0)")
 # Sessions and feeds: TensorFlow 1, which knows neither mixed precision by policy nor the driver's own pool.
-_FIRST = re.compile(r"client/session\.py|tf\.Session|feed_dict|monitored_session|tensorflow_core/|contrib/|_do_run", re.IGNORECASE)
+_FIRST = re.compile(
+    r"client/session\.py|tf\.Session|feed_dict|monitored_session|tensorflow_core/|contrib/|_do_run", re.IGNORECASE
+)
 _AROUND = 4000
 _OF_FIRST = {_BATCH: _FEED, _GROWTH: _SESSION_GROWTH}
 _LATER = frozenset({_MIXED, _ASYNC})
@@ -76,7 +82,17 @@ def find(text: Squeezed) -> Iterator[Found]:
             if _FIRST.search(text.text, max(failure.start - _AROUND, 0), failure.end + _AROUND):
                 fixes = tuple(_OF_FIRST.get(fix, fix) for fix in fixes if fix not in _LATER)
             device = bfc.backend(text, failure)
-            yield Found(failure.start, failure.end, "tensorflow", "tensorflow", device, failure.fields, judgement, fixes, failure.mild)
+            yield Found(
+                failure.start,
+                failure.end,
+                "tensorflow",
+                "tensorflow",
+                device,
+                failure.fields,
+                judgement,
+                fixes,
+                failure.mild,
+            )
 
 
 def judge(failure: bfc.Failure) -> tuple[Judgement, tuple[LazyFix, ...]]:
@@ -95,7 +111,9 @@ def judge(failure: bfc.Failure) -> tuple[Judgement, tuple[LazyFix, ...]]:
         fixes = (_SHAPE,) if common.verdict == "unknown" else (_WHO, _GROWTH)
         return common, fixes
     if requested is None:
-        others: tuple[Cause, ...] = ("capacity", "other_process", "host") if "oom" not in failure.kinds else ("capacity", "host")
+        others: tuple[Cause, ...] = (
+            ("capacity", "other_process", "host") if "oom" not in failure.kinds else ("capacity", "host")
+        )
         why = phrase("oom_tensorflow.why.nothing")
         return Judgement("unknown", "low", others, (why,)), (_BATCH, _WHO)
     return sized(failure, requested), (_BATCH, _MIXED, _ASYNC, _WHO)
@@ -130,12 +148,27 @@ def sized(failure: bfc.Failure, requested: int) -> Judgement:
         amounts = {"limit": shown(limit), "used": shown(used), "left": shown(left)}
         if left >= requested:
             return Judgement(
-                "fragmentation", "medium", ("capacity",), (phrase("oom_tensorflow.why.pieces", **amounts, size=shown(requested)),)
+                "fragmentation",
+                "medium",
+                ("capacity",),
+                (phrase("oom_tensorflow.why.pieces", **amounts, size=shown(requested)),),
             )
         if limit < 1024 * MIB:
-            return Judgement("other_process", "medium", ("limit", "capacity"), (phrase("oom_tensorflow.why.small-pool", **amounts),))
-        return Judgement("capacity", "high", ("fragmentation",), (phrase("oom_tensorflow.why.pool", **amounts, size=shown(requested)),))
+            return Judgement(
+                "other_process", "medium", ("limit", "capacity"), (phrase("oom_tensorflow.why.small-pool", **amounts),)
+            )
+        return Judgement(
+            "capacity",
+            "high",
+            ("fragmentation",),
+            (phrase("oom_tensorflow.why.pool", **amounts, size=shown(requested)),),
+        )
     if requested >= LARGE:
-        return Judgement("capacity", "medium", ("unknown", "fragmentation"), (phrase("oom_tensorflow.why.large", size=shown(requested)),))
+        return Judgement(
+            "capacity",
+            "medium",
+            ("unknown", "fragmentation"),
+            (phrase("oom_tensorflow.why.large", size=shown(requested)),),
+        )
     why = phrase("oom_tensorflow.why.little", size=shown(requested))
     return Judgement("unknown", "low", ("capacity", "other_process"), (why,))

@@ -1,7 +1,7 @@
 """TensorRT: the builder, which tries out algorithms in a workspace and goes on without those that do not fit, and the runtime.
 
-While it builds, "OutOfMemory" is mostly no failure: the tactic is skipped, and only if none is left the build stops ("Could not find any
-implementation for node"). One try is told in several lines, which are one message.
+While it builds, "OutOfMemory" is mostly no failure: the tactic is skipped, and only if none is left the build stops
+("Could not find any implementation for node"). One try is told in several lines, which are one message.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ _LINES = (
     r"Try decreasing the workspace size with (?:IBuilderConfig::setMemoryPoolLimit|IBuilder::setMaxWorkspaceSize)\(\)",
 )
 _HEAD = pattern("|".join(f"(?:{line})" for line in _LINES))
-_BUILDING = re.compile(r"tactic|workspace|resizephysical|builder|optimizer\.cpp|myelin|requestedamountofgpu|autotun", re.IGNORECASE)
+_BUILDING = re.compile(
+    r"tactic|workspace|resizephysical|builder|optimizer\.cpp|myelin|requestedamountofgpu|autotun", re.IGNORECASE
+)
 # An engine that was built is read or run: the same lines then tell of the engine itself.
 _RUNNING = re.compile(r"deserializ|loadedenginesize|executioncontext", re.IGNORECASE)
 _FATAL = re.compile(
@@ -75,7 +77,9 @@ _MORE = LazyFix("oom_tensorrt.more", "code", "config.set_memory_pool_limit(trt.M
 _SHAPES = LazyFix("oom_tensorrt.shapes", "code", "profile.set_shape(name, min, opt, max)")
 _HALF = LazyFix("oom_tensorrt.half", "code", "config.set_flag(trt.BuilderFlag.FP16)")
 _FREE = LazyFix("oom_tensorrt.free", "flag", "nvidia-smi")
-_CONTEXTS = LazyFix("oom_tensorrt.contexts", "code", "context = engine.create_execution_context_without_device_memory()")
+_CONTEXTS = LazyFix(
+    "oom_tensorrt.contexts", "code", "context = engine.create_execution_context_without_device_memory()"
+)
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -109,7 +113,9 @@ def _message(text: Squeezed, group: list[re.Match[str]]) -> Found:
         return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, (_MORE, _FREE, _SHAPES))
     if building:
         size, left = shown(requested), shown(free)
-        reasons = [phrase("oom_tensorrt.why.tactic.size", size=size) if requested else phrase("oom_tensorrt.why.tactic")]
+        reasons = [
+            phrase("oom_tensorrt.why.tactic.size", size=size) if requested else phrase("oom_tensorrt.why.tactic")
+        ]
         if requested and free is not None:
             reasons = [phrase("oom_tensorrt.why.tactic.free", size=size, free=left)]
         if not _FATAL.search(text.text, end, end + 2000):
@@ -117,17 +123,32 @@ def _message(text: Squeezed, group: list[re.Match[str]]) -> Found:
         others: tuple[Cause, ...] = ("capacity", "other_process")
         fixes = (limit, _FREE, _SHAPES, _HALF) if requested else (_FREE, _SHAPES, _HALF)
         return Found(
-            start, end, "tensorrt", "tensorrt", "cuda", fields, Judgement("workspace_or_comm", "medium", others, tuple(reasons)), fixes
+            start,
+            end,
+            "tensorrt",
+            "tensorrt",
+            "cuda",
+            fields,
+            Judgement("workspace_or_comm", "medium", others, tuple(reasons)),
+            fixes,
         )
     if requested:
         size = shown(requested)
         why = phrase("oom_tensorrt.why.loading", size=size) if running else phrase("oom_tensorrt.why.run", size=size)
     else:
         why = phrase("oom_tensorrt.why.loaded") if running else phrase("oom_tensorrt.why.room")
-    others = ("other_process", "workspace_or_comm", "unknown") if running else ("workspace_or_comm", "other_process", "unknown")
+    others = (
+        ("other_process", "workspace_or_comm", "unknown")
+        if running
+        else ("workspace_or_comm", "other_process", "unknown")
+    )
     judgement = Judgement("capacity", "medium" if running else "low", others, (why,))
     if tensorrt_llm.is_llm(around + text.line_at(start).key):
-        fixes = (tensorrt_llm.SPREAD, tensorrt_llm.BITS, _FREE) if running else (tensorrt_llm.TOKENS, tensorrt_llm.CACHE, _FREE)
+        fixes = (
+            (tensorrt_llm.SPREAD, tensorrt_llm.BITS, _FREE)
+            if running
+            else (tensorrt_llm.TOKENS, tensorrt_llm.CACHE, _FREE)
+        )
         return Found(start, end, "tensorrt", "tensorrt-llm", "cuda", fields, judgement, fixes)
     fixes = (_HALF, _FREE, _CONTEXTS) if running else (_SHAPES, _CONTEXTS, _HALF, _FREE)
     return Found(start, end, "tensorrt", "tensorrt", "cuda", fields, judgement, fixes)

@@ -1,7 +1,8 @@
 """TensorRT-LLM: the driver's refusals in its C++ runtime, and the executor that could not be created.
 
-Its engine takes weights first, then buffers for the largest batch and the most tokens, then a share of what is left for the KV cache
-(``free_gpu_memory_fraction``, 0.9 unless set). TensorRT's own lines, which it prints too, are in ``tensorrt``.
+Its engine takes weights first, then buffers for the largest batch and the most tokens, then a share of what is left for
+the KV cache (``free_gpu_memory_fraction``, 0.9 unless set). TensorRT's own lines, which it prints too, are in
+``tensorrt``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ FORMATS = ("tensorrt",)
 ANCHORS = ("executorcreationfailed", "cudaruntimeerrorin")
 EXAMPLES = (
     ("tensorrt", "RuntimeError: Executor creation failed due to insufficient GPU memory."),
-    ("tensorrt", "[TensorRT-LLM][ERROR] CUDA runtime error in error: out of memory (/src/tensorrt_llm/cpp/runtime/ipcUtils.cpp:51)"),
+    (
+        "tensorrt",
+        "[TensorRT-LLM][ERROR] CUDA runtime error in error: out of memory (/src/tensorrt_llm/cpp/runtime/ipcUtils.cpp:51)",
+    ),
 )
 
 _EXECUTOR = pattern(r"Executor creation failed due to insufficient GPU memory")
@@ -32,7 +36,9 @@ _TOLD = re.compile(r"triedtoallocate", re.IGNORECASE)  # PyTorch's own message b
 _REACH = 600
 
 TOKENS = LazyFix("oom_tensorrt_llm.tokens", "flag", "--max_num_tokens 2048 --max_batch_size 16")
-CACHE = LazyFix("oom_tensorrt_llm.cache", "flag", "--kv_cache_free_gpu_memory_fraction 0.6", caveat="oom_shared.fewer-tokens")
+CACHE = LazyFix(
+    "oom_tensorrt_llm.cache", "flag", "--kv_cache_free_gpu_memory_fraction 0.6", caveat="oom_shared.fewer-tokens"
+)
 SPREAD = LazyFix("oom_shared.spread", "flag", "--tp_size 2", when="oom_tensorrt_llm.spread.when")
 BITS = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_tensorrt_llm.bits.when")
 
@@ -49,7 +55,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             continue
         why = phrase("oom_tensorrt_llm.why.executor")
         judgement = Judgement("capacity", "medium", ("limit", "other_process"), (why,))
-        yield Found(match.start(), match.end(), "tensorrt", "tensorrt-llm", "cuda", {}, judgement, (TOKENS, CACHE, SPREAD, BITS))
+        yield Found(
+            match.start(), match.end(), "tensorrt", "tensorrt-llm", "cuda", {}, judgement, (TOKENS, CACHE, SPREAD, BITS)
+        )
     for match in _RUNTIME.finditer(text.text):
         if not is_llm(text.text[max(match.start() - 300, 0) : match.end() + 100]):
             continue
@@ -58,4 +66,6 @@ def find(text: Squeezed) -> Iterator[Found]:
             phrase("oom_tensorrt_llm.why.grow"),
         )
         judgement = Judgement("capacity", "low", ("limit", "other_process", "unknown"), reasons)
-        yield Found(match.start(), match.end(), "tensorrt", "tensorrt-llm", "cuda", {}, judgement, (CACHE, TOKENS, SPREAD, BITS))
+        yield Found(
+            match.start(), match.end(), "tensorrt", "tensorrt-llm", "cuda", {}, judgement, (CACHE, TOKENS, SPREAD, BITS)
+        )

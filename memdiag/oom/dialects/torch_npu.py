@@ -1,7 +1,7 @@
 """torch_npu on Ascend: the caching allocator of every release, the workspaces of operators, refusals in advance, pinned host memory.
 
-Its numbers are those of the segment that was wanted, 2 MiB rounded up, not of the tensor. Documents quote the message loosely ("Tried to
-allocated", "current activate").
+Its numbers are those of the segment that was wanted, 2 MiB rounded up, not of the tensor. Documents quote the message
+loosely ("Tried to allocated", "current activate").
 """
 
 from __future__ import annotations
@@ -35,10 +35,16 @@ _SCRATCH = "NPUWorkspaceAllocator tried to allocate 240.00 MiB(NPU 2; 60.97 GiB 
 _TRY = "If you want to reduce memory usage, take a try to set the environment variable TASK_QUEUE_ENABLE=1."
 EXAMPLES = (
     ("torch_npu", f"RuntimeError: {_HEAD}61.50 MiB free; 301.25 MiB cached)"),
-    ("torch_npu", f"RuntimeError: {_HEAD}55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch) {_HINT}"),
+    (
+        "torch_npu",
+        f"RuntimeError: {_HEAD}55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch) {_HINT}",
+    ),
     ("torch_npu", "NPU out of memory. device id: 3"),
     ("torch_npu", f"NPU out of memory. {_FRACTION} Requested size: 1.50 GiB"),
-    ("torch_npu", "Malloc pin memory failed, host out of memory, Rried to allocate size: 8589934592, total_allocated_memory: 17179869184"),
+    (
+        "torch_npu",
+        "Malloc pin memory failed, host out of memory, Rried to allocate size: 8589934592, total_allocated_memory: 17179869184",
+    ),
     (
         "torch_npu_workspace",
         f"NPU out of memory. {_SCRATCH} {_TRY}",
@@ -56,7 +62,9 @@ _REACH = 300
 
 _TASK_QUEUE = LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1")
 _LESS_POOL = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.92)")
-_LESS_UTILIZATION = LazyFix("oom_ascend.room.vllm", "flag", "--gpu-memory-utilization 0.85", caveat="oom_shared.fewer-tokens")
+_LESS_UTILIZATION = LazyFix(
+    "oom_ascend.room.vllm", "flag", "--gpu-memory-utilization 0.85", caveat="oom_shared.fewer-tokens"
+)
 _PINNED_LESS = LazyFix(
     "oom_cuda.unpinned",
     "code",
@@ -85,7 +93,9 @@ def find(text: Squeezed) -> Iterator[Found]:
             ("capacity", "other_process"),
             (phrase("oom_ascend.why.load"),),
         )
-        yield Found(match.start(), end, "torch_npu", "torch_npu", "npu", take(match), judgement, (_LESS_POOL, _LESS_UTILIZATION))
+        yield Found(
+            match.start(), end, "torch_npu", "torch_npu", "npu", take(match), judgement, (_LESS_POOL, _LESS_UTILIZATION)
+        )
     for head, stop in stretches(text, _PINNED, _REACH):
         fields, end = gather(text, head.end(), stop, _PINNED_CLAUSES)
         judgement = Judgement("host", "high", (), (phrase("oom_ascend.why.pinned"),))
@@ -104,6 +114,9 @@ def _workspace(found: Found) -> Found:
     )
     judgement = Judgement("workspace_or_comm", "high", ("capacity", "other_process"), reasons)
     return replace(
-        found, dialect="torch_npu_workspace", judgement=judgement, fixes=(_TASK_QUEUE, _LESS_POOL, _LESS_UTILIZATION),
+        found,
+        dialect="torch_npu_workspace",
+        judgement=judgement,
+        fixes=(_TASK_QUEUE, _LESS_POOL, _LESS_UTILIZATION),
         marks=found.marks | {"hint:task_queue_enable"},
-    )  # fmt: skip
+    )

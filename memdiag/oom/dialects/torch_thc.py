@@ -20,7 +20,9 @@ EXAMPLES = (
 )
 
 _CHECK = pattern(r"THCudaCheck FAIL file= [^=\s]{1,300} line=\d{1,7} error=2 : (?:CUDA)? out of memory")
-_RAISED = pattern(r"cuda runtime err(?:or)? \( 2 \) : out of memory (?: at (?=.{0,200}THC) [\w./\\:+-]{1,300} : \d{1,7} )")
+_RAISED = pattern(
+    r"cuda runtime err(?:or)? \( 2 \) : out of memory (?: at (?=.{0,200}THC) [\w./\\:+-]{1,300} : \d{1,7} )"
+)
 _REACH = 4000  # a traceback lies between the check and the exception
 
 

@@ -1,7 +1,7 @@
 """Kernels that want more on-chip memory than a core has: Triton, XLA's kernels in Triton, and ptxas.
 
-It is a fixed size of the chip (shared memory of a block, tensor memory of Blackwell), not the card's memory: batch size and free
-memory make no difference. "Required" grows with block sizes times the number of pipeline stages.
+It is a fixed size of the chip (shared memory of a block, tensor memory of Blackwell), not the card's memory: batch size
+and free memory make no difference. "Required" grows with block sizes times the number of pipeline stages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ _HIP = re.compile(r"rocm|hip[_/.]|amdgpu|gfx\d", re.IGNORECASE)
 _STAGES = LazyFix("oom_triton.stages", "code", "triton.Config({...}, num_stages=%d, num_warps=4)")
 _BLOCKS = LazyFix("oom_triton.blocks", "code", "triton.Config({'BLOCK_M': 64, 'BLOCK_N': 64, 'BLOCK_K': 32}, ...)")
 _INDUCTOR = LazyFix("oom_triton.inductor", "code", 'torch.compile(model)  # not mode="max-autotune"')
-_PRUNE = LazyFix("oom_triton.prune", "code", "@triton.autotune(configs, key, prune_configs_by={'early_config_prune': fits_shared_memory})")
+_PRUNE = LazyFix(
+    "oom_triton.prune",
+    "code",
+    "@triton.autotune(configs, key, prune_configs_by={'early_config_prune': fits_shared_memory})",
+)
 _THREADS = LazyFix("oom_triton.threads", "code", "triton.Config({...}, num_warps=4)")
 
 
@@ -64,7 +68,9 @@ def _found(text: Squeezed, match: re.Match[str]) -> Found:
     if what in {"sharedmemory", "localdatashare"}:
         fields = {"requested_bytes": required, "limit_bytes": limit}
         times = required / limit if limit else 0
-        why = phrase("oom_triton.why.shared", required=f"{required / KIB:.1f}", limit=f"{limit / KIB:.1f}", times=f"{times:.2f}")
+        why = phrase(
+            "oom_triton.why.shared", required=f"{required / KIB:.1f}", limit=f"{limit / KIB:.1f}", times=f"{times:.2f}"
+        )
         stages = replace(_STAGES, change=_STAGES.change % (1 if times > 1.5 else 2))
         fixes: tuple[LazyFix, ...] = (stages, _BLOCKS, _PRUNE, _INDUCTOR)
     else:
@@ -72,4 +78,13 @@ def _found(text: Squeezed, match: re.Match[str]) -> Found:
         why = phrase("oom_triton.why.other", required=required, name=name, limit=limit)
         fixes = (_THREADS, _BLOCKS) if what in {"threads", "registers"} else (_BLOCKS, _PRUNE)
     reasons = (why, phrase("oom_triton.why.fixed"))
-    return Found(match.start(), match.end(), "triton_smem", "triton", backend, fields, Judgement("limit", "high", (), reasons), fixes)
+    return Found(
+        match.start(),
+        match.end(),
+        "triton_smem",
+        "triton",
+        backend,
+        fields,
+        Judgement("limit", "high", (), reasons),
+        fixes,
+    )

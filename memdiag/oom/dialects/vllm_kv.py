@@ -1,8 +1,9 @@
 """vLLM's KV cache at start-up: no room for one request of the longest length, or for any block; and its warm-up.
 
-What is left of gpu_memory_utilization after weights and activations is the cache. The bytes of one request are proportional to its
-length (except for layers with a sliding window or a state), so the length that fits follows from the message. Wordings: "is larger than
-the maximum number of tokens" (V0), "KV cache is needed" (V1, at first with an unbalanced bracket), with an estimate since 0.9.
+What is left of gpu_memory_utilization after weights and activations is the cache. The bytes of one request are
+proportional to its length (except for layers with a sliding window or a state), so the length that fits follows from
+the message. Wordings: "is larger than the maximum number of tokens" (V0), "KV cache is needed" (V1, at first with an
+unbalanced bracket), with an estimate since 0.9.
 """
 
 from __future__ import annotations
@@ -103,12 +104,18 @@ _SWAP_LESS = LazyFix("oom_vllm.swap", "flag", "--swap-space %d")
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
-    heads = sorted((match for head in (_SERVE, _TOKENS) for match in head.finditer(text.text)), key=lambda match: match.start())
+    heads = sorted(
+        (match for head in (_SERVE, _TOKENS) for match in head.finditer(text.text)), key=lambda match: match.start()
+    )
     for match, following in zip(heads, [*heads, None][1:], strict=True):
         stop = min(following.start() if following else len(text.text), match.end() + 700)
         more, end = gather(text, match.end(), stop, _SERVE_CLAUSES if match.re is _SERVE else ())
         hint = _HINT.search(text.text, end, min(stop, end + 200))
-        yield _too_long(Found(match.start(), hint.end() if hint else end, "vllm_kv", "vllm", _backend(text, match), take(match) | more))
+        yield _too_long(
+            Found(
+                match.start(), hint.end() if hint else end, "vllm_kv", "vllm", _backend(text, match), take(match) | more
+            )
+        )
     for match in _NOTHING.finditer(text.text):
         hint = _HINT.search(text.text, match.end(), match.end() + 100)
         yield _no_blocks(text, match, hint.end() if hint else match.end())
@@ -119,14 +126,37 @@ def find(text: Squeezed) -> Iterator[Found]:
         why = phrase("oom_vllm.why.warm-up", requests=requests)
         seqs = replace(_SEQS, change=_SEQS.change % max(1, requests // 4))
         judgement = Judgement("limit", "high", ("capacity",), (why,))
-        yield Found(match.start(), match.end(), "vllm_kv", "vllm", _backend(text, match), {}, judgement, (seqs, _less(text, match), _EAGER))
+        yield Found(
+            match.start(),
+            match.end(),
+            "vllm_kv",
+            "vllm",
+            _backend(text, match),
+            {},
+            judgement,
+            (seqs, _less(text, match), _EAGER),
+        )
     for match in _SWAP.finditer(text.text):
         fields = take(match)
         gib = max(0, (number(fields, "total_bytes") or 0) // 5 >> 30)
         swap = replace(_SWAP_LESS, change=_SWAP_LESS.change % gib)
-        why = phrase("oom_vllm.why.swap", requested=shown(number(fields, "requested_bytes")), total=shown(number(fields, "total_bytes")))
+        why = phrase(
+            "oom_vllm.why.swap",
+            requested=shown(number(fields, "requested_bytes")),
+            total=shown(number(fields, "total_bytes")),
+        )
         judgement = Judgement("host", "high", ("limit",), (why,))
-        yield Found(match.start(), match.end(), "vllm_kv", "vllm", "cpu", fields, judgement, (swap, WATCH), bool(match["possibly"]))
+        yield Found(
+            match.start(),
+            match.end(),
+            "vllm_kv",
+            "vllm",
+            "cpu",
+            fields,
+            judgement,
+            (swap, WATCH),
+            bool(match["possibly"]),
+        )
 
 
 def fitting_length(max_seq_len: int, needed_bytes: int, free_bytes: int) -> int:
@@ -155,7 +185,13 @@ def _too_long(found: Found) -> Found:
     fitting = estimate
     if needed and free is not None:
         reasons.append(
-            phrase("oom_vllm.why.needs", length=length or 0, needed=shown(needed), free=shown(free), short=shown(max(needed - free, 0)))
+            phrase(
+                "oom_vllm.why.needs",
+                length=length or 0,
+                needed=shown(needed),
+                free=shown(free),
+                short=shown(max(needed - free, 0)),
+            )
         )
         if length and fitting is None:
             fitting = fitting_length(length, needed, free)

@@ -1,7 +1,7 @@
 """vLLM's check before it starts: is as much of the card free as gpu_memory_utilization asks for?
 
-The fraction is of the whole card, so whatever others hold counts against it. Later releases name the device. While profiling, vLLM also
-stops if memory appears or vanishes that is not its own.
+The fraction is of the whole card, so whatever others hold counts against it. Later releases name the device. While
+profiling, vLLM also stops if memory appears or vanishes that is not its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields["total_bytes"] = size_of(match["total"] + match["unit"])
         backend = (match["device"] or "cuda").lower()
         judgement, fixes = _judge(
-            found_free=number(fields, "free_bytes") or 0, total=number(fields, "total_bytes") or 0, wanted=number(fields, "requested_bytes")
+            found_free=number(fields, "free_bytes") or 0,
+            total=number(fields, "total_bytes") or 0,
+            wanted=number(fields, "requested_bytes"),
         )
         yield Found(match.start(), match.end(), "vllm_startup_free", "vllm", backend, fields, judgement, fixes)
     for match in _PROFILING.finditer(text.text):
@@ -68,7 +70,12 @@ def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, 
     reasons = [phrase("oom_vllm.why.taken", taken=shown(taken), total=shown(total), share=f"{share:.0%}")]
     if wanted is not None:
         reasons.append(
-            phrase("oom_vllm.why.wanted", wanted=shown(wanted), free=shown(found_free), short=shown(max(wanted - found_free, 0)))
+            phrase(
+                "oom_vllm.why.wanted",
+                wanted=shown(wanted),
+                free=shown(found_free),
+                short=shown(max(wanted - found_free, 0)),
+            )
         )
     verdict: Cause = "other_process" if share > _OTHERS else "limit"
     others: tuple[Cause, ...] = ("limit",) if verdict == "other_process" else ("other_process",)

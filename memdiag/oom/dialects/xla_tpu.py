@@ -1,7 +1,7 @@
 """XLA on TPUs: the compiler knows before the start whether a program fits, and says by how much it does not.
 
-Sizes are powers of 1024 ("21.95G"). hbm is the card's memory, vmem and smem are the small ones of a core, which kernels and fusions use:
-the size of a batch does not help there, the size of blocks does.
+Sizes are powers of 1024 ("21.95G"). hbm is the card's memory, vmem and smem are the small ones of a core, which kernels
+and fusions use: the size of a batch does not help there, the size of blocks does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 
 FORMATS = ("xla_tpu",)
-ANCHORS = ("inmemoryspace", "scopedvmem", "thatwasnotpossible", "exceededhbmcapacity", "compile-timeoom", "compiletimehbmoom")
+ANCHORS = (
+    "inmemoryspace",
+    "scopedvmem",
+    "thatwasnotpossible",
+    "exceededhbmcapacity",
+    "compile-timeoom",
+    "compiletimehbmoom",
+)
 EXAMPLES = (
     (
         "xla_tpu",
@@ -35,13 +42,19 @@ EXAMPLES = (
     ),
 )
 
-_SPACE = pattern(r"Ran out of memory in memory space (?P<space>hbm|vmem|smem|cmem|sflag|host) (?:while allocating on stack[^.]{0,400})?")
+_SPACE = pattern(
+    r"Ran out of memory in memory space (?P<space>hbm|vmem|smem|cmem|sflag|host) (?:while allocating on stack[^.]{0,400})?"
+)
 _USED = pattern(r"Used {requested:size} of {total:size}")
 _EXCEEDED = pattern(r"Exceeded \w{3,8}? capacity by [\d.]{1,12}[KMGT]?B?")
 _TOTAL_USAGE = pattern(r"Total \w{3,8}? usage >= [\d.]{1,12}[KMGT]?")
 _SCOPED = (
-    pattern(r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit"),
-    pattern(r"Scoped allocation with size {requested:size} exceeds the scoped (?P<space>vmem|smem) limit of {limit:size}"),
+    pattern(
+        r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit"
+    ),
+    pattern(
+        r"Scoped allocation with size {requested:size} exceeds the scoped (?P<space>vmem|smem) limit of {limit:size}"
+    ),
     pattern(r"Insufficient scoped (?P<space>vmem|smem) : {requested:size} > {limit:size}"),  # Mosaic's, for kernels
 )
 _PARTS = pattern(r"(?P<part>reserved|program|arguments|global) {size:size} (?!of)")
@@ -55,7 +68,9 @@ _CAPACITY = pattern(r"HBM capacity {total:size}")
 _ALLOCATED = pattern(r"Currently allocated : [\d.]{1,12}[KMGT]?B? \( {allocated:size} \)")
 
 _BATCH = LazyFix("oom_tpu.batch", "code", "grads = jax.lax.scan(accumulate, zeros, microbatches)")
-_REMAT = LazyFix("oom_shared.recompute", "code", "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)")
+_REMAT = LazyFix(
+    "oom_shared.recompute", "code", "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)"
+)
 _DONATE = LazyFix("oom_shared.donate", "code", "step = jax.jit(step, donate_argnums=(0,))")
 _SHARD = LazyFix("oom_tpu.shard", "code", 'jax.device_put(params, NamedSharding(mesh, PartitionSpec("fsdp")))')
 _BLOCKS = LazyFix("oom_tpu.blocks", "code", "pl.BlockSpec((block_rows // 2, block_columns), index_map)")
@@ -65,7 +80,10 @@ _RELEASE = LazyFix("oom_tpu.release", "code", "for array in jax.live_arrays(): p
 
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
-    heads = sorted((match for head in (_SPACE, *_SCOPED, _RUNTIME) for match in head.finditer(text.text)), key=lambda match: match.start())
+    heads = sorted(
+        (match for head in (_SPACE, *_SCOPED, _RUNTIME) for match in head.finditer(text.text)),
+        key=lambda match: match.start(),
+    )
     for match, following in zip(heads, [*heads, None][1:], strict=True):
         stop = min(following.start() if following else len(text.text), match.end() + 800)
         if match.re is _RUNTIME:
@@ -79,7 +97,11 @@ def find(text: Squeezed) -> Iterator[Found]:
             if space != "hbm" and following and following.re in _SCOPED and following.start() == stop:
                 continue  # the next sentence has the numbers
             parts = _parts(text, end_of_words, stop)
-            yield _hbm(match, fields, end_of_words, parts) if space == "hbm" else _small(match, fields, end_of_words, space)
+            yield (
+                _hbm(match, fields, end_of_words, parts)
+                if space == "hbm"
+                else _small(match, fields, end_of_words, space)
+            )
 
 
 def _parts(text: Squeezed, start: int, stop: int) -> str:
@@ -107,7 +129,9 @@ def _small(match: re.Match[str], fields: Fields, end: int, space: str) -> Found:
     if space == "host":
         why = phrase("oom_tpu.why.host.size", **amounts) if sized else phrase("oom_tpu.why.host")
         return _found(match.start(), end, fields, "host", "high", (), (why,), (_BATCH,))
-    why = phrase("oom_tpu.why.small.size", space=space, **amounts) if sized else phrase("oom_tpu.why.small", space=space)
+    why = (
+        phrase("oom_tpu.why.small.size", space=space, **amounts) if sized else phrase("oom_tpu.why.small", space=space)
+    )
     return _found(match.start(), end, fields, "limit", "high", ("capacity",), (why,), (_BLOCKS, _VMEM))
 
 

@@ -1,6 +1,7 @@
 """What a phantom device needs inside the program: a quiet exit, and for one rank of a world that does not exist, the rest of that world.
 
-``environment`` is memdiag's side. ``site`` stands on the program's PYTHONPATH; ``world`` is loaded from there, by its place, in a Python
+``environment`` is memdiag's side. ``site`` stands on the program's PYTHONPATH; ``world`` is loaded from there, by its
+place, in a Python
 that need not have memdiag: only the standard library, and torch once the program has imported it.
 """
 
@@ -34,12 +35,20 @@ def environment(base: Mapping[str, str], as_rank: int | None = None, world: int 
         return changed
     rank, size = as_rank or 0, world or 0
     if not 0 <= rank < size:
-        raise MemdiagError(f"rank {rank} of a world of {size} is none", "--as-rank 517 --world 1024: ranks are counted from 0")
+        raise MemdiagError(
+            f"rank {rank} of a world of {size} is none", "--as-rank 517 --world 1024: ranks are counted from 0"
+        )
     return {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
         "TORCH_NCCL_ENABLE_MONITORING": "0",  # threads that would ask the other ranks why they are silent
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
         **changed,
         # the one process of its node: it sees one device, which is its own
-        "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank), WORLD: "1",
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank),
+        WORLD: "1",
+    }

@@ -1,8 +1,9 @@
 """Refuses inductor, the default backend of torch.compile, on a phantom NPU: its kernels are made by CANN's compiler, which is not there.
 
-Without this the program would end in whatever torch_npu stumbles over first: an assertion of PyTorch's where triton-ascend is missing, or
-``'function' object has no attribute 'cache_clear'``, since torch_npu's transfer_to_npu puts a plain function where its inductor expects a
-cached one. Other backends (aot_eager, eager) need no compiler, and graphs without a tensor on the NPU are compiled as ever.
+Without this the program would end in whatever torch_npu stumbles over first: an assertion of PyTorch's where
+triton-ascend is missing, or ``'function' object has no attribute 'cache_clear'``, since torch_npu's transfer_to_npu
+puts a plain function where its inductor expects a cached one. Other backends (aot_eager, eager) need no compiler, and
+graphs without a tensor on the NPU are compiled as ever.
 """
 
 from __future__ import annotations

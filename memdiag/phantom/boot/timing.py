@@ -1,7 +1,8 @@
 """Keeps torch.compile from choosing kernels by times that a phantom device cannot have (max-autotune).
 
-Candidates run as they would, with the memory that takes, but all are said to take the same time: of equals PyTorch takes the first, which
-for matrix products is the library's. By the stand-in's clock it would be whichever makes the fewest calls.
+Candidates run as they would, with the memory that takes, but all are said to take the same time: of equals PyTorch
+takes the first, which for matrix products is the library's. By the stand-in's clock it would be whichever makes the
+fewest calls.
 """
 
 from __future__ import annotations

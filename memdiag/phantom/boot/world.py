@@ -1,10 +1,13 @@
 """Makes one process be any rank of a world of which no other rank exists.
 
-Process groups are PyTorch's own and run on the stand-in for NCCL (or HCCL), for which the other ranks have this one's data. What is left
-is what ranks tell each other beside that: a store that never waits, since what the others would have written is made up; barriers
-that nobody comes to; objects of the others, which are copies of this rank's; and groups on the CPU, which would go out and meet them.
+Process groups are PyTorch's own and run on the stand-in for NCCL (or HCCL), for which the other ranks have this one's
+data. What is left
+is what ranks tell each other beside that: a store that never waits, since what the others would have written is made
+up; barriers that nobody comes to; objects of the others, which are copies of this rank's; and groups on the CPU, which
+would go out and meet them.
 
-The rules by which an answer is made up are those of PyTorch's own keys; whatever else the program asks of its store is "0".
+The rules by which an answer is made up are those of PyTorch's own keys; whatever else the program asks of its store is
+"0".
 """
 
 from __future__ import annotations
@@ -30,22 +33,31 @@ _ROOT_INFO = b"\x07" * 4108  # HcclRootInfo, likewise
 
 def begin() -> None:
     """Prepares the process; called before the program's first line."""
-    # A backward pass leaves threads that still drop their last references. On a device the program ends long after; here it may end
-    # before, and then Python kills a thread in the middle, which aborts the process.
+    # A backward pass leaves threads that still drop their last references. On a device the program ends long after;
+    # here it may end before, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
     sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time}))
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
     if is_npu:
         sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
     if os.environ.get(_COMPUTE):
-        sys.meta_path.insert(0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")}))
+        sys.meta_path.insert(
+            0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")})
+        )
     if os.environ.get(_WORLD):
-        sys.meta_path.insert(0, _After({
-            "torch.distributed.rendezvous": _replace_stores,
-            "torch.distributed.distributed_c10d": _replace_talk,
-            "torch.distributed.pipelining.stage": _replace_votes,
-            "torch_npu": lambda _: _replace_groups(sys.modules["torch.distributed.distributed_c10d"]),  # it puts its own there
-        }))  # fmt: skip
+        sys.meta_path.insert(
+            0,
+            _After(
+                {
+                    "torch.distributed.rendezvous": _replace_stores,
+                    "torch.distributed.distributed_c10d": _replace_talk,
+                    "torch.distributed.pipelining.stage": _replace_votes,
+                    "torch_npu": lambda _: _replace_groups(
+                        sys.modules["torch.distributed.distributed_c10d"]
+                    ),  # it puts its own there
+                }
+            ),
+        )
 
 
 def _let_threads_end() -> None:
@@ -181,8 +193,12 @@ def made_up(key: str) -> bytes:
 
 def recv_object_list(object_list: list[Any], src: int | None = None, *_: Any, **__: Any) -> int:
     """Refuses: nothing comes, and nobody can know what, since the sender is not doing the same as this rank."""
-    text = f"the phantom world cannot make up the objects that rank {src} would have sent to this one ({len(object_list)})"
-    raise RuntimeError(f"{text}; give this rank what it needs by itself (of a PipelineStage: input_args=… and output_args=…)")
+    text = (
+        f"the phantom world cannot make up the objects that rank {src} would have sent to this one ({len(object_list)})"
+    )
+    raise RuntimeError(
+        f"{text}; give this rank what it needs by itself (of a PipelineStage: input_args=… and output_args=…)"
+    )
 
 
 def _replace_talk(c10d: Any) -> None:
@@ -197,7 +213,13 @@ def _replace_talk(c10d: Any) -> None:
     def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:
         """Nothing comes: the list is taken to hold what the source has."""
 
-    def scatter_object_list(output: list[Any], inputs: list[Any] | None = None, src: Any = None, group: Any = None, **_: Any) -> None:  # noqa: ARG001
+    def scatter_object_list(
+        output: list[Any],
+        inputs: list[Any] | None = None,
+        src: Any = None,  # noqa: ARG001
+        group: Any = None,
+        **_: Any,
+    ) -> None:
         if inputs:
             output[0] = inputs[c10d.get_rank(group)]
 

@@ -1,8 +1,9 @@
 """Lets a CUDA build of torch be imported without the wheels of NVIDIA's toolkit: python -m memdiag.phantom.cuda.placeholders PYTHON.
 
-The wheels take 3.5 GB, but an import only needs libraries with the right names and symbols. This module copies those that the stand-in
-compiles into torch's own folder. torch searches that folder last, so wheels that are installed later take precedence. Programs that memdiag
-did not start on a phantom device find no CUDA device, even if the machine has a GPU.
+The wheels take 3.5 GB, but an import only needs libraries with the right names and symbols. This module copies those
+that the stand-in compiles into torch's own folder. torch searches that folder last, so wheels that are installed later
+take precedence. Programs that memdiag did not start on a phantom device find no CUDA device, even if the machine has a
+GPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Compiles the CUDA stand-in for the PyTorch of a Python, and says what a program's environment must hold to find it.
 
-The libraries carry the names and symbol versions that PyTorch's own ask for (libcudart.so.13, libcudnn.so.9) and are preloaded, so that
-the linker takes them for the toolkit's. Functions that nobody imitates are generated: each says its name and fails.
+The libraries carry the names and symbol versions that PyTorch's own ask for (libcudart.so.13, libcudnn.so.9) and are
+preloaded, so that the linker takes them for the toolkit's. Functions that nobody imitates are generated: each says its
+name and fails.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from . import symbols
 _HERE = Path(__file__).parent
 _TABLE = _HERE / "libraries.toml"
 _FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread")
-_SONAMES = {"libcuda": "libcuda.so.1", "libnvidia-ml": "libnvidia-ml.so.1"}  # of the driver: PyTorch looks for these at run time
+_SONAMES = {
+    "libcuda": "libcuda.so.1",
+    "libnvidia-ml": "libnvidia-ml.so.1",
+}  # of the driver: PyTorch looks for these at run time
 _VERSION = re.compile(r"^cuda(?:: *[^=\n]*)? *= *['\"]([0-9]+)\.([0-9]+)", re.MULTILINE)
 
 _ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # what auditwheel adds to a library that it puts into a wheel
@@ -116,7 +120,11 @@ class Torch:
     def requirements(self) -> list[str]:
         """What it says that it needs: "nvidia-cudnn-cu12==9.10.2.21; platform_system == …"."""
         try:
-            lines = (self.folder.parent / f"torch-{self.version}.dist-info" / "METADATA").read_text(encoding="utf-8").splitlines()
+            lines = (
+                (self.folder.parent / f"torch-{self.version}.dist-info" / "METADATA")
+                .read_text(encoding="utf-8")
+                .splitlines()
+            )
         except OSError:
             return []
         return [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
@@ -129,7 +137,9 @@ def stand_in(installed: Installed) -> Path:
         MemdiagError: That torch has no CUDA, or one that is not known here; or there is no compiler.
     """
     if not installed.version_of("torch"):
-        raise MemdiagError(f"torch is not installed for {installed.python}", "run the command with the Python that has it")
+        raise MemdiagError(
+            f"torch is not installed for {installed.python}", "run the command with the Python that has it"
+        )
     torch = Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
     if torch.cuda[0] not in SUPPORTED or not (torch.folder / "lib" / "libtorch_cuda.so").is_file():
         what = f"is for CUDA {torch.cuda[0]}.{torch.cuda[1]}" if torch.cuda[0] else "was built without CUDA"
@@ -150,7 +160,11 @@ def stand_in(installed: Installed) -> Path:
 
 def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
     """Compiles all libraries into ``folder``."""
-    table = [entry for entry in _table() if (name := _soname(entry, torch)) and not (entry.get("missing") and torch.toolkit(name))]
+    table = [
+        entry
+        for entry in _table()
+        if (name := _soname(entry, torch)) and not (entry.get("missing") and torch.toolkit(name))
+    ]
     flags = [*_FLAGS, *_definitions(torch), "-I", str(_HERE)]
     jobs: dict[Path, Path] = {}
     for entry in table:
@@ -204,7 +218,12 @@ def _rest(entry: Mapping[str, Any], torch: Torch) -> str:
     belongs = re.compile(entry["names"])
     soname = _soname(entry, torch)
     real = [symbols.read(path).functions for path in torch.toolkit(soname)[:1]]
-    names = {name for offered in [*(library.undefined for library in torch.libraries), *real] for name in offered if belongs.match(name)}
+    names = {
+        name
+        for offered in [*(library.undefined for library in torch.libraries), *real]
+        for name in offered
+        if belongs.match(name)
+    }
     is_called = re.compile("|".join(entry.get("called", ["(?!)"])))
     lines = ['#include "libraries/calls.h"']
     for name in sorted(names):
@@ -215,7 +234,9 @@ def _rest(entry: Mapping[str, Any], torch: Torch) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _link(entry: Mapping[str, Any], torch: Torch, compiler: build.Compiler, folder: Path, objects: Sequence[Path]) -> None:
+def _link(
+    entry: Mapping[str, Any], torch: Torch, compiler: build.Compiler, folder: Path, objects: Sequence[Path]
+) -> None:
     soname = _soname(entry, torch)
     arguments: list[str | Path] = [*_FLAGS, "-shared", f"-Wl,-soname,{soname}", "-o", folder / soname, *objects, "-ldl"]
     if soname != _SONAMES["libcuda"]:
@@ -230,7 +251,8 @@ def _link(entry: Mapping[str, Any], torch: Torch, compiler: build.Compiler, fold
 def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     """Returns what a program's environment must hold to find the stand-in in ``folder``.
 
-    Nothing below it can reach a real GPU: all ways to one lead through libcuda.so.1 and libnvidia-ml.so.1, which are there already.
+    Nothing below it can reach a real GPU: all ways to one lead through libcuda.so.1 and libnvidia-ml.so.1, which are
+    there already.
     """
     table = _table()
     there = {_stem(path.name): path for path in sorted(folder.glob("lib*.so.*"))}

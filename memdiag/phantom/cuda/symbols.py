@@ -75,8 +75,10 @@ def _tables(content: mmap.mmap) -> Symbols:
     return Symbols(
         soname=next((text for tag, text in entries if tag == _SONAME), ""),
         needed=tuple(text for tag, text in entries if tag == _NEEDED),
-        versioned=versioned, undefined=frozenset(undefined), functions=frozenset(functions),
-    )  # fmt: skip
+        versioned=versioned,
+        undefined=frozenset(undefined),
+        functions=frozenset(functions),
+    )
 
 
 def _versions(content: mmap.mmap, at: int, names: int, count: int) -> dict[str, str]:

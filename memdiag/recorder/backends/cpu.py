@@ -1,11 +1,13 @@
 """CPU: allocations of PyTorch's CPU allocator, from the memory events of PyTorch's own profiler.
 
-The profiler runs with everything else turned off: no operators or annotations are recorded (its scope is one that nothing enters),
-only memory events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's (NumPy, the interpreter,
-oneDNN's scratch), what other threads of the program allocate, and what happens while the program runs a profiler itself.
+The profiler runs with everything else turned off: no operators or annotations are recorded (its scope is one that
+nothing enters), only memory events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's
+(NumPy, the interpreter, oneDNN's scratch), what other threads of the program allocate, and what happens while the
+program runs a profiler itself.
 
-An operator or annotation that a profiler has seen begin must not end while the next one runs: PyTorch writes its end to where its
-beginning was kept, which has been freed with the first profiler. Ours sees none; after one of the program's own we wait.
+An operator or annotation that a profiler has seen begin must not end while the next one runs: PyTorch writes its end to
+where its beginning was kept, which has been freed with the first profiler. Ours sees none; after one of the program's
+own we wait.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class Cpu:
             return False
         if torch.version.cuda is None and torch.version.hip is None:
             return True
-        if os.environ.get("MEMDIAG_PHANTOM") or any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        if os.environ.get("MEMDIAG_PHANTOM") or any(
+            os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+        ):
             return os.environ.get("CUDA_VISIBLE_DEVICES") == ""
         return True
 
@@ -144,7 +148,8 @@ class Cpu:
         from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
         from torch.autograd import ProfilerActivity
 
-        # Stacks come from Python's one place for a profile function: where the program uses it (cProfile), it stays the program's.
+        # Stacks come from Python's one place for a profile function: where the program uses it (cProfile), it stays the
+        # program's.
         stacks = self._stacks and sys.getprofile() is None
         config = ProfilerConfig(ProfilerState.KINETO, False, True, stacks, False, False, _ExperimentalConfig())
         with self._silence.kept():
@@ -172,7 +177,10 @@ class Cpu:
                 self.is_busy = False
 
     def _tree(self, disable: Callable[[], Any]) -> Any:
-        """Stops the profiler; returns its events. That of torch 2.1 loses them over calls that it saw no beginning of."""
+        """Stops the profiler; returns its events.
+
+        That of torch 2.1 loses them over calls that it saw no beginning of.
+        """
         try:
             with self._silence.kept():
                 return disable().experimental_event_tree()
@@ -180,7 +188,9 @@ class Cpu:
             self.lost_seconds += time.monotonic() - self._last
             self._loses_stacks = True
             self._stacks = False
-            warn(f"PyTorch's profiler has lost what it had recorded ({str(error).split(',', 1)[0]}): from here on without Python stacks")
+            warn(
+                f"PyTorch's profiler has lost what it had recorded ({str(error).split(',', 1)[0]}): from here on without Python stacks"
+            )
             return ()
 
     def _lighten(self, change: int) -> None:
@@ -242,7 +252,11 @@ class Cpu:
     def _annotated(self) -> list[Any]:
         """Returns the annotations (``record_function``) there are, weakly; those of a profiler's own steps have ended with it."""
         kind = self._torch.autograd.profiler.record_function
-        return [weakref.ref(each) for each in gc.get_objects() if type(each) is kind and not each.name.startswith("ProfilerStep#")]
+        return [
+            weakref.ref(each)
+            for each in gc.get_objects()
+            if type(each) is kind and not each.name.startswith("ProfilerStep#")
+        ]
 
     def _give_way(self) -> None:
         """Stops for as long as the program runs a profiler itself: there can be only one."""
@@ -285,7 +299,9 @@ class Cpu:
         return len(self._history)
 
 
-def _around(original: Callable[..., Any], before: Callable[[], None] | None, after: Callable[[], None] | None) -> Callable[..., Any]:
+def _around(
+    original: Callable[..., Any], before: Callable[[], None] | None, after: Callable[[], None] | None
+) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
             contained(before)()

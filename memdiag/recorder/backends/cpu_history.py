@@ -1,8 +1,8 @@
 """The history of the CPU allocator, made of the events of PyTorch's profiler, in the format of PyTorch's snapshots.
 
-Other threads free what the recorded one has allocated, which the profiler does not see: a gloo thread holds the buffers of its
-collective, and often the last reference to them. Such a block counts as freed when the next allocation takes a byte of it, which is the
-latest it can have been.
+Other threads free what the recorded one has allocated, which the profiler does not see: a gloo thread holds the buffers
+of its collective, and often the last reference to them. Such a block counts as freed when the next allocation takes a
+byte of it, which is the latest it can have been.
 """
 
 from __future__ import annotations
@@ -140,6 +140,16 @@ def _unfold(link: Any) -> list[Any]:
 def _segment(addr: int, size: int, frames: _Frames) -> dict[str, Any]:
     block = {"address": addr, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
     return {
-        "device": 0, "address": addr, "total_size": size, "allocated_size": size, "active_size": size, "requested_size": size,
-        "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "frames": frames, "blocks": [block],
-    }  # fmt: skip
+        "device": 0,
+        "address": addr,
+        "total_size": size,
+        "allocated_size": size,
+        "active_size": size,
+        "requested_size": size,
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": frames,
+        "blocks": [block],
+    }

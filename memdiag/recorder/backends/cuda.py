@@ -23,7 +23,9 @@ class Cuda:
 
     def __init__(self) -> None:
         self.is_active = False
-        self.taken_over = ""  # what the program itself did to the history: "changed" its settings, "stopped" or "restarted" it
+        self.taken_over = (
+            ""  # what the program itself did to the history: "changed" its settings, "stopped" or "restarted" it
+        )
         self.max_events = 0
         self._torch: Any = None
         self._stats: Any = None
@@ -88,7 +90,13 @@ class Cuda:
             if self._busy:
                 return original(enabled, *args, **kwargs)
             if self.is_active:
-                self._taken_over("stopped" if not enabled else "changed" if keeps and not kwargs.get("clear_history") else "restarted")
+                self._taken_over(
+                    "stopped"
+                    if not enabled
+                    else "changed"
+                    if keeps and not kwargs.get("clear_history")
+                    else "restarted"
+                )
             result = original(enabled, *args, **kwargs)
             if self.is_active and enabled:  # perhaps begun within this very call, and changed at the end of it
                 self.taken_over = self.taken_over or "changed"
@@ -166,7 +174,12 @@ class Cuda:
                 "retries": stats.get("num_alloc_retries", -1),
                 "ooms": stats.get("num_ooms", -1),
             }
-        return {"capacity_bytes": capacity, "counts": counts, "fraction": self._fraction(), "settings": self._settings()}
+        return {
+            "capacity_bytes": capacity,
+            "counts": counts,
+            "fraction": self._fraction(),
+            "settings": self._settings(),
+        }
 
     def _fraction(self) -> float | None:
         get = getattr(self._memory, "get_per_process_memory_fraction", None)
@@ -176,7 +189,12 @@ class Cuda:
             return None
 
     def _settings(self) -> dict[str, str]:
-        names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+        names = (
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "PYTORCH_HIP_ALLOC_CONF",
+            "PYTORCH_ALLOC_CONF",
+            "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        )
         return {name: os.environ[name] for name in names if name in os.environ}
 
     def on_oom(self, callback: Callable[[int, int, int, int], None]) -> None:

@@ -25,7 +25,8 @@ class LiveBlocks:
         """Adds a block of ``size`` bytes.
 
         Returns:
-            Address and bytes of the blocks that were thought to be live there. They have been given back, and are no more.
+            Address and bytes of the blocks that were thought to be live there. They have been given back, and are no
+            more.
         """
         starts, blocks, gone = self._starts, self._blocks, []
         at = bisect_left(starts, addr)

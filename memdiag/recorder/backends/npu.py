@@ -41,7 +41,9 @@ class Npu(Cuda):
         # A pluggable allocator without a statistics function kills the process when asked for statistics or a snapshot.
         backend = getattr(self._memory, "get_allocator_backend", lambda: "native")()
         if backend != "native":
-            warn(f"the allocator in use is {backend}: asking it for a snapshot can end the process, nothing is recorded of it")
+            warn(
+                f"the allocator in use is {backend}: asking it for a snapshot can end the process, nothing is recorded of it"
+            )
         return backend == "native"
 
     def start(self, max_events: int) -> None:
@@ -49,7 +51,9 @@ class Npu(Cuda):
         super().start(max_events)
         self._ask = _stand_in() if self.is_active else None
         if self._ask is not None:
-            known = self._stats().get("allocation", {}).get("all", {"allocated": 0, "freed": 0})  # none yet: the allocator says nothing
+            known = (
+                self._stats().get("allocation", {}).get("all", {"allocated": 0, "freed": 0})
+            )  # none yet: the allocator says nothing
             if (known["allocated"], known["freed"]) != self.quick_position()[1:]:
                 self._ask = None
 
@@ -70,7 +74,13 @@ class Npu(Cuda):
         return int(self._torch.npu.current_device())
 
     def _settings(self) -> dict[str, str]:
-        names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TASK_QUEUE_ENABLE", "MULTI_STREAM_MEMORY_REUSE", "HCCL_BUFFSIZE")
+        names = (
+            "PYTORCH_NPU_ALLOC_CONF",
+            "PYTORCH_ALLOC_CONF",
+            "TASK_QUEUE_ENABLE",
+            "MULTI_STREAM_MEMORY_REUSE",
+            "HCCL_BUFFSIZE",
+        )
         return {name: os.environ[name] for name in names if name in os.environ}
 
     def on_oom(self, callback: Callable[[int, int, int, int], None]) -> None:

@@ -1,7 +1,8 @@
 """Keeps PyTorch's profiler from printing a line on stderr whenever ours starts and stops; the program's own prints what it would.
 
-The level of what is printed is one number in Kineto, which asks the environment (KINETO_LOG_LEVEL) for it when the first profiler of the
-process is prepared. Where the number is out of reach, that is used, and the program's own profilers print less.
+The level of what is printed is one number in Kineto, which asks the environment (KINETO_LOG_LEVEL) for it when the
+first profiler of the process is prepared. Where the number is out of reach, that is used, and the program's own
+profilers print less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Runs at the start of every Python process below ``memdiag record``: waits for torch, and lets the user's own sitecustomize run.
 
-Until torch is imported nothing of memdiag is loaded: a process that never imports it pays for one more finder on sys.meta_path.
-Written for every Python there is, also for those too old to be recorded: a tool that happens to run under one must not notice.
+Until torch is imported nothing of memdiag is loaded: a process that never imports it pays for one more finder on
+sys.meta_path. Written for every Python there is, also for those too old to be recorded: a tool that happens to run
+under one must not notice.
 """
 
 import os

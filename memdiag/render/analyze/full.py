@@ -103,7 +103,11 @@ def _usage_table(page: Page, columns: Sequence[tuple[str, str, Usage]]) -> None:
     grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
     for key in words.USAGE:
         name = vocabulary.name("curve", key)
-        label = Text(name) if page.narrow else Text(set_cell_size(name, 11)).append(vocabulary.meaning("curve", key), style="dim")
+        label = (
+            Text(name)
+            if page.narrow
+            else Text(set_cell_size(name, 11)).append(vocabulary.meaning("curve", key), style="dim")
+        )
         grid.add_row(label, *(Text(words.amount(getattr(usage, f"{key}_bytes"))) for _, _, usage in columns))
     grid.add_row(phrase("report.difference"), *(Text(words.amount(words.difference(usage))) for _, _, usage in columns))
     page.add(indented(grid))
@@ -115,7 +119,9 @@ def _split(page: Page, device: DeviceReport) -> None:
     if not rows:
         page.text(no_split(device), indent=2)
         return
-    page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
+    page.add(
+        Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4))
+    )
     grid = new_grid("l", "l", "r", "r", *_unless_narrow(page, "w"))
     for row in rows:
         amounts = (row.name, words.amount(row.bytes), words.percent(row.share))
@@ -135,7 +141,11 @@ def _holders(page: Page, device: DeviceReport) -> None:
     width = 24 if page.wide else 8
     page.add(indented(_bars(page, phrase("report.category"), words.holders(device.by_category, "category"), 24)))
     page.gap()
-    page.add(indented(_bars(page, phrase("report.lifetime"), words.holders(device.by_lifetime, "lifetime"), width, explained=True)))
+    page.add(
+        indented(
+            _bars(page, phrase("report.lifetime"), words.holders(device.by_lifetime, "lifetime"), width, explained=True)
+        )
+    )
     page.gap()
     _modules(page, device)
     _sites(page, device)
@@ -148,7 +158,9 @@ def _modules(page: Page, device: DeviceReport) -> None:
     grid.add_row(Text(phrase("report.module"), style="bold"))
     for module in device.by_module:
         name = _cut(words.module_words(module.name), page.width - 24 if page.narrow else min(48, page.width - 38))
-        grid.add_row(name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8)))
+        grid.add_row(
+            name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8))
+        )
     page.add(indented(grid))
     page.gap()
 
@@ -165,7 +177,10 @@ def _bars(page: Page, title: str, rows: list[words.Row], width: int, *, explaine
     grid = new_grid("l", "r", "r", *_unless_narrow(page, "l", *(["w"] if explained else [])))
     grid.add_row(Text(title, style="bold"))
     for row in rows:
-        drawn: list[RenderableType] = [bar(row.share or 0, width, row.style), *([Text(row.meaning, style="dim")] if explained else [])]
+        drawn: list[RenderableType] = [
+            bar(row.share or 0, width, row.style),
+            *([Text(row.meaning, style="dim")] if explained else []),
+        ]
         grid.add_row(
             set_cell_size(row.name, max(18, cell_len(row.name))),
             format_bytes(row.bytes),
@@ -203,7 +218,10 @@ def _place(site: Site, width: int) -> Text:
 
 def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
     serious = [f for f in findings if f.severity != "info"]
-    page.title(phrase("summary.findings"), phrase("summary.problems", count=len(serious)) if serious else phrase("summary.no-problem"))
+    page.title(
+        phrase("summary.findings"),
+        phrase("summary.problems", count=len(serious)) if serious else phrase("summary.no-problem"),
+    )
     told: set[Fix] = set()
     for finding in serious:
         _finding_head(page, finding, _title(finding, several=several))
@@ -228,7 +246,11 @@ def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
 
 def _title(finding: Finding, *, several: bool) -> str:
     title = plain(finding.title, LONGEST)
-    return phrase("report.of-device", device=str(finding.device), text=title) if several and finding.device is not None else title
+    return (
+        phrase("report.of-device", device=str(finding.device), text=title)
+        if several and finding.device is not None
+        else title
+    )
 
 
 def _where(where: str) -> str:
@@ -293,7 +315,9 @@ def _what_if(page: Page, report: Report) -> None:
     grid = new_grid("r", "r", "l", "w")
     grid.add_row(*(Text(title, style="dim") for title in what_if.heads()))
     for row in what_if.rows(report):
-        grid.add_row(Text(row.saves, style="bold"), row.peak, row.fate, Text(plain(row.change, LONGEST), overflow="fold"))
+        grid.add_row(
+            Text(row.saves, style="bold"), row.peak, row.fate, Text(plain(row.change, LONGEST), overflow="fold")
+        )
     page.add(indented(grid))
 
 

@@ -1,6 +1,7 @@
 """The report for programs: keys, order and units as documented in docs/json.md, ``schema_version`` 1.
 
-Byte counts are integers, what the source cannot know is null, and the text is plain ASCII JSON, so that it survives any pipe.
+Byte counts are integers, what the source cannot know is null, and the text is plain ASCII JSON, so that it survives any
+pipe.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         "by_lifetime": device.by_lifetime,
         "top_sites": None
         if sites is None
-        else [{"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name, "names": s.names} for s in sites],
+        else [
+            {"bytes": s.bytes, "num_tensors": s.num_tensors, "stack": list(s.stack), "name": s.name, "names": s.names}
+            for s in sites
+        ],
         "by_module": None if device.by_module is None else [asdict(module) for module in device.by_module],
         "card": None if device.card is None else card_dict(device.card),
         "moment": None if device.moment is None else moment_dict(device.moment),

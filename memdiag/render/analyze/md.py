@@ -58,7 +58,14 @@ def _would_fit(report: Report) -> list[str]:
     """Returns whether a tensor would fit, where that was asked."""
     lines: list[str] = []
     for each in would_fit.answers(report):
-        lines += [f"## {escape(each.title)}", "", f"**{escape(each.text)}**", "", *(f"- {escape(detail)}" for detail in each.details), ""]
+        lines += [
+            f"## {escape(each.title)}",
+            "",
+            f"**{escape(each.text)}**",
+            "",
+            *(f"- {escape(detail)}" for detail in each.details),
+            "",
+        ]
     return lines
 
 
@@ -89,7 +96,10 @@ def _usage(device: DeviceReport) -> list[str]:
         for key in words.USAGE
     ]
     rows.append((phrase("report.difference"), *(words.amount(words.difference(usage)) for _, _, usage in columns)))
-    head = ("", *(phrase("report.with-note", text=title, note=where) if where else title for title, where, _ in columns))
+    head = (
+        "",
+        *(phrase("report.with-note", text=title, note=where) if where else title for title, where, _ in columns),
+    )
     lines = [f"#### {phrase('report.usage')}", "", *table(head, rows, range(1, len(head)))]
     place = words.moment_place(device)
     sentences = joined([words.counts(device), phrase("report.moment-place", place=place) if place else ""])
@@ -107,7 +117,9 @@ def _split(device: DeviceReport) -> list[str]:
         return [*lines, no_split(device), ""]
     bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
     lines += [*fence([bar.plain], "text"), ""]
-    cells = ((f"`{row.glyph}` {row.name}", words.amount(row.bytes), words.percent(row.share), row.meaning) for row in rows)
+    cells = (
+        (f"`{row.glyph}` {row.name}", words.amount(row.bytes), words.percent(row.share), row.meaning) for row in rows
+    )
     lines += table(("", *(phrase(key) for key in ("report.bytes", "report.share", "report.meaning"))), cells, (1, 2))
     return [*lines, escape(fit(device)), ""] if fit(device) else lines
 
@@ -117,13 +129,19 @@ def _holders(device: DeviceReport) -> list[str]:
     kinds, lives = words.holders(device.by_category, "category"), words.holders(device.by_lifetime, "lifetime")
     for title, rows in ((phrase("report.category"), kinds), (phrase("report.lifetime"), lives)):
         cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
-        lines += table((title, phrase("report.bytes"), phrase("report.share"), ""), cells or [(words.unknown(), "", "", "")], (1, 2))
+        lines += table(
+            (title, phrase("report.bytes"), phrase("report.share"), ""),
+            cells or [(words.unknown(), "", "", "")],
+            (1, 2),
+        )
     if device.by_module:
         modules = (
             (cell(words.module_words(m.name)), format_bytes(m.bytes), words.percent(m.share), f"{m.num_tensors:,}")
             for m in device.by_module
         )
-        lines += table([phrase(f"report.{key}") for key in ("module", "bytes", "share", "num-tensors")], modules, (1, 2, 3))
+        lines += table(
+            [phrase(f"report.{key}") for key in ("module", "bytes", "share", "num-tensors")], modules, (1, 2, 3)
+        )
     if not device.top_sites:
         return [*lines, phrase("report.sites.unknown" if device.top_sites is None else "report.sites.none"), ""]
     named = any(site.names for site in device.top_sites)
@@ -136,8 +154,16 @@ def _holders(device: DeviceReport) -> list[str]:
         )
         for s in device.top_sites
     )
-    lines += table([phrase(f"report.{key}") for key in ("bytes", "num-tensors", "site", *(["names"] if named else []))], sites, (0, 1))
-    stacks = [f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack) for site in device.top_sites if site.stack]
+    lines += table(
+        [phrase(f"report.{key}") for key in ("bytes", "num-tensors", "site", *(["names"] if named else []))],
+        sites,
+        (0, 1),
+    )
+    stacks = [
+        f"{plain(site.name)}\n" + "\n".join(f"    {plain(frame)}" for frame in site.stack)
+        for site in device.top_sites
+        if site.stack
+    ]
     if stacks:
         block = fence([line for stack in stacks for line in stack.split("\n")], "text")
         lines += [f"<details><summary>{phrase('report.stacks')}</summary>", "", *block, "", "</details>", ""]

@@ -83,7 +83,9 @@ def _page(report: Report, look: Look, most: int) -> str:
 
 
 def _source(page: Page, report: Report) -> None:
-    page.text(" · ".join(fact.value for fact in words.source_facts(report) if fact.key in {"file", "kind", "holds"}), "dim")
+    page.text(
+        " · ".join(fact.value for fact in words.source_facts(report) if fact.key in {"file", "kind", "holds"}), "dim"
+    )
 
 
 def _split(page: Page, device: DeviceReport) -> None:
@@ -91,7 +93,9 @@ def _split(page: Page, device: DeviceReport) -> None:
     if not rows:
         return
     page.title(phrase("summary.split"), words.moment(device))
-    page.add(Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4)))
+    page.add(
+        Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4))
+    )
     line = Text()
     for row in rows:
         if row.share is not None and row.share < _TRIFLE:
@@ -111,7 +115,9 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
     page.title(phrase("summary.holders", moment=words.moment(device)))
     grid = new_grid("r", "r", "l", "l")
     for kind in kinds[: min(most, 4)]:
-        grid.add_row(format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)
+        grid.add_row(
+            format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name
+        )
     if kinds:
         page.add(indented(grid))
     grid = new_grid("r", "l")
@@ -126,7 +132,10 @@ def _holders(page: Page, device: DeviceReport, most: int) -> None:
 def _findings(page: Page, report: Report, most: int) -> None:
     found = words.in_order(report.findings)
     serious = sum(finding.severity != "info" for finding in found)
-    page.title(phrase("summary.findings"), phrase("summary.problems", count=serious) if serious else phrase("summary.no-problem"))
+    page.title(
+        phrase("summary.findings"),
+        phrase("summary.problems", count=serious) if serious else phrase("summary.no-problem"),
+    )
     grid = new_grid("l", "l", "l")
     for finding in found[:most]:
         title = Text(plain(finding.title, LONGEST))

@@ -34,7 +34,12 @@ def subtitle(report: Report) -> str:
 
 def heads() -> tuple[str, str, str, str]:
     """Returns the titles of the columns: difference, peak, result, setting."""
-    return phrase("report.what-if.saves"), phrase("report.what-if.peak"), phrase("report.what-if.fate"), phrase("report.what-if.change")
+    return (
+        phrase("report.what-if.saves"),
+        phrase("report.what-if.peak"),
+        phrase("report.what-if.fate"),
+        phrase("report.what-if.change"),
+    )
 
 
 def rows(report: Report) -> list[Row]:
@@ -65,7 +70,11 @@ def _saves(result: WhatIf) -> str:
     if result.saved_bytes < 0:
         return phrase("report.what-if.more", bytes=format_bytes(-result.saved_bytes))
     less = phrase("report.what-if.less", bytes=format_bytes(result.saved_bytes))
-    return phrase("report.what-if.error", less=less, error=format_bytes(result.error_bytes)) if result.error_bytes else less
+    return (
+        phrase("report.what-if.error", less=less, error=format_bytes(result.error_bytes))
+        if result.error_bytes
+        else less
+    )
 
 
 def _fate(result: WhatIf) -> str:

@@ -39,8 +39,10 @@ def _checked(each: DeviceCheck) -> dict[str, Any]:
         "status": each.status,
         "error": each.error or None,
         "checks": [asdict(judgement) for judgement in each.judgements],
-        "holders": [{**asdict(holder), "file": holder.file or None, "line": holder.line or None, "was": holder.was or None}
-                    for holder in each.holders],
+        "holders": [
+            {**asdict(holder), "file": holder.file or None, "line": holder.line or None, "was": holder.was or None}
+            for holder in each.holders
+        ],
         "metrics": dict(each.metrics),
         "facts": dict(each.facts),
-    }  # fmt: skip
+    }

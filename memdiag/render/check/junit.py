@@ -25,20 +25,29 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
     errors = sum(judgement.status == "unknown" for each in report.checked for judgement in each.judgements)
     errors += sum(bool(each.error) for each in report.checked) + len(report.missing)
     counts = f'tests="{len(cases)}" failures="{failures}" errors="{errors}" skipped="0" time="0"'
-    return "\n".join([
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuites name="memdiag" {counts}>',
-        f'<testsuite name="memdiag check" {counts}>',
-        *cases,
-        "</testsuite>",
-        "</testsuites>",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            '<?xml version="1.0" encoding="UTF-8"?>',
+            f'<testsuites name="memdiag" {counts}>',
+            f'<testsuite name="memdiag check" {counts}>',
+            *cases,
+            "</testsuite>",
+            "</testsuites>",
+            "",
+        ]
+    )
 
 
 def _cases(each: DeviceCheck) -> list[str]:
-    cases = [_case(each.key, "readable" if each.device is None else "in the baseline", _error(each.error))] if each.error else []
-    return cases + [_case(each.key, f"{judgement.metric} ({judgement.kind})", _outcome(each, judgement)) for judgement in each.judgements]
+    cases = (
+        [_case(each.key, "readable" if each.device is None else "in the baseline", _error(each.error))]
+        if each.error
+        else []
+    )
+    return cases + [
+        _case(each.key, f"{judgement.metric} ({judgement.kind})", _outcome(each, judgement))
+        for judgement in each.judgements
+    ]
 
 
 def _case(key: str, name: str, inside: str) -> str:
@@ -53,9 +62,7 @@ def _outcome(each: DeviceCheck, judgement: MetricJudgement) -> str:
     lines = [judgement.reason, each.path]
     if each.holders:
         lines += [phrase("check.title", title=title(each)), *(f"  {holder_words(holder)}" for holder in each.holders)]
-    return (
-        f'<failure type="{text(judgement.kind)}" message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
-    )
+    return f'<failure type="{text(judgement.kind)}" message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
 
 
 def _error(reason: str) -> str:

@@ -22,7 +22,9 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
     page = LightPage(look)
     page.grid(
-        "lw", [((phrase(f"check.label.{report.status}"), f"bold {_STYLES[report.status]}"), (plain(report.verdict), "bold"))], indent=0
+        "lw",
+        [((phrase(f"check.label.{report.status}"), f"bold {_STYLES[report.status]}"), (plain(report.verdict), "bold"))],
+        indent=0,
     )
     quiet = [each for each in report.checked if each.status == "ok"]
     for each in report.checked:

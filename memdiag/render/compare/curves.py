@@ -27,7 +27,10 @@ def chart(curves: Curves, which: Sequence[Sequence[int]], letters: Sequence[str]
     per_tick = {1: 8, 2: 4, 3: 3, 4: 2, 5: 2}[num_ticks]
     rows = per_tick * num_ticks
     top = num_ticks * step * unit_bytes
-    heights = [[-1 if value < 0 else min(max(round(value / top * rows), 1), rows) for value in columns(values, plot)] for values in which]
+    heights = [
+        [-1 if value < 0 else min(max(round(value / top * rows), 1), rows) for value in columns(values, plot)]
+        for values in which
+    ]
     lines = []
     for row in range(rows, 0, -1):
         tick = row % per_tick == 0
@@ -35,7 +38,11 @@ def chart(curves: Curves, which: Sequence[Sequence[int]], letters: Sequence[str]
         line: list[Span] = [(f"{label:>{_LABEL - 1}} " + ("┤" if tick else "│"), "dim")]
         line += [_cell([curve[column] for curve in heights], row, letters) for column in range(plot)]
         lines.append(line)
-    return [*lines, [(f"{'0':>{_LABEL - 1}} └" + "─" * plot, "dim")], [(" " * (_LABEL + 1) + _axis(curves, plot), "dim")]]
+    return [
+        *lines,
+        [(f"{'0':>{_LABEL - 1}} └" + "─" * plot, "dim")],
+        [(" " * (_LABEL + 1) + _axis(curves, plot), "dim")],
+    ]
 
 
 def _cell(heights: Sequence[int], row: int, letters: Sequence[str]) -> Span:

@@ -31,11 +31,15 @@ def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - a p
 
 def _sections(report: Comparison) -> Iterator[Section]:
     yield Section("traces", phrase("compare.title.traces"), [_traces(report)])
-    yield Section("amounts", phrase("compare.title.amounts", when=rows.when(report)), [_split(report), _amounts(report)])
+    yield Section(
+        "amounts", phrase("compare.title.amounts", when=rows.when(report)), [_split(report), _amounts(report)]
+    )
     if report.is_same:
         return
     if report.curves is not None and (drawn := _curves(report, report.curves)):
-        yield Section("curves", phrase("compare.title.over"), [tag("p", how_aligned(report.curves), class_="lead"), *drawn])
+        yield Section(
+            "curves", phrase("compare.title.over"), [tag("p", how_aligned(report.curves), class_="lead"), *drawn]
+        )
     if report.sites is not None:
         words = [rows.place_words(row) for row in report.sites[:_MOST_ROWS]]
         listed = _list(report, report.sites, words, phrase("compare.head.place"))
@@ -53,7 +57,11 @@ def _sections(report: Comparison) -> Iterator[Section]:
     if report.findings:
         yield Section("findings", phrase("compare.title.findings"), _findings(report))
     if report.notes:
-        yield Section("notes", phrase("compare.title.notes"), [tag("ul", *(tag("li", note) for note in report.notes), class_="notes")])
+        yield Section(
+            "notes",
+            phrase("compare.title.notes"),
+            [tag("ul", *(tag("li", note) for note in report.notes), class_="notes")],
+        )
 
 
 def _color(number: int) -> str:
@@ -68,10 +76,16 @@ def _tiles(report: Comparison) -> Iterator[Markup]:
     base = report.sides[0]
     for side in report.sides:
         differs = (
-            "" if side is base else phrase("compare.against", change=rows.change(base.peak_bytes, side.peak_bytes), letter=base.letter)
+            ""
+            if side is base
+            else phrase("compare.against", change=rows.change(base.peak_bytes, side.peak_bytes), letter=base.letter)
         )
         what = vocabulary.name("curve", "reserved" if side.usage.reserved_bytes is not None else "allocated")
-        yield tile(phrase("compare.tile", letter=side.letter, what=what), rows.size(side.peak_bytes), differs or rows.when(report))
+        yield tile(
+            phrase("compare.tile", letter=side.letter, what=what),
+            rows.size(side.peak_bytes),
+            differs or rows.when(report),
+        )
 
 
 def _traces(report: Comparison) -> Markup:
@@ -85,7 +99,13 @@ def _split(report: Comparison) -> Markup:
     """The reserved bytes of each trace in their parts, all to one scale."""
     names = tuple(vocabulary.STYLES["part"])
     told = [
-        (side, {name: side.usage.requested_bytes if name == "requested" else getattr(side.split, f"{name}_bytes") for name in names})
+        (
+            side,
+            {
+                name: side.usage.requested_bytes if name == "requested" else getattr(side.split, f"{name}_bytes")
+                for name in names
+            },
+        )
         for side in report.sides
     ]
     known = [(side, {name: size for name, size in parts.items() if size is not None}) for side, parts in told]
@@ -95,10 +115,18 @@ def _split(report: Comparison) -> Markup:
     lines = []
     for side, parts in known:
         shown = [
-            (phrase("compare.meaning", name=_name(name), means=format_bytes(size)), vocabulary.color("part", name), size)
+            (
+                phrase("compare.meaning", name=_name(name), means=format_bytes(size)),
+                vocabulary.color("part", name),
+                size,
+            )
             for name, size in parts.items()
         ]
-        lines += [tag("b", side.letter), stacked(shown, whole), tag("span", format_bytes(sum(parts.values())), class_="num")]
+        lines += [
+            tag("b", side.letter),
+            stacked(shown, whole),
+            tag("span", format_bytes(sum(parts.values())), class_="num"),
+        ]
     seen = [name for name in names if any(parts.get(name) for _, parts in known)]
     legend = [
         tag(
@@ -117,7 +145,11 @@ def _name(part: str) -> str:
 
 def _amounts(report: Comparison) -> Markup:
     heads = rows.heads(report)
-    told = [*rows.usage_rows(report), *((name, values) for name, values, _ in rows.split_rows(report)), *rows.count_rows(report)]
+    told = [
+        *rows.usage_rows(report),
+        *((name, values) for name, values, _ in rows.split_rows(report)),
+        *rows.count_rows(report),
+    ]
     return table(("", *heads), [(name, *values) for name, values in told], range(1, len(heads) + 1))
 
 
@@ -145,7 +177,10 @@ def _ticks(found: Curves) -> list[tuple[float, str]]:
     steps = range(max(int(found.start), 0), int(found.end))
     every = -(-len(steps) // _MOST_TICKS) or 1
     first = (found.first_steps or (0,))[0]
-    return [((step - found.start) / (found.end - found.start), phrase("places.step", step=str(first + step))) for step in steps[::every]]
+    return [
+        ((step - found.start) / (found.end - found.start), phrase("places.step", step=str(first + step)))
+        for step in steps[::every]
+    ]
 
 
 def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> list[Markup]:
@@ -153,12 +188,23 @@ def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequen
     most = max((abs(_difference(row)) for row in found), default=0)
     heads = rows.heads(report)
     has_lives = any(amount is not None and amount.life is not None for row in found for amount in row.amounts)
-    head = [title, *heads, phrase("compare.head.lean"), phrase("compare.head.tensors"), *([rows.life_title(report)] if has_lives else [])]
+    head = [
+        title,
+        *heads,
+        phrase("compare.head.lean"),
+        phrase("compare.head.tensors"),
+        *([rows.life_title(report)] if has_lives else []),
+    ]
     lines = [
-        [tag("code", label), *rows.byte_cells(row), _lean(_difference(row), most), rows.tensor_cell(row),
-         *([rows.life_cell(row)] if has_lives else [])]
+        [
+            tag("code", label),
+            *rows.byte_cells(row),
+            _lean(_difference(row), most),
+            rows.tensor_cell(row),
+            *([rows.life_cell(row)] if has_lives else []),
+        ]
         for row, label in zip(found, labels, strict=False)
-    ]  # fmt: skip
+    ]
     numbers = range(1, len(heads) + 1)
     parts = [table(head, lines[: report.top], numbers)]
     if len(lines) > report.top:

@@ -33,7 +33,9 @@ def as_dict(report: Comparison) -> dict[str, Any]:
         "traces": [_side(side) for side in report.sides],
         "life_unit": report.life_unit,
         "by_site": None if report.sites is None else [_site(row) for row in report.sites],
-        "by_name": None if report.names is None else [{"name": row.name or None, **_amounts(row.amounts)} for row in report.names],
+        "by_name": None
+        if report.names is None
+        else [{"name": row.name or None, **_amounts(row.amounts)} for row in report.names],
         "differences": [{"what": row.what, "values": list(row.values)} for row in report.differences],
         "findings": [_finding(row) for row in report.findings],
         "timeline": None if report.curves is None else _curves(report.curves),
@@ -66,15 +68,23 @@ def _side(side: Side) -> dict[str, Any]:
 def _amounts(amounts: tuple[Amount | None, ...]) -> dict[str, Any]:
     base = amounts[0]
     return {
-        "amounts": [None if amount is None else {**asdict(amount), "category": amount.category or None, "lifetime": amount.lifetime or None}
-                    for amount in amounts],
+        "amounts": [
+            None
+            if amount is None
+            else {**asdict(amount), "category": amount.category or None, "lifetime": amount.lifetime or None}
+            for amount in amounts
+        ],
         "delta_bytes": [None if base is None or each is None else each.bytes - base.bytes for each in amounts[1:]],
-        "delta_tensors": [None if base is None or each is None else each.num_tensors - base.num_tensors for each in amounts[1:]],
+        "delta_tensors": [
+            None if base is None or each is None else each.num_tensors - base.num_tensors for each in amounts[1:]
+        ],
         "delta_life": [
-            None if base is None or each is None or base.life is None or each.life is None else round(each.life - base.life, 4)
+            None
+            if base is None or each is None or base.life is None or each.life is None
+            else round(each.life - base.life, 4)
             for each in amounts[1:]
         ],
-    }  # fmt: skip
+    }
 
 
 def _site(row: SiteRow) -> dict[str, Any]:
@@ -88,7 +98,12 @@ def _site(row: SiteRow) -> dict[str, Any]:
 
 
 def _place(place: CodePlace) -> dict[str, Any]:
-    return {"label": place.label, "path": place.path or None, "line": place.line or None, "function": place.function or None}
+    return {
+        "label": place.label,
+        "path": place.path or None,
+        "line": place.line or None,
+        "function": place.function or None,
+    }
 
 
 def _finding(row: FindingRow) -> dict[str, Any]:

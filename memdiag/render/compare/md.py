@@ -1,4 +1,7 @@
-"""Traces beside each other as GitHub-flavoured markdown, to paste into an issue. Text from a file is escaped, or stands in code spans."""
+"""Traces beside each other as GitHub-flavoured markdown, to paste into an issue.
+
+Text from a file is escaped, or stands in code spans.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,24 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
     for sentence in report.verdicts:
         lines += [f"**{escape(sentence)}**", ""]
     lines += table(
-        ("", phrase("compare.head.file"), ""), ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides)
+        ("", phrase("compare.head.file"), ""),
+        ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides),
     )
     heads = rows.heads(report)
-    told = [*rows.usage_rows(report), *((name, values) for name, values, _ in rows.split_rows(report)), *rows.count_rows(report)]
+    told = [
+        *rows.usage_rows(report),
+        *((name, values) for name, values, _ in rows.split_rows(report)),
+        *rows.count_rows(report),
+    ]
     lines += table((rows.when(report), *heads), ([name, *values] for name, values in told), range(1, len(heads) + 1))
     if not report.is_same:
         lines += _curves(report)
         if report.sites is not None:
             lines += _amounts(
-                phrase("compare.head.place"), report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]]
+                phrase("compare.head.place"),
+                report,
+                report.sites,
+                [rows.place_words(row) for row in report.sites[: report.top]],
             )
         if report.names is not None:
             lines += _amounts(
@@ -51,7 +62,9 @@ def _curves(report: Comparison) -> list[str]:
     if report.curves is None:
         return []
     letters = [side.letter for side in report.sides]
-    lines = chart(report.curves, report.curves.reserved, letters, WIDTH) or chart(report.curves, report.curves.allocated, letters, WIDTH)
+    lines = chart(report.curves, report.curves.reserved, letters, WIDTH) or chart(
+        report.curves, report.curves.allocated, letters, WIDTH
+    )
     if not lines:
         return []
     drawn = ["".join(text for text, _ in line).rstrip() for line in lines]
@@ -68,11 +81,16 @@ def _curves(report: Comparison) -> list[str]:
 
 def _amounts(title: str, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str]) -> list[str]:
     made = (
-        [cell(label), *rows.byte_cells(row), rows.tensor_cell(row), rows.life_cell(row)] for label, row in zip(labels, found, strict=False)
+        [cell(label), *rows.byte_cells(row), rows.tensor_cell(row), rows.life_cell(row)]
+        for label, row in zip(labels, found, strict=False)
     )
     head = (title, *rows.heads(report), phrase("compare.head.tensors"), rows.life_title(report))
     lines = table(head, made, range(1, len(head)))
-    return lines if len(found) <= len(labels) else [*lines[:-1], "", phrase("compare.more", count=len(found) - len(labels)), ""]
+    return (
+        lines
+        if len(found) <= len(labels)
+        else [*lines[:-1], "", phrase("compare.more", count=len(found) - len(labels)), ""]
+    )
 
 
 def _differences(report: Comparison) -> list[str]:

@@ -60,10 +60,16 @@ def held(amount: Amount | None) -> str:
 def heads(report: Comparison) -> list[str]:
     """Returns the titles of the columns of bytes: ``A``, ``B``, ``B - A``; of more than two ``A``, ``B - A``, ``C - A``."""
     base, *others = (side.letter for side in report.sides)
-    return [base, *others, f"{others[0]} - {base}"] if len(others) == 1 else [base, *(f"{other} - {base}" for other in others)]
+    return (
+        [base, *others, f"{others[0]} - {base}"]
+        if len(others) == 1
+        else [base, *(f"{other} - {base}" for other in others)]
+    )
 
 
-def amounts(values: Sequence[int | None], tell: Callable[[int | None], str], differ: Callable[[int | None, int | None], str]) -> list[str]:
+def amounts(
+    values: Sequence[int | None], tell: Callable[[int | None], str], differ: Callable[[int | None, int | None], str]
+) -> list[str]:
     """Returns the cells below ``heads``."""
     base, *others = values
     if len(others) == 1:
@@ -78,7 +84,10 @@ def byte_cells(row: SiteRow | NameRow) -> list[str]:
 
 def tensor_cell(row: SiteRow | NameRow) -> str:
     """Returns ``391 → 554``; ``391`` where it is the same everywhere."""
-    counts = [UNKNOWN if amount is None else format_count(amount.num_tensors) if amount.num_tensors else NONE for amount in row.amounts]
+    counts = [
+        UNKNOWN if amount is None else format_count(amount.num_tensors) if amount.num_tensors else NONE
+        for amount in row.amounts
+    ]
     return counts[0] if len(set(counts)) == 1 else " → ".join(counts)
 
 
@@ -93,7 +102,9 @@ def _life(amount: Amount | None) -> str:
         return UNKNOWN
     if not amount.bytes:
         return NONE
-    return phrase("compare.stays") if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
+    return (
+        phrase("compare.stays") if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
+    )
 
 
 def life_title(report: Comparison) -> str:
@@ -129,14 +140,18 @@ def split_rows(report: Comparison) -> list[tuple[str, list[str], str]]:
     for name in PARTS[1:]:
         values = [getattr(side.split, f"{name}_bytes") for side in report.sides]
         if any(values) or (None in values and 0 in values):
-            rows.append((vocabulary.name("part", name), amounts(values, size, change), vocabulary.meaning("part", name)))
+            rows.append(
+                (vocabulary.name("part", name), amounts(values, size, change), vocabulary.meaning("part", name))
+            )
     return rows
 
 
 def count_rows(report: Comparison) -> list[tuple[str, list[str]]]:
     """Returns peaks of the other curve, driver calls, retries and failures: name and cells below ``heads``."""
     values = [side.peak_allocated.allocated_bytes for side in report.sides]
-    rows: list[tuple[str, list[str]]] = [(phrase("compare.row.allocated"), amounts(values, size, change))] if any(values) else []
+    rows: list[tuple[str, list[str]]] = (
+        [(phrase("compare.row.allocated"), amounts(values, size, change))] if any(values) else []
+    )
     keys = ("num_segments_allocated", "num_retries", "num_ooms")
 
     def tell(count: int | None) -> str:
@@ -167,7 +182,10 @@ def side_words(side: Side) -> str:
 def difference_rows(report: Comparison, width: int) -> list[list[str]]:
     """Returns what differs in settings and facts: name, then a value for each trace, at most ``width`` characters each."""
     return [
-        [plain(_fact(row.what), 40), *(NONE if value is None else shorten(plain(_value(value)), width) for value in row.values)]
+        [
+            plain(_fact(row.what), 40),
+            *(NONE if value is None else shorten(plain(_value(value)), width) for value in row.values),
+        ]
         for row in report.differences
     ]
 
@@ -192,7 +210,9 @@ def finding_rows(report: Comparison) -> list[tuple[Phrase, str, str]]:
             fate, letter = row.fate(number), report.sides[number].letter
             found, base = row.found[number], row.found[0]
             if fate == "new" and found is not None:
-                rows.append((phrase("compare.fate.new", letter=letter), found.code, _titled(found.severity, found.title)))
+                rows.append(
+                    (phrase("compare.fate.new", letter=letter), found.code, _titled(found.severity, found.title))
+                )
             elif fate == "gone" and base is not None:
                 rows.append((phrase("compare.fate.gone", letter=letter), base.code, _titled(base.severity, base.title)))
             elif fate in {"worse", "better"} and found is not None and base is not None:

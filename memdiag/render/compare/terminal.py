@@ -84,7 +84,13 @@ def _places(page: LightPage, report: Comparison) -> None:
     if report.sites is None:
         page.text(phrase("compare.places.unknown"), indent=2)
         return
-    _table(page, report, report.sites, [rows.place_words(row) for row in report.sites[: report.top]], phrase("compare.head.place"))
+    _table(
+        page,
+        report,
+        report.sites,
+        [rows.place_words(row) for row in report.sites[: report.top]],
+        phrase("compare.head.place"),
+    )
     if report.shared_end:
         page.text(phrase("compare.shared_end", end=plain(report.shared_end)), "dim", indent=2)
 
@@ -102,7 +108,9 @@ def _names(page: LightPage, report: Comparison) -> None:
     )
 
 
-def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> None:
+def _table(
+    page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str
+) -> None:
     """Adds a list of amounts, in several parts where the traces are too many for the width."""
     for bytes_shown in _columns(page, report):
         _part(page, report, found[: report.top], labels, title, bytes_shown)
@@ -111,11 +119,18 @@ def _table(page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRo
 
 
 def _part(
-    page: LightPage, report: Comparison, shown: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str, bytes_shown: Sequence[int]
+    page: LightPage,
+    report: Comparison,
+    shown: Sequence[SiteRow | NameRow],
+    labels: Sequence[str],
+    title: str,
+    bytes_shown: Sequence[int],
 ) -> None:
     """Adds a list with some of the columns of bytes; without the other columns for which there is no room."""
     heads = rows.heads(report)
-    columns: list[tuple[str, list[str]]] = [(heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown]
+    columns: list[tuple[str, list[str]]] = [
+        (heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown
+    ]
     columns.append((phrase("compare.head.tensors"), [rows.tensor_cell(row) for row in shown]))
     if any(amount is not None and amount.life is not None for row in shown for amount in row.amounts):
         columns.append((rows.life_title(report), [rows.life_cell(row) for row in shown]))
@@ -153,6 +168,8 @@ def _findings(page: LightPage, report: Comparison) -> None:
         return
     page.title(phrase("compare.title.findings"))
     if found:
-        page.grid("llw", [((fate, _FATES[fate.key.rpartition(".")[2]]), (code, "cyan"), title) for fate, code, title in found])
+        page.grid(
+            "llw", [((fate, _FATES[fate.key.rpartition(".")[2]]), (code, "cyan"), title) for fate, code, title in found]
+        )
     if alike:
         page.text(phrase("compare.alike", count=alike), "dim", indent=2)

@@ -17,9 +17,13 @@ def render(table: Listing, look: Look = PLAIN) -> str:  # noqa: ARG001 - all ren
         "schema_version": table.schema_version,
         "torch_version": table.torch_version,
         "backends": [
-            {"backend": backend, "variable": variable, "keys": [_key(key) for key in keys]} for backend, _, variable, keys in table.backends
+            {"backend": backend, "variable": variable, "keys": [_key(key) for key in keys]}
+            for backend, _, variable, keys in table.backends
         ],
-        "variables": [{"name": v.name, "meaning": v.meaning, "range": v.range, "backends": list(v.backends)} for v in table.variables],
+        "variables": [
+            {"name": v.name, "meaning": v.meaning, "range": v.range, "backends": list(v.backends)}
+            for v in table.variables
+        ],
     }
     return json.dumps(as_json(shown), indent=2, allow_nan=False) + "\n"
 

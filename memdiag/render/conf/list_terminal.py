@@ -18,7 +18,9 @@ def render(table: Listing, look: Look = PLAIN) -> str:
         unit = "torch_npu" if backend in {"npu", "mindspeed"} else "torch"
         title = phrase("conf.list.title", variable=variable, backend=words)
         if table.torch_version:
-            title = phrase("conf.list.title.version", variable=variable, backend=words, unit=unit, version=table.torch_version)
+            title = phrase(
+                "conf.list.title.version", variable=variable, backend=words, unit=unit, version=table.torch_version
+            )
         page.text(title, "bold")
         for key in keys:
             page.gap()

@@ -71,7 +71,9 @@ def _setting(page: LightPage, setting: Setting) -> None:
         page.text(phrase("conf.nothing"), indent=4)
         return
     page.text(setting.meaning, indent=4)
-    page.text(phrase("conf.setting", default=setting.default, range=setting.range, since=setting.since), "dim", indent=4)
+    page.text(
+        phrase("conf.setting", default=setting.default, range=setting.range, since=setting.since), "dim", indent=4
+    )
 
 
 def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:

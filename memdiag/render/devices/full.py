@@ -16,7 +16,10 @@ def render(profiles: Sequence[Profile], look: Look = PLAIN) -> str:  # noqa: ARG
 
 
 def _paragraph(profile: Profile) -> Iterator[str]:
-    figures: dict[str, str] = {"total": format_bytes(profile.total_bytes), "context": format_bytes(profile.context_bytes)}
+    figures: dict[str, str] = {
+        "total": format_bytes(profile.total_bytes),
+        "context": format_bytes(profile.context_bytes),
+    }
     figures |= {name: str(value) for name, value in profile.figures.items()}
     facts = {"name": profile.full_name, "product": profile.product, "bytes": format_bytes(profile.capacity_bytes)}
     yield phrase("devices.title", **facts)

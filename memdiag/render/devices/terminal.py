@@ -13,12 +13,19 @@ from memdiag.units import format_bytes
 
 def render(profiles: Sequence[Profile], look: Look = PLAIN) -> str:
     """Returns the table, with ~ before a figure that is an estimate, and how to use a device."""
-    rows: list[tuple[str, ...]] = [tuple(phrase(f"devices.head.{head}") for head in ("device", "room", "total", "product"))]
+    rows: list[tuple[str, ...]] = [
+        tuple(phrase(f"devices.head.{head}") for head in ("device", "room", "total", "product"))
+    ]
     for profile in profiles:
         mark = "~" if "total" in profile.estimates or "context" in profile.estimates else ""
         total = "~" if "total" in profile.estimates else ""
         rows.append(
-            (profile.full_name, mark + format_bytes(profile.capacity_bytes), total + format_bytes(profile.total_bytes), profile.product)
+            (
+                profile.full_name,
+                mark + format_bytes(profile.capacity_bytes),
+                total + format_bytes(profile.total_bytes),
+                profile.product,
+            )
         )
     page = LightPage(Look(width=look.width))
     page.grid("lrrw", rows, indent=0)

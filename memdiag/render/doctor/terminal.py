@@ -40,7 +40,9 @@ def _python(page: LightPage, python: Python) -> None:
     if python.why:
         _state(page, phrase("doctor.state.no"), "", python.why, python.fix)
         return
-    page.text(plain(phrase("doctor.torch", version=python.facts["torch_version"], builds=_builds(python.facts))), indent=2)
+    page.text(
+        plain(phrase("doctor.torch", version=python.facts["torch_version"], builds=_builds(python.facts))), indent=2
+    )
     for backend in python.backends:
         key = {True: "yes", False: "no", None: "missing"}[backend.works]
         words = phrase("doctor.works", count=backend.num_events or 0) if backend.works else backend.why
@@ -51,11 +53,17 @@ def _python(page: LightPage, python: Python) -> None:
 def _state(page: LightPage, state: str, name: str, words: str, fix: str) -> None:
     """Adds whether something works, and the fix; ``name``: of the backend ("": none)."""
     head: list[Cell] = [(state + " " * (_STATE - cells(state)), "bold"), *([name.ljust(_NAME)] if name else [])]
-    page.grid("l" * len(head) + "w", [[*head, plain(words)], *([[*[""] * len(head), f"-> {plain(fix)}"]] if fix else [])])
+    page.grid(
+        "l" * len(head) + "w", [[*head, plain(words)], *([[*[""] * len(head), f"-> {plain(fix)}"]] if fix else [])]
+    )
 
 
 def _settings(page: LightPage, report: ConfReport) -> None:
-    written = f"{report.variable}={report.text}" if report.text is not None else phrase("report.not-set", name=report.variable)
+    written = (
+        f"{report.variable}={report.text}"
+        if report.text is not None
+        else phrase("report.not-set", name=report.variable)
+    )
     page.text(plain(written), indent=2)
     for finding in report.findings:
         head = f"{plain(finding.code)}  {phrase(f'summary.severity.{finding.severity}')}"

@@ -20,7 +20,9 @@ def progress(values: ValueRange, trial: Trial) -> str:
 
 def render(found: LargestFit, look: Look = PLAIN) -> str:
     """Returns the answer, and below it a table of the runs in ``look.width`` columns."""
-    rows = [[found.values.name, "", *(phrase(f"find_max.head.{head}") for head in ("reserved", "allocated", "seconds"))]]
+    rows = [
+        [found.values.name, "", *(phrase(f"find_max.head.{head}") for head in ("reserved", "allocated", "seconds"))]
+    ]
     for trial in sorted(found.trials, key=lambda trial: trial.value):
         peaks = [format_bytes(value) for value in (trial.reserved_bytes, trial.allocated_bytes)]
         fate = phrase("find_max.fits") if trial.fits else phrase("outlook.fate.oom")

@@ -30,7 +30,11 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # no
     headline = [
         tag("div", tag("span", label, class_=f"badge {_KINDS[style]}")),
         tag("h1", joined(report.verdict)),
-        tag("p", joined((phrase("fleet.fact", name=name, value=value) for name, value in words.facts(report)), "; "), class_="lead"),
+        tag(
+            "p",
+            joined((phrase("fleet.fact", name=name, value=value) for name, value in words.facts(report)), "; "),
+            class_="lead",
+        ),
         tag("div", *_tiles(report), class_="numbers"),
     ]
     ranks = format_ranges((row.rank for row in report.ranks), 60)
@@ -51,8 +55,13 @@ def _sections(report: FleetReport, top: int) -> Iterator[Section]:
     if report.tuned is not None:
         yield Section("setting", phrase("fleet.title.setting"), _tuned(report.tuned))
     if report.broken:
-        rows = [(each.rank if each.rank is not None else "", tag("code", each.file), each.message, each.hint) for each in report.broken]
-        yield Section("broken", phrase("fleet.title.broken"), [table(_heads("rank", "file", "why", "todo"), rows[:_MOST_BROKEN])])
+        rows = [
+            (each.rank if each.rank is not None else "", tag("code", each.file), each.message, each.hint)
+            for each in report.broken
+        ]
+        yield Section(
+            "broken", phrase("fleet.title.broken"), [table(_heads("rank", "file", "why", "todo"), rows[:_MOST_BROKEN])]
+        )
     if report.notes:
         notes = [tag("li", note) for note in report.notes[:_MOST_NOTES]]
         yield Section("notes", phrase("fleet.title.notes"), [tag("ul", *notes, class_="notes")])
@@ -84,7 +93,9 @@ def _tiles(report: FleetReport) -> Iterator[Markup]:
         "bad" if failed else "",
     )
     highest = max(report.ranks, key=lambda row: row.peak_bytes)
-    yield tile(phrase("fleet.tile.highest"), format_bytes(highest.peak_bytes), phrase("fleet.rank", rank=str(highest.rank)))
+    yield tile(
+        phrase("fleet.tile.highest"), format_bytes(highest.peak_bytes), phrase("fleet.rank", rank=str(highest.rank))
+    )
     if (least := words.tight(report, 1)) and not least[0].ran_out:
         yield tile(phrase("fleet.tile.least"), words.left(least[0]), phrase("fleet.rank", rank=str(least[0].rank)))
     odd = sum(len(each.ranks) for each in report.odd if each.delta_bytes > 0)
@@ -95,11 +106,15 @@ def _peaks(report: FleetReport) -> Markup:
     """How many ranks have a peak in each range of bytes."""
     most = max((len(each.ranks) for each in report.bins), default=1)
     rows = [
-        (phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)), format_count(len(each.ranks)),
-         tag("div", tag("div", class_="rail", style=f"width:{100 * len(each.ranks) / most:.2f}%"), class_="track"),
-         format_ranges(each.ranks, 80))
-        for each in report.bins if each.ranks
-    ]  # fmt: skip
+        (
+            phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)),
+            format_count(len(each.ranks)),
+            tag("div", tag("div", class_="rail", style=f"width:{100 * len(each.ranks) / most:.2f}%"), class_="track"),
+            format_ranges(each.ranks, 80),
+        )
+        for each in report.bins
+        if each.ranks
+    ]
     return table((*_heads("peak", "number"), "", *_heads("ranks")), rows, (1,))
 
 
@@ -125,18 +140,33 @@ def _ranks(report: FleetReport, top: int) -> list[Markup]:
     whole = max(max(row.capacity_bytes or 0, row.peak_bytes) for row in report.ranks)
     head = _heads("rank", "left", "of", "reserved", "allocated", "parts", "where")
     lines = [
-        (tag("b", row.rank), words.left(row) if row.rank in there else format_bytes(None), format_bytes(row.capacity_bytes),
-         format_bytes(row.peak_reserved_bytes), format_bytes(row.peak_allocated_bytes), _parts(row, whole), words.where(row))
+        (
+            tag("b", row.rank),
+            words.left(row) if row.rank in there else format_bytes(None),
+            format_bytes(row.capacity_bytes),
+            format_bytes(row.peak_reserved_bytes),
+            format_bytes(row.peak_allocated_bytes),
+            _parts(row, whole),
+            words.where(row),
+        )
         for row in ordered
-    ]  # fmt: skip
-    categories = [name for name in vocabulary.STYLES["category"] if any(row.by_category.get(name) for row in report.ranks)]
-    legend = [tag("span", swatch(vocabulary.color("category", name)), vocabulary.name("category", name)) for name in categories]
+    ]
+    categories = [
+        name for name in vocabulary.STYLES["category"] if any(row.by_category.get(name) for row in report.ranks)
+    ]
+    legend = [
+        tag("span", swatch(vocabulary.color("category", name)), vocabulary.name("category", name))
+        for name in categories
+    ]
     legend.append(tag("span", swatch(_UNUSED), phrase("fleet.unused")))
     parts = [tag("div", *legend, class_="legend"), table(head, lines[:top], range(5))]
     if len(lines) > top:
         parts.append(
             tag(
-                "details", tag("summary", phrase("fleet.more", count=len(lines) - top)), table(head, lines[top:], range(5)), class_="folded"
+                "details",
+                tag("summary", phrase("fleet.more", count=len(lines) - top)),
+                table(head, lines[top:], range(5)),
+                class_="folded",
             )
         )
     if len(report.ranks) > len(lines):
@@ -149,20 +179,37 @@ def _parts(row: Rank, whole: int) -> Markup:
     order = list(vocabulary.STYLES["category"])
     held = sorted(row.by_category.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
     parts = [
-        (phrase("fleet.fact", name=vocabulary.name("category", name), value=format_bytes(size)), vocabulary.color("category", name), size)
+        (
+            phrase("fleet.fact", name=vocabulary.name("category", name), value=format_bytes(size)),
+            vocabulary.color("category", name),
+            size,
+        )
         for name, size in held
     ]
     if row.unused_bytes:
-        parts.append((phrase("fleet.fact", name=phrase("fleet.unused"), value=format_bytes(row.unused_bytes)), _UNUSED, row.unused_bytes))
+        parts.append(
+            (
+                phrase("fleet.fact", name=phrase("fleet.unused"), value=format_bytes(row.unused_bytes)),
+                _UNUSED,
+                row.unused_bytes,
+            )
+        )
     return stacked(parts, whole)
 
 
 def _groups(groups: Sequence[RankGroup]) -> Markup:
     rows = [
-        (format_ranges(group.ranks, 60), format_count(len(group.ranks)), format_bytes(group.low_bytes), format_bytes(group.middle_bytes),
-         format_bytes(group.high_bytes), group.label, joined((group.why, group.apart), "; "))
+        (
+            format_ranges(group.ranks, 60),
+            format_count(len(group.ranks)),
+            format_bytes(group.low_bytes),
+            format_bytes(group.middle_bytes),
+            format_bytes(group.high_bytes),
+            group.label,
+            joined((group.why, group.apart), "; "),
+        )
         for group in groups
-    ]  # fmt: skip
+    ]
     return table(_heads("ranks", "number", "lowest", "middle", "highest", "hold", "why-differ"), rows, (1, 2, 3, 4))
 
 
@@ -194,10 +241,14 @@ def _odd(odd: Odd) -> list[Markup]:
 def _findings(report: FleetReport, top: int) -> list[Markup]:
     serious = [finding for finding in report.findings if finding.severity != "info"]
     others = [finding for finding in report.findings if finding.severity == "info"]
-    parts = [_finding(finding, len(report.ranks)) for finding in serious[:top]] or [tag("p", phrase("fleet.no_problem"))]
+    parts = [_finding(finding, len(report.ranks)) for finding in serious[:top]] or [
+        tag("p", phrase("fleet.no_problem"))
+    ]
     if rest := [*serious[top:], *others]:
         shown = [_finding(finding, len(report.ranks)) for finding in rest]
-        parts.append(tag("details", tag("summary", phrase("fleet.more.findings", count=len(rest))), *shown, class_="folded"))
+        parts.append(
+            tag("details", tag("summary", phrase("fleet.more.findings", count=len(rest))), *shown, class_="folded")
+        )
     return parts
 
 
@@ -209,14 +260,24 @@ def _finding(finding: Merged, num_ranks: int) -> Markup:
     )
     if len(finding.ranks) == num_ranks > 1:
         who = phrase("fleet.ranks.all", count=num_ranks)
-    title = tag("p", tag("span", severity_name(finding.severity), class_=f"badge {finding.severity}"), tag("code", finding.code), " ",
-                tag("b", finding.title), class_="finding-line")  # fmt: skip
+    title = tag(
+        "p",
+        tag("span", severity_name(finding.severity), class_=f"badge {finding.severity}"),
+        tag("code", finding.code),
+        " ",
+        tag("b", finding.title),
+        class_="finding-line",
+    )
     place = [" · ", tag("code", finding.place)] if finding.place else []
     lines = [title, tag("p", who, *place, class_="soft")]
     for fix in finding.fixes:
         lines.append(tag("p", phrase("fleet.fixed", title=fix.title)))
         if fix.change:
-            lines.append(_paste(fix.change) if "\n" not in fix.change else tag("pre", *(_paste(each) for each in fix.change.split("\n"))))
+            lines.append(
+                _paste(fix.change)
+                if "\n" not in fix.change
+                else tag("pre", *(_paste(each) for each in fix.change.split("\n")))
+            )
     return together(lines)
 
 
@@ -225,5 +286,9 @@ def _tuned(tuned: Tuned) -> list[Markup]:
     if best is None:
         return [tag("p", phrase("fleet.keep", why=tuned.report.verdict))]
     checked = words.checked_words(tuned.checked) if tuned.checked else []
-    return [tag("p", sentence(tuned.report.verdict)), _paste(best.line), *(tag("p", line) for line in checked),
-            tag("ul", *(tag("li", caveat) for caveat in best.caveats), class_="notes")]  # fmt: skip
+    return [
+        tag("p", sentence(tuned.report.verdict)),
+        _paste(best.line),
+        *(tag("p", line) for line in checked),
+        tag("ul", *(tag("li", caveat) for caveat in best.caveats), class_="notes"),
+    ]

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001 - all renderers are called alike
-    """Returns the report as one JSON object, indented, with a newline at its end. ``look`` and ``top`` are not used: all is in it."""
+    """Returns the report as one JSON object, indented, with a newline at its end.
+
+    ``look`` and ``top`` are not used: all is in it.
+    """
     return json.dumps(as_dict(report), indent=1, allow_nan=False) + "\n"
 
 
@@ -33,7 +36,10 @@ def as_dict(report: FleetReport) -> dict[str, Any]:
         "phantom": report.phantom,
         "ranks": [asdict(row) for row in report.ranks],
         "groups": [asdict(group) for group in report.groups],
-        "odd": [{**asdict(odd), "places": [{"place": place, "delta_bytes": more} for place, more in odd.places]} for odd in report.odd],
+        "odd": [
+            {**asdict(odd), "places": [{"place": place, "delta_bytes": more} for place, more in odd.places]}
+            for odd in report.odd
+        ],
         "distribution": [asdict(each) for each in report.bins],
         "findings": [asdict(finding) for finding in report.findings],
         "heatmap": None if report.heat is None else _heat(report.heat),

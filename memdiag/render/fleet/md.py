@@ -32,10 +32,15 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
         lines += _groups(report, top)
         lines += [line for odd in report.odd[:top] for line in _odd(odd)]
         lines += _heat(report)
-        lines += [line for finding in [f for f in report.findings if f.severity != "info"][:top] for line in _finding(finding)]
+        lines += [
+            line for finding in [f for f in report.findings if f.severity != "info"][:top] for line in _finding(finding)
+        ]
     lines += _tuned(report.tuned) if report.tuned is not None else []
     if report.broken:
-        rows = ((str(each.rank) if each.rank is not None else "", cell(each.file), escape(each.message)) for each in report.broken)
+        rows = (
+            (str(each.rank) if each.rank is not None else "", cell(each.file), escape(each.message))
+            for each in report.broken
+        )
         lines += [_title("broken"), "", *table(_heads("rank", "file", "why"), list(rows)[:_MOST_BROKEN])]
     if report.notes:
         lines += [_title("notes"), "", *(f"- {escape(note)}" for note in report.notes[:_MOST_NOTES]), ""]
@@ -54,7 +59,11 @@ def _heads(*names: str) -> tuple[str, ...]:
 
 def _peaks(report: FleetReport, top: int) -> list[str]:
     bins = (
-        (phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)), format_count(len(each.ranks)), format_ranges(each.ranks, 80))
+        (
+            phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)),
+            format_count(len(each.ranks)),
+            format_ranges(each.ranks, 80),
+        )
         for each in report.bins
         if each.ranks
     )
@@ -63,10 +72,16 @@ def _peaks(report: FleetReport, top: int) -> list[str]:
     if not tight:
         return lines
     rows = (
-        (str(row.rank), words.left(row), format_bytes(row.capacity_bytes), format_bytes(row.peak_reserved_bytes),
-         format_bytes(row.peak_allocated_bytes), escape(words.where(row)))
+        (
+            str(row.rank),
+            words.left(row),
+            format_bytes(row.capacity_bytes),
+            format_bytes(row.peak_reserved_bytes),
+            format_bytes(row.peak_allocated_bytes),
+            escape(words.where(row)),
+        )
         for row in tight
-    )  # fmt: skip
+    )
     head = _heads("rank", "left", "of", "reserved", "allocated", "where")
     return [*lines, _title("headroom.least"), "", *table(head, rows, (0, 1, 2, 3, 4))]
 
@@ -75,10 +90,17 @@ def _groups(report: FleetReport, top: int) -> list[str]:
     if len(report.groups) < 2:
         return []
     rows = (
-        (format_ranges(group.ranks, 60), format_count(len(group.ranks)), format_bytes(group.low_bytes), format_bytes(group.middle_bytes),
-         format_bytes(group.high_bytes), escape(group.label), escape("; ".join(text for text in (group.why, group.apart) if text)))
+        (
+            format_ranges(group.ranks, 60),
+            format_count(len(group.ranks)),
+            format_bytes(group.low_bytes),
+            format_bytes(group.middle_bytes),
+            format_bytes(group.high_bytes),
+            escape(group.label),
+            escape("; ".join(text for text in (group.why, group.apart) if text)),
+        )
         for group in report.groups[:top]
-    )  # fmt: skip
+    )
     head = _heads("ranks", "number", "lowest", "middle", "highest", "hold", "differ")
     return [_title("groups"), "", *table(head, rows, (1, 2, 3, 4))]
 
@@ -86,7 +108,10 @@ def _groups(report: FleetReport, top: int) -> list[str]:
 def _odd(odd: Odd) -> list[str]:
     amount = f"{words.signed(odd.delta_bytes)} {vocabulary.name('curve', odd.curve)}"
     title = f"### {phrase('fleet.odd.title', amount=amount, who=words.odd_words(odd))}"
-    rows = [(size, escape(what), number) for size, what, number in (words.difference(each) for each in odd.differences[:_MOST_DIFFERENCES])]
+    rows = [
+        (size, escape(what), number)
+        for size, what, number in (words.difference(each) for each in odd.differences[:_MOST_DIFFERENCES])
+    ]
     return [title, "", escape(sentence(odd.why)), "", *table(_heads("bytes", "difference", "tensors"), rows, (0, 2))]
 
 

@@ -36,7 +36,8 @@ def render(report: FleetReport, file: Path) -> None:
     axes = figure.add_subplot()
     highest = max((value for row in heat.rows for value in row if value is not None), default=0)
     unit, name = next(
-        ((size, word) for size, word in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")) if highest >= size), (1, "bytes")
+        ((size, word) for size, word in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")) if highest >= size),
+        (1, "bytes"),
     )
     cells = [[float("nan") if value is None else value / unit for value in row] for row in heat.rows]
     image = axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=_COLOURS)
@@ -60,16 +61,26 @@ def _ticks(axes: Axes, heat: HeatMap) -> None:
     axes.set_yticks(list(rows), [str(heat.ranks[row]) for row in rows], fontsize=7)
     every = -(-len(heat.columns) // _MOST_TICKS)
     columns = range(0, len(heat.columns), every)
-    axes.set_xticks(list(columns), [heat.columns[column] for column in columns], fontsize=7, rotation=45 if len(heat.columns) > 12 else 0)
+    axes.set_xticks(
+        list(columns),
+        [heat.columns[column] for column in columns],
+        fontsize=7,
+        rotation=45 if len(heat.columns) > 12 else 0,
+    )
 
 
 def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
     """Marks ranks: a cross where one ran out of memory, a triangle at the right edge of those that need more than their like."""
     failed = {row.rank for row in report.ranks if row.ran_out}
     odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
-    ends = [max((column for column, value in enumerate(row) if value is not None), default=0) + 0.5 for row in heat.rows]
+    ends = [
+        max((column for column, value in enumerate(row) if value is not None), default=0) + 0.5 for row in heat.rows
+    ]
     edge = len(heat.columns) - 0.5
-    for ranks, marker, colour, label in ((odd, "<", "#222222", "more than its like"), (failed, "x", FAILURE, "ran out of memory")):
+    for ranks, marker, colour, label in (
+        (odd, "<", "#222222", "more than its like"),
+        (failed, "x", FAILURE, "ran out of memory"),
+    ):
         rows = [row for row, rank in enumerate(heat.ranks) if rank in ranks]
         if rows:
             at = [edge if marker == "<" else ends[row] for row in rows]

@@ -104,21 +104,32 @@ def _groups(page: LightPage, groups: Sequence[RankGroup], top: int) -> None:
         return
     page.title(phrase("fleet.title.groups"))
     room = max(page.width - 54, 14)
-    rows: list[Sequence[Cell]] = [[phrase(f"fleet.head.{head}") for head in ("ranks", "number", "lowest", "middle", "highest")]]
+    rows: list[Sequence[Cell]] = [
+        [phrase(f"fleet.head.{head}") for head in ("ranks", "number", "lowest", "middle", "highest")]
+    ]
     rows += [
-        ((format_ranges(group.ranks, room), "bold"), format_count(len(group.ranks)),
-         *(format_bytes(size) for size in (group.low_bytes, group.middle_bytes, group.high_bytes)))
+        (
+            (format_ranges(group.ranks, room), "bold"),
+            format_count(len(group.ranks)),
+            *(format_bytes(size) for size in (group.low_bytes, group.middle_bytes, group.high_bytes)),
+        )
         for group in groups[:top]
-    ]  # fmt: skip
+    ]
     page.grid("lrrrr", rows)
     page.gap()
     for group in groups[:top]:
-        is_usual = group.against is None and len(group.ranks) > max((len(other.ranks) for other in groups if other is not group), default=0)
+        is_usual = group.against is None and len(group.ranks) > max(
+            (len(other.ranks) for other in groups if other is not group), default=0
+        )
         usual = phrase("fleet.usual") if is_usual and len(groups) > 1 else ""
-        page.grid("lw", [((format_ranges(group.ranks, 20), "bold"), joined((plain(group.label, words.LONGEST), usual), "; "))])
+        page.grid(
+            "lw", [((format_ranges(group.ranks, 20), "bold"), joined((plain(group.label, words.LONGEST), usual), "; "))]
+        )
         if group.why:
             middle = str(groups[group.against or 0].middle)
-            page.text(phrase("fleet.beside", rank=str(group.middle), other=middle, why=plain(group.why, 400)), "dim", indent=6)
+            page.text(
+                phrase("fleet.beside", rank=str(group.middle), other=middle, why=plain(group.why, 400)), "dim", indent=6
+            )
         if group.apart:
             page.text(plain(group.apart, 400), "dim", indent=6)
     if len(groups) > top:
@@ -135,8 +146,12 @@ def _odd(page: LightPage, odd: Sequence[Odd], top: int) -> None:
         who = words.odd_words(each)
         page.grid("lw", [((amount, "yellow" if each.delta_bytes > 0 else "cyan"), (who, "bold"))])
         page.text(plain(each.why, 400), indent=4)
-        rows: list[Sequence[Cell]] = [(("", "dim"), (phrase("fleet.head.difference"), "dim"), (phrase("fleet.head.tensors"), "dim"))]
-        rows += [_cells(words.difference(difference), page.width - 40) for difference in each.differences[:_MOST_DIFFERENCES]]
+        rows: list[Sequence[Cell]] = [
+            (("", "dim"), (phrase("fleet.head.difference"), "dim"), (phrase("fleet.head.tensors"), "dim"))
+        ]
+        rows += [
+            _cells(words.difference(difference), page.width - 40) for difference in each.differences[:_MOST_DIFFERENCES]
+        ]
         page.grid("rlr", rows, indent=4)
         for place, more in each.places[:_MOST_PLACES]:
             page.text(phrase("fleet.made_at", bytes=words.signed(more), place=plain(place, 100)), "dim", indent=6)
@@ -194,10 +209,16 @@ def _findings(page: LightPage, report: FleetReport, top: int) -> None:
 def _finding(page: LightPage, finding: Merged, num_ranks: int, told: set[str]) -> None:
     page.gap()
     number = len(finding.ranks)
-    page.grid("llw", [(
-        (plain(finding.code), "cyan"), (severity_name(finding.severity), SEVERITY_STYLE.get(finding.severity, "")),
-        (plain(finding.title, words.LONGEST), "bold"),
-    )])  # fmt: skip
+    page.grid(
+        "llw",
+        [
+            (
+                (plain(finding.code), "cyan"),
+                (severity_name(finding.severity), SEVERITY_STYLE.get(finding.severity, "")),
+                (plain(finding.title, words.LONGEST), "bold"),
+            )
+        ],
+    )
     if number == 1:
         who = phrase("fleet.rank", rank=str(finding.rank))
     elif number == num_ranks:

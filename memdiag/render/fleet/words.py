@@ -101,7 +101,11 @@ def left(row: Rank) -> str:
     """Returns the headroom of a rank in words."""
     if not row.ran_out:
         return format_bytes(row.headroom_bytes)
-    return phrase("fleet.short", bytes=format_bytes(-row.headroom_bytes)) if row.headroom_bytes else phrase("fleet.ran_out")
+    return (
+        phrase("fleet.short", bytes=format_bytes(-row.headroom_bytes))
+        if row.headroom_bytes
+        else phrase("fleet.ran_out")
+    )
 
 
 def where(row: Rank) -> str:
@@ -132,7 +136,9 @@ def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns
         said += [_which(phrase("fleet.odd"), apart, members)] if apart else []
         rows.append(ValueRow(format_ranges(members, 12), cells, joined(said, ", ")))
     names = [
-        heat.columns[first] if last - first == 1 else phrase("fleet.to", first=heat.columns[first], last=heat.columns[last - 1])
+        heat.columns[first]
+        if last - first == 1
+        else phrase("fleet.to", first=heat.columns[first], last=heat.columns[last - 1])
         for first, last in columns
     ]
     return Heat(names, rows, low, high)
@@ -154,7 +160,11 @@ def heat_rows(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: 
     """Returns the same with a character for each value, and the ends of the scale."""
     drawn = heat_values(report, heat, most_rows, most_columns)
     shades = ["".join(_shade(value, drawn.low, drawn.high) for value in row.values) for row in drawn.rows]
-    return [HeatRow(row.name, text, row.said) for row, text in zip(drawn.rows, shades, strict=True)], drawn.low, drawn.high
+    return (
+        [HeatRow(row.name, text, row.said) for row, text in zip(drawn.rows, shades, strict=True)],
+        drawn.low,
+        drawn.high,
+    )
 
 
 def _parts(count: int, most: int) -> list[tuple[int, int]]:
@@ -202,5 +212,7 @@ def next_steps(report: FleetReport) -> list[tuple[str, str]]:
     odd = next((each for each in report.odd if each.delta_bytes > 0), None)
     if odd is not None:
         both = f"{file_argument(names[odd.against])} {file_argument(names[odd.rank])}"
-        found.append((phrase("fleet.next.beside", rank=str(odd.rank), other=str(odd.against)), f"memdiag compare {both}"))
+        found.append(
+            (phrase("fleet.next.beside", rank=str(odd.rank), other=str(odd.against)), f"memdiag compare {both}")
+        )
     return found

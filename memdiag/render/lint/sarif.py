@@ -21,12 +21,16 @@ def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all
     first = {finding.code: finding for finding in reversed(report.findings)}
     codes = sorted(first)
     run = {
-        "tool": {"driver": {"name": "memdiag", "version": __version__, "rules": [_rule(first[code]) for code in codes]}},
+        "tool": {
+            "driver": {"name": "memdiag", "version": __version__, "rules": [_rule(first[code]) for code in codes]}
+        },
         "results": [_result(finding, codes.index(finding.code)) for finding in report.findings],
         "invocations": [
             {
                 "executionSuccessful": True,
-                "toolExecutionNotifications": [{"level": "warning", "message": {"text": note.text}} for note in report.notes],
+                "toolExecutionNotifications": [
+                    {"level": "warning", "message": {"text": note.text}} for note in report.notes
+                ],
             }
         ],
         "columnKind": "unicodeCodePoints",

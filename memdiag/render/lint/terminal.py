@@ -22,11 +22,15 @@ def render(report: LintReport, look: Look = PLAIN) -> str:
     _verdict(page, report)
     for finding in report.findings:
         page.gap()
-        page.spans([(plain(finding.evidence[0].where), "bold"), ("  ", ""), (plain(finding.code), _STYLES[finding.severity])])
+        page.spans(
+            [(plain(finding.evidence[0].where), "bold"), ("  ", ""), (plain(finding.code), _STYLES[finding.severity])]
+        )
         page.text(plain(finding.title, LONGEST), indent=4)
         page.spans([(plain(finding.evidence[0].value, max(page.width - 4, 20)), "dim")], indent=4)
         if finding.fixes[0].change:
-            page.grid("lw", [[(phrase("lint.report.label.fix"), "green"), plain(finding.fixes[0].change, LONGEST)]], indent=4)
+            page.grid(
+                "lw", [[(phrase("lint.report.label.fix"), "green"), plain(finding.fixes[0].change, LONGEST)]], indent=4
+            )
     first = {finding.code: finding for finding in reversed(report.findings)}
     if first:
         page.title(phrase("lint.report.todo"))
@@ -45,7 +49,9 @@ def _verdict(page: LightPage, report: LintReport) -> None:
     if not report.num_files:
         page.grid("lw", [[("NOT CHECKED", "yellow"), (phrase("lint.report.none"), "bold")]], indent=0)
     elif not report.findings and unchecked == report.num_files:
-        page.grid("lw", [[("NOT CHECKED", "red"), (phrase("lint.report.all-unchecked", files=files), "bold")]], indent=0)
+        page.grid(
+            "lw", [[("NOT CHECKED", "red"), (phrase("lint.report.all-unchecked", files=files), "bold")]], indent=0
+        )
     elif not report.findings and unchecked:
         said = phrase("lint.report.some-unchecked", unchecked=unchecked, files=files)
         page.grid("lw", [[("NOT CHECKED", "yellow"), (said, "bold")]], indent=0)
@@ -53,7 +59,9 @@ def _verdict(page: LightPage, report: LintReport) -> None:
         page.grid("lw", [[("OK", "green"), (phrase("lint.report.clean", files=files), "bold")]], indent=0)
     else:
         found = Counter(finding.severity for finding in report.findings)
-        words = ", ".join(f"{format_count(found[name])} {name}" for name in ("critical", "warning", "info") if found[name])
+        words = ", ".join(
+            f"{format_count(found[name])} {name}" for name in ("critical", "warning", "info") if found[name]
+        )
         page.text(phrase("lint.report.found", places=len(report.findings), files=files, severities=words), "bold")
     if report.num_ignored:
         page.text(phrase("lint.report.silenced", places=report.num_ignored), "dim")
@@ -62,7 +70,15 @@ def _verdict(page: LightPage, report: LintReport) -> None:
 def _habit(page: LightPage, finding: Finding, count: int) -> None:
     fix = finding.fixes[0]
     page.gap()
-    page.grid("lw", [[(plain(finding.code), _STYLES[finding.severity]), (phrase("lint.report.fix", places=count, fix=fix.title), "bold")]])
+    page.grid(
+        "lw",
+        [
+            [
+                (plain(finding.code), _STYLES[finding.severity]),
+                (phrase("lint.report.fix", places=count, fix=fix.title), "bold"),
+            ]
+        ],
+    )
     page.grid("lw", [[(phrase("lint.report.label.for"), "dim"), fix.applicability]], indent=9)
     page.grid("lw", [[(phrase("lint.report.label.but"), "dim"), fix.caveat]], indent=9)
     page.text(phrase("lint.report.silence", code=finding.code), "dim", indent=9)

@@ -18,11 +18,22 @@ _OWN = (("█", "green"), ("▒", "red"), ("▓", "blue"), ("▚", "yellow"))
 _DRAWN = {"other processes": ("░", "magenta"), "free": ("·", "cyan"), "unknown": ("?", "dim")}
 # Sizes in messages from which no account can be made.
 _SIZES = (
-    "requested_bytes", "free_bytes", "limit_bytes", "total_bytes", "allocated_bytes", "reserved_bytes", "process_bytes", "anon_rss_bytes",
-    "total_vm_bytes", "program_bytes", "static_bytes",
-)  # fmt: skip
+    "requested_bytes",
+    "free_bytes",
+    "limit_bytes",
+    "total_bytes",
+    "allocated_bytes",
+    "reserved_bytes",
+    "process_bytes",
+    "anon_rss_bytes",
+    "total_vm_bytes",
+    "program_bytes",
+    "static_bytes",
+)
 # Frameworks whose messages are about one tensor, not about a model or a pool.
-_ALLOCATORS = frozenset({"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"})
+_ALLOCATORS = frozenset(
+    {"pytorch", "torch_npu", "jax", "tensorflow", "mindspore", "paddle", "onnxruntime", "cupy", "mlx"}
+)
 
 
 def total_of(message: Message) -> int | None:
@@ -67,13 +78,17 @@ def short_rows(message: Message) -> list[Row]:
         return []
     entries = [entry for entry in message.ledger if entry.owner != "total" and entry.bytes is not None]
     entries = [entry for entry in entries if entry.owner != "unknown" or (entry.bytes or 0) >= _VISIBLE * whole]
-    others = sorted((entry for entry in entries if entry.owner == "other processes"), key=lambda entry: -(entry.bytes or 0))
+    others = sorted(
+        (entry for entry in entries if entry.owner == "other processes"), key=lambda entry: -(entry.bytes or 0)
+    )
     rest = others[MOST_OTHERS:]
     if len(rest) < 2:  # a sum of one is no shorter
         return list(_parts(entries, whole))
     last = max(index for index, entry in enumerate(entries) if entry.owner == "other processes")
     total = sum(entry.bytes or 0 for entry in rest)
-    entries.insert(last + 1, LedgerEntry(phrase("oom.account.more", count=len(rest)), total, "other processes", "computed"))
+    entries.insert(
+        last + 1, LedgerEntry(phrase("oom.account.more", count=len(rest)), total, "other processes", "computed")
+    )
     return list(_parts([entry for entry in entries if entry not in rest], whole))
 
 

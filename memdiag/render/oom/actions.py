@@ -16,9 +16,13 @@ RECORD = "memdiag record -- python train.py"
 _RECORDS_THIS = "memdiag record -- "  # the program that failed; "memdiag record --phantom" records another
 _FUTILE = "MD708"  # the hint in the message does not help
 _CAUSES = {
-    "MD701": "fragmentation", "MD702": "capacity", "MD703": "other_process", "MD704": "limit", "MD705": "workspace_or_comm",
+    "MD701": "fragmentation",
+    "MD702": "capacity",
+    "MD703": "other_process",
+    "MD704": "limit",
+    "MD705": "workspace_or_comm",
     "MD706": "host",
-}  # fmt: skip
+}
 LONGEST_TITLE = 300
 
 
@@ -41,7 +45,11 @@ def remedies(message: Message) -> list[Remedy]:
     if not findings:
         return []
     first, *others = (Remedy(phrase("oom.otherwise"), fix, findings[0]) for fix in fixes_of(findings[0]))
-    further = [Remedy(_section(finding, message.judgement.verdict), fix, finding) for finding in findings[1:] for fix in fixes_of(finding)]
+    further = [
+        Remedy(_section(finding, message.judgement.verdict), fix, finding)
+        for finding in findings[1:]
+        for fix in fixes_of(finding)
+    ]
     return [first, *others[:1], *further[:1], *others[1:], *further[1:]]
 
 

@@ -1,6 +1,7 @@
 """Out-of-memory messages for programs: keys, order and units as documented in docs/oom-json.md, ``schema_version`` 1.
 
-Fields contain only printed numbers; an unknown part of the ledger is null. Plain ASCII JSON, as from ``memdiag analyze``.
+Fields contain only printed numbers; an unknown part of the ledger is null. Plain ASCII JSON, as from ``memdiag
+analyze``.
 """
 
 from __future__ import annotations

@@ -134,7 +134,9 @@ def nothing(report: OomReport) -> list[str]:
             return told
     elif not report.num_bytes:
         told = [phrase("oom.nothing.empty")]
-    read = phrase("oom.nothing.read", what=sources(report), lines=report.num_lines, bytes=format_bytes(report.num_bytes))
+    read = phrase(
+        "oom.nothing.read", what=sources(report), lines=report.num_lines, bytes=format_bytes(report.num_bytes)
+    )
     return [read, *told, phrase("oom.nothing.like")]
 
 

@@ -1,4 +1,7 @@
-"""Out-of-memory messages as GitHub-flavoured markdown, to paste into an issue. The same texts and order as in a terminal, see words.py."""
+"""Out-of-memory messages as GitHub-flavoured markdown, to paste into an issue.
+
+The same texts and order as in a terminal, see words.py.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,14 @@ def render(
     """
     lines: list[str] = []
     if not report.messages:
-        lines += [f"## memdiag: {escape(phrase('oom.nothing'))}", "", *(f"{escape(line)}\n" for line in many.nothing(report))]
-        lines += [*(f"- {escape(example)}" for example in many.EXAMPLES), ""] if report.num_lines or not report.trace else []
+        lines += [
+            f"## memdiag: {escape(phrase('oom.nothing'))}",
+            "",
+            *(f"{escape(line)}\n" for line in many.nothing(report)),
+        ]
+        lines += (
+            [*(f"- {escape(example)}" for example in many.EXAMPLES), ""] if report.num_lines or not report.trace else []
+        )
     else:
         lines += _messages(report, every=every, top=top)
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
@@ -72,7 +81,12 @@ def _message(message: Message, trace: str) -> list[str]:
         for number, remedy in enumerate(members, 1):
             lines += _fix(number, remedy.fix)
     if futile := actions.futile(message):
-        lines += [f"### {escape(phrase('oom.futile'))}", "", *(f"- {escape(words.as_sentence(line))}" for line in futile), ""]
+        lines += [
+            f"### {escape(phrase('oom.futile'))}",
+            "",
+            *(f"- {escape(words.as_sentence(line))}" for line in futile),
+            "",
+        ]
     lines += _account(message)
     for number, (purpose, given) in enumerate(actions.next_steps(message, trace)):
         title = phrase("oom.then", purpose=purpose) if number else phrase("oom.next", purpose=purpose)
@@ -90,7 +104,10 @@ def _account(message: Message) -> list[str]:
         lines += [*fence([drawn.plain], "text"), ""]
     if rows:
         names = [f"`{row.glyph}` {escape(row.name)}" if scale else escape(row.name) for row in rows]
-        cells = [(name, format_bytes(row.bytes), percent(row.share), escape(row.meaning)) for name, row in zip(names, rows, strict=True)]
+        cells = [
+            (name, format_bytes(row.bytes), percent(row.share), escape(row.meaning))
+            for name, row in zip(names, rows, strict=True)
+        ]
         if scale and total is not None:
             cells.append((f"**{escape(phrase('oom.account.total'))}**", f"**{format_bytes(total)}**", "", ""))
         lines += table(("", *map(escape, (phrase("oom.table.bytes"), phrase("oom.table.share"))), ""), cells, (1, 2))

@@ -1,7 +1,7 @@
 """Out-of-memory messages in a terminal: cause, one remedy to try first, alternatives, the account of memory, next commands.
 
-A report of one message usually has at most 25 lines; ``verbose`` shows everything. A report of many messages explains the first one and
-groups all of them by cause in a table.
+A report of one message usually has at most 25 lines; ``verbose`` shows everything. A report of many messages explains
+the first one and groups all of them by cause in a table.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def _message(page: LightPage, report: OomReport, num_alternatives: int, num_reas
     steps = actions.next_steps(message, report.trace)
     _next(page, steps[:1])
     hidden = [
-        phrase("oom.more.fixes", count=len(remedies) - 1 - num_alternatives) if len(remedies) > 1 + num_alternatives else "",
+        phrase("oom.more.fixes", count=len(remedies) - 1 - num_alternatives)
+        if len(remedies) > 1 + num_alternatives
+        else "",
         phrase("oom.more.reasons", count=len(further) - num_reasons) if len(further) > num_reasons else "",
         phrase("oom.more.steps", count=len(steps) - 1) if len(steps) > 1 else "",
         phrase("oom.more.account") if rows else "",

@@ -1,7 +1,7 @@
 """The words of an out-of-memory report: its heading, its reasons, and where a message was printed.
 
-The terminal and markdown renderers show the same texts. ``oom_account`` makes the rows of the account of memory, ``oom_actions``
-chooses remedies and next steps, ``oom_many`` summarizes many messages.
+The terminal and markdown renderers show the same texts. ``oom_account`` makes the rows of the account of memory,
+``oom_actions`` chooses remedies and next steps, ``oom_many`` summarizes many messages.
 """
 
 from __future__ import annotations
@@ -14,26 +14,102 @@ from memdiag.results.oom import Message
 from memdiag.text import Phrase, joined, language, phrase
 
 _FRAMEWORKS = {
-    "pytorch": "PyTorch", "torch_npu": "PyTorch (torch_npu)", "torch7": "Torch 7", "jax": "JAX", "xla": "XLA", "tensorflow": "TensorFlow",
-    "tensorflow-ge": "TensorFlow (Ascend GE)", "mindspore": "MindSpore", "paddle": "PaddlePaddle", "onnxruntime": "ONNX Runtime",
-    "vllm": "vLLM", "sglang": "SGLang", "cupy": "CuPy", "triton": "Triton", "ollama": "Ollama", "mlx": "MLX", "nccl": "NCCL",
-    "cann": "CANN", "cann-hccl": "HCCL (CANN)", "tensorrt": "TensorRT", "ray": "Ray", "slurm": "Slurm", "linux": "Linux",
-    "numpy": "NumPy", "cuda": "CUDA", "python": "Python", "kubernetes": "Kubernetes", "lsf": "LSF", "pbs": "PBS",
-    "numba": "Numba", "opencv": "OpenCV", "pycuda": "PyCUDA", "rapids": "RAPIDS", "sycl": "SYCL",
-    "xgboost": "XGBoost", "faiss": "Faiss", "mxnet": "MXNet", "ctranslate2": "CTranslate2", "lightgbm": "LightGBM", "dali": "DALI",
-    "caffe": "Caffe", "theano": "Theano", "warp": "Warp", "taichi": "Taichi", "rocm": "ROCm", "tgi": "TGI", "exllama": "ExLlama",
-    "cpp": "C++", "rust": "Rust", "java": "Java", "go": "Go", "node": "Node.js", "r": "R", "julia": "Julia", "arrow": "Arrow",
-    "yarn": "YARN", "dask": "Dask", "docker": "Docker", "sge": "Grid Engine", "vertex": "Vertex AI", "mindie": "MindIE",
-    "hami": "HAMi", "flashinfer": "FlashInfer", "thrust": "Thrust",
-}  # fmt: skip
+    "pytorch": "PyTorch",
+    "torch_npu": "PyTorch (torch_npu)",
+    "torch7": "Torch 7",
+    "jax": "JAX",
+    "xla": "XLA",
+    "tensorflow": "TensorFlow",
+    "tensorflow-ge": "TensorFlow (Ascend GE)",
+    "mindspore": "MindSpore",
+    "paddle": "PaddlePaddle",
+    "onnxruntime": "ONNX Runtime",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "cupy": "CuPy",
+    "triton": "Triton",
+    "ollama": "Ollama",
+    "mlx": "MLX",
+    "nccl": "NCCL",
+    "cann": "CANN",
+    "cann-hccl": "HCCL (CANN)",
+    "tensorrt": "TensorRT",
+    "ray": "Ray",
+    "slurm": "Slurm",
+    "linux": "Linux",
+    "numpy": "NumPy",
+    "cuda": "CUDA",
+    "python": "Python",
+    "kubernetes": "Kubernetes",
+    "lsf": "LSF",
+    "pbs": "PBS",
+    "numba": "Numba",
+    "opencv": "OpenCV",
+    "pycuda": "PyCUDA",
+    "rapids": "RAPIDS",
+    "sycl": "SYCL",
+    "xgboost": "XGBoost",
+    "faiss": "Faiss",
+    "mxnet": "MXNet",
+    "ctranslate2": "CTranslate2",
+    "lightgbm": "LightGBM",
+    "dali": "DALI",
+    "caffe": "Caffe",
+    "theano": "Theano",
+    "warp": "Warp",
+    "taichi": "Taichi",
+    "rocm": "ROCm",
+    "tgi": "TGI",
+    "exllama": "ExLlama",
+    "cpp": "C++",
+    "rust": "Rust",
+    "java": "Java",
+    "go": "Go",
+    "node": "Node.js",
+    "r": "R",
+    "julia": "Julia",
+    "arrow": "Arrow",
+    "yarn": "YARN",
+    "dask": "Dask",
+    "docker": "Docker",
+    "sge": "Grid Engine",
+    "vertex": "Vertex AI",
+    "mindie": "MindIE",
+    "hami": "HAMi",
+    "flashinfer": "FlashInfer",
+    "thrust": "Thrust",
+}
 _BACKENDS = {
-    "cuda": "CUDA", "hip": "ROCm", "npu": "Ascend NPU", "xpu": "XPU", "mps": "MPS", "hpu": "Gaudi", "tpu": "TPU", "metal": "Metal",
-    "vulkan": "Vulkan", "directml": "DirectML",
-}  # fmt: skip
+    "cuda": "CUDA",
+    "hip": "ROCm",
+    "npu": "Ascend NPU",
+    "xpu": "XPU",
+    "mps": "MPS",
+    "hpu": "Gaudi",
+    "tpu": "TPU",
+    "metal": "Metal",
+    "vulkan": "Vulkan",
+    "directml": "DirectML",
+}
 _CARDS = {"cuda": "GPU", "hip": "GPU", "npu": "NPU", "tpu": "TPU", "hpu": "HPU", "xpu": "XPU"}
 # Names that begin a sentence in lower case.
 _LOWER_CASE = frozenset(
-    {"torch", "jax", "numpy", "ggml", "hbm", "vmem", "smem", "nccl", "vllm", "pip", "dmesg", "systemd", "earlyoom", "torchrun"}
+    {
+        "torch",
+        "jax",
+        "numpy",
+        "ggml",
+        "hbm",
+        "vmem",
+        "smem",
+        "nccl",
+        "vllm",
+        "pip",
+        "dmesg",
+        "systemd",
+        "earlyoom",
+        "torchrun",
+    }
 )
 _NO_BACKEND = frozenset({"torch_npu", "kubernetes", "slurm", "lsf", "pbs"})  # whose name says where it runs
 _SENTENCE_ENDS = (".", "!", "?", ":", "…", "。", "\uff01", "\uff1f", "\uff1a")  # the last three: full-width signs
@@ -114,7 +190,11 @@ def card(message: Message) -> str:
         return phrase("oom.card.host")
     name, device = _CARDS.get(message.backend, ""), message.fields.get("device_index")
     if isinstance(device, int):
-        return phrase("oom.card.number", name=name, number=str(device)) if name else phrase("oom.card.device.number", number=str(device))
+        return (
+            phrase("oom.card.number", name=name, number=str(device))
+            if name
+            else phrase("oom.card.device.number", number=str(device))
+        )
     return phrase("oom.card", name=name) if name else phrase("oom.card.device")
 
 
@@ -136,7 +216,11 @@ def where(messages: Sequence[Message]) -> str:
     at = joined([rank, place(first)], ", ")
     parts: list[str] = [card(first)] if isinstance(first.fields.get("device_index"), int) else []
     if len(messages) > 1:
-        parts.append(phrase("oom.where.ranks", count=len(ranks)) if len(ranks) > 1 else phrase("oom.where.messages", count=len(messages)))
+        parts.append(
+            phrase("oom.where.ranks", count=len(ranks))
+            if len(ranks) > 1
+            else phrase("oom.where.messages", count=len(messages))
+        )
         at = phrase("oom.where.first", place=at) if at else at
     return joined([*parts, at], ", ")
 
@@ -151,7 +235,9 @@ def framework_name(message: Message, limit: int = 0) -> str:
 def facts(message: Message) -> str:
     """Returns whose message it is, on one line."""
     framework = framework_name(message)
-    backend = phrase("oom.facts.host") if message.backend == "cpu" else _BACKENDS.get(message.backend, plain(message.backend))
+    backend = (
+        phrase("oom.facts.host") if message.backend == "cpu" else _BACKENDS.get(message.backend, plain(message.backend))
+    )
     alone = str(backend) in framework or message.framework in _NO_BACKEND
     parts = [framework if alone else phrase("oom.facts.on", framework=framework, backend=backend)]
     if isinstance(message.fields.get("device_index"), int):

@@ -19,7 +19,10 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:
     page.grid("lw", [((phrase(f"plan.{label}"), style), (said, "bold"))], indent=0)
     page.text(phrase(f"plan.ended.{report.ended}"), indent=2)
     page.gap()
-    rows = [_row(phrase("plan.row.load"), report, report.load_bytes), _row(phrase("plan.row.plan"), report, report.height_bytes)]
+    rows = [
+        _row(phrase("plan.row.load"), report, report.load_bytes),
+        _row(phrase("plan.row.plan"), report, report.height_bytes),
+    ]
     if report.load_bytes < report.bound_bytes < report.height_bytes:
         rows.insert(1, _row(phrase("plan.row.bound"), report, report.bound_bytes))
     rows += [_row(phrase(f"plan.rival.{rival.name}"), report, rival.height_bytes) for rival in report.rivals]
@@ -44,7 +47,11 @@ def _verdict(report: PlanReport) -> tuple[str, str, Phrase]:
         return "planned", "green", phrase("plan.planned.in", count=count, bytes=height, ratio=f"{report.ratio:.4f}")
     if report.bound_bytes > room:
         return "cannot", "red", phrase("plan.cannot.in", count=count, bytes=format_bytes(report.bound_bytes))
-    return "fails", "red", phrase("plan.fails.in", count=count, bytes=height, missing=format_bytes(report.height_bytes - room))
+    return (
+        "fails",
+        "red",
+        phrase("plan.fails.in", count=count, bytes=height, missing=format_bytes(report.height_bytes - room)),
+    )
 
 
 def _row(name: str, report: PlanReport, value: int | None) -> tuple[Cell, ...]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plot.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_moment, event_handles, top_of
+from memdiag.render.plot.marks import (
+    PEAK_ROOM,
+    capacity_room,
+    draw_capacity,
+    draw_events,
+    draw_moment,
+    event_handles,
+    top_of,
+)
 from memdiag.render.plot.page import Page, stacked
 from memdiag.render.plot.style import PlotLook, fills
 from memdiag.units import format_bytes
@@ -28,7 +36,9 @@ NAMES = {
 
 def render(data: FragmentationPlot, look: PlotLook) -> Page:
     """Draws both panels."""
-    page = Page(look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest))
+    page = Page(
+        look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest)
+    )
     there = [name for name, values in data.parts.items() if any(values)]
     signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_moment['requested'])}")]
     signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_moment[name])}") for name in there]

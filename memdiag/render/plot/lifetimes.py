@@ -30,7 +30,10 @@ def render(data: LifetimesPlot, look: PlotLook) -> Page:
     page = Page(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
     if page.compact:  # no room for a bar with names beside the panel: they stand below it
         page.right = _EDGE
-        signs = [(page.patch(FILLS[layer.key]), f"{layer.name}: {format_bytes(layer.at_moment)}") for layer in reversed(data.layers)]
+        signs = [
+            (page.patch(FILLS[layer.key]), f"{layer.name}: {format_bytes(layer.at_moment)}")
+            for layer in reversed(data.layers)
+        ]
     else:
         signs = []
     page.foot(signs, event_handles(data.frame), page.phase_handles())
@@ -66,7 +69,9 @@ def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
         bar.bar([0.5], [layer.at_moment], 1, bottom=base, **page.paint(FILLS[layer.key]))
         base += layer.at_moment
     names = page.beside(axes, _GAP + _BAR + 0.15, _BESIDE - _GAP - _BAR - 0.15)
-    wide, high = (size * inches for size, inches in zip(names.get_position().size, (page.width, page.height), strict=True))
+    wide, high = (
+        size * inches for size, inches in zip(names.get_position().size, (page.width, page.height), strict=True)
+    )
     names.set_xlim(0, wide)
     names.set_ylim(0, high)
     names.axis("off")
@@ -77,12 +82,29 @@ def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
         amount = format_bytes(layer.at_moment)
         words = f"{layer.name}\n{amount}{_share(layer.at_moment, base)}" if is_roomy else f"{layer.name}: {amount}"
         names.add_patch(Rectangle((0, y - 0.07), 0.22, 0.14, **page.paint(FILLS[layer.key])))
-        names.text(0.3, y, words, ha="left", va="center", fontsize=7.5 if is_roomy else 6, linespacing=1.15, color=page.theme.ink)
+        names.text(
+            0.3,
+            y,
+            words,
+            ha="left",
+            va="center",
+            fontsize=7.5 if is_roomy else 6,
+            linespacing=1.15,
+            color=page.theme.ink,
+        )
     where, _, details = data.moment.words.partition(", ")[2].partition(" (")
     bar.annotate(
-        f"{data.moment.title}, {where}" + (f"\n({details}" if details else ""), (0, 0), xycoords="axes fraction", xytext=(0, -5),
-        textcoords="offset points", ha="left", va="top", fontsize=7.5, color=page.theme.muted, annotation_clip=False,
-    )  # fmt: skip
+        f"{data.moment.title}, {where}" + (f"\n({details}" if details else ""),
+        (0, 0),
+        xycoords="axes fraction",
+        xytext=(0, -5),
+        textcoords="offset points",
+        ha="left",
+        va="top",
+        fontsize=7.5,
+        color=page.theme.muted,
+        annotation_clip=False,
+    )
 
 
 def _share(part: int, whole: int) -> str:

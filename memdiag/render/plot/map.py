@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 SIZE = (10.0, 6.6)
 KINDS = {
     **FILLS,
-    **{key: Fill(fill.color, fill.hatch, is_line=True) for key, fill in fills("part").items() if key not in ("requested", "rounding")},
+    **{
+        key: Fill(fill.color, fill.hatch, is_line=True)
+        for key, fill in fills("part").items()
+        if key not in ("requested", "rounding")
+    },
 }
 _NAMES = 1.55  # inches: the pools, left of the rows
 _FEW_NAMES = 0.85  # on a narrow page
@@ -48,7 +52,9 @@ def render(data: MapPlot, look: PlotLook) -> Page:
         if boxes:
             axes.add_collection(PolyCollection(boxes, **page.paint(KINDS[kind]), zorder=2), autolim=False)
     outlines = [_box(number, low, high - low) for number, row in enumerate(data.rows) for low, high in row.segments]
-    axes.add_collection(PolyCollection(outlines, facecolor="none", edgecolor=page.theme.muted, linewidth=0.5, zorder=3), autolim=False)
+    axes.add_collection(
+        PolyCollection(outlines, facecolor="none", edgecolor=page.theme.muted, linewidth=0.5, zorder=3), autolim=False
+    )
     _axes(page, axes, data)
     return page
 
@@ -68,18 +74,31 @@ def _axes(page: Page, axes: Axes, data: MapPlot) -> None:
     for number, row in enumerate(data.rows):
         if not row.name or number * row_high < free_from:
             continue
-        room = next((n for n, other in enumerate(data.rows[number + 1 :], 1) if other.name), len(data.rows) - number) * row_high
+        room = (
+            next((n for n, other in enumerate(data.rows[number + 1 :], 1) if other.name), len(data.rows) - number)
+            * row_high
+        )
         shown = row.name[: max(int(room / _LINE), 1)]
         signs = _FEW_SIGNS if page.compact else _MOST_SIGNS
         axes.annotate(
-            "\n".join(page.text(line, signs) for line in shown), (0, number + (1 - _FILLED) / 2), xycoords=axes.get_yaxis_transform(),
-            xytext=(-(page.left - page.edge) * 72, 0), textcoords="offset points", ha="left", va="top", fontsize=page.points(7.5),
-            color=page.theme.ink, annotation_clip=False, linespacing=1.15,
-        )  # fmt: skip
+            "\n".join(page.text(line, signs) for line in shown),
+            (0, number + (1 - _FILLED) / 2),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(-(page.left - page.edge) * 72, 0),
+            textcoords="offset points",
+            ha="left",
+            va="top",
+            fontsize=page.points(7.5),
+            color=page.theme.ink,
+            annotation_clip=False,
+            linespacing=1.15,
+        )
         free_from = number * row_high + len(shown) * _LINE
     scale = scale_for(data.row_bytes, 4 if page.compact else 8)
     step = scale.step * scale.unit_bytes
-    axes.xaxis.set_major_locator(FixedLocator([number * step for number in range(int(data.row_bytes / step + 0.001) + 1)]))
+    axes.xaxis.set_major_locator(
+        FixedLocator([number * step for number in range(int(data.row_bytes / step + 0.001) + 1)])
+    )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.label(value)))
     axes.set_xlabel(f"{scale.unit} from the beginning of the row", loc="right", fontsize=page.points(8.5))
     axes.tick_params(axis="x", length=3)

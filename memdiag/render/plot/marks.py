@@ -52,9 +52,17 @@ def draw_capacity(page: Page, axes: Axes) -> None:
         return
     axes.axhline(capacity, color=page.theme.ink, linewidth=1.1, linestyle=(0, (7, 3)), zorder=4)
     axes.annotate(
-        f"device\n{format_bytes(capacity)}", (1, capacity), xycoords=axes.get_yaxis_transform(), xytext=(3 if page.compact else 5, 0),
-        textcoords="offset points", ha="left", va="center", fontsize=page.points(7.5), color=page.theme.ink, annotation_clip=False,
-    )  # fmt: skip
+        f"device\n{format_bytes(capacity)}",
+        (1, capacity),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(3 if page.compact else 5, 0),
+        textcoords="offset points",
+        ha="left",
+        va="center",
+        fontsize=page.points(7.5),
+        color=page.theme.ink,
+        annotation_clip=False,
+    )
 
 
 def draw_moment(page: Page, axes: Axes, moment: PlotMark) -> None:
@@ -64,18 +72,37 @@ def draw_moment(page: Page, axes: Axes, moment: PlotMark) -> None:
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
     words = moment.words.partition(",")[0] if page.compact else moment.words
     axes.annotate(
-        page.text(f"{moment.title}: {words}"), (x, moment.bytes), xycoords="data", xytext=(x, 0.99),
-        textcoords=axes.get_xaxis_transform(), ha=side, va="top", fontsize=page.points(8.5), color=page.theme.ink, zorder=8,
+        page.text(f"{moment.title}: {words}"),
+        (x, moment.bytes),
+        xycoords="data",
+        xytext=(x, 0.99),
+        textcoords=axes.get_xaxis_transform(),
+        ha=side,
+        va="top",
+        fontsize=page.points(8.5),
+        color=page.theme.ink,
+        zorder=8,
         annotation_clip=False,
         arrowprops={
-            "arrowstyle": "-", "color": page.theme.muted, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 2,
+            "arrowstyle": "-",
+            "color": page.theme.muted,
+            "linewidth": 0.8,
+            "shrinkA": 1,
+            "shrinkB": 2,
             "relpos": ({"left": 0.0, "right": 1.0}.get(side, 0.5), 0.0),
         },
         bbox={"boxstyle": "square,pad=0.15", "facecolor": page.theme.paper, "edgecolor": "none", "alpha": 0.85},
-    )  # fmt: skip
+    )
     axes.plot(
-        [x], [moment.bytes], marker="o", markersize=5, color=page.theme.ink, markeredgecolor=page.theme.paper, zorder=7, clip_on=False,
-    )  # fmt: skip
+        [x],
+        [moment.bytes],
+        marker="o",
+        markersize=5,
+        color=page.theme.ink,
+        markeredgecolor=page.theme.paper,
+        zorder=7,
+        clip_on=False,
+    )
 
 
 def event_handles(frame: PlotFrame, lead: str = "") -> list[Sign]:
@@ -98,9 +125,18 @@ def draw_events(page: Page, axes: Axes) -> None:
         if not events:
             continue
         axes.plot(
-            events, [0.035] * len(events), linestyle="none", marker=sign.marker, markersize=7.5, color=sign.color,
-            markeredgecolor=page.theme.paper, markeredgewidth=0.7, transform=axes.get_xaxis_transform(), zorder=6, clip_on=False,
-        )  # fmt: skip
+            events,
+            [0.035] * len(events),
+            linestyle="none",
+            marker=sign.marker,
+            markersize=7.5,
+            color=sign.color,
+            markeredgecolor=page.theme.paper,
+            markeredgewidth=0.7,
+            transform=axes.get_xaxis_transform(),
+            zorder=6,
+            clip_on=False,
+        )
         if sign is _OOM and len(events) <= _MOST_LINES:
             for at in events:
                 axes.axvline(at, color=sign.color, linewidth=1, zorder=3)

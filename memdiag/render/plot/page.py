@@ -1,6 +1,7 @@
 """The page that a picture is drawn on: title above, legend and notes below, panels between; and the picture as bytes.
 
-Everything around the panels is measured before they are placed, so that nothing overlaps at any size. The same input gives the same bytes.
+Everything around the panels is measured before they are placed, so that nothing overlaps at any size. The same input
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
-from memdiag.render.plot.style import COMPACT, GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for, scale_for, settings
+from memdiag.render.plot.style import (
+    COMPACT,
+    GREY_PHASES,
+    PHASES,
+    Fill,
+    PlotLook,
+    drawable,
+    fonts_for,
+    scale_for,
+    settings,
+)
 from memdiag.render.support.text import shorten
 from memdiag.units import format_count
 
@@ -130,7 +141,13 @@ class Page:
         signs = int((self.width - 2 * self.edge) * _POINTS / (note * 0.56))
         for line in reversed(textwrap.wrap(notes, max(signs, 20))):
             self.figure.text(
-                self.edge / self.width, self._bottom / self.height, line, ha="left", va="bottom", fontsize=note, color=self.theme.muted
+                self.edge / self.width,
+                self._bottom / self.height,
+                line,
+                ha="left",
+                va="bottom",
+                fontsize=note,
+                color=self.theme.muted,
             )
             self._bottom += note * 1.35 / _POINTS
         self._bottom += 0.06
@@ -156,10 +173,18 @@ class Page:
 
     def _legend(self, signs: Sequence[Sign]) -> Legend:
         return self.figure.legend(
-            [handle for handle, _ in signs], [label for _, label in signs], loc="lower left", ncols=len(signs), fontsize=self.points(8.5),
-            bbox_to_anchor=(self.edge / self.width, self._bottom / self.height), borderaxespad=0, borderpad=0,
-            handlelength=1.5 if self.compact else 2.0, handleheight=1.0, columnspacing=1.0 if self.compact else 1.6,
-        )  # fmt: skip
+            [handle for handle, _ in signs],
+            [label for _, label in signs],
+            loc="lower left",
+            ncols=len(signs),
+            fontsize=self.points(8.5),
+            bbox_to_anchor=(self.edge / self.width, self._bottom / self.height),
+            borderaxespad=0,
+            borderpad=0,
+            handlelength=1.5 if self.compact else 2.0,
+            handleheight=1.0,
+            columnspacing=1.0 if self.compact else 1.6,
+        )
 
     def panels(self, shares: Sequence[float], *, with_time: bool = True) -> list[Axes]:
         """Returns panels, one above the other, of these shares of what room is left.
@@ -180,12 +205,21 @@ class Page:
         if room * min(shares) / sum(shares) < _LEAST or self.width - self.left - self.right < 2 * _LEAST:
             short = max(_LEAST * sum(shares) / min(shares) - room, 0.0)
             least = f"{max(self.width, self.left + self.right + 2 * _LEAST):.1f}x{self.height + short + 0.1:.1f}"
-            raise MemdiagError(f"--size {self.width:g}x{self.height:g} (inches) leaves no room for this picture", f"--size {least} does")
+            raise MemdiagError(
+                f"--size {self.width:g}x{self.height:g} (inches) leaves no room for this picture",
+                f"--size {least} does",
+            )
         axes: list[Axes] = []
         for share in shares:
             high = room * share / sum(shares)
             axes.append(
-                self._axes(self.left, top - high, self.width - self.left - self.right, high, axes[0] if axes and with_time else None)
+                self._axes(
+                    self.left,
+                    top - high,
+                    self.width - self.left - self.right,
+                    high,
+                    axes[0] if axes and with_time else None,
+                )
             )
             top -= high + between
         if with_time:
@@ -198,7 +232,9 @@ class Page:
         return self._axes(box.x1 * self.width + gap, box.y0 * self.height, wide, box.height * self.height, None)
 
     def _axes(self, left: float, bottom: float, wide: float, high: float, other: Axes | None) -> Axes:
-        axes = self.figure.add_axes((left / self.width, bottom / self.height, wide / self.width, high / self.height), sharex=other)
+        axes = self.figure.add_axes(
+            (left / self.width, bottom / self.height, wide / self.width, high / self.height), sharex=other
+        )
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)
         if self.compact:
@@ -250,9 +286,17 @@ class Page:
             long = self.points(8.5) * 0.01 * len(label)
             if at * wide >= end and at * wide + long <= wide * frame.num_events + self.right:
                 axes[0].annotate(
-                    label, (at, 1), xycoords=axes[0].get_xaxis_transform(), xytext=(0, 3), textcoords="offset points",
-                    fontsize=self.points(7.5), color=self.theme.muted, ha="left", va="bottom", annotation_clip=False,
-                )  # fmt: skip
+                    label,
+                    (at, 1),
+                    xycoords=axes[0].get_xaxis_transform(),
+                    xytext=(0, 3),
+                    textcoords="offset points",
+                    fontsize=self.points(7.5),
+                    color=self.theme.muted,
+                    ha="left",
+                    va="bottom",
+                    annotation_clip=False,
+                )
                 end = at * wide + long
 
     def phase_handles(self) -> list[Sign]:
@@ -272,24 +316,45 @@ class Page:
         axes.yaxis.set_major_locator(FixedLocator([number * step for number in range(int(highest * 1.02 / step) + 1)]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.label(value)))
         axes.set_ylabel(scale.unit, fontsize=self.points(8.5))
-        axes.yaxis.set_label_coords(-(self.left - (0.12 if self.compact else 0.3)) / (axes.get_position().width * self.width), 0.5)
+        axes.yaxis.set_label_coords(
+            -(self.left - (0.12 if self.compact else 0.3)) / (axes.get_position().width * self.width), 0.5
+        )
         axes.grid(axis="y", color=self.theme.grid, linewidth=0.7)
         axes.tick_params(axis="y", length=0)
 
     def name_panel(self, axes: Axes, words: str) -> None:
         """Writes what a panel shows into its upper left corner."""
         axes.annotate(
-            words, (0, 1), xycoords="axes fraction", xytext=(6, -4), textcoords="offset points", ha="left", va="top",
-            fontsize=self.points(8.5), zorder=8, color=self.theme.ink,
+            words,
+            (0, 1),
+            xycoords="axes fraction",
+            xytext=(6, -4),
+            textcoords="offset points",
+            ha="left",
+            va="top",
+            fontsize=self.points(8.5),
+            zorder=8,
+            color=self.theme.ink,
             bbox={"boxstyle": "square,pad=0.2", "facecolor": self.theme.paper, "edgecolor": "none", "alpha": 0.85},
-        )  # fmt: skip
+        )
 
-    def line(self, axes: Axes, at: Numbers, amounts: Numbers, color: str, dashes: Any = "-", width: float = 1.4, zorder: float = 5) -> None:
+    def line(
+        self,
+        axes: Axes,
+        at: Numbers,
+        amounts: Numbers,
+        color: str,
+        dashes: Any = "-",
+        width: float = 1.4,
+        zorder: float = 5,
+    ) -> None:
         """Draws a curve (bytes after events); its last value holds to the end of the run."""
         x, high = changes([*at, self._end(at)], amounts)
         axes.plot(x, high, drawstyle="steps-post", color=color, linestyle=dashes, linewidth=width, zorder=zorder)
 
-    def area(self, axes: Axes, at: Numbers, amounts: Numbers, fill: Fill, zorder: float = 2, below: Numbers | None = None) -> None:
+    def area(
+        self, axes: Axes, at: Numbers, amounts: Numbers, fill: Fill, zorder: float = 2, below: Numbers | None = None
+    ) -> None:
         """Fills what is below a curve, down to 0 or to ``below`` (bytes at the same events)."""
         floor = (0,) * len(amounts) if below is None else below
         x, high, low = changes([*at, self._end(at)], amounts, floor)
@@ -298,9 +363,11 @@ class Page:
     def paint(self, fill: Fill) -> dict[str, Any]:
         """Returns matplotlib's settings for a fill: hatches of free memory are colour on paper, those of data are paper on colour."""
         return {
-            "facecolor": self.theme.paper if fill.is_line else fill.color, "edgecolor": fill.color if fill.is_line else self.theme.hatch,
-            "hatch": fill.hatch or None, "linewidth": 0,
-        }  # fmt: skip
+            "facecolor": self.theme.paper if fill.is_line else fill.color,
+            "edgecolor": fill.color if fill.is_line else self.theme.hatch,
+            "hatch": fill.hatch or None,
+            "linewidth": 0,
+        }
 
     def patch(self, fill: Fill) -> Artist:
         """Returns what stands in the legend for a fill."""
@@ -327,7 +394,10 @@ def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
     """Returns events and curves without what repeats the point before it; ``at`` has the end beyond the last point too."""
     rows = list(zip(*curves, strict=True))
     kept = [number for number, row in enumerate(rows) if not number or row != rows[number - 1]]
-    return [[*(at[number] for number in kept), at[-1]], *([*(curve[number] for number in kept), curve[-1]] for curve in curves)]
+    return [
+        [*(at[number] for number in kept), at[-1]],
+        *([*(curve[number] for number in kept), curve[-1]] for curve in curves),
+    ]
 
 
 def words_of(look: PlotLook, frame: PlotFrame) -> str:

@@ -22,11 +22,18 @@ def render(data: PoliciesPlot, look: PlotLook) -> Page:
     from matplotlib.lines import Line2D
 
     highest = max(data.recorded_peak or 0, *(run.peak_bytes for run in data.runs))
-    page = Page(look, SIZE, "Reserved memory under other settings", data.frame, right=capacity_room(data.frame, highest))
+    page = Page(
+        look, SIZE, "Reserved memory under other settings", data.frame, right=capacity_room(data.frame, highest)
+    )
     styles = lines()
     signs: list[Sign] = []
     if data.recorded is not None:
-        signs.append((Line2D([], [], color=page.theme.ink, linewidth=2.4), f"recorded: {format_bytes(data.recorded_peak)} at the peak"))
+        signs.append(
+            (
+                Line2D([], [], color=page.theme.ink, linewidth=2.4),
+                f"recorded: {format_bytes(data.recorded_peak)} at the peak",
+            )
+        )
     signs += [
         (Line2D([], [], color=color, linestyle=dashes, linewidth=1.8), _words(run))
         for run, (color, dashes) in zip(data.runs, styles, strict=False)
@@ -35,7 +42,9 @@ def render(data: PoliciesPlot, look: PlotLook) -> Page:
     if data.allocated is not None:
         rest.append((page.patch(_LIVE[look.style]), "allocated when recorded"))
     if any(run.failed_at is not None for run in data.runs):
-        rest.append((Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=FAILURE), "simulated: out of memory"))
+        rest.append(
+            (Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=FAILURE), "simulated: out of memory")
+        )
     page.foot(signs, [*rest, *event_handles(data.frame, "recorded: ")], page.phase_handles())
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, highest), room_above=0.12)
@@ -46,9 +55,19 @@ def render(data: PoliciesPlot, look: PlotLook) -> Page:
     for number, (run, (color, dashes)) in enumerate(zip(data.runs, styles, strict=False)):
         page.line(axes, run.reserved.at, run.reserved.bytes, color, dashes, 1.6, 5 + number / 100)
         if run.failed_at is not None:
-            before = [value for at, value in zip(run.reserved.at, run.reserved.bytes, strict=True) if at <= run.failed_at]
+            before = [
+                value for at, value in zip(run.reserved.at, run.reserved.bytes, strict=True) if at <= run.failed_at
+            ]
             height = before[-1] if before else 0
-            axes.plot([run.failed_at], [height], marker="D", markersize=6, color=FAILURE, markeredgecolor=page.theme.paper, zorder=6)
+            axes.plot(
+                [run.failed_at],
+                [height],
+                marker="D",
+                markersize=6,
+                color=FAILURE,
+                markeredgecolor=page.theme.paper,
+                zorder=6,
+            )
     draw_capacity(page, axes)
     draw_events(page, axes)
     return page

@@ -17,12 +17,19 @@ COMPACT = 5.0  # inches: a narrower page has smaller text and margins, for one c
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250)
 _MOST_TICKS = 6
-# Bundled with matplotlib: text looks the same on every machine. What it lacks is looked for in these, if they are there.
+# Bundled with matplotlib: text looks the same on every machine. What it lacks is looked for in these, if they are
+# there.
 _FONT = "DejaVu Sans"
 _MORE_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "PingFang SC", "Microsoft YaHei",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "PingFang SC",
+    "Microsoft YaHei",
     "SimHei",
-)  # fmt: skip
+)
 
 
 class Fill(NamedTuple):
@@ -94,8 +101,17 @@ def fills(kind: Kind) -> dict[str, Fill]:
 
 def lines() -> tuple[tuple[str, Any], ...]:
     """Returns colours and dashes of curves, told apart by either."""
-    dashes: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2, 1.2, 2, 1.2, 2)))
-    return tuple((color, dashes[(number + number // len(LINES)) % len(dashes)]) for number, color in enumerate(LINES * 3))
+    dashes: tuple[Any, ...] = (
+        "-",
+        (0, (5, 1.6)),
+        (0, (1.2, 1.2)),
+        (0, (6, 1.5, 1.2, 1.5)),
+        (0, (3, 1.2)),
+        (0, (8, 2, 1.2, 2, 1.2, 2)),
+    )
+    return tuple(
+        (color, dashes[(number + number // len(LINES)) % len(dashes)]) for number, color in enumerate(LINES * 3)
+    )
 
 
 class Scale(NamedTuple):
@@ -122,13 +138,30 @@ def scale_for(highest: float, most: int = _MOST_TICKS) -> Scale:
 def settings(theme: Theme, fonts: list[str]) -> dict[str, Any]:
     """Returns matplotlib's settings: text stays text in SVG and PDF, nothing depends on the machine, no text is read as a formula."""
     return {
-        "font.family": fonts, "font.size": 9, "text.parse_math": False, "text.color": theme.ink, "axes.labelcolor": theme.ink,
-        "axes.edgecolor": theme.muted, "axes.facecolor": theme.paper, "axes.linewidth": 0.8, "axes.unicode_minus": False,
-        "xtick.color": theme.muted, "ytick.color": theme.muted, "xtick.labelcolor": theme.ink, "ytick.labelcolor": theme.ink,
-        "figure.facecolor": theme.paper, "savefig.facecolor": theme.paper, "legend.frameon": False, "legend.labelcolor": theme.ink,
-        "hatch.linewidth": 0.7, "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "memdiag", "path.simplify": True,
+        "font.family": fonts,
+        "font.size": 9,
+        "text.parse_math": False,
+        "text.color": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "axes.edgecolor": theme.muted,
+        "axes.facecolor": theme.paper,
+        "axes.linewidth": 0.8,
+        "axes.unicode_minus": False,
+        "xtick.color": theme.muted,
+        "ytick.color": theme.muted,
+        "xtick.labelcolor": theme.ink,
+        "ytick.labelcolor": theme.ink,
+        "figure.facecolor": theme.paper,
+        "savefig.facecolor": theme.paper,
+        "legend.frameon": False,
+        "legend.labelcolor": theme.ink,
+        "hatch.linewidth": 0.7,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "memdiag",
+        "path.simplify": True,
         "agg.path.chunksize": 20_000,
-    }  # fmt: skip
+    }
 
 
 def fonts_for(text: str) -> list[str]:
@@ -144,7 +177,9 @@ def fonts_for(text: str) -> list[str]:
 def drawable(text: str, fonts: list[str], limit: int = 0) -> str:
     """Returns ``text`` on one line, without what a terminal would act on; characters that no font has are written as escapes."""
     shown = "".join(
-        char if any(ord(char) in _characters(font) for font in fonts) else char.encode("ascii", "backslashreplace").decode("ascii")
+        char
+        if any(ord(char) in _characters(font) for font in fonts)
+        else char.encode("ascii", "backslashreplace").decode("ascii")
         for char in plain(text)
     )
     return shorten(shown, limit) if limit else shown
@@ -176,7 +211,8 @@ def parse_size(text: str) -> tuple[float, float]:
         raise MemdiagError(f"--size {text}: not a size", "width x height in inches, as 10x5.6, or 25x14cm") from None
     if not (NARROWEST <= size[0] <= 60 and 1.5 <= size[1] <= 60):
         raise MemdiagError(
-            f"--size {text}: from {NARROWEST:g}x1.5 to 60x60 inches can be drawn", "width x height in inches, as 10x5.6, or 25x14cm"
+            f"--size {text}: from {NARROWEST:g}x1.5 to 60x60 inches can be drawn",
+            "width x height in inches, as 10x5.6, or 25x14cm",
         )
     return size
 
@@ -194,5 +230,7 @@ def parse_width(text: str) -> float:
     except ValueError:
         raise MemdiagError(f"--width {text}: not a width", "inches, as 3.5 (one column of a paper), or 88mm") from None
     if not NARROWEST <= width <= 60:
-        raise MemdiagError(f"--width {text}: from {NARROWEST:g} to 60 inches can be drawn", "3.5 is one column of a paper, 7.16 two")
+        raise MemdiagError(
+            f"--width {text}: from {NARROWEST:g} to 60 inches can be drawn", "3.5 is one column of a paper, 7.16 two"
+        )
     return width

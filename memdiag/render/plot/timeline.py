@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.plot.marks import PEAK_ROOM, capacity_room, draw_capacity, draw_events, draw_moment, event_handles, top_of
+from memdiag.render.plot.marks import (
+    PEAK_ROOM,
+    capacity_room,
+    draw_capacity,
+    draw_events,
+    draw_moment,
+    event_handles,
+    top_of,
+)
 from memdiag.render.plot.page import Page, Sign
 from memdiag.render.plot.style import Fill, PlotLook, fills
 from memdiag.vocabulary import GREY

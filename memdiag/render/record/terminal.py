@@ -35,8 +35,15 @@ def recorded(summary: RunSummary) -> list[str]:
     """Returns the first lines: what was recorded, or why nothing was."""
     if not summary.recorded:
         return list(_nothing(summary))
-    seconds = {"seconds": f"{summary.seconds:.1f}", "marks": f"{summary.marks_seconds:.2f}", "dumps": f"{summary.dumps_seconds:.2f}"}
-    return ["", f"memdiag: {phrase('record.recorded', processes=len(summary.recorded), steps=summary.steps, **seconds)}"]
+    seconds = {
+        "seconds": f"{summary.seconds:.1f}",
+        "marks": f"{summary.marks_seconds:.2f}",
+        "dumps": f"{summary.dumps_seconds:.2f}",
+    }
+    return [
+        "",
+        f"memdiag: {phrase('record.recorded', processes=len(summary.recorded), steps=summary.steps, **seconds)}",
+    ]
 
 
 def _nothing(summary: RunSummary) -> Iterator[str]:
@@ -84,7 +91,9 @@ def _device(report: Report, device: DeviceReport) -> Iterator[str]:
     name = f"{report.source.backend or phrase('record.device')}:{device.device}"
     step = phrase("places.step", step=str(peak.step)) if peak.step is not None and peak.step >= 0 else ""
     place = joined((name, vocabulary.name("phase", peak.phase) if peak.phase else "", step), ", ")
-    reserved = phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
+    reserved = (
+        phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
+    )
     allocated = phrase("record.allocated", bytes=format_bytes(peak.allocated_bytes))
     title = phrase("record.at_failure") if peak.kind == "oom" else phrase("record.peak")
     yield row(title, phrase("record.usage", usage=joined((reserved, allocated), ", "), place=place))
@@ -92,7 +101,8 @@ def _device(report: Report, device: DeviceReport) -> Iterator[str]:
     if None not in parts.values() and any(parts.values()):
         listed = [f"{vocabulary.name('part', name)} {format_bytes(value)}" for name, value in parts.items() if value]
         yield row(
-            phrase("record.unused"), phrase("record.unused.bytes", bytes=format_bytes(sum(parts.values())), parts=joined(listed, ", "))
+            phrase("record.unused"),
+            phrase("record.unused.bytes", bytes=format_bytes(sum(parts.values())), parts=joined(listed, ", ")),
         )
     if device.by_category:
         most = sorted(device.by_category.items(), key=lambda item: -item[1])[:5]
@@ -126,8 +136,12 @@ def _files(summary: RunSummary, chosen: Mapping[str, Any]) -> Iterator[str]:
         facts = [format_bytes(status.get("bytes"))]
         events = sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
         facts += [phrase("record.events", count=events)] if events else []
-        facts += [phrase("record.written", reason=status["reason"])] if status.get("reason") not in {None, "exit"} else []
-        yield row(phrase("record.file"), phrase("record.file.facts", file=shown(status["trace"]), facts=joined(facts, ", ")))
+        facts += (
+            [phrase("record.written", reason=status["reason"])] if status.get("reason") not in {None, "exit"} else []
+        )
+        yield row(
+            phrase("record.file"), phrase("record.file.facts", file=shown(status["trace"]), facts=joined(facts, ", "))
+        )
     if len(summary.recorded) > MOST_ROWS:
         yield row("…", phrase("record.more", count=len(summary.recorded) - MOST_ROWS, folder=summary.folder))
     if summary.single is not None:
@@ -139,7 +153,9 @@ def _files(summary: RunSummary, chosen: Mapping[str, Any]) -> Iterator[str]:
         yield row(phrase("record.note"), problem)
     for folder in summary.nested:
         yield row(phrase("record.note"), phrase("record.nested", folder=folder))
-    name = file_argument(shown(summary.single or chosen["trace"]) if summary.single or len(summary.recorded) > 1 else summary.folder)
+    name = file_argument(
+        shown(summary.single or chosen["trace"]) if summary.single or len(summary.recorded) > 1 else summary.folder
+    )
     yield row(phrase("record.next"), f"memdiag analyze {name}")
     failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}
     if failed & {"cuda", "npu"} and not summary.is_phantom:

@@ -29,7 +29,10 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
     name, result = best[0]
     parts = [_outcome(report, result), *_smallest(report, result), _calibration(report.calibration)]
     if len(runs) > 1:
-        parts.insert(0, _chosen(name, [each for each, _ in best], len(runs), fits=result.fits is not False and not _breaks(result)))
+        parts.insert(
+            0,
+            _chosen(name, [each for each, _ in best], len(runs), fits=result.fits is not False and not _breaks(result)),
+        )
     if bounds := [each for each, other in every if (each, other) not in runs]:
         parts.append(phrase("simulate.bound", names=", ".join(bounds)))
     return joined(parts)
@@ -60,13 +63,19 @@ def _outcome(report: PredictionReport, result: Prediction) -> Phrase:
         return phrase("simulate.breaks", **where)
     if result.fits is False:
         first = result.first_oom
-        at = phrase("simulate.fails.at", event=first.at_event, bytes=format_bytes(first.requested_bytes)) if first is not None else ""
+        at = (
+            phrase("simulate.fails.at", event=first.at_event, bytes=format_bytes(first.requested_bytes))
+            if first is not None
+            else ""
+        )
         return phrase("simulate.fails", **where, where=at)
     peak = {"peak": format_bytes(result.peak_reserved_bytes), "compared": _compared(result)}
     basis = "" if result.outlook is None else result.outlook.basis
     if result.fits is None and basis == PAST_FAILURE:
         return phrase("simulate.past", **where, **peak)
-    return phrase("simulate.runs", **where, **peak, what=phrase("simulate.part" if basis == RECORDED_PART else "simulate.run"))
+    return phrase(
+        "simulate.runs", **where, **peak, what=phrase("simulate.part" if basis == RECORDED_PART else "simulate.run")
+    )
 
 
 def _settings(report: PredictionReport, result: Prediction) -> Phrase | str:
@@ -75,7 +84,11 @@ def _settings(report: PredictionReport, result: Prediction) -> Phrase | str:
     conf = plain(result.conf, _LONGEST)
     if conf and result.policy in _BY_SETTINGS:
         return conf
-    return phrase("simulate.policy.conf", policy=result.policy, conf=conf) if conf else phrase("simulate.policy", policy=result.policy)
+    return (
+        phrase("simulate.policy.conf", policy=result.policy, conf=conf)
+        if conf
+        else phrase("simulate.policy", policy=result.policy)
+    )
 
 
 def _card(report: PredictionReport, result: Prediction) -> Phrase | str:
@@ -93,14 +106,20 @@ def _compared(result: Prediction) -> Phrase | str:
     if abs(result.saved_bytes) <= (result.error_bytes or 0):
         return phrase("simulate.same")
     share = f"{abs(result.saved_bytes) / max(before, 1):.0%}"
-    return phrase("simulate.less" if result.saved_bytes > 0 else "simulate.more", before=format_bytes(before), share=share)
+    return phrase(
+        "simulate.less" if result.saved_bytes > 0 else "simulate.more", before=format_bytes(before), share=share
+    )
 
 
 def _smallest(report: PredictionReport, result: Prediction) -> list[Phrase]:
     if not report.with_min_capacity or result.min_capacity_bytes is None:
         return []
     is_part = result.outlook is not None and result.outlook.failed_at >= 0
-    return [phrase("simulate.smallest.part" if is_part else "simulate.smallest", bytes=format_bytes(result.min_capacity_bytes))]
+    return [
+        phrase(
+            "simulate.smallest.part" if is_part else "simulate.smallest", bytes=format_bytes(result.min_capacity_bytes)
+        )
+    ]
 
 
 def _calibration(found: CalibrationReport) -> Phrase:

@@ -19,7 +19,11 @@ def lifetimes(page: LightPage, name: str, found: LifetimePools) -> None:
     heads = (phrase(f"policies.head.{head}") for head in ("segments", "reserved", "used", "outlives"))
     rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=name), "bold"), *heads]]
     rows += [
-        [pool.pool, format_count(pool.num_segments), *map(format_bytes, (pool.reserved_bytes, pool.used_bytes, pool.surviving_bytes))]
+        [
+            pool.pool,
+            format_count(pool.num_segments),
+            *map(format_bytes, (pool.reserved_bytes, pool.used_bytes, pool.surviving_bytes)),
+        ]
         for pool in found.pools
     ]
     page.grid("lrrrr", rows)
@@ -33,7 +37,11 @@ def lifetimes(page: LightPage, name: str, found: LifetimePools) -> None:
 
 def known_from(bases: Mapping[str, str]) -> Phrase:
     """Returns what is known of the program and from which evidence, and what is not, as half a sentence."""
-    known = [phrase("policies.from", what=_what(what), basis=basis_name(basis)) for what, basis in bases.items() if basis != _NONE]
+    known = [
+        phrase("policies.from", what=_what(what), basis=basis_name(basis))
+        for what, basis in bases.items()
+        if basis != _NONE
+    ]
     unknown = joined([_what(what) for what, basis in bases.items() if basis == _NONE], ", ")
     if not known:
         return phrase("policies.unknown.all")

@@ -21,7 +21,11 @@ def mempools(page: LightPage, name: str, found: Mempools) -> None:
     for pool in found.pools:
         is_scoped = pool.pool in _SCOPED
         scopes = format_count(pool.num_scopes) if is_scoped else ""
-        shown = phrase("policies.mempool", pool=pool.pool, count=pool.num_pools) if is_scoped and pool.num_pools > 1 else pool.pool
+        shown = (
+            phrase("policies.mempool", pool=pool.pool, count=pool.num_pools)
+            if is_scoped and pool.num_pools > 1
+            else pool.pool
+        )
         rows.append([shown, scopes, *map(format_bytes, (pool.reserved_bytes, pool.requested_bytes))])
     page.grid("lrrr", rows)
     page.text(phrase("policies.scopes", known=known_from(found.bases)), "dim", indent=2)

@@ -24,15 +24,24 @@ def offloading(page: LightPage, name: str, found: Offloading) -> None:
     rows = [
         ("live", phrase("offload.instead", now=left, before=before)),
         ("bound", phrase("offload.bound", bytes=format_bytes(found.bound_bytes))),
-        ("host", phrase("offload.host", held=format_bytes(found.host_peak_bytes), used=format_bytes(found.host_used_bytes))),
+        (
+            "host",
+            phrase("offload.host", held=format_bytes(found.host_peak_bytes), used=format_bytes(found.host_used_bytes)),
+        ),
     ]
     if found.disk_peak_bytes:
         rows.append(("disk", joined((format_bytes(found.disk_peak_bytes),))))
-    rows.append(("moves", phrase("offload.moves", away=format_bytes(found.bytes_away), back=format_bytes(found.bytes_back))))
+    rows.append(
+        ("moves", phrase("offload.moves", away=format_bytes(found.bytes_away), back=format_bytes(found.bytes_back)))
+    )
     if found.hidden_us is not None and found.exposed_us is not None:
-        rows.append(("copies", phrase("offload.copies", hidden=format_us(found.hidden_us), exposed=format_us(found.exposed_us))))
+        rows.append(
+            ("copies", phrase("offload.copies", hidden=format_us(found.hidden_us), exposed=format_us(found.exposed_us)))
+        )
     if found.step_us and found.new_step_us is not None:
-        rows.append(("step", phrase("offload.instead", now=format_us(found.new_step_us), before=format_us(found.step_us))))
+        rows.append(
+            ("step", phrase("offload.instead", now=format_us(found.new_step_us), before=format_us(found.step_us)))
+        )
     rows.append(("rates", joined((found.link, found.disk), "; ")))
     page.grid("lw", [[(phrase(f"offload.row.{what}"), "dim"), said] for what, said in rows])
     _moves(page, found)
@@ -49,7 +58,10 @@ def _verdict(found: Offloading) -> list[Cell]:
     if found.fits:
         return [(phrase("offload.fits"), "green"), (phrase("offload.in", budget=budget), "bold")]
     missing = phrase("offload.missing", bytes=format_bytes(found.missing_bytes)) if found.missing_bytes else ""
-    return [(phrase("offload.fails"), "bold red"), (joined((phrase("offload.in", budget=budget), missing), "; "), "bold")]
+    return [
+        (phrase("offload.fails"), "bold red"),
+        (joined((phrase("offload.in", budget=budget), missing), "; "), "bold"),
+    ]
 
 
 def _why_not(found: Offloading) -> Phrase:
@@ -57,9 +69,13 @@ def _why_not(found: Offloading) -> Phrase:
     if found.budget_bytes is not None and found.bound_bytes > found.budget_bytes:
         return phrase("offload.why.bound")
     if found.host_peak_bytes > found.host_budget_bytes:
-        return phrase("offload.why.host", bytes=format_bytes(found.host_peak_bytes), allowed=format_bytes(found.host_budget_bytes))
+        return phrase(
+            "offload.why.host", bytes=format_bytes(found.host_peak_bytes), allowed=format_bytes(found.host_budget_bytes)
+        )
     if found.disk_peak_bytes > found.disk_budget_bytes:
-        return phrase("offload.why.disk", bytes=format_bytes(found.disk_peak_bytes), allowed=format_bytes(found.disk_budget_bytes))
+        return phrase(
+            "offload.why.disk", bytes=format_bytes(found.disk_peak_bytes), allowed=format_bytes(found.disk_budget_bytes)
+        )
     if found.fits_with_host_bytes is not None:
         needed, allowed = format_bytes(found.fits_with_host_bytes), format_bytes(found.host_budget_bytes)
         return phrase("offload.why.more_host", bytes=needed, allowed=allowed)
@@ -86,7 +102,15 @@ def _cells(each: MovedTensors) -> tuple[str, ...]:
     name = plain(each.name, LONGEST) or phrase("offload.unnamed")
     category = vocabulary.name("category", each.category.replace(" ", "_"))
     away, back = (vocabulary.name("phase", phase) if phase else "-" for phase in (each.away_in, each.back_in))
-    return category, name, phrase(f"offload.place.{each.place}"), away, back, format_count(each.num_moves), format_bytes(each.bytes)
+    return (
+        category,
+        name,
+        phrase(f"offload.place.{each.place}"),
+        away,
+        back,
+        format_count(each.num_moves),
+        format_bytes(each.bytes),
+    )
 
 
 def _alternatives(page: LightPage, found: Offloading) -> None:

@@ -24,18 +24,26 @@ def split_rows(runs: Sequence[Run]) -> list[list[Cell]]:
     rows: list[list[Cell]] = [[phrase("simulate.row.split"), *map(_name, moments)]]
     if any(run.moment is not None and run.moment.reserved_bytes != run.peak_reserved_bytes for run in runs):
         rows.append(
-            [_part_row(vocabulary.name("curve", "reserved")), *(_bytes(None if each is None else each.reserved_bytes) for each in moments)]
+            [
+                _part_row(vocabulary.name("curve", "reserved")),
+                *(_bytes(None if each is None else each.reserved_bytes) for each in moments),
+            ]
         )
     requested = [None if each is None else each.requested_bytes for each in moments]
     rows.append([_part_row(vocabulary.name("part", "requested")), *map(_bytes, requested)])
-    rows += [[_part_row(vocabulary.name("part", part)), *(_bytes(_size(run, part)) for run in runs)] for part in _shown(runs)]
+    rows += [
+        [_part_row(vocabulary.name("part", part)), *(_bytes(_size(run, part)) for run in runs)] for part in _shown(runs)
+    ]
     return rows
 
 
 def split_meanings(runs: Sequence[Run]) -> list[Phrase]:
     """Returns an explanation of each part that has a row."""
     parts = _shown(runs) if any(run.moment is not None for run in runs) else []
-    return [phrase("simulate.means.part", name=vocabulary.name("part", part), means=vocabulary.meaning("part", part)) for part in parts]
+    return [
+        phrase("simulate.means.part", name=vocabulary.name("part", part), means=vocabulary.meaning("part", part))
+        for part in parts
+    ]
 
 
 def _shown(runs: Sequence[Run]) -> list[str]:

@@ -17,7 +17,7 @@ def stitching(page: LightPage, name: str, found: Stitching) -> None:
     counts = (found.num_exact, found.num_cut, found.num_reused, found.num_stitched, found.num_new)
     rows: list[list[Cell]] = [
         [phrase(f"policies.stitch.{word}"), format_count(count)] for word, count in zip(names, counts, strict=True)
-    ]  # fmt: skip
+    ]
     page.grid("lr", rows, indent=4)
     if found.num_stitched:
         sizes = {"limit": limit, "bytes": format_bytes(found.stitched_bytes)}
@@ -25,6 +25,8 @@ def stitching(page: LightPage, name: str, found: Stitching) -> None:
     else:
         page.text(phrase("policies.stitch.nothing", limit=limit), indent=2)
     stitched = found.num_maps - found.num_created
-    calls = phrase("policies.stitch.calls", maps=found.num_maps, new=found.num_created, stitched=stitched, unmaps=found.num_unmaps)
+    calls = phrase(
+        "policies.stitch.calls", maps=found.num_maps, new=found.num_created, stitched=stitched, unmaps=found.num_unmaps
+    )
     peak = found.peak_stitched_bytes
     page.text(joined((calls, phrase("policies.stitch.addresses", bytes=format_bytes(peak)) if peak else "")), indent=2)

@@ -133,16 +133,29 @@ def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
     results = report.results[first : first + count]
     recorded = report.recorded
     rows: list[list[Cell]] = [
-        ["", (phrase("simulate.column.recorded"), "bold"), *((name_of(first + n), "bold cyan") for n in range(len(results)))]
+        [
+            "",
+            (phrase("simulate.column.recorded"), "bold"),
+            *((name_of(first + n), "bold cyan") for n in range(len(results))),
+        ]
     ]
 
     def add(what: str, then: str, now: Value, style: str = "") -> None:
         rows.append([what, then, *((now(result), style) for result in results)])
 
-    add(phrase("simulate.row.peak"), _bytes(recorded.peak_reserved_bytes), lambda r: format_bytes(r.peak_reserved_bytes), "bold")
+    add(
+        phrase("simulate.row.peak"),
+        _bytes(recorded.peak_reserved_bytes),
+        lambda r: format_bytes(r.peak_reserved_bytes),
+        "bold",
+    )
     add(phrase("simulate.row.saved"), "", _saved)
     if any(result.error_bytes for result in results):
-        add(phrase("simulate.row.error"), "", lambda r: _NOTHING if r.saved_bytes is None else format_bytes(r.error_bytes))
+        add(
+            phrase("simulate.row.error"),
+            "",
+            lambda r: _NOTHING if r.saved_bytes is None else format_bytes(r.error_bytes),
+        )
     rows += split_rows([recorded, *results])
     add(phrase("simulate.row.retries"), _count(recorded.num_retries), lambda r: format_count(r.num_retries))
     add(phrase("simulate.row.releases"), "", lambda r: format_count(r.num_cycles))
@@ -208,7 +221,9 @@ def _unknown(page: LightPage, report: PredictionReport) -> None:
     for number, result in enumerate(report.results):
         if result.fits is None and result.outlook is not None:
             page.gap()
-            page.text(phrase("outlook.sentence", name=name_of(number), text=past_failure(result.outlook)), "bold", indent=2)
+            page.text(
+                phrase("outlook.sentence", name=name_of(number), text=past_failure(result.outlook)), "bold", indent=2
+            )
             for said in sentences(result.outlook):
                 page.text(said, indent=2)
 

@@ -19,7 +19,8 @@ def bar(share: float, width: int, style: str = "green") -> Text:
 def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:
     """Returns one bar of ``width`` columns, divided among ``parts`` (glyph, style, amount).
 
-    Every part above 0 gets at least one column, taken from the largest; the rest is divided as exactly as columns allow.
+    Every part above 0 gets at least one column, taken from the largest; the rest is divided as exactly as columns
+    allow.
     """
     from rich.text import Text
 

@@ -27,7 +27,11 @@ def verdict_of(report: Report) -> Verdict:
 
 def rows(verdict: Verdict, *, brief: bool = False) -> list[Row]:
     """Returns the rows below the first sentence of the card; ``brief``: only the first remedy and its prediction."""
-    remedy = phrase("report.with-code", text=verdict.remedy, code=verdict.code) if verdict.remedy and verdict.code else verdict.remedy
+    remedy = (
+        phrase("report.with-code", text=verdict.remedy, code=verdict.code)
+        if verdict.remedy and verdict.code
+        else verdict.remedy
+    )
     every = (
         Row(phrase("verdict.label.lost"), plain(verdict.loss)),
         Row(phrase("verdict.label.first"), plain(remedy), plain(verdict.command)),

@@ -1,7 +1,7 @@
 """A chart of memory over the trace, in characters: three areas, one in front of the other, readable without colour.
 
-From the bottom up to each curve: ``█`` allocated, ``▒`` active (freed, but waiting for a stream), ``░`` reserved (free, but held
-from the driver).
+From the bottom up to each curve: ``█`` allocated, ``▒`` active (freed, but waiting for a stream), ``░`` reserved (free,
+but held from the driver).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from memdiag.results.report import DeviceReport, Peak, Timeline
 from memdiag.text import phrase
 from memdiag.units import GIB, KIB, MIB, TIB, format_bytes, format_count
 
-AREAS = tuple((vocabulary.STYLES["curve"][key].glyph, vocabulary.ansi("curve", key), key) for key in ("allocated", "active", "reserved"))
+AREAS = tuple(
+    (vocabulary.STYLES["curve"][key].glyph, vocabulary.ansi("curve", key), key)
+    for key in ("allocated", "active", "reserved")
+)
 _LABEL = 9  # columns for "12.5 GiB "
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500)
@@ -57,7 +60,10 @@ def chart(device: DeviceReport, width: int) -> list[Text]:
     per_tick = {1: 10, 2: 5, 3: 4, 4: 3, 5: 2}[num_ticks]
     rows = per_tick * num_ticks
     top = num_ticks * step * unit_bytes
-    areas = [columns(values, plot) if values else [-1] * plot for values in (timeline.allocated, timeline.active, timeline.reserved)]
+    areas = [
+        columns(values, plot) if values else [-1] * plot
+        for values in (timeline.allocated, timeline.active, timeline.reserved)
+    ]
     lines = []
     if (mark := _peak_mark(device, timeline, plot)) is not None:
         lines.append(mark)
@@ -123,7 +129,9 @@ def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> Text:
 
 
 def _events_axis(timeline: Timeline, plot: int) -> Text:
-    num_events = round(timeline.events_per_bucket * max(len(timeline.reserved), len(timeline.allocated), len(timeline.active)))
+    num_events = round(
+        timeline.events_per_bucket * max(len(timeline.reserved), len(timeline.allocated), len(timeline.active))
+    )
     left, middle, right = "0", format_count(num_events // 2), phrase("report.events", count=num_events)
     line = left.ljust(plot // 2 - len(middle) // 2) + middle
     return Text(" " * (_LABEL + 1) + line.ljust(plot - cell_len(right)) + right, style="dim")

@@ -85,6 +85,8 @@ def outlook_dict(outlook: Outlook) -> dict[str, Any]:
         "failed_at_event": outlook.failed_at,
         "failed_bytes": outlook.failed_bytes,
         "failed_step": outlook.failed_step if outlook.failed_step >= 0 else None,
-        "rest": None if outlook.rest is None else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
+        "rest": None
+        if outlook.rest is None
+        else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
         "rerun": outlook.rerun,
     }

@@ -1,7 +1,7 @@
 """A page of text for a terminal, as page.py makes it, but without rich: for commands that must be there at once.
 
-rich takes longer to load than such a command takes to do its work. What it is needed for here is little: wrapped paragraphs, columns,
-a few colours, and characters that are two columns wide.
+rich takes longer to load than such a command takes to do its work. What it is needed for here is little: wrapped
+paragraphs, columns, a few colours, and characters that are two columns wide.
 """
 
 from __future__ import annotations
@@ -15,11 +15,24 @@ from memdiag.render.support.text import in_ascii
 
 NARROWEST, WIDEST = 40, 132
 _CODES = {
-    "bold": "1", "dim": "2", "underline": "4", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36",
-}  # fmt: skip
+    "bold": "1",
+    "dim": "2",
+    "underline": "4",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
 
-# A line of Chinese may end beside any ideograph, but it does not begin with a closing sign, nor end with an opening one.
-_IDEOGRAPH, _CLOSING, _OPENING = "\u3400-\u9fff", "\uff0c\u3002\uff1a\uff1b\uff09\u3001\uff1f\uff01\u201d\u300b%", "\uff08\u201c\u300a"
+# A line of Chinese may end beside any ideograph, but it does not begin with a closing sign, nor end with an opening
+# one.
+_IDEOGRAPH, _CLOSING, _OPENING = (
+    "\u3400-\u9fff",
+    "\uff0c\u3002\uff1a\uff1b\uff09\u3001\uff1f\uff01\u201d\u300b%",
+    "\uff08\u201c\u300a",
+)
 _BREAK = f"(?<=[{_IDEOGRAPH}{_CLOSING}])(?=[^{_CLOSING}\\s])|(?<=[^{_OPENING}\\s])(?=[{_IDEOGRAPH}{_OPENING}])"
 
 Cell = str | tuple[str, str]  # text, or text and its style ("bold red")
@@ -44,7 +57,9 @@ class LightPage:
 
     def text(self, text: str, style: str = "", indent: int = 0) -> None:
         """Adds a paragraph, wrapped."""
-        self._lines += [" " * indent + self._styled(line, style) for line in wrap(self._known(text), self.width - indent)]
+        self._lines += [
+            " " * indent + self._styled(line, style) for line in wrap(self._known(text), self.width - indent)
+        ]
 
     def paste(self, line: str, indent: int) -> None:
         """Adds one line to copy: never wrapped, never cut."""
@@ -81,7 +96,10 @@ class LightPage:
             return
         for row, plain_row in zip(rows, texts, strict=True):
             styles = ["" if isinstance(cell, str) else cell[1] for cell in row]
-            columns = [wrap(text, width) if kind == "w" else [text] for text, width, kind in zip(plain_row, widths, kinds, strict=True)]
+            columns = [
+                wrap(text, width) if kind == "w" else [text]
+                for text, width, kind in zip(plain_row, widths, kinds, strict=True)
+            ]
             for number in range(max(map(len, columns))):
                 line = [column[number] if number < len(column) else "" for column in columns]
                 self._row(line, styles, kinds, widths, indent)
@@ -98,7 +116,8 @@ class LightPage:
     def has_room(self, rows: Sequence[Sequence[Cell]], indent: int = 2) -> bool:
         """Returns whether a table of these rows, none of which wraps, fits the width."""
         columns = [
-            max(cells(self._known(cell if isinstance(cell, str) else cell[0])) for cell in column) for column in zip(*rows, strict=True)
+            max(cells(self._known(cell if isinstance(cell, str) else cell[0])) for cell in column)
+            for column in zip(*rows, strict=True)
         ]
         return indent + sum(columns) + 2 * (len(columns) - 1) <= self.width
 
@@ -127,7 +146,9 @@ def cells(text: str) -> int:
     """Returns how many columns of a terminal ``text`` takes."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -60,7 +60,11 @@ def sentences(outlook: Outlook) -> list[Phrase]:
 
 def name_of(number: int) -> str:
     """Returns the letters of a simulated run: A to Z, then AA."""
-    return _LETTERS[number] if number < len(_LETTERS) else name_of(number // len(_LETTERS) - 1) + _LETTERS[number % len(_LETTERS)]
+    return (
+        _LETTERS[number]
+        if number < len(_LETTERS)
+        else name_of(number // len(_LETTERS) - 1) + _LETTERS[number % len(_LETTERS)]
+    )
 
 
 def on(capacity: int | None, room: int | None, *, is_card: bool = True) -> Phrase:

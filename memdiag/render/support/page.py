@@ -108,7 +108,10 @@ def new_grid(*justify: str, padding: int = 2) -> Table:
     for kind in justify:
         is_rest = kind == "w"
         table.add_column(
-            justify="right" if kind == "r" else "left", ratio=1 if is_rest else None, no_wrap=kind != wrapping, overflow="fold"
+            justify="right" if kind == "r" else "left",
+            ratio=1 if is_rest else None,
+            no_wrap=kind != wrapping,
+            overflow="fold",
         )
     return table
 

@@ -33,7 +33,11 @@ def split(device: DeviceReport) -> list[Row]:
     are of that. Where a file tells some parts only, one row stands for all the others.
     """
     f, usage = device.fragmentation, usage_then(device)
-    sizes = {"requested": usage.requested_bytes if usage else None, "rounding": f.rounding_bytes, "pending": f.pending_bytes}
+    sizes = {
+        "requested": usage.requested_bytes if usage else None,
+        "rounding": f.rounding_bytes,
+        "pending": f.pending_bytes,
+    }
     sizes |= {"stranded": f.stranded_bytes, "foreign": f.foreign_bytes, "cache": f.cache_bytes}
     parts = PARTS
     if usage and usage.requested_bytes is None and f.rounding_bytes is None and usage.allocated_bytes is not None:
@@ -54,7 +58,14 @@ def split(device: DeviceReport) -> list[Row]:
 
 def _row(part: str, size: int, share: float) -> Row:
     if part == "allocated":
-        return Row(vocabulary.name("curve", part), size, share, phrase("report.allocated.means"), "█", vocabulary.ansi("curve", part))
+        return Row(
+            vocabulary.name("curve", part),
+            size,
+            share,
+            phrase("report.allocated.means"),
+            "█",
+            vocabulary.ansi("curve", part),
+        )
     name, meaning = vocabulary.name("part", part), vocabulary.meaning("part", part)
     return Row(name, size, share, meaning, vocabulary.STYLES["part"][part].glyph, vocabulary.ansi("part", part))
 
@@ -77,7 +88,9 @@ def no_split(device: DeviceReport) -> str:
 def split_title(device: DeviceReport) -> str:
     """Returns what the split is a split of."""
     rows = split(device)
-    has_used = not rows or device.fragmentation.rounding_bytes is None or rows[0].name == vocabulary.name("part", "requested")
+    has_used = (
+        not rows or device.fragmentation.rounding_bytes is None or rows[0].name == vocabulary.name("part", "requested")
+    )
     return phrase("summary.split" if has_used else "report.split.difference")
 
 
@@ -85,9 +98,19 @@ def fit(device: DeviceReport) -> str:
     """Returns whether the reference request would fit into what is reserved, as a sentence; "" if nothing is known of it."""
     f = device.fragmentation
     if f.reference_request_bytes is None:
-        return "" if f.largest_free_bytes is None else phrase("report.fit.largest", largest=format_bytes(f.largest_free_bytes))
+        return (
+            ""
+            if f.largest_free_bytes is None
+            else phrase("report.fit.largest", largest=format_bytes(f.largest_free_bytes))
+        )
     kind = REFERENCES.get(f.reference_kind or "")
-    request = phrase(f"report.reference.{kind}") if kind else plain(f.reference_kind) if f.reference_kind else phrase("report.reference")
+    request = (
+        phrase(f"report.reference.{kind}")
+        if kind
+        else plain(f.reference_kind)
+        if f.reference_kind
+        else phrase("report.reference")
+    )
     size = format_bytes(f.reference_request_bytes)
     if f.largest_free_bytes is None:
         return phrase("report.fit.unknown", request=request, bytes=size)
@@ -97,4 +120,6 @@ def fit(device: DeviceReport) -> str:
         # What the request made here found did not fit: new memory was just taken for it.
         return phrase("report.fit.now" if here else "report.fit.yes", request=request, bytes=size, largest=largest)
     short = format_bytes(missing)
-    return phrase("report.fit.did-not" if here else "report.fit.no", request=request, bytes=size, largest=largest, missing=short)
+    return phrase(
+        "report.fit.did-not" if here else "report.fit.no", request=request, bytes=size, largest=largest, missing=short
+    )

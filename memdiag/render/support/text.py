@@ -14,7 +14,8 @@ FALLBACK = "memdiag-ascii"  # how to encode what an encoding lacks, as ``errors`
 def plain(text: object, limit: int = 0) -> str:
     r"""Returns ``text`` on one line without anything a terminal would act on.
 
-    Control characters (ESC, newlines), bidirectional and other invisible formatting characters, unusual spaces and lone surrogates
+    Control characters (ESC, newlines), bidirectional and other invisible formatting characters, unusual spaces and lone
+    surrogates
     are written as escapes: ``\x1b``, ``\u202e``. The result holds printable characters and spaces only.
 
     Args:

@@ -18,7 +18,12 @@ from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_us
 
 USAGE = tuple(vocabulary.STYLES["curve"])  # the rows of the usage table
-BASES = ("annotations+stacks", "annotations", "stacks", "periodicity")  # what phases, steps and categories may be inferred from
+BASES = (
+    "annotations+stacks",
+    "annotations",
+    "stacks",
+    "periodicity",
+)  # what phases, steps and categories may be inferred from
 SNAPSHOT = "snapshot"  # kind of the moment of a file without a trace
 UNITS = (
     "allocations",
@@ -111,7 +116,11 @@ def source_facts(report: Report) -> list[Fact]:
         backend=plain(source.backend or unknown()),
         torch=version_words(source.torch_version),
     )
-    sizes = [phrase("report.events", count=source.num_events), phrase("report.tensors", count=source.num_tensors), _devices_words(report)]
+    sizes = [
+        phrase("report.events", count=source.num_events),
+        phrase("report.tensors", count=source.num_tensors),
+        _devices_words(report),
+    ]
     facts = [
         Fact("file", phrase("report.fact.file"), plain(source.path)),
         Fact("kind", phrase("report.fact.kind"), kind),
@@ -135,7 +144,11 @@ def version_words(version: str | None) -> str:
     if found is None:
         return plain(version)
     since, until = found["since"], found["until"]
-    return phrase("report.version.between", since=since, until=until) if until else phrase("report.version.since", since=since)
+    return (
+        phrase("report.version.between", since=since, until=until)
+        if until
+        else phrase("report.version.since", since=since)
+    )
 
 
 def bases_words(source: Source) -> str:
@@ -144,13 +157,21 @@ def bases_words(source: Source) -> str:
     names: dict[str, list[str]] = {}
     for key in ("phase", "step", "category"):
         basis = source.bases.get(key, "none")
-        words_of = marked if basis == "marks" else phrase(f"report.basis.{basis.replace('+', '-')}") if basis in BASES else unknown()
+        words_of = (
+            marked
+            if basis == "marks"
+            else phrase(f"report.basis.{basis.replace('+', '-')}")
+            if basis in BASES
+            else unknown()
+        )
         names.setdefault(words_of, []).append(phrase(f"report.bases.{key}"))
     if source.bases.get("lifetime", "none").endswith(EARLIER_STEPS):
         names.setdefault(vocabulary.earlier_steps(), []).append(phrase("report.bases.open-lifetimes"))
     if list(names) == [unknown()]:
         return ""
-    return joined([phrase("report.bases", names=joined(each, ", "), basis=basis) for basis, each in names.items()], "; ")
+    return joined(
+        [phrase("report.bases", names=joined(each, ", "), basis=basis) for basis, each in names.items()], "; "
+    )
 
 
 def settings_words(settings: Mapping[str, object]) -> str:
@@ -158,10 +179,13 @@ def settings_words(settings: Mapping[str, object]) -> str:
     asked = {key: value for key, value in settings.items() if key.endswith("ALLOC_CONF")}
     if asked:
         written = (
-            f"{plain(key)}={plain(value, 200)}" if value else phrase("report.not-set", name=plain(key)) for key, value in asked.items()
+            f"{plain(key)}={plain(value, 200)}" if value else phrase("report.not-set", name=plain(key))
+            for key, value in asked.items()
         )
         return joined(written, ", ")
-    values = [f"{plain(key)}={plain(value)}" for key, value in settings.items() if isinstance(value, str | bool | int | float)]
+    values = [
+        f"{plain(key)}={plain(value)}" for key, value in settings.items() if isinstance(value, str | bool | int | float)
+    ]
     return shorten(", ".join(values), 240) or phrase("report.see-json")
 
 
@@ -173,7 +197,12 @@ def _devices_words(report: Report) -> str:
 
 def is_idle(device: DeviceReport) -> bool:
     """Whether a device is known to hold nothing at any time."""
-    amounts = (device.peak.reserved_bytes, device.peak_allocated.allocated_bytes, device.end.reserved_bytes, device.end.allocated_bytes)
+    amounts = (
+        device.peak.reserved_bytes,
+        device.peak_allocated.allocated_bytes,
+        device.end.reserved_bytes,
+        device.end.allocated_bytes,
+    )
     known = [amount for amount in amounts if amount is not None]
     return bool(known) and not any(known)
 
@@ -198,7 +227,8 @@ def event_words(event: int) -> Phrase:
 def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
     """Returns the columns of the usage table: title, where that is, and the bytes.
 
-    The moment of the report is the first. The reserved and the allocated peak follow where they are higher, then the end.
+    The moment of the report is the first. The reserved and the allocated peak follow where they are higher, then the
+    end.
     """
     here, found = device.moment, list[tuple[str, Peak]]()
     if here is not None and here.kind == SNAPSHOT:
@@ -210,7 +240,9 @@ def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
         if highest is not None and all(highest > (getattr(known, f"{kind}_bytes") or 0) for _, known in found):
             found.append((vocabulary.title(kind), peak))
     places: list[tuple[str, str, Usage]] = [(title, at_words(p), p) for title, p in found]
-    return [*places, (vocabulary.title("end"), phrase("report.last-event"), device.end)][: max(len(places), MOST_MOMENTS)]
+    return [*places, (vocabulary.title("end"), phrase("report.last-event"), device.end)][
+        : max(len(places), MOST_MOMENTS)
+    ]
 
 
 def card(device: DeviceReport) -> str:

@@ -58,7 +58,9 @@ def result(report: TryReport) -> Iterator[str]:
     yield row(phrase("try.run"), phrase("try.run.ended", status=str(report.exit_status), folder=report.folder))
 
 
-def words(outcome: str, before: LastFailure | None, failure: LastFailure | None, peak_bytes: int, status: int) -> Phrase:
+def words(
+    outcome: str, before: LastFailure | None, failure: LastFailure | None, peak_bytes: int, status: int
+) -> Phrase:
     """Returns the outcome of a rank as a sentence without its full stop.
 
     Args:

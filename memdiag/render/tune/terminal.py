@@ -22,7 +22,9 @@ def render(report: TuneReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
     page = LightPage(look)
     if report.recommended is None:
-        page.grid("lw", [((phrase("tune.keep"), "green"), (phrase("tune.keep.why", why=report.verdict), "bold"))], indent=0)
+        page.grid(
+            "lw", [((phrase("tune.keep"), "green"), (phrase("tune.keep.why", why=report.verdict), "bold"))], indent=0
+        )
     else:
         page.grid("lw", [((phrase("tune.set"), "green"), (report.verdict, "bold"))], indent=0)
         page.paste(report.recommended.line, 2)
@@ -48,7 +50,9 @@ def _calibration(page: LightPage, report: TuneReport) -> None:
             label = phrase("simulate.uncalibrated")
         else:
             style = "green" if found.is_exact else "yellow"
-            said = phrase(f"tune.calibrated.{'exact' if found.is_exact else 'of'}", exact=found.exact, events=found.events)
+            said = phrase(
+                f"tune.calibrated.{'exact' if found.is_exact else 'of'}", exact=found.exact, events=found.events
+            )
             if not found.is_exact and found.what_if_error_bytes is not None:
                 error = phrase("tune.calibrated.error", bytes=format_bytes(found.what_if_error_bytes))
                 said = joined((said, error), "; ")
@@ -90,7 +94,9 @@ def _front(page: LightPage, report: TuneReport) -> None:
     page.text(phrase("tune.front.past_failure" if report.basis == PAST_FAILURE else "tune.front"))
     heads: list[Cell] = ["", *(phrase(f"tune.head.{head}") for head in ("peak", "saved", "retries", "calls", "runs"))]
     rows: list[Sequence[Cell]] = [heads]
-    rows.append(_row(phrase("simulate.column.recorded"), Tried(report.baseline.conf, report.recorded, None), report.basis))
+    rows.append(
+        _row(phrase("simulate.column.recorded"), Tried(report.baseline.conf, report.recorded, None), report.basis)
+    )
     is_cached = report.recorded.peak != report.baseline.score.peak
     if is_cached:
         rows.append(_row(phrase("tune.replayed"), report.baseline, report.basis))
@@ -100,7 +106,9 @@ def _front(page: LightPage, report: TuneReport) -> None:
         names.append((name_of(number), "bold green" if is_best else "bold cyan"))
         rows.append(_row(names[-1], tried, report.basis))
     for _ in range(_MOST_DROPPED):
-        if not page.has_room(rows):  # first "saved", which is a difference of two rows, then "retries", which driver calls reflect
+        if not page.has_room(
+            rows
+        ):  # first "saved", which is a difference of two rows, then "retries", which driver calls reflect
             rows = [(*row[:_SAVED], *row[_SAVED + 1 :]) for row in rows]
     page.grid("l" + "r" * (len(rows[0]) - 2) + "l", rows)
     page.gap()

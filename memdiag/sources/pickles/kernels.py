@@ -8,7 +8,8 @@ from memdiag.sources.pickles.tags import BOX, INT, NONE_THERE, STR
 from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
 
-# FNV-1a, 32 bit: quick, within 64 bits without overflow (which plain Python would warn of), and every hit is compared in full.
+# FNV-1a, 32 bit: quick, within 64 bits without overflow (which plain Python would warn of), and every hit is compared
+# in full.
 _FNV_START = np.int64(2166136261)
 _FNV_PRIME = np.int64(16777619)
 _FNV_BITS = np.int64(0xFFFFFFFF)
@@ -68,8 +69,9 @@ def total_items(boxes: Array, box_size: Array) -> int:
 
 
 @njit
-def flatten(boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array,
-            total: int) -> Array:  # fmt: skip
+def flatten(
+    boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, total: int
+) -> Array:
     """Returns the items of all boxes one after the other."""
     flat = np.empty(total, np.int64)
     at = 0
@@ -84,8 +86,18 @@ def flatten(boxes: Array, items: Array, box_first: Array, chunk_start: Array, ch
 
 
 @njit
-def fill_table(boxes: Array, column_of: Array, canonical: Array, items: Array, box_first: Array, chunk_start: Array,
-               chunk_size: Array, chunk_next: Array, columns: Array, others: Array) -> bool:  # fmt: skip
+def fill_table(
+    boxes: Array,
+    column_of: Array,
+    canonical: Array,
+    items: Array,
+    box_first: Array,
+    chunk_start: Array,
+    chunk_size: Array,
+    chunk_next: Array,
+    columns: Array,
+    others: Array,
+) -> bool:
     """Writes the values of many dicts into ``columns`` (keys x rows); marks in ``others`` the keys that have no column."""
     for row in range(len(boxes)):
         chunk = box_first[boxes[row]]
@@ -106,8 +118,9 @@ def fill_table(boxes: Array, column_of: Array, canonical: Array, items: Array, b
 
 
 @njit
-def mark_items(boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array,
-               seen: Array) -> bool:  # fmt: skip
+def mark_items(
+    boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, seen: Array
+) -> bool:
     """Marks in ``seen`` (bool per box) every box that is an item of one of ``boxes``; False if an item is no box."""
     for box in boxes:
         chunk = box_first[box]
@@ -122,8 +135,16 @@ def mark_items(boxes: Array, items: Array, box_first: Array, chunk_start: Array,
 
 
 @njit
-def intern_lists(boxes: Array, number_of: Array, items: Array, box_first: Array, box_size: Array, chunk_start: Array,
-                 chunk_size: Array, chunk_next: Array) -> tuple[Array, Array, Array]:  # fmt: skip
+def intern_lists(
+    boxes: Array,
+    number_of: Array,
+    items: Array,
+    box_first: Array,
+    box_size: Array,
+    chunk_start: Array,
+    chunk_size: Array,
+    chunk_next: Array,
+) -> tuple[Array, Array, Array]:
     """Numbers lists of frames so that equal ones get one number.
 
     Args:
@@ -183,8 +204,15 @@ def intern_lists(boxes: Array, number_of: Array, items: Array, box_first: Array,
 
 
 @njit
-def fill_pairs(values: Array, items: Array, box_first: Array, box_size: Array, chunk_start: Array, chunk_size: Array,
-               chunk_next: Array) -> tuple[Array, bool]:  # fmt: skip
+def fill_pairs(
+    values: Array,
+    items: Array,
+    box_first: Array,
+    box_size: Array,
+    chunk_start: Array,
+    chunk_size: Array,
+    chunk_next: Array,
+) -> tuple[Array, bool]:
     """Reads tagged pairs of numbers as int64 (rows, 2), -1 where there is none; False if one is no pair of numbers."""
     pairs = np.full((len(values), 2), -1, np.int64)
     for row in range(len(values)):

@@ -1,12 +1,14 @@
 """The pickle machine: one loop over the opcodes of plain data, compiled.
 
-It runs twice. The dry run checks every opcode, argument and stack operation, counts what will be made, and notes which memo entries are
-ever read. The second run writes into arrays of that size, so memory is bounded by the file and nothing is ever written out of range.
-Pages of these arrays that nothing is written to take no memory.
+It runs twice. The dry run checks every opcode, argument and stack operation, counts what will be made, and notes which
+memo entries are ever read. The second run writes into arrays of that size, so memory is bounded by the file and nothing
+is ever written out of range. Pages of these arrays that nothing is written to take no memory.
 
-Both runs read the pickle in pieces: where one ends in the middle of an opcode, ``run`` stops before that opcode, and goes on with the next.
+Both runs read the pickle in pieces: where one ends in the middle of an opcode, ``run`` stops before that opcode, and
+goes on with the next.
 
-Entries of a trace are rows, not dicts: a dict that nothing else refers to and that has the keys of ``rows.Rows`` goes into columns.
+Entries of a trace are rows, not dicts: a dict that nothing else refers to and that has the keys of ``rows.Rows`` goes
+into columns.
 
 A value is an int64 with a tag in its low three bits:
 
@@ -40,7 +42,7 @@ from memdiag.sources.pickles.store import (
     memo_slot,
     new_box,
     pair_box,
-)  # fmt: skip
+)
 from memdiag.sources.pickles.tags import (
     BOX,
     BYTES,
@@ -66,7 +68,7 @@ from memdiag.sources.pickles.tags import (
     TUPLE,
     UTF8,
     WIDE,
-)  # fmt: skip
+)
 from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array
 
@@ -78,10 +80,22 @@ _LEAST_PAIRS = 5  # in an entry of a trace: the dry run counts such dicts, since
 _LOOK_AHEAD = 6  # bytes: MEMOIZE or BINPUT, then MARK
 
 FORBIDDEN_OPCODES = {
-    ord("c"): "GLOBAL", ord("R"): "REDUCE", ord("b"): "BUILD", ord("i"): "INST", ord("o"): "OBJ", ord("P"): "PERSID",
-    ord("Q"): "BINPERSID", 0x81: "NEWOBJ", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x92: "NEWOBJ_EX",
-    0x93: "STACK_GLOBAL", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
-}  # fmt: skip
+    ord("c"): "GLOBAL",
+    ord("R"): "REDUCE",
+    ord("b"): "BUILD",
+    ord("i"): "INST",
+    ord("o"): "OBJ",
+    ord("P"): "PERSID",
+    ord("Q"): "BINPERSID",
+    0x81: "NEWOBJ",
+    0x82: "EXT1",
+    0x83: "EXT2",
+    0x84: "EXT4",
+    0x92: "NEWOBJ_EX",
+    0x93: "STACK_GLOBAL",
+    0x97: "NEXT_BUFFER",
+    0x98: "READONLY_BUFFER",
+}
 _FORBIDDEN = np.zeros(256, np.bool_)
 _FORBIDDEN[list(FORBIDDEN_OPCODES)] = True
 MOST_MARKS = 1 << 16  # open lists and dicts within each other: a snapshot has less than ten
@@ -89,9 +103,18 @@ MOST_MARKS = 1 << 16  # open lists and dicts within each other: a snapshot has l
 # Opcodes with a counted argument: bytes of the count, kind of what follows (0 text, 1 bytes, 2 long integer).
 _COUNTED = np.full((256, 2), -1, np.int8)
 for _code, _width, _kind in (
-    ("\x8c", 1, 0), ("X", 4, 0), ("\x8d", 8, 0), ("U", 1, 1), ("T", 4, 1), ("C", 1, 1), ("B", 4, 1), ("\x8e", 8, 1),
-    ("\x96", 8, 1), ("\x8a", 1, 2), ("\x8b", 4, 2),
-):  # fmt: skip
+    ("\x8c", 1, 0),
+    ("X", 4, 0),
+    ("\x8d", 8, 0),
+    ("U", 1, 1),
+    ("T", 4, 1),
+    ("C", 1, 1),
+    ("B", 4, 1),
+    ("\x8e", 8, 1),
+    ("\x96", 8, 1),
+    ("\x8a", 1, 2),
+    ("\x8b", 4, 2),
+):
     _COUNTED[ord(_code)] = _width, _kind
 
 
@@ -114,7 +137,16 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
 
 @lean
 def run(
-    buf: Array, size: int, is_last: bool, before: int, build: bool, state: Array, counts: Array, marks: Array, fetched: Array, store: Store
+    buf: Array,
+    size: int,
+    is_last: bool,
+    before: int,
+    build: bool,
+    state: Array,
+    counts: Array,
+    marks: Array,
+    fetched: Array,
+    store: Store,
 ) -> int:
     """Runs the pickle as far as ``buf`` (uint8) goes.
 
@@ -196,7 +228,9 @@ def run(
             else:
                 row = np.int64(0)
                 if build:
-                    row = keep_string(buf, at, length, UTF8 if kind == 0 else RAW_BYTES if kind == 1 else LITTLE_ENDIAN, counts, store)
+                    row = keep_string(
+                        buf, at, length, UTF8 if kind == 0 else RAW_BYTES if kind == 1 else LITTLE_ENDIAN, counts, store
+                    )
                 else:
                     counts[N_STRINGS] += 1
                     counts[N_ARENA] += length
@@ -241,14 +275,25 @@ def run(
                 fresh = np.int64(PENDING)
             else:
                 fresh = np.int64(
-                    new_box(DICT if op == 0x7D else LIST if op == 0x5D else TUPLE if op == 0x29 else SET, counts, store) << 3 | BOX
+                    new_box(DICT if op == 0x7D else LIST if op == 0x5D else TUPLE if op == 0x29 else SET, counts, store)
+                    << 3
+                    | BOX
                 )
             pushes = True
         elif (
-            op == 0x75 or op == 0x65 or op == 0x90 or op == 0x73 or op == 0x61  # SETITEMS APPENDS ADDITEMS SETITEM APPEND
-            or op == 0x74 or op == 0x6C or op == 0x64 or op == 0x91  # TUPLE LIST DICT FROZENSET
-            or op == 0x85 or op == 0x86 or op == 0x87  # TUPLE1 TUPLE2 TUPLE3
-        ):  # fmt: skip
+            op == 0x75
+            or op == 0x65
+            or op == 0x90
+            or op == 0x73
+            or op == 0x61  # SETITEMS APPENDS ADDITEMS SETITEM APPEND
+            or op == 0x74
+            or op == 0x6C
+            or op == 0x64
+            or op == 0x91  # TUPLE LIST DICT FROZENSET
+            or op == 0x85
+            or op == 0x86
+            or op == 0x87  # TUPLE1 TUPLE2 TUPLE3
+        ):
             # What goes into the box stands on the stack from `first` on.
             if op == 0x73 or op == 0x61:
                 first = top - (2 if op == 0x73 else 1)
@@ -284,7 +329,12 @@ def run(
                 else:
                     owner = stack[first - 1]
                     row = counts[N_ROWS]
-                    if owner == PENDING and kind == DICT and taken >= 2 * _LEAST_PAIRS and store_row(row, first, top, stack, store):
+                    if (
+                        owner == PENDING
+                        and kind == DICT
+                        and taken >= 2 * _LEAST_PAIRS
+                        and store_row(row, first, top, stack, store)
+                    ):
                         counts[N_ROWS] += 1
                         stack[first - 1] = (np.int64(ROW_0) + row) << 3 | CONST
                         taken = np.int64(0)
@@ -327,7 +377,9 @@ def run(
             if buf[at] > 5:
                 return UNKNOWN_OPCODE
             at += 1
-        elif op == 0x49 or op == 0x4C or op == 0x46 or op == 0x56 or op == 0x53:  # INT LONG FLOAT UNICODE STRING, as text
+        elif (
+            op == 0x49 or op == 0x4C or op == 0x46 or op == 0x56 or op == 0x53
+        ):  # INT LONG FLOAT UNICODE STRING, as text
             end = line_end(buf, at)
             if end < 0:
                 return TRUNCATED
@@ -339,7 +391,9 @@ def run(
             else:
                 row = np.int64(0)
                 if build:
-                    coding = RAW_ESCAPE if op == 0x56 else QUOTED if op == 0x53 else FLOAT_TEXT if op == 0x46 else DECIMAL
+                    coding = (
+                        RAW_ESCAPE if op == 0x56 else QUOTED if op == 0x53 else FLOAT_TEXT if op == 0x46 else DECIMAL
+                    )
                     row = keep_string(buf, at, end - at, coding, counts, store)
                 else:
                     counts[N_STRINGS] += 1

@@ -52,7 +52,8 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
     """Returns columns for entries of these fields, without rows.
 
     Args:
-        fields: What is read. Fields of one column stand in it together, since no entry has both; at most one column holds words.
+        fields: What is read. Fields of one column stand in it together, since no entry has both; at most one column
+            holds words.
         words: Values of the word field, and the number that each is stored as.
         required: Fields without which a dict is no entry.
     """
@@ -64,13 +65,20 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
     missing = {field.column: field.missing for field in fields if field.kind == NUMBER}
     bits = sum(1 << names.index(name) for name in required) or 1 << 62  # no dict has that one
     return Rows(
-        texts=np.frombuffer(b"".join(texts), np.uint8), text_at=np.cumsum([0, *(len(text) for text in texts)]),
-        text_code=np.array(codes, np.int64), kind=np.array([field.kind for field in fields], np.int64), slot=np.array(slots, np.int64),
-        required=np.array([bits], np.int64), missing=np.array(list(missing.values()), np.int64),
-        numbers=np.empty((len(columns["numbers"]), 0), np.int64), links=np.empty((len(columns["links"]), 0), np.int32),
-        pairs=np.empty((len(columns["pairs"]), 0, 2), np.int32), word=np.empty(0, np.int8), seen=np.zeros(1, np.int64),
+        texts=np.frombuffer(b"".join(texts), np.uint8),
+        text_at=np.cumsum([0, *(len(text) for text in texts)]),
+        text_code=np.array(codes, np.int64),
+        kind=np.array([field.kind for field in fields], np.int64),
+        slot=np.array(slots, np.int64),
+        required=np.array([bits], np.int64),
+        missing=np.array(list(missing.values()), np.int64),
+        numbers=np.empty((len(columns["numbers"]), 0), np.int64),
+        links=np.empty((len(columns["links"]), 0), np.int32),
+        pairs=np.empty((len(columns["pairs"]), 0, 2), np.int32),
+        word=np.empty(0, np.int8),
+        seen=np.zeros(1, np.int64),
         others=np.zeros(0, np.bool_),
-    )  # fmt: skip
+    )
 
 
 def columns_of(fields: Sequence[Field], storage: str) -> list[str]:
@@ -81,18 +89,24 @@ def columns_of(fields: Sequence[Field], storage: str) -> list[str]:
 def empty_rows(fields: Rows, count: int, strings: int) -> Rows:
     """Returns the same fields with columns of ``count`` rows, for a pickle of so many strings."""
     return fields._replace(
-        numbers=np.empty((len(fields.numbers), count), np.int64), links=np.empty((len(fields.links), count), np.int32),
-        pairs=np.empty((len(fields.pairs), count, 2), np.int32), word=np.empty(count, np.int8), seen=np.zeros(1, np.int64),
+        numbers=np.empty((len(fields.numbers), count), np.int64),
+        links=np.empty((len(fields.links), count), np.int32),
+        pairs=np.empty((len(fields.pairs), count, 2), np.int32),
+        word=np.empty(count, np.int8),
+        seen=np.zeros(1, np.int64),
         others=np.zeros(strings, np.bool_),
-    )  # fmt: skip
+    )
 
 
 def first_rows(rows: Rows, count: int, strings: int) -> Rows:
     """Returns the columns cut to the rows and strings that were written."""
     return rows._replace(
-        numbers=rows.numbers[:, :count], links=rows.links[:, :count], pairs=rows.pairs[:, :count], word=rows.word[:count],
+        numbers=rows.numbers[:, :count],
+        links=rows.links[:, :count],
+        pairs=rows.pairs[:, :count],
+        word=rows.word[:count],
         others=rows.others[:strings],
-    )  # fmt: skip
+    )
 
 
 @lean_part

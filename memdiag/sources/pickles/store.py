@@ -1,4 +1,7 @@
-"""The arrays that the pickle machine writes: the tape. What occurs again and again is kept once: short strings, pairs, lists of frames."""
+"""The arrays that the pickle machine writes: the tape.
+
+What occurs again and again is kept once: short strings, pairs, lists of frames.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class Store(NamedTuple):
 
     Attributes:
         stack, items: Tagged values.
-        memo: Tagged values xor NONE_THERE, so that zeros stand for nothing; only of the memo entries that are ever read.
+        memo: Tagged values xor NONE_THERE, so that zeros stand for nothing; only of the memo entries that are ever
+            read.
         memo_rank: Memo entries that are read before each block of MEMO_BLOCK of them.
         box_kind, box_size, box_first, box_last: Each box, its number of items and its chunks of them (-1: none).
         chunk_start, chunk_size, chunk_next: Ranges of ``items``, linked.
@@ -77,24 +81,41 @@ def allocate(counts: Array, fetched: Array, rows: Rows) -> Store:
     """
     n, boxes, strings = counts, counts[N_BOXES], counts[N_STRINGS]
     chunks, items = 2 * n[N_CHUNKS], 2 * n[N_ITEMS]  # a list that shared its first chunk may need a copy of it
-    blocks = np.add.reduceat(fetched, np.arange(0, len(fetched), MEMO_BLOCK), dtype=np.int64) if len(fetched) else np.zeros(0, np.int64)
+    blocks = (
+        np.add.reduceat(fetched, np.arange(0, len(fetched), MEMO_BLOCK), dtype=np.int64)
+        if len(fetched)
+        else np.zeros(0, np.int64)
+    )
     return Store(
-        stack=np.empty(n[N_STACK], np.int64), memo=np.zeros(_MEMO_DIRECT + int(blocks.sum()), np.int64),
-        memo_rank=(np.cumsum(blocks) - blocks).astype(np.int32), items=np.empty(items, np.int64),
-        box_kind=np.empty(boxes, np.int8), box_size=np.empty(boxes, np.int32), box_first=np.empty(boxes, np.int32),
-        box_last=np.empty(boxes, np.int32), chunk_start=np.empty(chunks, np.int64), chunk_size=np.empty(chunks, np.int32),
-        chunk_next=np.empty(chunks, np.int32), arena=np.empty(n[N_ARENA], np.uint8), string_at=np.empty(strings, np.int64),
-        string_size=np.empty(strings, np.int32), string_coding=np.empty(strings, np.int8), string_code=np.empty(strings, np.int8),
-        reals=np.empty(n[N_REALS], np.int64), recent=np.zeros((3, _RECENT), np.int64),
+        stack=np.empty(n[N_STACK], np.int64),
+        memo=np.zeros(_MEMO_DIRECT + int(blocks.sum()), np.int64),
+        memo_rank=(np.cumsum(blocks) - blocks).astype(np.int32),
+        items=np.empty(items, np.int64),
+        box_kind=np.empty(boxes, np.int8),
+        box_size=np.empty(boxes, np.int32),
+        box_first=np.empty(boxes, np.int32),
+        box_last=np.empty(boxes, np.int32),
+        chunk_start=np.empty(chunks, np.int64),
+        chunk_size=np.empty(chunks, np.int32),
+        chunk_next=np.empty(chunks, np.int32),
+        arena=np.empty(n[N_ARENA], np.uint8),
+        string_at=np.empty(strings, np.int64),
+        string_size=np.empty(strings, np.int32),
+        string_coding=np.empty(strings, np.int8),
+        string_code=np.empty(strings, np.int8),
+        reals=np.empty(n[N_REALS], np.int64),
+        recent=np.zeros((3, _RECENT), np.int64),
         rows=empty_rows(rows, int(n[N_ROWS]), int(strings)),
-    )  # fmt: skip
+    )
 
 
 def used(store: Store, counts: Array) -> Store:
     """Returns the arrays of boxes, strings and rows without what nothing was written to."""
     boxes, strings = int(counts[N_BOXES]), int(counts[N_STRINGS])
     trimmed = {name: getattr(store, name)[:boxes] for name in ("box_kind", "box_size", "box_first", "box_last")}
-    trimmed |= {name: getattr(store, name)[:strings] for name in ("string_at", "string_size", "string_coding", "string_code")}
+    trimmed |= {
+        name: getattr(store, name)[:strings] for name in ("string_at", "string_size", "string_coding", "string_code")
+    }
     return store._replace(**trimmed, rows=first_rows(store.rows, int(counts[N_ROWS]), strings))
 
 

@@ -40,11 +40,19 @@ class Tape:
     """
 
     def __init__(self, num_bytes: int, root: int, store: st.Store) -> None:
-        self.items, self.box_kind, self.box_size, self.box_first = store.items, store.box_kind, store.box_size, store.box_first
+        self.items, self.box_kind, self.box_size, self.box_first = (
+            store.items,
+            store.box_kind,
+            store.box_size,
+            store.box_first,
+        )
         self.chunk_start, self.chunk_size, self.chunk_next = store.chunk_start, store.chunk_size, store.chunk_next
         self.buf, self.string_at, self.string_size, self.string_coding = (
-            store.arena, store.string_at, store.string_size, store.string_coding,
-        )  # fmt: skip
+            store.arena,
+            store.string_at,
+            store.string_size,
+            store.string_coding,
+        )
         self._reals = store.reals
         self.entries = store.rows
         self.num_bytes = num_bytes
@@ -66,7 +74,12 @@ class Tape:
         if text not in self._rows_of:
             found = []
             codings = self.string_coding[self._distinct]
-            for coding, written in ((t.UTF8, text), (t.RAW_ESCAPE, text), (t.QUOTED, f"'{text}'"), (t.QUOTED, f'"{text}"')):
+            for coding, written in (
+                (t.UTF8, text),
+                (t.RAW_ESCAPE, text),
+                (t.QUOTED, f"'{text}'"),
+                (t.QUOTED, f'"{text}"'),
+            ):
                 rows = self._distinct[(codings == coding) & (self.string_size[self._distinct] == len(written))]
                 for at, byte in enumerate(written.encode()):
                     rows = rows[self.buf[self.string_at[rows] + at] == byte]
@@ -93,8 +106,15 @@ class Tape:
     def list_items(self, value: int) -> Array:
         """Returns the tagged values in a list, tuple or set; for a dict keys and values by turns."""
         boxes = np.array([value >> 3], np.int64)
-        return flatten(boxes, self.items, self.box_first, self.chunk_start, self.chunk_size, self.chunk_next,
-                       total_items(boxes, self.box_size))  # fmt: skip
+        return flatten(
+            boxes,
+            self.items,
+            self.box_first,
+            self.chunk_start,
+            self.chunk_size,
+            self.chunk_next,
+            total_items(boxes, self.box_size),
+        )
 
     def python(self, value: int) -> Any:
         """Returns a value as Python objects.
@@ -167,8 +187,18 @@ class Tape:
         for index, key in enumerate(keys):
             column_of[self.rows_of(key)] = index
         others = np.zeros(len(self.string_at) + 1, np.bool_)
-        good = fill_table(boxes, column_of, self.canonical, self.items, self.box_first, self.chunk_start, self.chunk_size,
-                          self.chunk_next, columns, others)  # fmt: skip
+        good = fill_table(
+            boxes,
+            column_of,
+            self.canonical,
+            self.items,
+            self.box_first,
+            self.chunk_start,
+            self.chunk_size,
+            self.chunk_next,
+            columns,
+            others,
+        )
         if not good:
             raise ValueError("a dict has a key that is no text")
         unknown = {str(self.text(int(row))) for row in np.flatnonzero(others)[:32]}
@@ -256,7 +286,9 @@ class _Window:
         if is_first_run:
             self._digests.append(digest)
         elif number >= len(self._digests) or self._digests[number] != digest:
-            raise RefusedFile(f"{self._name} changed while memdiag read it", "wait until the program has written it, then try again")
+            raise RefusedFile(
+                f"{self._name} changed while memdiag read it", "wait until the program has written it, then try again"
+            )
 
     def run(self, build: bool, counts: Array, store: st.Store) -> int:
         """Runs the whole pickle; returns its root (0 if not ``build``)."""
@@ -272,7 +304,9 @@ class _Window:
             before += done
             state[m.POS] -= done
             self.num_bytes = before + len(buf)
-            if len(self.fetched) < self.num_bytes:  # a memo entry takes a byte at least; what is never touched takes no memory
+            if (
+                len(self.fetched) < self.num_bytes
+            ):  # a memo entry takes a byte at least; what is never touched takes no memory
                 longer = np.zeros(max(2 * len(self.fetched), self.num_bytes), np.bool_)
                 longer[: counts[st.N_MEMO]] = self.fetched[: counts[st.N_MEMO]]
                 self.fetched = longer
@@ -301,7 +335,9 @@ def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> Refus
         what = f"{name}: the pickle is cut off: it ends after {before + len(buf):,} bytes{inside}"
         return RefusedFile(what, "copy it again, or record again: the writer was stopped")
     if status == m.MEMO_BOMB:
-        return RefusedFile(f"{name}: refused, a memo index at byte {at:,} is larger than the file (a memory bomb)", _HINT)
+        return RefusedFile(
+            f"{name}: refused, a memo index at byte {at:,} is larger than the file (a memory bomb)", _HINT
+        )
     if status == m.TOO_DEEP:
         return RefusedFile(f"{name}: refused, lists within lists without end at byte {at:,} (a memory bomb)", _HINT)
     if at == 0:
@@ -328,7 +364,10 @@ def _target(buf: Array, pos: int, opcode: str) -> str:
         for _ in range(2):
             if end and buf[end - 1] == 0x94:
                 end -= 1
-            start = next((s for s in range(end - 2, max(end - 257, -1), -1) if buf[s] == 0x8C and buf[s + 1] == end - s - 2), None)
+            start = next(
+                (s for s in range(end - 2, max(end - 257, -1), -1) if buf[s] == 0x8C and buf[s + 1] == end - s - 2),
+                None,
+            )
             if start is None:
                 break
             names.insert(0, bytes(buf[start + 2 : end]).decode("utf-8", "replace"))

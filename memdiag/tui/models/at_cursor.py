@@ -65,7 +65,8 @@ class Moment:
 
     Attributes:
         at: The event after which this holds; -1: before the first.
-        usage: Bytes: reserved, allocated, active, requested, and what of the free ones is cache, stranded, foreign; -1: unknown.
+        usage: Bytes: reserved, allocated, active, requested, and what of the free ones is cache, stranded, foreign; -1:
+            unknown.
         action: What happened, a word of ``schema.ACTIONS``; "" before the first event.
         size: Bytes that it was about; -1: none.
         name, place: What the tensor is called, and the line of code; "" where not known.
@@ -89,7 +90,9 @@ def moment(trace: Trace, device: DeviceTrace, at: int) -> Moment:
     """Returns what there is to say of the moment after event ``at``."""
     usage = device.usage_at(at) if device.num_events else device.end
     if at < 0:
-        return Moment(at, {**usage, "cache": -1, "stranded": -1, "foreign": -1}, "", -1, "", "", -1, schema.PHASES[0], None)
+        return Moment(
+            at, {**usage, "cache": -1, "stranded": -1, "foreign": -1}, "", -1, "", "", -1, schema.PHASES[0], None
+        )
     events = device.events
     action = schema.ACTIONS[events.action[at]]
     tensor = int(events.tensor[at])

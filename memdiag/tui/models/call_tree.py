@@ -1,6 +1,7 @@
 """Bytes there at a moment as a tree of calls, from the program's first line inwards or, inverted, from the allocation outwards.
 
-Only what is open is worked out: a node is a set of stacks that begin alike, and its children are the next frames of these.
+Only what is open is worked out: a node is a set of stacks that begin alike, and its children are the next frames of
+these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Node:
     """A call.
 
     Attributes:
-        path: Frames (numbers of ``Stacks.frames``) from the root to this; ``NO_STACK`` stands for those without a stack.
+        path: Frames (numbers of ``Stacks.frames``) from the root to this; ``NO_STACK`` stands for those without a
+            stack.
         bytes: Of the blocks that were asked for within it.
         num_tensors: How many these are.
         indent: How many of the calls above it have brothers: a chain of only children does not move to the right.

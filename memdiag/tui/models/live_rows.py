@@ -95,7 +95,10 @@ class LiveRows:
         names, stacks, categories, lifetimes = self._search(word)
         # The last of each is for -1: no name, no stack.
         return np.asarray(
-            names[tensors.name[rows]] | stacks[tensors.stack[rows]] | categories[tensors.category[rows]] | lifetimes[tensors.lifetime[rows]]
+            names[tensors.name[rows]]
+            | stacks[tensors.stack[rows]]
+            | categories[tensors.category[rows]]
+            | lifetimes[tensors.lifetime[rows]]
         )
 
     def _hits(self, word: str) -> tuple[Array, Array, Array, Array]:

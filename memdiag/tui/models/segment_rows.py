@@ -71,7 +71,11 @@ class SegmentRows:
         """Returns the segments (their numbers) in one of ``ORDERS``."""
         if order == "address":
             return np.arange(len(self))
-        key = {"size": self.topology.segments["size"], "free": self._free_bytes, "largest free range": self._largest_free}[order]
+        key = {
+            "size": self.topology.segments["size"],
+            "free": self._free_bytes,
+            "largest free range": self._largest_free,
+        }[order]
         return np.argsort(-key, kind="stable")
 
     def segment(self, number: int) -> Segment:
@@ -108,7 +112,8 @@ class SegmentRows:
     def bar(self, number: int, width: int) -> tuple[list[int], list[int]]:
         """Returns, for each of ``width`` cells of a segment, its state and the tensor that has most of it (-1: none).
 
-        A cell is USED or PENDING if at least half of it is; what is free of a cell that is not wholly used shows as FREE from a half on.
+        A cell is USED or PENDING if at least half of it is; what is free of a cell that is not wholly used shows as
+        FREE from a half on.
         """
         blocks = self.topology.blocks
         first, last = int(self._bounds[number]), int(self._bounds[number + 1])

@@ -50,7 +50,10 @@ class Window:
         return self.first + np.arange(width + 1, dtype=np.int64) * len(self) // width
 
     def column_of(self, at: int, width: int) -> int:
-        """Returns the column that shows event ``at``; -1: none does. Of an event that fills several columns it is the middle one."""
+        """Returns the column that shows event ``at``; -1: none does.
+
+        Of an event that fills several columns it is the middle one.
+        """
         if not self.first <= at < self.last:
             return -1
         event, length = at - self.first, len(self)

@@ -28,7 +28,9 @@ NOT_OF_ONE_PIECE = {"facebookresearch__mosaic__test__snapshots__output.pickle"}
 
 def calibrations(path: Path):
     trace = load(path)
-    return [(device, calibrate(trace, device)) for device in trace.devices if device.has_addresses and device.num_events]
+    return [
+        (device, calibrate(trace, device)) for device in trace.devices if device.has_addresses and device.num_events
+    ]
 
 
 def test_goldens_are_replayed_exactly(golden):
@@ -146,9 +148,9 @@ def device_of(actions, *, segments=None, blocks=None, **columns):
 
 
 def test_a_block_outside_of_all_segments_is_said_to_be_so():
-    segments = Table(schema.SEGMENTS, {name: np.zeros(1, column.dtype) for name, column in schema.SEGMENTS.items()}).replace(
-        address=np.array([1 << 40]), total_size=np.array([2 * MIB])
-    )
+    segments = Table(
+        schema.SEGMENTS, {name: np.zeros(1, column.dtype) for name, column in schema.SEGMENTS.items()}
+    ).replace(address=np.array([1 << 40]), total_size=np.array([2 * MIB]))
     trace, device = device_of([("alloc", 1 << 30, 1000), ("alloc", 1 << 40, 1000)], segments=segments)
     found = calibrate(trace, device)
     assert not found.is_exact
@@ -168,11 +170,19 @@ def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_repla
     """A block of 40 MiB is free when all is given back and a request of 39 MiB gets a new segment: no retry would have come to that."""
     a, b, c = (1 << 40, (1 << 40) + 256 * MIB, (1 << 40) + 512 * MIB)
     entries = [
-        ("segment_alloc", a, 100 * MIB), ("alloc", a, 100 * MIB), ("segment_alloc", b, 40 * MIB), ("alloc", b, 40 * MIB),
-        ("free_requested", a, 100 * MIB), ("free_completed", a, 100 * MIB), ("free_requested", b, 40 * MIB),
+        ("segment_alloc", a, 100 * MIB),
+        ("alloc", a, 100 * MIB),
+        ("segment_alloc", b, 40 * MIB),
+        ("alloc", b, 40 * MIB),
+        ("free_requested", a, 100 * MIB),
+        ("free_completed", a, 100 * MIB),
+        ("free_requested", b, 40 * MIB),
         ("free_completed", b, 40 * MIB),
-        ("segment_free", b, 40 * MIB), ("segment_free", a, 100 * MIB), ("segment_alloc", c, 40 * MIB), ("alloc", c, 39 * MIB),
-    ]  # fmt: skip
+        ("segment_free", b, 40 * MIB),
+        ("segment_free", a, 100 * MIB),
+        ("segment_alloc", c, 40 * MIB),
+        ("alloc", c, 39 * MIB),
+    ]
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64", "max_split_size": 64 * MIB}
     trace, device = device_of(entries)
     trace = replace(trace, settings=settings, layout=replace(trace.layout, max_split=64 * MIB))
@@ -184,9 +194,15 @@ def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_repla
 
 def test_a_second_range_of_addresses_beside_a_full_one_is_seen():
     """Pages far behind those mapped so far are of a range of their own."""
-    trace, device = device_of([
-        ("segment_map", 1 << 40, 20 * MIB), ("alloc", 1 << 40, 20 * MIB), ("segment_map", (1 << 40) + 20 * MIB, 20 * MIB),
-        ("alloc", (1 << 40) + 20 * MIB, 20 * MIB), ("segment_map", 1 << 41, 40 * MIB), ("alloc", 1 << 41, 40 * MIB),
-    ])  # fmt: skip
+    trace, device = device_of(
+        [
+            ("segment_map", 1 << 40, 20 * MIB),
+            ("alloc", 1 << 40, 20 * MIB),
+            ("segment_map", (1 << 40) + 20 * MIB, 20 * MIB),
+            ("alloc", (1 << 40) + 20 * MIB, 20 * MIB),
+            ("segment_map", 1 << 41, 40 * MIB),
+            ("alloc", 1 << 41, 40 * MIB),
+        ]
+    )
     workload, _ = described(trace, device)
     assert Recorded.of(workload, device).bases.tolist() == [1 << 40, 1 << 41]

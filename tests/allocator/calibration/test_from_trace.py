@@ -15,8 +15,21 @@ from memdiag.trace.build import build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.units import MIB
 
-OPS = ["alloc", "free", "empty_cache", "record_stream", "complete", "sync", "set_fraction", "pool_begin", "pool_end", "pool_release",
-       "reset_peak", "external", "set_total"]  # fmt: skip
+OPS = [
+    "alloc",
+    "free",
+    "empty_cache",
+    "record_stream",
+    "complete",
+    "sync",
+    "set_fraction",
+    "pool_begin",
+    "pool_end",
+    "pool_release",
+    "reset_peak",
+    "external",
+    "set_total",
+]
 
 
 @pytest.fixture
@@ -26,8 +39,16 @@ def plain(tmp_path):
     def make(*rows, done="now", total=1 << 30):
         op, identity, size, stream = zip(*rows, strict=True)
         file = tmp_path / "events.npz"
-        np.savez(file, op=np.array([OPS.index(name) for name in op], np.int8), id=np.array(identity), size=np.array(size),
-                 stream=np.array(stream), ops=np.array(OPS), total=np.int64(total), done=np.array(done))  # fmt: skip
+        np.savez(
+            file,
+            op=np.array([OPS.index(name) for name in op], np.int8),
+            id=np.array(identity),
+            size=np.array(size),
+            stream=np.array(stream),
+            ops=np.array(OPS),
+            total=np.int64(total),
+            done=np.array(done),
+        )
         trace = load(file)
         return workload_of(trace, trace.devices[0])
 
@@ -48,10 +69,19 @@ def test_each_row_of_plain_events_is_one_call(plain):
 
 def test_frees_of_what_is_not_there_are_calls_that_are_skipped(plain):
     workload = plain(
-        ("free", 1, 0, 0), ("alloc", 1, 100, 0), ("free", 1, 0, 0), ("free", 1, 0, 0), ("free", 7, 0, 0), ("record_stream", 1, 0, 1),
-        ("alloc", 2, 0, 0), ("free", 2, 0, 0), ("record_stream", 2, 0, 1), ("alloc", 1, 50, 0), ("record_stream", 1, 0, 1),
         ("free", 1, 0, 0),
-    )  # fmt: skip
+        ("alloc", 1, 100, 0),
+        ("free", 1, 0, 0),
+        ("free", 1, 0, 0),
+        ("free", 7, 0, 0),
+        ("record_stream", 1, 0, 1),
+        ("alloc", 2, 0, 0),
+        ("free", 2, 0, 0),
+        ("record_stream", 2, 0, 1),
+        ("alloc", 1, 50, 0),
+        ("record_stream", 1, 0, 1),
+        ("free", 1, 0, 0),
+    )
     assert workload.num_rows == 12
     assert workload.tensor.tolist() == [-1, 0, 0, -1, -1, -1, -1, -1, -1, 1, 1, 1]
     status = replay(workload, "caching", capacity=1 << 30).status
@@ -71,13 +101,21 @@ def test_ids_below_zero_are_ids(plain):
 
 
 def test_streams_stand_in_unsigned_order(plain):
-    workload = plain(("alloc", 1, 100, 3), ("alloc", 2, 100, 0), ("alloc", 3, 100, -1), ("complete", 0, 0, -1), ("complete", 0, 0, 3))
+    workload = plain(
+        ("alloc", 1, 100, 3), ("alloc", 2, 100, 0), ("alloc", 3, 100, -1), ("complete", 0, 0, -1), ("complete", 0, 0, 3)
+    )
     assert workload.streams.tolist() == [0, 3, 2**64 - 1]
     assert workload.stream.tolist() == [1, 0, 2, -1, 1]
 
 
 def test_pools_are_numbered_from_the_default_one(plain):
-    workload = plain(("pool_begin", 9, 0, -1), ("alloc", 1, 5, 0), ("pool_end", 9, 0, 0), ("pool_begin", 0, 0, 0), ("pool_end", 0, 0, 0))
+    workload = plain(
+        ("pool_begin", 9, 0, -1),
+        ("alloc", 1, 5, 0),
+        ("pool_end", 9, 0, 0),
+        ("pool_begin", 0, 0, 0),
+        ("pool_end", 0, 0, 0),
+    )
     assert len(workload.pools) == 3
     assert workload.pools[0] == (0, 0)
     assert workload.pool.tolist() == [2, -1, 2, 1, 1]
@@ -135,11 +173,22 @@ A, B, C = (1 << 40, (1 << 40) + 64 * MIB, (1 << 40) + 128 * MIB)
 def test_what_comes_free_within_a_retry_does_so_after_the_request_has_looked():
     """The block at A waits for a stream until a request that fails synchronises; the request gets a segment of its own."""
     trace, device = recording(
-        ("segment_alloc", A, 40 * MIB), ("alloc", A, 40 * MIB), ("segment_alloc", B, 20 * MIB), ("alloc", B, 15 * MIB),
-        ("free_requested", A, 40 * MIB), ("free_completed", A, 40 * MIB), ("alloc", A, 39 * MIB), ("free_requested", A, 39 * MIB),
-        ("free_requested", B, 15 * MIB), ("free_completed", B, 15 * MIB), ("free_completed", A, 39 * MIB), ("segment_free", B, 20 * MIB),
-        ("segment_free", A, 40 * MIB), ("segment_alloc", C, 60 * MIB), ("alloc", C, 60 * MIB),
-    )  # fmt: skip
+        ("segment_alloc", A, 40 * MIB),
+        ("alloc", A, 40 * MIB),
+        ("segment_alloc", B, 20 * MIB),
+        ("alloc", B, 15 * MIB),
+        ("free_requested", A, 40 * MIB),
+        ("free_completed", A, 40 * MIB),
+        ("alloc", A, 39 * MIB),
+        ("free_requested", A, 39 * MIB),
+        ("free_requested", B, 15 * MIB),
+        ("free_completed", B, 15 * MIB),
+        ("free_completed", A, 39 * MIB),
+        ("segment_free", B, 20 * MIB),
+        ("segment_free", A, 40 * MIB),
+        ("segment_alloc", C, 60 * MIB),
+        ("alloc", C, 60 * MIB),
+    )
     workload, limits = described(trace, device)
     assert names(workload)[-2:] == ["alloc", "free_completed"]
     assert workload.row.tolist()[-2:] == [14, 14]
@@ -163,9 +212,12 @@ def test_a_failed_request_is_given_up_where_the_program_went_on():
 
 def test_failures_that_contradict_each_other_mean_that_others_took_memory():
     trace, device = recording(
-        ("segment_alloc", A, 20 * MIB), ("alloc", A, 5 * MIB), ("oom", 4 * MIB, 64 * MIB), ("oom", 40 * MIB, 64 * MIB),
+        ("segment_alloc", A, 20 * MIB),
+        ("alloc", A, 5 * MIB),
+        ("oom", 4 * MIB, 64 * MIB),
+        ("oom", 40 * MIB, 64 * MIB),
         capacity_bytes=100 * MIB,
-    )  # fmt: skip
+    )
     workload, limits = described(trace, device)
     assert limits.is_known
     assert limits.steps[:, 1].tolist() == [76 * MIB, 40 * MIB]

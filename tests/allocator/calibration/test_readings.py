@@ -17,19 +17,34 @@ def recorded(calls, *, capacity=None, conf="", no_split=(), since=0):
     """A recording of calls (op, tensor, size, pool) from call ``since`` on, and the replay that it is of."""
     op, tensor, size, pool = (np.array([call[k] for call in calls], np.int64) for k in range(4))
     work = Workload(
-        op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=np.zeros(len(op), np.int32), pool=pool.astype(np.int32),
-        row=np.arange(len(op)), num_rows=len(op), num_tensors=int(tensor.max()) + 1, streams=np.zeros(1, np.uint64),
-        pools=((0, 0), (0, 7)), no_split=frozenset(no_split), done="now",
-    )  # fmt: skip
+        op=op.astype(np.int8),
+        tensor=tensor.astype(np.int32),
+        size=size,
+        stream=np.zeros(len(op), np.int32),
+        pool=pool.astype(np.int32),
+        row=np.arange(len(op)),
+        num_rows=len(op),
+        num_tensors=int(tensor.max()) + 1,
+        streams=np.zeros(1, np.uint64),
+        pools=((0, 0), (0, 7)),
+        no_split=frozenset(no_split),
+        done="now",
+    )
     ran = replay(work, "caching", conf=conf, capacity=capacity, log=True)
     log = {name: column[ran.log["call"] >= since] for name, column in ran.log.items()}
     failed = log["action"] == schema.OOM
     raw = RawDevice(
-        device=0, action=log["action"].astype(np.int8), addr=np.where(failed, log["off"], ran.bases[log["seg"]] + log["off"]),
-        size=log["size"], stream=np.zeros(len(failed), np.int64), pool=np.array(work.pools)[log["pool"]],
-    )  # fmt: skip
+        device=0,
+        action=log["action"].astype(np.int8),
+        addr=np.where(failed, log["off"], ran.bases[log["seg"]] + log["off"]),
+        size=log["size"],
+        stream=np.zeros(len(failed), np.int64),
+        pool=np.array(work.pools)[log["pool"]],
+    )
     settings = {"PYTORCH_CUDA_ALLOC_CONF": conf}
-    trace = build_trace(path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13", settings=settings)
+    trace = build_trace(
+        path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13", settings=settings
+    )
     return trace, trace.devices[0], ran
 
 

@@ -16,9 +16,16 @@ def workload(*calls, streams=2):
     """Calls as (op, tensor, size, stream)."""
     op, tensor, size, stream = (np.array(column) for column in zip(*calls, strict=True))
     return Workload(
-        op.astype(np.int8), tensor.astype(np.int32), size, stream.astype(np.int32), np.full(len(op), -1, np.int32), np.arange(len(op)),
-        len(op), int(tensor.max()) + 1, np.arange(streams, dtype=np.uint64),
-    )  # fmt: skip
+        op.astype(np.int8),
+        tensor.astype(np.int32),
+        size,
+        stream.astype(np.int32),
+        np.full(len(op), -1, np.int32),
+        np.arange(len(op)),
+        len(op),
+        int(tensor.max()) + 1,
+        np.arange(streams, dtype=np.uint64),
+    )
 
 
 A, B = (ALLOC, 0, 1000, 0), (ALLOC, 1, 2000, 0)
@@ -32,7 +39,11 @@ FREE_A = (FREE, 0, 0, 0)
         ((A, B), (A, B, FREE_A), (2, 2)),
         ((A, (ALLOC, 1, 2001, 0)), (A, B), (1, 1)),  # another size
         ((A, B, FREE_A), (A, B, (FREE, 1, 0, 0)), (2, 2)),  # another tensor is freed
-        ((A, FREE_A), (A, (FREE_REQUESTED, 0, 0, 0), (FREE_COMPLETED, 0, 0, 0)), (2, 2)),  # when it is complete is the allocator's affair
+        (
+            (A, FREE_A),
+            (A, (FREE_REQUESTED, 0, 0, 0), (FREE_COMPLETED, 0, 0, 0)),
+            (2, 2),
+        ),  # when it is complete is the allocator's affair
         ((A, (EMPTY_CACHE, -1, 0, -1), B), (A, B), (3, 2)),  # so is when cached memory is given back
         ((A, B), ((ALLOC, 7, 1000, 0), (ALLOC, 3, 2000, 0)), (2, 2)),  # numbers of tensors are rows of a table
         ((A, (ALLOC, 1, 2000, 1)), ((ALLOC, 0, 1000, 1), (ALLOC, 1, 2000, 0)), (2, 2)),  # streams by their first use

@@ -48,10 +48,16 @@ class Program:
         op, tensor, size, stream = (np.array([call[i] for call in calls], np.int64) for i in range(4))
         n = len(calls)
         return Workload(
-            op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=stream.astype(np.int32), pool=np.full(n, -1, np.int32),
-            row=np.arange(n), num_rows=n, num_tensors=1 + max((call[1] for call in self.calls), default=0),
+            op=op.astype(np.int8),
+            tensor=tensor.astype(np.int32),
+            size=size,
+            stream=stream.astype(np.int32),
+            pool=np.full(n, -1, np.int32),
+            row=np.arange(n),
+            num_rows=n,
+            num_tensors=1 + max((call[1] for call in self.calls), default=0),
             streams=np.arange(1 + max((call[3] for call in self.calls), default=0), dtype=np.uint64),
-        )  # fmt: skip
+        )
 
 
 def conf_of(settings: Settings) -> str:
@@ -67,12 +73,19 @@ def conf_of(settings: Settings) -> str:
     return ",".join(parts)
 
 
-def replayed(program: Program, settings: Settings | None = None, capacity: int | None = None, *, log: bool = False) -> LifecycleReplay:
+def replayed(
+    program: Program, settings: Settings | None = None, capacity: int | None = None, *, log: bool = False
+) -> LifecycleReplay:
     settings = settings or Settings()
     return replay_lifecycle(
-        program.workload(), program.hooks, conf_of(settings), capacity, fraction=settings.fraction, log=log,
+        program.workload(),
+        program.hooks,
+        conf_of(settings),
+        capacity,
+        fraction=settings.fraction,
+        log=log,
         alr_max_bytes=None if settings.alr_max == NO_LIMIT else settings.alr_max,
-    )  # fmt: skip
+    )
 
 
 def by_reference(
@@ -127,9 +140,21 @@ def rows_of(replay: LifecycleReplay) -> list[dict[str, object]]:
     """The same rows of a replay."""
     lifecycle = replay.lifecycle
     assert lifecycle is not None
-    columns = {name: getattr(replay, name).tolist() for name in (
-        "seg", "off", "block", "reserved", "allocated", "requested", "retries", "ooms", "device_allocs", "device_frees",
-    )}  # fmt: skip
+    columns = {
+        name: getattr(replay, name).tolist()
+        for name in (
+            "seg",
+            "off",
+            "block",
+            "reserved",
+            "allocated",
+            "requested",
+            "retries",
+            "ooms",
+            "device_allocs",
+            "device_frees",
+        )
+    }
     columns["status"] = [(OK, OOM, SKIPPED)[status] for status in replay.status.tolist()]
     columns["is_long"] = lifecycle.is_long.tolist()
     columns["level"] = [LEVELS[level] if level > 0 else "" for level in lifecycle.level.tolist()]

@@ -1,8 +1,8 @@
 """MindSpeed's lifetime-segregated allocator in plain objects, line by line: what the compiled one is held against.
 
 As slow as it is simple: pools are lists that are searched, a segment is the list of blocks that covers it, tables
-(``lifecycle_tables``) are sets that are walked. Nothing is shared with the package but the numbers of calls and marks, so that one
-mistake cannot be made on both sides.
+(``lifecycle_tables``) are sets that are walked. Nothing is shared with the package but the numbers of calls and marks,
+so that one mistake cannot be made on both sides.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ class Settings:
 
 
 class Allocator:
-    """The four pools. After each call: ``reserved``, ``allocated``, ``requested`` (bytes), counters, and the latest ``step`` taken."""
+    """The four pools.
+
+    After each call: ``reserved``, ``allocated``, ``requested`` (bytes), counters, and the latest ``step`` taken.
+    """
 
     def __init__(self, settings: Settings | None = None, capacity: int | None = None) -> None:
         self.settings = settings or Settings()
@@ -181,13 +184,17 @@ class Allocator:
         self.retries += 1
         return self._new(own_pool, size, segment_size, stream, retry=True)
 
-    def _plain(self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int) -> Block | None:
+    def _plain(
+        self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int
+    ) -> Block | None:
         candidate = next(iter(self._candidates(size, pool, stream)), None)
         if candidate is None or self._rejected(candidate, size, pool, own, segment_size):
             return None
         return candidate
 
-    def _optimized(self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int) -> Block | None:
+    def _optimized(
+        self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int
+    ) -> Block | None:
         """As the source has it: a segment that is not much larger than the request ends the search with nothing."""
         for candidate in self._candidates(size, pool, stream)[:MOST_CANDIDATES]:
             if self._rejected(candidate, size, pool, own, segment_size):
@@ -228,7 +235,9 @@ class Allocator:
             return True
         return size >= limit and candidate.size >= size + LARGE_SEGMENT
 
-    def _rejected(self, candidate: Block, size: int, pool: tuple[str, str], own: tuple[str, str], segment_size: int) -> bool:
+    def _rejected(
+        self, candidate: Block, size: int, pool: tuple[str, str], own: tuple[str, str], segment_size: int
+    ) -> bool:
         if self._breaks_a(candidate, size):
             return True
         if own == (DEFAULT, "large"):
@@ -250,7 +259,9 @@ class Allocator:
             return LARGE_SEGMENT
         return up(size, PAGE)
 
-    def _new(self, pool: tuple[str, str], size: int, segment_size: int, stream: int, *, retry: bool = False) -> Block | None:
+    def _new(
+        self, pool: tuple[str, str], size: int, segment_size: int, stream: int, *, retry: bool = False
+    ) -> Block | None:
         if not retry and self.usable_total is not None and self.reserved + segment_size + PREJUDGED > self.usable_total:
             return None
         if self.reserved + segment_size > min(self.limit, self.settings.alr_max):
@@ -285,7 +296,9 @@ class Allocator:
 
     def _grow(self, pool: tuple[str, str], size: int, stream: int) -> Block | None:
         """The lowest place with so many idle bytes in a row that begin with a hole, or with the free block right before one."""
-        mine = [segment for segment in self.segments if segment.page and (segment.pool, segment.stream) == (pool, stream)]
+        mine = [
+            segment for segment in self.segments if segment.page and (segment.pool, segment.stream) == (pool, stream)
+        ]
         block = next((found for segment in mine for found in self._places(segment) if self._room(found) >= size), None)
         if block is None:
             page = SMALL_SEGMENT if pool[1] == "small" else LARGE_SEGMENT

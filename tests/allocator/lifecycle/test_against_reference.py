@@ -21,9 +21,32 @@ from lifecycle_reference import MIB, NO_LIMIT, Settings
 KIB = 1024
 # Few sizes, so that they come again; around every boundary, and some that share a rounded size.
 SIZES = (
-    1, 512, 513, 700, 100 * KIB, MIB - 512, MIB, MIB + 1, 3 * MIB // 2, 2 * MIB, 2 * MIB + 512, 29 * MIB // 10, 3 * MIB, 4 * MIB, 9 * MIB,
-    10 * MIB - 1, 10 * MIB, 12 * MIB, 19 * MIB, 20 * MIB, 21 * MIB, 22 * MIB, 40 * MIB, 41 * MIB, 60 * MIB,
-)  # fmt: skip
+    1,
+    512,
+    513,
+    700,
+    100 * KIB,
+    MIB - 512,
+    MIB,
+    MIB + 1,
+    3 * MIB // 2,
+    2 * MIB,
+    2 * MIB + 512,
+    29 * MIB // 10,
+    3 * MIB,
+    4 * MIB,
+    9 * MIB,
+    10 * MIB - 1,
+    10 * MIB,
+    12 * MIB,
+    19 * MIB,
+    20 * MIB,
+    21 * MIB,
+    22 * MIB,
+    40 * MIB,
+    41 * MIB,
+    60 * MIB,
+)
 HUGE = (300 * MIB, 1400 * MIB, 1_800_000_000, 1_900_000_000, 2000 * MIB, 3500 * MIB)
 MARKS = ("precise_begin", "precise_end", "forward_begin", "forward_end", "step_begin", "step_end", "release")
 
@@ -40,7 +63,9 @@ def wild(draw: st.DrawFn) -> Program:
         if live and dice.random() < 0.6:
             program.free(live.pop(dice.integers(len(live))))
         if dice.random() < 0.05:
-            op, size = ((w.EMPTY_CACHE, 0), (w.SET_FRACTION, 9 * 10**8), (w.EXTERNAL, 64 * MIB), (w.SYNC, 0))[dice.integers(4)]
+            op, size = ((w.EMPTY_CACHE, 0), (w.SET_FRACTION, 9 * 10**8), (w.EXTERNAL, 64 * MIB), (w.SYNC, 0))[
+                dice.integers(4)
+            ]
             program.call(op, size)
         program.alloc(tensor, int(dice.choice(sizes)), int(dice.random() < 0.1))
         live.append(tensor)
@@ -52,8 +77,12 @@ def training(draw: st.DrawFn) -> Program:
     """Steps of layers that are much alike: what the tables are made for."""
     program, tensor = Program(), 0
     size = st.sampled_from(draw(st.lists(st.sampled_from(SIZES), min_size=2, max_size=5)))
-    layer = draw(st.lists(st.tuples(size, st.booleans()), min_size=1, max_size=5))  # size, and whether it is kept for backward
-    program.mark("precise_begin").alloc(0, draw(size)).alloc(1, draw(size)).mark("precise_end", "forward_begin", "forward_end")
+    layer = draw(
+        st.lists(st.tuples(size, st.booleans()), min_size=1, max_size=5)
+    )  # size, and whether it is kept for backward
+    program.mark("precise_begin").alloc(0, draw(size)).alloc(1, draw(size)).mark(
+        "precise_end", "forward_begin", "forward_end"
+    )
     tensor = 2
     for step in range(draw(st.integers(1, 4))):
         program.mark("step_begin")
@@ -106,7 +135,9 @@ def test_training_goes_as_in_the_reference(program: Program, chosen: Settings, c
 
 @settings(max_examples=100)
 @given(st.one_of(wild(), training()), any_settings, any_capacity, st.data())
-def test_what_comes_later_changes_nothing(program: Program, chosen: Settings, capacity: int | None, data: st.DataObject) -> None:
+def test_what_comes_later_changes_nothing(
+    program: Program, chosen: Settings, capacity: int | None, data: st.DataObject
+) -> None:
     whole = rows_of(replayed(program, chosen, capacity))
     cut = data.draw(st.integers(0, len(program.calls)))
     earlier = Program(program.calls[:cut], [mark for mark in program.marks if mark[0] <= cut])
@@ -115,7 +146,9 @@ def test_what_comes_later_changes_nothing(program: Program, chosen: Settings, ca
 
 @settings(max_examples=100)
 @given(st.one_of(wild(), training()), any_settings, any_capacity, st.booleans())
-def test_blocks_lie_apart_and_sums_are_right(program: Program, chosen: Settings, capacity: int | None, is_oracle: bool) -> None:
+def test_blocks_lie_apart_and_sums_are_right(
+    program: Program, chosen: Settings, capacity: int | None, is_oracle: bool
+) -> None:
     workload = program.workload()
     replay = replay_lifecycle(workload, program.hooks, conf_of(chosen), capacity, log=True, is_oracle=is_oracle)
     assert checked(workload, replay, keep_start=False) == ()  # memdiag's own checker, which looks at logs of any policy

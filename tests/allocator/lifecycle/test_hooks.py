@@ -43,7 +43,9 @@ def test_a_recording_by_memdiag_tells_all(goldens: Path, kind: str) -> None:
     marks, count = found(path)
     assert set(marks.bases.values()) == {"marks"}
     assert count["step_begin"] == count["step_end"] == 3
-    assert count["forward_begin"] == count["forward_end"] == 1 + 12  # the empty window after set-up, four layers, three steps
+    assert (
+        count["forward_begin"] == count["forward_end"] == 1 + 12
+    )  # the empty window after set-up, four layers, three steps
     assert count["precise_begin"] == count["precise_end"] == 2
     assert count["release"] == 1
 
@@ -55,7 +57,9 @@ def test_stacks_and_marks_see_the_same_calls(goldens: Path, kind: str, hooks: st
     (by_marks, _), (by_stacks, _) = found(path, hooks), found(path, hooks, recorded=None)
     assert by_stacks.bases["forward"] == "stacks"
     assert (by_stacks.kind == by_marks.kind).all()
-    assert abs(by_stacks.at - by_marks.at).max() <= 1  # frees on the way out of a layer: stacks do not tell whose they are
+    assert (
+        abs(by_stacks.at - by_marks.at).max() <= 1
+    )  # frees on the way out of a layer: stacks do not tell whose they are
 
 
 def test_stacks_show_loops_over_layers() -> None:
@@ -90,7 +94,9 @@ def test_without_anything_nothing(goldens: Path) -> None:
     (path,) = goldens.glob("cuda-*-recorded/snapshot.pickle")
     device = read(path).devices[0]
     nowhere = np.full(device.num_events, -1, np.int32)
-    silent = replace(device, events=device.events.replace(stack=nowhere, step=nowhere, phase=np.zeros(device.num_events, np.int8)))
+    silent = replace(
+        device, events=device.events.replace(stack=nowhere, step=nowhere, phase=np.zeros(device.num_events, np.int8))
+    )
     marks, count = found(path, recorded=None, devices=(silent,), bases={})
     assert marks.bases == NONE
     assert count == {"forward_begin": 1, "forward_end": 1}
@@ -138,10 +144,29 @@ def edges(found: list[tuple[int, bool]]) -> str:
 
 
 DECODER = recorded(
-    (1, "GPT"), (2, "decoder"), (3, "decoder.layers.0"), (4, "decoder.layers.0.mlp"), (5, "decoder.layers.0"), (6, "decoder"),
-    (7, "decoder.layers.1"), (8, "decoder"), (9, "GPT"), (10, ""),
-)  # fmt: skip
-LIST = recorded((1, "GPT"), (2, "h.0"), (3, "GPT"), (4, "h.1"), (5, "GPT"), (6, "head"), (7, "GPT"), (8, ""), (9, "GPT"), (10, "h.0"))
+    (1, "GPT"),
+    (2, "decoder"),
+    (3, "decoder.layers.0"),
+    (4, "decoder.layers.0.mlp"),
+    (5, "decoder.layers.0"),
+    (6, "decoder"),
+    (7, "decoder.layers.1"),
+    (8, "decoder"),
+    (9, "GPT"),
+    (10, ""),
+)
+LIST = recorded(
+    (1, "GPT"),
+    (2, "h.0"),
+    (3, "GPT"),
+    (4, "h.1"),
+    (5, "GPT"),
+    (6, "head"),
+    (7, "GPT"),
+    (8, ""),
+    (9, "GPT"),
+    (10, "h.0"),
+)
 
 
 @pytest.mark.usefixtures("_placed_by_hand")
@@ -153,9 +178,13 @@ def test_layers_are_parts_of_lists() -> None:
 @pytest.mark.usefixtures("_placed_by_hand")
 def test_experts_are_calls_within_calls() -> None:
     experts = recorded(
-        (1, "layers.0"), (2, "layers.0.experts.3"), (2, "layers.0.experts.3.up"), (3, "layers.0.experts"), (4, "layers.0.experts.5"),
+        (1, "layers.0"),
+        (2, "layers.0.experts.3"),
+        (2, "layers.0.experts.3.up"),
+        (3, "layers.0.experts"),
+        (4, "layers.0.experts.5"),
         (6, "layers.1"),
-    )  # fmt: skip
+    )
     assert edges(edges_of_layers(experts, _Device())) == "(1 (2 )3 (4 )6 )6 (6 )100"
 
 
@@ -167,7 +196,9 @@ def test_a_stack_is_the_owner_of_a_list() -> None:
 
 @pytest.mark.usefixtures("_placed_by_hand")
 def test_a_stack_is_seen_where_its_layers_cannot_be_placed() -> None:
-    deep = recorded((1, "module"), (2, "module.decoder"), (-1, "module.decoder.layers.0"), (-1, "module.decoder"), (9, "module"))
+    deep = recorded(
+        (1, "module"), (2, "module.decoder"), (-1, "module.decoder.layers.0"), (-1, "module.decoder"), (9, "module")
+    )
     assert edges_of_layers(deep, _Device()) == []
     assert edges(edges_of_stacks(deep, _Device())) == "(2 )9"
 
@@ -177,20 +208,44 @@ def test_a_layer_computed_again_is_a_call_of_its_own_and_none_of_the_stack() -> 
     again = recorded((1, "layers.0"), (2, "GPT"), (3, ""), (5, "layers.0"), (6, ""), (7, "layers.0"), (8, ""))
     assert edges(edges_of_layers(again, _Device())) == "(1 )2 (5 )6 (7 )8"
     assert edges(edges_of_stacks(again, _Device())) == "(1 )2"
-    inner = recorded((1, "decoder"), (2, "decoder.layers.0"), (3, "decoder"), (4, ""), (5, "decoder.layers.0"), (6, ""), (7, "decoder"))
+    inner = recorded(
+        (1, "decoder"),
+        (2, "decoder.layers.0"),
+        (3, "decoder"),
+        (4, ""),
+        (5, "decoder.layers.0"),
+        (6, ""),
+        (7, "decoder"),
+    )
     assert edges(edges_of_stacks(inner, _Device())) == "(1 )4 (7 )100"
 
 
 @pytest.mark.usefixtures("_placed_by_hand")
 def test_a_part_of_a_layer_computed_again_is_no_call_of_the_layer() -> None:
-    part = recorded((1, "GPT"), (2, "layers.0"), (3, "layers.0.mlp"), (4, "layers.0"), (5, "GPT"), (6, ""), (7, "layers.0.mlp"), (8, ""))
+    part = recorded(
+        (1, "GPT"),
+        (2, "layers.0"),
+        (3, "layers.0.mlp"),
+        (4, "layers.0"),
+        (5, "GPT"),
+        (6, ""),
+        (7, "layers.0.mlp"),
+        (8, ""),
+    )
     assert edges(edges_of_layers(part, _Device())) == "(2 )5"
     assert edges(edges_of_stacks(part, _Device())) == "(2 )5"
 
 
 @pytest.mark.usefixtures("_placed_by_hand")
 def test_where_marks_begin_a_call_may_be_under_way() -> None:
-    late = recorded((1, "decoder.layers.0.mlp"), (2, "decoder.layers.0"), (3, "decoder"), (4, "decoder.layers.1"), (5, "decoder"), (6, ""))
+    late = recorded(
+        (1, "decoder.layers.0.mlp"),
+        (2, "decoder.layers.0"),
+        (3, "decoder"),
+        (4, "decoder.layers.1"),
+        (5, "decoder"),
+        (6, ""),
+    )
     assert edges(edges_of_layers(late, _Device())) == "(1 )3 (4 )5"
     assert edges(edges_of_stacks(late, _Device())) == "(1 )6"
 
@@ -209,7 +264,9 @@ def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
 
 def seen(*lines: tuple[int, ...], backward_from: int | None = None) -> str:
     """Calls of layers and of the stack that allocations show, each given by the lines of its functions ``forward``, the outermost first."""
-    stacks, number = Stacks.from_lists([[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines])
+    stacks, number = Stacks.from_lists(
+        [[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines]
+    )
     columns = {"action": np.zeros(len(lines), np.int8), "stack": number, "phase": np.zeros(len(lines), np.int8)}
     columns["phase"][backward_from if backward_from is not None else len(lines) :] = PHASES.index("backward")
     device = SimpleNamespace(events=SimpleNamespace(**columns), num_events=len(lines))
@@ -219,7 +276,10 @@ def seen(*lines: tuple[int, ...], backward_from: int | None = None) -> str:
 def test_a_line_that_calls_again_from_the_beginning_is_a_loop() -> None:
     layer = [(7, 1), (7, 2), (7, 3)]
     assert seen((5,), *layer * 4, (9,)) == "(1 )4 (4 )7 (7 )10 (10 )13 / (1 )13"
-    assert seen((5,), *layer * 4, (9,), (5,), *layer * 2, (9,)) == "(1 )4 (4 )7 (7 )10 (10 )13 (15 )18 (18 )21 / (1 )13 (15 )21"
+    assert (
+        seen((5,), *layer * 4, (9,), (5,), *layer * 2, (9,))
+        == "(1 )4 (4 )7 (7 )10 (10 )13 (15 )18 (18 )21 / (1 )13 (15 )21"
+    )
 
 
 def test_loops_within_a_layer_go_back_not_as_far() -> None:
@@ -238,7 +298,13 @@ def test_what_backward_computes_again_begins_with_the_layer_itself() -> None:
     forward = "(1 )4 (4 )7 (7 )10 (10 )13 (13 )16 (16 )19"
     one_at_a_time = [*alone, (), *alone]
     assert seen((5,), *layer * 6, (9,), *one_at_a_time, backward_from=20) == f"{forward} (20 )23 (24 )27 / (1 )19"
-    two_at_a_time = [*alone, *alone, (), *alone, *alone]  # more calls again than in forward must not hide those in forward
+    two_at_a_time = [
+        *alone,
+        *alone,
+        (),
+        *alone,
+        *alone,
+    ]  # more calls again than in forward must not hide those in forward
     again = "(20 )23 (23 )26 (27 )30 (30 )33"
     assert seen((5,), *layer * 6, (9,), *two_at_a_time, backward_from=20) == f"{forward} {again} / (1 )19"
 
@@ -257,7 +323,9 @@ def test_without_a_loop_nothing_is_guessed() -> None:
 
 
 def test_windows_of_calls() -> None:
-    program = Program().mark("precise_begin").alloc(0, 1).mark("precise_end", "forward_begin", "forward_end").alloc(1, 1)
+    program = (
+        Program().mark("precise_begin").alloc(0, 1).mark("precise_end", "forward_begin", "forward_end").alloc(1, 1)
+    )
     program.mark("step_begin", "forward_begin").alloc(2, 1).mark("forward_end").alloc(3, 1).mark("step_end").alloc(4, 1)
     windows = Windows.of(program.hooks, 5)
     assert windows.precise.tolist() == [True, False, False, False, False]

@@ -44,9 +44,18 @@ def first_forward() -> Program:
 
 def test_wrongly_long() -> None:
     wrong = told(first_forward()).thought_long_wrongly()
-    assert (wrong.num, wrong.num_bytes, wrong.peak_bytes, wrong.cost_bytes) == (1, 30 * MIB, 30 * MIB, 0)  # live at the peak
+    assert (wrong.num, wrong.num_bytes, wrong.peak_bytes, wrong.cost_bytes) == (
+        1,
+        30 * MIB,
+        30 * MIB,
+        0,
+    )  # live at the peak
     in_use = told(first_forward().alloc(3, 60 * MIB))  # outside of forward its segment was borrowed
-    assert (in_use.peak_call, in_use.thought_long_wrongly().peak_bytes, in_use.thought_long_wrongly().cost_bytes) == (4, 0, 0)
+    assert (in_use.peak_call, in_use.thought_long_wrongly().peak_bytes, in_use.thought_long_wrongly().cost_bytes) == (
+        4,
+        0,
+        0,
+    )
     idle = told(first_forward().free(2).alloc(3, 60 * MIB))
     assert (idle.peak_call, idle.thought_long_wrongly().cost_bytes) == (5, 30 * MIB)
 
@@ -73,7 +82,12 @@ def test_perfect_knowledge_is_never_wrong() -> None:
 def test_pools_at_a_moment() -> None:
     lifecycle = told(first_forward().alloc(3, 512))
     at_end = {state.pool: state for state in lifecycle.pools(len(first_forward().calls))}
-    assert [at_end[name].num_segments for name in ("default.large", "default.small", "long.large", "long.small")] == [0, 1, 2, 0]
+    assert [at_end[name].num_segments for name in ("default.large", "default.small", "long.large", "long.small")] == [
+        0,
+        1,
+        2,
+        0,
+    ]
     assert at_end["long.large"].reserved_bytes == 80 * MIB
     assert at_end["long.large"].used_bytes == 55 * MIB
     assert at_end["default.small"].used_bytes == 512
@@ -83,11 +97,20 @@ def test_pools_at_a_moment() -> None:
 def test_what_was_there_at_the_start_is_made_first_as_long_lived() -> None:
     program = Program().alloc(0, 3 * MIB).free(1).free(2)
     start = Start(
-        base=np.array([1 << 30, 1 << 20]), size=np.array([20 * MIB, 2 * MIB]), pool=np.zeros(2, np.int32), stream=np.zeros(2, np.int32),
-        small=np.array([False, True]), expandable=np.zeros(2, bool), order=np.arange(2), block_range=np.array([0, 1, 1], np.int32),
-        block_off=np.array([0, 512, 0]), block_size=np.array([5 * MIB, 512, 512]), block_tensor=np.array([1, 2, 3], np.int32),
-        block_requested=np.array([5 * MIB, 7, 512]), block_pending=np.array([False, False, True]),
-    )  # fmt: skip
+        base=np.array([1 << 30, 1 << 20]),
+        size=np.array([20 * MIB, 2 * MIB]),
+        pool=np.zeros(2, np.int32),
+        stream=np.zeros(2, np.int32),
+        small=np.array([False, True]),
+        expandable=np.zeros(2, bool),
+        order=np.arange(2),
+        block_range=np.array([0, 1, 1], np.int32),
+        block_off=np.array([0, 512, 0]),
+        block_size=np.array([5 * MIB, 512, 512]),
+        block_tensor=np.array([1, 2, 3], np.int32),
+        block_requested=np.array([5 * MIB, 7, 512]),
+        block_pending=np.array([False, False, True]),
+    )
     workload = replace(program.workload(), start=start, num_tensors=4)
     found = replay_lifecycle(workload, program.hooks, log=True)
     assert found.reserved.tolist() == [28 * MIB] * 3  # 2 for the small one, 6 for the large one, 20 for the new one
@@ -113,7 +136,9 @@ def test_another_checker_agrees() -> None:
 
 def test_settings() -> None:
     assert Settings.parse("") == Settings(NO_LIMIT, 0.0, optimizes=False, alr_max_bytes=NO_LIMIT, expandable=False)
-    found = Settings.parse("max_split_size_mb:64,default_lc_threshold:1e6,open_memory_optimize:1,garbage_collection_threshold:0.8", 5)
+    found = Settings.parse(
+        "max_split_size_mb:64,default_lc_threshold:1e6,open_memory_optimize:1,garbage_collection_threshold:0.8", 5
+    )
     assert found == Settings(64 * MIB, 1e6, optimizes=True, alr_max_bytes=5)
     assert Settings.parse("open_memory_optimize:false").optimizes is False
     assert Settings.parse("expandable_segments:True").expandable
@@ -133,7 +158,9 @@ def test_simulate_tells_of_pools(goldens: Path) -> None:
     subject = Subject.of(trace, trace.devices[0])
     predictions = []
     for policy in ("npu", "lifecycle", "lifetime-oracle"):
-        prediction, found, simulated = predict(subject, Scenario(policy, "", "2.1", 61 << 30), with_min_capacity=policy == "lifecycle")
+        prediction, found, simulated = predict(
+            subject, Scenario(policy, "", "2.1", 61 << 30), with_min_capacity=policy == "lifecycle"
+        )
         predictions.append(prediction)
         assert isinstance(found, LifecycleReplay) == (policy != "npu")
         assert simulated.device.usage.reserved.max() == found.reserved.max()

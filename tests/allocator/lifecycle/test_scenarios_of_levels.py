@@ -40,10 +40,18 @@ def last(program: Program, settings: Settings | None = None, capacity: int | Non
 @pytest.mark.parametrize(
     ("size", "short_segment", "long_segment"),
     [
-        (512, 2, 2), (MIB, 2, 2), (MIB + 1, 20, 2), (2 * MIB, 20, 2), (2 * MIB + 1, 20, 4), (10 * MIB - 512, 20, 10),
-        (10 * MIB - 511, 10, 10), (10 * MIB, 10, 10), (11 * MIB, 12, 12), (30 * MIB, 30, 30),
+        (512, 2, 2),
+        (MIB, 2, 2),
+        (MIB + 1, 20, 2),
+        (2 * MIB, 20, 2),
+        (2 * MIB + 1, 20, 4),
+        (10 * MIB - 512, 20, 10),
+        (10 * MIB - 511, 10, 10),
+        (10 * MIB, 10, 10),
+        (11 * MIB, 12, 12),
+        (30 * MIB, 30, 30),
     ],
-)  # fmt: skip
+)
 def test_segments(size: int, short_segment: int, long_segment: int) -> None:
     assert last(Program().alloc(0, size))["reserved"] == short_segment * MIB
     assert last(long_lived(Program(), 0, size))["reserved"] == long_segment * MIB
@@ -54,7 +62,9 @@ def test_blocks_are_cut_where_the_rest_is_worth_it() -> None:
     assert last(Program().alloc(0, 1))["block"] == 512
     assert last(Program().alloc(0, 19 * MIB))["block"] == 20 * MIB  # exactly 1 MiB is not
     assert last(Program().alloc(0, 19 * MIB - 512))["block"] == 19 * MIB - 512
-    assert last(long_lived(Program(), 0, 29 * MIB // 10))["block"] == -(-29 * MIB // 10 // 512) * 512  # its tail stays in the pool
+    assert (
+        last(long_lived(Program(), 0, 29 * MIB // 10))["block"] == -(-29 * MIB // 10 // 512) * 512
+    )  # its tail stays in the pool
 
 
 def test_what_is_freed_joins_its_neighbours_and_stays_in_its_pool() -> None:
@@ -86,19 +96,29 @@ def test_restriction_a() -> None:
     assert last(Program().alloc(0, 38 * MIB).free(0).alloc(1, 30 * MIB), limit)["level"] == "P1"
     assert last(Program().alloc(0, 60 * MIB).free(0).alloc(1, 40 * MIB), limit)["level"] == "P2"  # 20 MiB larger
     assert last(Program().alloc(0, 58 * MIB).free(0).alloc(1, 40 * MIB), limit) == {
-        **last(Program().alloc(0, 58 * MIB).free(0).alloc(1, 40 * MIB), limit), "level": "P1", "block": 58 * MIB,
-    }  # fmt: skip
+        **last(Program().alloc(0, 58 * MIB).free(0).alloc(1, 40 * MIB), limit),
+        "level": "P1",
+        "block": 58 * MIB,
+    }
 
 
 def test_restriction_b() -> None:
     huge = -(-VERY_LARGE // (2 * MIB)) * 2 * MIB
     assert last(Program().alloc(0, huge).free(0).alloc(1, 3 * MIB))["level"] == "P2"
-    assert last(Program().alloc(0, huge).free(0).alloc(1, huge - LARGE_SEGMENT + 512))["level"] == "P1"  # nearly all of it
+    assert (
+        last(Program().alloc(0, huge).free(0).alloc(1, huge - LARGE_SEGMENT + 512))["level"] == "P1"
+    )  # nearly all of it
     assert last(Program().alloc(0, huge).free(0).alloc(1, huge - LARGE_SEGMENT))["level"] == "P2"
-    assert last(Program().alloc(0, huge - 2 * MIB - 20 * MIB).free(0).alloc(1, 3 * MIB))["level"] == "P1"  # below 1.8 GB
+    assert (
+        last(Program().alloc(0, huge - 2 * MIB - 20 * MIB).free(0).alloc(1, 3 * MIB))["level"] == "P1"
+    )  # below 1.8 GB
     assert last(long_lived(Program(), 0, huge).free(0).alloc(1, 3 * MIB))["level"] == "P2"  # in the other pool as well
     program = in_forward(Program().alloc(0, huge))
-    assert last(program.free(0).alloc(1, 3 * MIB)) == {**last(program), "level": "P1", "is_long": False}  # allowed in forward
+    assert last(program.free(0).alloc(1, 3 * MIB)) == {
+        **last(program),
+        "level": "P1",
+        "is_long": False,
+    }  # allowed in forward
 
 
 def test_restriction_c() -> None:
@@ -115,7 +135,9 @@ def test_restriction_d() -> None:
     assert again(30 * MIB, 30 * MIB) == "P1"
     assert again(30 * MIB, 29 * MIB) == "P1"  # the same segment
     assert again(30 * MIB, 28 * MIB) == "P2"  # not the one that it would obtain
-    cut = long_lived(Program(), 0, 5 * MIB).mark("precise_begin").alloc(1, 2 * MIB).mark("precise_end")  # a segment of 6, one of 2
+    cut = (
+        long_lived(Program(), 0, 5 * MIB).mark("precise_begin").alloc(1, 2 * MIB).mark("precise_end")
+    )  # a segment of 6, one of 2
     assert last(long_lived(cut.free(0), 2, 6 * MIB))["level"] == "P1"
     borrowed = long_lived(Program(), 0, 30 * MIB).free(0).alloc(1, 3 * MIB)  # 27 MiB are left of it
     assert last(long_lived(borrowed, 2, 27 * MIB))["level"] == "P2"
@@ -123,7 +145,9 @@ def test_restriction_d() -> None:
 
 
 def test_restriction_d_takes_no_block_with_neighbours() -> None:
-    program = long_lived(Program(), 0, 32 * MIB).free(0).alloc(1, 2 * MIB)  # a block of 30 MiB, of the size of a segment, but not whole
+    program = (
+        long_lived(Program(), 0, 32 * MIB).free(0).alloc(1, 2 * MIB)
+    )  # a block of 30 MiB, of the size of a segment, but not whole
     assert last(long_lived(program, 2, 30 * MIB))["level"] == "P2"
 
 
@@ -173,7 +197,14 @@ def test_the_look_is_an_old_one() -> None:
 
 
 def test_after_others_gave_back_it_goes_on_being_held_back() -> None:
-    program = Program().call(w.EXTERNAL, 200 * MIB).alloc(0, 20 * MIB).call(w.EXTERNAL, 0).alloc(1, 20 * MIB).alloc(2, 20 * MIB)
+    program = (
+        Program()
+        .call(w.EXTERNAL, 200 * MIB)
+        .alloc(0, 20 * MIB)
+        .call(w.EXTERNAL, 0)
+        .alloc(1, 20 * MIB)
+        .alloc(2, 20 * MIB)
+    )
     levels = [row["level"] for row in rows_of(check(program, capacity=300 * MIB))]
     assert levels == ["", "P2", "", "P5", "P2"]  # the retry looks, and the next one knows
 
@@ -298,7 +329,9 @@ def test_a_much_larger_segment_is_taken_unless_something_is_to_come_for_it() -> 
     optimized, segment = Settings(memory_optimize=True), 1400 * MIB
     assert last(Program().alloc(0, segment).free(0).alloc(1, 3 * MIB), optimized)["level"] == "P1"
     step = Program().mark("step_begin").alloc(0, 3 * MIB, 1).alloc(1, segment).free(1, 0).mark("step_end")
-    step.mark("step_begin").alloc(2, 3 * MIB)  # lives from the first to the third place; the segment is wanted at the second
+    step.mark("step_begin").alloc(
+        2, 3 * MIB
+    )  # lives from the first to the third place; the segment is wanted at the second
     assert last(step, optimized)["level"] == "P2"
     apart = Program().mark("step_begin").alloc(0, 3 * MIB, 1).free(0).alloc(1, segment).free(1).mark("step_end")
     assert last(apart.mark("step_begin").alloc(2, 3 * MIB), optimized)["level"] == "P1"
@@ -323,7 +356,9 @@ def test_the_variable_of_the_cap_is_written_in_front_of_the_settings() -> None:
     program = Program().alloc(0, 40 * MIB).alloc(1, 40 * MIB)
     work, hooks = program.workload(), program.hooks
     for policy in (lifecycle, lifecycle_stack, lifetime_oracle):
-        free, capped = (policy.replay(work, hooks, conf=conf) for conf in ("", f"ALR_MAX={64 * MIB},default_lc_threshold:512"))
+        free, capped = (
+            policy.replay(work, hooks, conf=conf) for conf in ("", f"ALR_MAX={64 * MIB},default_lc_threshold:512")
+        )
         assert (free.ooms[-1], capped.ooms[-1]) == (0, 1)
         assert capped.conf.startswith("ALR_MAX=")
     assert lifecycle.with_own("ALR_MAX=5,max_split_size_mb:64") == "max_split_size_mb:64"

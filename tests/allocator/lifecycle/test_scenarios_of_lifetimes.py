@@ -1,4 +1,7 @@
-"""How lifetimes are decided: what each mark does, and each branch of the look-ups. Every program is run by the reference too."""
+"""How lifetimes are decided: what each mark does, and each branch of the look-ups.
+
+Every program is run by the reference too.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,9 @@ def test_sizes_in_forward_are_those_asked_for() -> None:
 
 
 def test_the_nearest_earlier_entry_decides() -> None:
-    program = started().mark("forward_begin").alloc(0, A).alloc(1, A).free(1).alloc(2, A).mark("forward_end")  # long, short, long
+    program = (
+        started().mark("forward_begin").alloc(0, A).alloc(1, A).free(1).alloc(2, A).mark("forward_end")
+    )  # long, short, long
     assert decided(program.mark("forward_begin").alloc(3, A).alloc(4, A).alloc(5, A).alloc(6, A)) == "LLLLdLL"
 
 
@@ -130,8 +135,12 @@ def test_a_failed_request_moves_nothing() -> None:
 
 
 def test_windows_within_windows_end_the_outer_one() -> None:
-    program = started().mark("forward_begin").alloc(0, A).mark("forward_begin").alloc(1, B).mark("forward_end").alloc(2, C)
-    assert decided(program.mark("forward_end", "forward_begin").alloc(3, A)) == "LLdL"  # after an end that recorded nothing
+    program = (
+        started().mark("forward_begin").alloc(0, A).mark("forward_begin").alloc(1, B).mark("forward_end").alloc(2, C)
+    )
+    assert (
+        decided(program.mark("forward_end", "forward_begin").alloc(3, A)) == "LLdL"
+    )  # after an end that recorded nothing
 
 
 def test_an_inner_window_sets_the_place_back_and_adds_to_the_entries() -> None:
@@ -170,7 +179,9 @@ def test_a_window_that_met_nothing_new_is_forgotten() -> None:
 
 def test_the_last_window_outweighs_the_remembered_and_of_those_the_oldest() -> None:
     program = twice(B)  # remembered: B outlived its window
-    program.mark("forward_begin").alloc(3, A).alloc(4, C).alloc(5, B).free(5).mark("forward_end")  # remembered: B did not
+    program.mark("forward_begin").alloc(3, A).alloc(4, C).alloc(5, B).free(5).mark(
+        "forward_end"
+    )  # remembered: B did not
     program.mark("forward_begin").alloc(6, A).mark("forward_end")
     program.mark("forward_begin").alloc(7, A).alloc(8, A).alloc(9, B).mark("forward_end")  # by the oldest: long
     program.mark("forward_begin").alloc(10, A).alloc(11, A).alloc(12, B).free(12).mark("forward_end")
@@ -185,7 +196,9 @@ def test_a_remembered_window_is_passed_over_where_it_saw_the_size_later_only() -
     program.mark("forward_begin").alloc(3, A).alloc(4, A).alloc(5, B).mark("forward_end")  # B third: remembered
     program.mark("forward_begin").alloc(6, B).free(6).mark("forward_end")  # B first: not found, and remembered too
     program.mark("forward_begin").alloc(7, A).mark("forward_end")
-    program.mark("forward_begin").alloc(8, B).alloc(9, A).alloc(10, A).alloc(11, B)  # first by the younger, then by the older
+    program.mark("forward_begin").alloc(8, B).alloc(9, A).alloc(10, A).alloc(
+        11, B
+    )  # first by the younger, then by the older
     letters = decided(program)
     assert letters[8] == "d"
     assert letters[11] == "L"
@@ -193,7 +206,9 @@ def test_a_remembered_window_is_passed_over_where_it_saw_the_size_later_only() -
 
 def test_a_miss_after_many_look_ups_marks_nothing() -> None:
     program = started().mark("forward_begin").alloc(0, A).mark("forward_end")
-    program.mark("forward_begin").alloc(1, A).alloc(2, A).alloc(3, B).mark("forward_end")  # the third look-up of a window of one
+    program.mark("forward_begin").alloc(1, A).alloc(2, A).alloc(3, B).mark(
+        "forward_end"
+    )  # the third look-up of a window of one
     allocator, _ = by_reference(program)
     assert allocator.lifetimes.forward.history == []
     program.mark("forward_begin").alloc(4, A).mark("forward_end", "forward_begin").alloc(5, B)
@@ -218,12 +233,16 @@ def test_sizes_in_steps_are_those_of_blocks() -> None:
 
 
 def test_the_first_step_is_always_remembered() -> None:
-    program = Program().mark("step_begin").alloc(0, A).mark("step_end", "step_begin").alloc(1, B).free(1).mark("step_end")
+    program = (
+        Program().mark("step_begin").alloc(0, A).mark("step_end", "step_begin").alloc(1, B).free(1).mark("step_end")
+    )
     assert decided(program.mark("step_begin").alloc(2, A)) == "ddL"
 
 
 def test_a_step_promotes_and_never_demotes() -> None:
-    program = started().mark("step_begin", "forward_begin").alloc(0, A).mark("forward_end").free(0)  # outlives forward, not the step
+    program = (
+        started().mark("step_begin", "forward_begin").alloc(0, A).mark("forward_end").free(0)
+    )  # outlives forward, not the step
     program.mark("step_end", "step_begin", "forward_begin").alloc(1, A)
     assert decided(program) == "LL"
     program = started().mark("step_begin").alloc(0, A).mark("forward_begin").alloc(1, B).mark("forward_end", "step_end")

@@ -71,7 +71,9 @@ def neutral(x):
     """Makes file names in the frames say nothing of the machine."""
     if isinstance(x, dict):
         if "filename" in x:
-            x["filename"] = re.sub(r"^.*/(?:site-packages/|lib/python3\.\d+/|(?=program\.py$))", "/usr/lib/python3/", x["filename"])
+            x["filename"] = re.sub(
+                r"^.*/(?:site-packages/|lib/python3\.\d+/|(?=program\.py$))", "/usr/lib/python3/", x["filename"]
+            )
         x = x.values()
     for each in x:
         if isinstance(each, (dict, list, tuple)):

@@ -1,10 +1,11 @@
 """Issues calls through torch_npu with MindSpeed's allocator plugged in: drive.py LIBRARY CALLS.npz…
 
-Each file has columns op, id, size, stream: the kinds of calls of process.h (0 alloc, 1 free, 2 empty_cache, 3 set_fraction in billionths,
-then the starts and ends of the three hooks, 10 what others hold of the device from here on), and ``environment``, words NAME=VALUE. A
-tensor is made by torch.empty on the current stream and freed by dropping it. An allocation that fails is passed over, as is the free of
-its tensor. What the allocator decided comes out as CALLS.npz.log, rows of process.h. Each file has a process of its own, made by fork
-after the slow import and before the device is touched.
+Each file has columns op, id, size, stream: the kinds of calls of process.h (0 alloc, 1 free, 2 empty_cache, 3
+set_fraction in billionths, then the starts and ends of the three hooks, 10 what others hold of the device from here
+on), and ``environment``, words NAME=VALUE. A tensor is made by torch.empty on the current stream and freed by dropping
+it. An allocation that fails is passed over, as is the free of its tensor. What the allocator decided comes out as
+CALLS.npz.log, rows of process.h. Each file has a process of its own, made by fork after the slow import and before the
+device is touched.
 """
 
 import ctypes
@@ -18,9 +19,13 @@ from hooks import plug_in
 
 FREE, EMPTY_CACHE, SET_FRACTION, FIRST_HOOK, EXTERNAL = 1, 2, 3, 4, 10
 HOOKS = (
-    "precise_match_start", "precise_match_end", "memory_recorder_start", "memory_recorder_end", "malloc_recorder_start",
+    "precise_match_start",
+    "precise_match_end",
+    "memory_recorder_start",
+    "memory_recorder_end",
+    "malloc_recorder_start",
     "malloc_recorder_end",
-)  # fmt: skip
+)
 
 
 class Others:
@@ -49,7 +54,9 @@ def run(library: str, path: str) -> None:
     streams += [torch.npu.Stream() for _ in range(int(program["stream"].max(initial=0)))]
     live, current, others = {}, 0, Others()
     hooks = [getattr(feature, name) for name in HOOKS]
-    for op, tensor, size, stream in zip(*(program[name].tolist() for name in ("op", "id", "size", "stream")), strict=True):
+    for op, tensor, size, stream in zip(
+        *(program[name].tolist() for name in ("op", "id", "size", "stream")), strict=True
+    ):
         if op == EXTERNAL:
             others.hold(size)
         elif op >= FIRST_HOOK:

@@ -1,7 +1,7 @@
 """MindSpeed's Python side: plugs the allocator into torch_npu and calls it where the training enters and leaves its phases.
 
-Which functions are wrapped, and when, is section 3 of the feature's specification; upstream wraps those of Megatron, a program of
-another kind wraps its own with the same functions.
+Which functions are wrapped, and when, is section 3 of the feature's specification; upstream wraps those of Megatron, a
+program of another kind wraps its own with the same functions.
 """
 
 import ctypes
@@ -12,7 +12,10 @@ import torch_npu
 
 
 def plug_in(library: str) -> ctypes.CDLL:
-    """Makes the library the process's allocator; before the first tensor is on the device. Returns it, for the phase calls."""
+    """Makes the library the process's allocator; before the first tensor is on the device.
+
+    Returns it, for the phase calls.
+    """
     memory = torch_npu.npu.memory
     allocator = memory.NPUPluggableAllocator(library, "memory_fragmentation_malloc", "memory_fragmentation_free")
     loaded = ctypes.CDLL(library)
@@ -36,7 +39,10 @@ def _between(function, start, end):
 
 
 def hook_setup(feature: ctypes.CDLL, setup):
-    """The making of model and optimizer: all of it is long. Then a window of nothing, which only counts as the first forward."""
+    """The making of model and optimizer: all of it is long.
+
+    Then a window of nothing, which only counts as the first forward.
+    """
 
     @functools.wraps(setup)
     def wrapped(*words, **named):

@@ -1,6 +1,7 @@
 """MindSpeed's allocator in C++, compiled, given the calls of a workload, and held against memdiag's simulation of the same calls.
 
-It runs in two places: alone, on a device that only counts, and plugged into torch_npu on the phantom NPU (``drive.py``).
+It runs in two places: alone, on a device that only counts, and plugged into torch_npu on the phantom NPU
+(``drive.py``).
 """
 
 from __future__ import annotations
@@ -24,19 +25,59 @@ from memdiag.phantom.profiles import choose
 HERE = Path(__file__).parent
 CORE = ("settings", "recorder", "heap", "allocator", "process")
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-Wall", "-Wextra")
-MALLOC, FREE, EMPTY_CACHE, SET_FRACTION, PRECISE_START, PRECISE_END, FORWARD_START, FORWARD_END, STEP_START, STEP_END, EXTERNAL = range(11)
+(
+    MALLOC,
+    FREE,
+    EMPTY_CACHE,
+    SET_FRACTION,
+    PRECISE_START,
+    PRECISE_END,
+    FORWARD_START,
+    FORWARD_END,
+    STEP_START,
+    STEP_END,
+    EXTERNAL,
+) = range(11)
 HOOKS = {
-    "precise_begin": PRECISE_START, "precise_end": PRECISE_END, "forward_begin": FORWARD_START, "forward_end": FORWARD_END,
-    "step_begin": STEP_START, "step_end": STEP_END, "release": EMPTY_CACHE,
-}  # fmt: skip
+    "precise_begin": PRECISE_START,
+    "precise_end": PRECISE_END,
+    "forward_begin": FORWARD_START,
+    "forward_end": FORWARD_END,
+    "step_begin": STEP_START,
+    "step_end": STEP_END,
+    "release": EMPTY_CACHE,
+}
 OPS = {
-    w.ALLOC: MALLOC, w.FREE: FREE, w.FREE_REQUESTED: FREE, w.EMPTY_CACHE: EMPTY_CACHE, w.SET_FRACTION: SET_FRACTION, w.EXTERNAL: EXTERNAL,
-}  # fmt: skip
+    w.ALLOC: MALLOC,
+    w.FREE: FREE,
+    w.FREE_REQUESTED: FREE,
+    w.EMPTY_CACHE: EMPTY_CACHE,
+    w.SET_FRACTION: SET_FRACTION,
+    w.EXTERNAL: EXTERNAL,
+}
 # Rows of process.h.
-ROW = np.dtype([(name, np.int64) for name in (
-    "call", "device", "requested", "lifetime", "pool", "level", "segment", "offset", "size", "reserved", "allocated", "retries", "ooms",
-    "segments_made", "segments_released",
-)])  # fmt: skip
+ROW = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "call",
+            "device",
+            "requested",
+            "lifetime",
+            "pool",
+            "level",
+            "segment",
+            "offset",
+            "size",
+            "reserved",
+            "allocated",
+            "retries",
+            "ooms",
+            "segments_made",
+            "segments_released",
+        )
+    ]
+)
 NOT_AT_ALL = 6
 
 
@@ -77,7 +118,10 @@ class Calls:
 
     @classmethod
     def of(cls, workload: Workload, marks: Marks, fraction: float | None = None) -> Calls:
-        """Puts the marks between the calls. What was there before the first call is made anew, by address, in a phase of its own."""
+        """Puts the marks between the calls.
+
+        What was there before the first call is made anew, by address, in a phase of its own.
+        """
         rows: list[tuple[int, int, int, int]] = []
         number: list[int] = []
 
@@ -139,14 +183,17 @@ def run_alone(program: Path, run: Run, folder: Path) -> np.ndarray:
     """Returns the log of the calls on a device that only counts."""
     given, log = folder / "calls.bin", folder / "alone.log"
     run.calls.rows.tofile(given)
-    subprocess.run([str(word) for word in (program, given, log, run.total)], env={**_plain(), **run.settings}, check=True)
+    subprocess.run(
+        [str(word) for word in (program, given, log, run.total)], env={**_plain(), **run.settings}, check=True
+    )
     return np.fromfile(log, ROW)
 
 
 def run_on_npu(python: str, library: Path, runs: Sequence[Run], folder: Path) -> list[np.ndarray]:
     """Returns the logs of the calls, issued through torch_npu on phantom NPUs, one process for all runs of a device.
 
-    What others hold from beginning to end is held by the byte, as a runtime's own memory; what changes takes whole pages.
+    What others hold from beginning to end is held by the byte, as a runtime's own memory; what changes takes whole
+    pages.
     """
     given: dict[str, list[Path]] = {}
     for number, run in enumerate(runs):
@@ -167,7 +214,11 @@ def run_on_npu(python: str, library: Path, runs: Sequence[Run], folder: Path) ->
 
 
 def _plain() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key not in {"PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ALR_MAX"}}
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key not in {"PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ALR_MAX"}
+    }
 
 
 def rows_of_calls(calls: Calls, log: np.ndarray) -> np.ndarray:

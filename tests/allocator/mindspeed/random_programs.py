@@ -1,7 +1,7 @@
 """Random programs for MindSpeed's allocator: calls, hooks, settings and a device, all drawn from one seed.
 
-Two kinds: any calls with hooks in any order, and training: layers forward, their backward, an optimizer, again and again, with a pass that
-differs now and then. Sizes are few, so that they come again, and lie around every boundary.
+Two kinds: any calls with hooks in any order, and training: layers forward, their backward, an optimizer, again and
+again, with a pass that differs now and then. Sizes are few, so that they come again, and lie around every boundary.
 """
 
 from __future__ import annotations
@@ -17,9 +17,29 @@ from memdiag.allocator.workload import Workload
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (
-    1, 512, 513, 100 * KIB, MIB - 512, MIB, MIB + 1, 3 * MIB // 2, 2 * MIB, 2 * MIB + 1, 29 * MIB // 10, 3 * MIB, 9 * MIB, 10 * MIB - 1,
-    10 * MIB, 12 * MIB + 512, 19 * MIB, 20 * MIB, 21 * MIB, 22 * MIB, 41 * MIB, 60 * MIB,
-)  # fmt: skip
+    1,
+    512,
+    513,
+    100 * KIB,
+    MIB - 512,
+    MIB,
+    MIB + 1,
+    3 * MIB // 2,
+    2 * MIB,
+    2 * MIB + 1,
+    29 * MIB // 10,
+    3 * MIB,
+    9 * MIB,
+    10 * MIB - 1,
+    10 * MIB,
+    12 * MIB + 512,
+    19 * MIB,
+    20 * MIB,
+    21 * MIB,
+    22 * MIB,
+    41 * MIB,
+    60 * MIB,
+)
 HUGE = (300 * MIB, 1000 * MIB, 1400 * MIB, 1_800_000_000, 1_900_000_000, 3500 * MIB)
 
 
@@ -52,7 +72,9 @@ class _Writer:
         self.calls.append((w.FREE, tensor, 0, 0))
 
     def rare(self) -> None:
-        op, size = self.chance.choice([(w.EMPTY_CACHE, 0), (w.SET_FRACTION, 9 * 10**8), (w.EXTERNAL, self.outside // 2)])
+        op, size = self.chance.choice(
+            [(w.EMPTY_CACHE, 0), (w.SET_FRACTION, 9 * 10**8), (w.EXTERNAL, self.outside // 2)]
+        )
         if op == w.EXTERNAL:
             self.hold_outside(size // (2 * MIB) * (2 * MIB))
         else:
@@ -70,10 +92,16 @@ class _Writer:
         op, tensor, size, stream = np.array(self.calls, np.int64).reshape(-1, 4).T
         count = len(self.calls)
         return Workload(
-            op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=stream.astype(np.int32),
-            pool=np.full(count, -1, np.int32), row=np.arange(count), num_rows=count, num_tensors=self.num_tensors + 1,
+            op=op.astype(np.int8),
+            tensor=tensor.astype(np.int32),
+            size=size,
+            stream=stream.astype(np.int32),
+            pool=np.full(count, -1, np.int32),
+            row=np.arange(count),
+            num_rows=count,
+            num_tensors=self.num_tensors + 1,
             streams=np.arange(self.num_streams, dtype=np.uint64),
-        )  # fmt: skip
+        )
 
 
 def program(seed: int, num_calls: int) -> Program:
@@ -93,9 +121,13 @@ def program(seed: int, num_calls: int) -> Program:
     if chance.random() < 0.2:
         conf.append("open_memory_optimize:true")
     return Program(
-        writer.workload(), Marks.of(writer.marks), ",".join(conf), chance.choice([None, None, None, total // 2]),
-        chance.choice([None, None, None, 0.94, 0.5]), total,
-    )  # fmt: skip
+        writer.workload(),
+        Marks.of(writer.marks),
+        ",".join(conf),
+        chance.choice([None, None, None, total // 2]),
+        chance.choice([None, None, None, 0.94, 0.5]),
+        total,
+    )
 
 
 def _wild(writer: _Writer, sizes: list[int], num_calls: int, total: int) -> None:
@@ -123,7 +155,10 @@ def _wild(writer: _Writer, sizes: list[int], num_calls: int, total: int) -> None
 
 def _training(writer: _Writer, sizes: list[int], num_calls: int, total: int) -> None:
     chance = writer.chance
-    layers = [[(chance.choice(sizes), chance.random() < 0.4) for _ in range(chance.randint(2, 12))] for _ in range(chance.randint(1, 3))]
+    layers = [
+        [(chance.choice(sizes), chance.random() < 0.4) for _ in range(chance.randint(2, 12))]
+        for _ in range(chance.randint(1, 3))
+    ]
     depth, whole = chance.randint(1, 6), chance.random() < 0.3  # hooks around each layer, or around all of them
     most = max(total // max(depth, 1), 1)
     writer.mark("precise_begin")
@@ -138,7 +173,9 @@ def _training(writer: _Writer, sizes: list[int], num_calls: int, total: int) -> 
             kept: list[list[int]] = []
             if whole:
                 writer.mark("forward_begin")
-            kept += [_layer(writer, layers[number % len(layers)], sizes, most, hooked=not whole) for number in range(depth)]
+            kept += [
+                _layer(writer, layers[number % len(layers)], sizes, most, hooked=not whole) for number in range(depth)
+            ]
             if whole:
                 writer.mark("forward_end")
             while kept:

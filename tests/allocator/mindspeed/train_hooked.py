@@ -1,7 +1,8 @@
 """Runs bench/study/train.py with MindSpeed's allocator plugged in and its hooks in place: train_hooked.py LIBRARY LOG layer|stack WORDS…
 
-What is hooked: ``make``, which builds model and optimizer; each layer's forward, or that of the whole stack of layers; a step, from the
-clearing of gradients to the end of the optimizer's; the optimizer's. What the allocator decided comes out as LOG, rows of process.h.
+What is hooked: ``make``, which builds model and optimizer; each layer's forward, or that of the whole stack of layers;
+a step, from the clearing of gradients to the end of the optimizer's; the optimizer's. What the allocator decided comes
+out as LOG, rows of process.h.
 """
 
 import runpy
@@ -27,7 +28,10 @@ def hook_model(feature, model, hooks):
 def main():
     library, log, hooks, *words = sys.argv[1:]
     feature = plug_in(library)
-    for name in ("max_memory_allocated", "memory_reserved"):  # torch_npu ends the process where the allocator has no statistics
+    for name in (
+        "max_memory_allocated",
+        "memory_reserved",
+    ):  # torch_npu ends the process where the allocator has no statistics
         setattr(torch.cuda, name, lambda *_: 0)
         setattr(torch.npu, name, lambda *_: 0)
     sys.argv = [str(TRAIN), *words]

@@ -11,7 +11,9 @@ from memdiag.allocator.placement import canonical
 from memdiag.allocator.placement.sections import compress
 from memdiag.allocator.placement.verify import problems
 
-ROW = st.tuples(st.integers(0, 7), st.integers(1, 5), st.integers(1, 6)).map(lambda row: (row[0], row[0] + row[1], row[2]))
+ROW = st.tuples(st.integers(0, 7), st.integers(1, 5), st.integers(1, 6)).map(
+    lambda row: (row[0], row[0] + row[1], row[2])
+)
 
 
 def searched(size, lower, upper, order, height, **options):

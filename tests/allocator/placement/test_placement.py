@@ -17,10 +17,13 @@ from memdiag.allocator.placement.verify import problems
 from memdiag.errors import MemdiagError
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "other"
-ROW = st.tuples(st.integers(0, 9), st.integers(0, 6), st.integers(0, 9)).map(lambda row: (row[0], row[0] + row[1], row[2]))
+ROW = st.tuples(st.integers(0, 9), st.integers(0, 6), st.integers(0, 9)).map(
+    lambda row: (row[0], row[0] + row[1], row[2])
+)
 LISTS = st.lists(ROW, max_size=6)
 LONG_LISTS = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 99)).map(lambda r: (r[0], r[0] + r[1], r[2])), max_size=60
+    st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 99)).map(lambda r: (r[0], r[0] + r[1], r[2])),
+    max_size=60,
 )
 
 

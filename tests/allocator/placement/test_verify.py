@@ -38,7 +38,9 @@ def test_broken_plans(offsets, options, words):
 
 
 def test_one_inside_another():
-    assert problems(np.array([0, 100]), np.array([1000, 10]), np.array([0, 5]), np.array([9, 6])) == ["buffers 0 and 1 share bytes at 5"]
+    assert problems(np.array([0, 100]), np.array([1000, 10]), np.array([0, 5]), np.array([9, 6])) == [
+        "buffers 0 and 1 share bytes at 5"
+    ]
 
 
 def test_at_the_same_place_at_the_same_time():

@@ -49,10 +49,17 @@ class Program:
         op, tensor, size, stream, _ = (np.array([call[i] for call in self.calls], np.int64) for i in range(5))
         n = len(self.calls)
         return Workload(
-            op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=stream.astype(np.int32), pool=np.full(n, -1, np.int32),
-            row=np.arange(n), num_rows=n, num_tensors=self.num, streams=np.arange(1 + int(stream.max(initial=0)), dtype=np.uint64),
+            op=op.astype(np.int8),
+            tensor=tensor.astype(np.int32),
+            size=size,
+            stream=stream.astype(np.int32),
+            pool=np.full(n, -1, np.int32),
+            row=np.arange(n),
+            num_rows=n,
+            num_tensors=self.num,
+            streams=np.arange(1 + int(stream.max(initial=0)), dtype=np.uint64),
             done=self.done,
-        )  # fmt: skip
+        )
 
     def plan(self) -> Planned:
         return make_plan(self.workload(), np.array([call[4] for call in self.calls]), np.array(self.steps), "marks")
@@ -61,7 +68,9 @@ class Program:
         return replay_planned(self.workload(), self.plan(), capacity=capacity, log=True)
 
 
-def training(lengths: list[int], *, layers: int = 4, extra: dict[int, int] | None = None, keeps_output: bool = False) -> Program:
+def training(
+    lengths: list[int], *, layers: int = 4, extra: dict[int, int] | None = None, keeps_output: bool = False
+) -> Program:
     """Weights, then steps: a layer keeps an activation, the backward makes gradients, the first step's optimizer makes states.
 
     Args:
@@ -137,8 +146,12 @@ def problems(replay: PlannedReplay) -> list[str]:
             elif action == schema.FREE_COMPLETED:
                 live.remove(where[tensor])
                 active -= where[tensor][1] - where[tensor][0]
-        if call >= 0 and (int(replay.reserved[call]) != reserved or int(replay.active[call]) < active or reserved < active):
-            found.append(f"call {call}: {replay.reserved[call]} reserved, {replay.active[call]} active; the log says {reserved}, {active}")
+        if call >= 0 and (
+            int(replay.reserved[call]) != reserved or int(replay.active[call]) < active or reserved < active
+        ):
+            found.append(
+                f"call {call}: {replay.reserved[call]} reserved, {replay.active[call]} active; the log says {reserved}, {active}"
+            )
     return found
 
 

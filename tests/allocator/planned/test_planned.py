@@ -232,8 +232,12 @@ def test_with_its_plan_a_run_does_not_look_ahead(program, data):
         columns = {name: getattr(planned, name) for name in columns}
     requests = planned.requests
     kept = requests.call < len(cut["op"])
-    requests = replace(requests, **{name: getattr(requests, name)[kept] for name in ("call", "size", "stream", "site", "death")})
-    part = replay_planned(work, replace(planned, workload=replace(planned.workload, **cut), requests=requests, **columns))
+    requests = replace(
+        requests, **{name: getattr(requests, name)[kept] for name in ("call", "size", "stream", "site", "death")}
+    )
+    part = replay_planned(
+        work, replace(planned, workload=replace(planned.workload, **cut), requests=requests, **columns)
+    )
     for name in ("seg", "off", "block", "status", "reserved"):
         assert (getattr(part, name)[:n] == getattr(whole, name)[:n]).all()
 
@@ -259,14 +263,22 @@ def test_the_bound_waits_for_other_streams_before_it_fails():
     assert (found.ooms[-1], found.retries[-1]) == (0, 1)
 
 
-@pytest.mark.parametrize("name", ["examples/gpt-train.pickle", *(
-    f"tests/goldens/{each}/snapshot.pickle" for each in ("cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train")
-)])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "examples/gpt-train.pickle",
+        *(
+            f"tests/goldens/{each}/snapshot.pickle"
+            for each in ("cuda-2.13.0-recorded", "npu-2.13.0-recorded", "cuda-2.13.0-train")
+        ),
+    ],
+)
 def test_recorded_trainings_need_two_percent_more_than_the_bound_at_most(name):
     trace = read(ROOT / name)
     subject = Subject.of(trace, trace.devices[0])
     found, low = (
-        policy.replay(subject.workload, policy.marks(trace, trace.devices[0], subject.workload), log=True) for policy in (plan, bound)
+        policy.replay(subject.workload, policy.marks(trace, trace.devices[0], subject.workload), log=True)
+        for policy in (plan, bound)
     )
     assert problems(found) == problems(low) == []
     assert all_served(found, subject.workload)
@@ -278,4 +290,6 @@ def test_recorded_trainings_need_two_percent_more_than_the_bound_at_most(name):
         assert int(usage.reserved.max()) == peak(each)
         assert int(usage.active.max()) == int(each.active.max())
         assert int(usage.allocated.max()) == int(each.allocated.max())
-        assert set(simulated.device.anomalies) <= {"gap"}  # a plan takes other places than the beginning of what is free
+        assert set(simulated.device.anomalies) <= {
+            "gap"
+        }  # a plan takes other places than the beginning of what is free

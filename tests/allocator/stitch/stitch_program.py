@@ -39,18 +39,29 @@ class Program:
         op, tensor, size, stream = (np.array([call[i] for call in self.calls], np.int64) for i in range(4))
         n = len(self.calls)
         return Workload(
-            op=op.astype(np.int8), tensor=tensor.astype(np.int32), size=size, stream=stream.astype(np.int32), pool=np.full(n, -1, np.int32),
-            row=np.arange(n), num_rows=n, num_tensors=1 + max((call[1] for call in self.calls), default=0),
-            streams=np.arange(1 + max((call[3] for call in self.calls), default=0), dtype=np.uint64), done=self.done,
-        )  # fmt: skip
+            op=op.astype(np.int8),
+            tensor=tensor.astype(np.int32),
+            size=size,
+            stream=stream.astype(np.int32),
+            pool=np.full(n, -1, np.int32),
+            row=np.arange(n),
+            num_rows=n,
+            num_tensors=1 + max((call[1] for call in self.calls), default=0),
+            streams=np.arange(1 + max((call[3] for call in self.calls), default=0), dtype=np.uint64),
+            done=self.done,
+        )
 
 
-def replayed(program: Program, settings: Settings, capacity: int | None = None, *, fraction: float | None = None) -> StitchReplay:
+def replayed(
+    program: Program, settings: Settings, capacity: int | None = None, *, fraction: float | None = None
+) -> StitchReplay:
     return replay_stitch(program.workload(), settings, capacity=capacity, fraction=fraction, log=True)
 
 
 def rows_of(replay: StitchReplay) -> list[dict[str, object]]:
-    columns: dict[str, list[object]] = {name: getattr(replay, name).tolist() for name in (*_COUNTED, "seg", "off", "block")}
+    columns: dict[str, list[object]] = {
+        name: getattr(replay, name).tolist() for name in (*_COUNTED, "seg", "off", "block")
+    }
     columns["status"] = [("ok", "oom", "skipped")[status] for status in replay.status.tolist()]
     columns["how"] = ["" if how < 0 else HOWS[how] for how in replay.how.tolist()]  # type: ignore[union-attr]
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -99,7 +110,9 @@ def _do(allocator: Allocator, op: int, tensor: int, size: int, stream: int) -> d
     return row if done else row | {"status": "skipped"}
 
 
-def check(program: Program, settings: Settings, capacity: int | None = None, *, fraction: float | None = None) -> StitchReplay:
+def check(
+    program: Program, settings: Settings, capacity: int | None = None, *, fraction: float | None = None
+) -> StitchReplay:
     """Runs both and holds every row of one against the other's."""
     replay = replayed(program, settings, capacity, fraction=fraction)
     _, expected = by_reference(program, settings, capacity, fraction)

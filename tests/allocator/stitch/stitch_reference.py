@@ -1,7 +1,7 @@
 """GMLake's allocator in plain objects, chunk by chunk and as slow as can be: what the compiled one is held against.
 
-A chunk is 2 MiB of a large range (512 bytes of a small one) and knows which tensor has it. Free blocks are not kept: they are looked for
-whenever they are needed, as the longest rows of free chunks. Stitched blocks are lists of chunks.
+A chunk is 2 MiB of a large range (512 bytes of a small one) and knows which tensor has it. Free blocks are not kept:
+they are looked for whenever they are needed, as the longest rows of free chunks. Stitched blocks are lists of chunks.
 """
 
 from __future__ import annotations
@@ -267,7 +267,9 @@ class Allocator:
         self.ranges.remove(home)
         self.device_frees += 1
         # A stitched block that lost a part is of no use any more; one in use goes when its tensor does.
-        self.stitched = [each for each in self.stitched if each.in_use or all(owner is not home for owner, _ in each.chunks)]
+        self.stitched = [
+            each for each in self.stitched if each.in_use or all(owner is not home for owner, _ in each.chunks)
+        ]
 
     def flush(self) -> None:
         for tensor in [each for each in self.tensors.values() if each.is_pending]:

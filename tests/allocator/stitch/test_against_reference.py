@@ -20,9 +20,28 @@ from stitch_reference import CHUNK, MIB
 
 # Few sizes, so that they come again; around every boundary.
 SIZES = (
-    1, 512, 700, 400 * 1024, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 3 * MIB, 4 * MIB, 6 * MIB, 9 * MIB, 10 * MIB, 13 * MIB, 20 * MIB,
-    24 * MIB, 31 * MIB, 40 * MIB, 41 * MIB, 64 * MIB, 90 * MIB,
-)  # fmt: skip
+    1,
+    512,
+    700,
+    400 * 1024,
+    MIB,
+    MIB + 1,
+    2 * MIB,
+    2 * MIB + 1,
+    3 * MIB,
+    4 * MIB,
+    6 * MIB,
+    9 * MIB,
+    10 * MIB,
+    13 * MIB,
+    20 * MIB,
+    24 * MIB,
+    31 * MIB,
+    40 * MIB,
+    41 * MIB,
+    64 * MIB,
+    90 * MIB,
+)
 OTHERS = (w.EMPTY_CACHE, w.SYNC, w.COMPLETE, w.EXTERNAL, w.SET_FRACTION)
 
 
@@ -72,7 +91,9 @@ any_fraction = st.sampled_from((None, None, 0.7))
 
 @settings(max_examples=200)
 @given(programs(), any_settings, any_capacity, any_fraction)
-def test_any_program_goes_as_in_the_reference(program: Program, chosen: Settings, capacity: int | None, fraction: float | None) -> None:
+def test_any_program_goes_as_in_the_reference(
+    program: Program, chosen: Settings, capacity: int | None, fraction: float | None
+) -> None:
     check(program, chosen, capacity, fraction=fraction)
 
 
@@ -84,7 +105,9 @@ def test_no_chunk_has_two_owners_and_sums_are_right(program: Program, chosen: Se
 
 @settings(max_examples=30)
 @given(programs(), any_settings, any_capacity, st.data())
-def test_what_comes_later_changes_nothing(program: Program, chosen: Settings, capacity: int | None, data: st.DataObject) -> None:
+def test_what_comes_later_changes_nothing(
+    program: Program, chosen: Settings, capacity: int | None, data: st.DataObject
+) -> None:
     whole = rows_of(replayed(program, chosen, capacity))
     cut = data.draw(st.integers(0, len(program.calls)))
     assert rows_of(replayed(Program(program.calls[:cut], program.done), chosen, capacity)) == whole[:cut]

@@ -44,7 +44,10 @@ def test_several_free_blocks_serve_one_request_the_largest_first_and_the_last_on
     found = check(holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).alloc(101, 10 * MIB), ALWAYS)
     assert found.num_pieces is not None
     assert found.num_pieces[-2:].tolist() == [2, 1]
-    assert found.seg[-2:].tolist() == [2, 0]  # the tensor begins in the block of 60 MiB; what is left of the one of 40 MiB serves again
+    assert found.seg[-2:].tolist() == [
+        2,
+        0,
+    ]  # the tensor begins in the block of 60 MiB; what is left of the one of 40 MiB serves again
     assert found.reserved[-1] == 200 * MIB
     told = found.stitching
     assert told is not None
@@ -52,14 +55,19 @@ def test_several_free_blocks_serve_one_request_the_largest_first_and_the_last_on
 
 
 def test_a_stitched_block_serves_again_when_all_of_it_is_free_up_to_the_limit_of_reuse() -> None:
-    program = holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 80 * MIB).free(101).alloc(102, 8 * MIB)
+    program = (
+        holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 80 * MIB).free(101).alloc(102, 8 * MIB)
+    )
     found = check(program.alloc(103, 90 * MIB), ALWAYS)
     assert found.how is not None
     # 8 MiB fit into a free block; then a part of the stitched block is in use, and free blocks are stitched anew
     assert found.how[-4:].tolist() == [2, -1, 1, 3]
     assert found.stitching is not None
     assert found.stitching.num_reused == 1
-    strict = check(holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 80 * MIB), Settings(2 * MIB, reuse_limit=1.0))
+    strict = check(
+        holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 80 * MIB),
+        Settings(2 * MIB, reuse_limit=1.0),
+    )
     assert strict.stitching is not None
     assert (strict.stitching.num_reused, strict.stitching.num_stitched) == (0, 2)
 
@@ -92,7 +100,14 @@ def test_levels_say_whether_stitching_comes_before_new_memory_after_it_or_last()
 def test_streams_do_not_share_and_what_another_stream_still_uses_is_not_stitched() -> None:
     program = holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB, 1)
     assert check(program, ALWAYS).reserved[-1] == 290 * MIB
-    waiting = Program(done="manual").alloc(0, 40 * MIB).alloc(1, 60 * MIB).call(w.RECORD_STREAM, 0, 0, 1).free(0, 1).alloc(2, 90 * MIB)
+    waiting = (
+        Program(done="manual")
+        .alloc(0, 40 * MIB)
+        .alloc(1, 60 * MIB)
+        .call(w.RECORD_STREAM, 0, 0, 1)
+        .free(0, 1)
+        .alloc(2, 90 * MIB)
+    )
     waiting.call(w.SYNC).free(2).alloc(3, 130 * MIB)
     found = check(waiting, ALWAYS)
     assert found.reserved.tolist()[5::3] == [190 * MIB, 190 * MIB]
@@ -118,7 +133,14 @@ def test_variables_and_settings_are_read_and_others_refused() -> None:
     assert read_ == Settings(4 * MIB, 2.5, 1, 3 * GIB, adds_missing=True, max_split_bytes=64 * MIB)
     assert Settings.parse("") == Settings()
     assert Settings.parse("", ON_NPU) == ON_NPU
-    for wrong in ("fragLimit=x", "reuseLimit=0.5", "reuseLimit=nan", "vmmDefragment=0", "expandable_segments:True", "autoGC=-1"):
+    for wrong in (
+        "fragLimit=x",
+        "reuseLimit=0.5",
+        "reuseLimit=nan",
+        "vmmDefragment=0",
+        "expandable_segments:True",
+        "autoGC=-1",
+    ):
         with pytest.raises(MemdiagError):
             Settings.parse(wrong)
     assert stitch.with_own("fragLimit=4194304,max_split_size_mb:64") == "max_split_size_mb:64"

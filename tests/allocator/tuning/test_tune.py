@@ -27,7 +27,11 @@ def growing(num_rounds=24):
     """Buffers that grow from round to round, with small ones kept between: segments of the old sizes cannot serve the new ones."""
     calls, number = [], 0
     for k in range(num_rounds):
-        calls += [Call("alloc", number, (21 + 3 * k) * MIB, 0), Call("alloc", number + 1, 3 * MIB + k, 0), Call("free", number, 0, 0)]
+        calls += [
+            Call("alloc", number, (21 + 3 * k) * MIB, 0),
+            Call("alloc", number + 1, 3 * MIB + k, 0),
+            Call("free", number, 0, 0),
+        ]
         number += 2
     return Program("", 1 << 34, "now", calls).workload()
 
@@ -46,10 +50,15 @@ def test_without_a_limit_there_is_no_garbage_collection():
     assert "garbage_collection_threshold" in space(has_limit=True).keys
 
 
-@pytest.mark.parametrize("choice", [
-    {"expandable_segments": "True", "max_split_size_mb": "64"}, {"max_non_split_rounding_mb": "64"}, {"roundup_power2_divisions": "3"},
-    {"max_split_size_mb": "32", "large_segment_size_mb": "64"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"expandable_segments": "True", "max_split_size_mb": "64"},
+        {"max_non_split_rounding_mb": "64"},
+        {"roundup_power2_divisions": "3"},
+        {"max_split_size_mb": "32", "large_segment_size_mb": "64"},
+    ],
+)
 def test_choices_that_are_refused_or_mean_nothing(choice):
     assert space().numbers(choice) is None
 
@@ -78,7 +87,10 @@ def test_every_neighbour_that_is_allowed_parses(version):
 
 def test_what_is_kept_stays_in_the_text():
     have = space(fixed=("per_process_memory_fraction:0.9",), has_limit=True)
-    assert have.text({"garbage_collection_threshold": "0.8"}) == "per_process_memory_fraction:0.9,garbage_collection_threshold:0.8"
+    assert (
+        have.text({"garbage_collection_threshold": "0.8"})
+        == "per_process_memory_fraction:0.9,garbage_collection_threshold:0.8"
+    )
 
 
 def test_it_finds_what_a_growing_program_needs():
@@ -95,7 +107,9 @@ def test_it_finds_what_a_growing_program_needs():
     assert score.peak < baseline.peak / 2
     front = found.front()
     assert all(not a.dominates(b) for _, a in front for _, b in front)
-    exhaustive = min(scored(work, "caching", have.text(each), None).peak for each in have.singles({}) if have.numbers(each))
+    exhaustive = min(
+        scored(work, "caching", have.text(each), None).peak for each in have.singles({}) if have.numbers(each)
+    )
     assert score.peak <= exhaustive
     assert found.is_complete
 
@@ -105,7 +119,13 @@ def test_the_answer_is_the_same_with_and_without_first_parts():
     baseline = scored(work, "caching", "", None)
 
     def front(part):
-        found = search(have, {}, baseline, lambda choice, first: scored(work, "caching", have.text(choice), None, first and part), most=80)
+        found = search(
+            have,
+            {},
+            baseline,
+            lambda choice, first: scored(work, "caching", have.text(choice), None, first and part),
+            most=80,
+        )
         return [score for _, score in found.front()]
 
     assert front(20) == front(None)

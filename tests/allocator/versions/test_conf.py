@@ -25,17 +25,30 @@ def test_a_policy_says_whose_settings_it_reads(name: str) -> None:
 def test_the_defaults() -> None:
     conf = Conf.parse("", "cuda", "2.13")
     assert conf == Conf()
-    assert (conf.large_segment, conf.large_page, conf.non_split_rounding, conf.max_split) == (20 * MIB, 20 * MIB, 20 * MIB, None)
+    assert (conf.large_segment, conf.large_page, conf.non_split_rounding, conf.max_split) == (
+        20 * MIB,
+        20 * MIB,
+        20 * MIB,
+        None,
+    )
 
 
 def test_sizes_are_bytes_and_follow_the_segment() -> None:
     conf = Conf.parse("max_split_size_mb:128,large_segment_size_mb:64", "cuda", "2.13")
-    assert (conf.max_split, conf.large_segment, conf.large_page, conf.non_split_rounding) == (128 * MIB, 64 * MIB, 64 * MIB, 64 * MIB)
+    assert (conf.max_split, conf.large_segment, conf.large_page, conf.non_split_rounding) == (
+        128 * MIB,
+        64 * MIB,
+        64 * MIB,
+        64 * MIB,
+    )
 
 
 def test_the_unit_of_npu_segments() -> None:
     assert Conf.parse("expandable_segments:True,segment_size_mb:128", "npu", "2.13").large_page == 128 * MIB
-    assert Conf.parse("expandable_segments:True,segment_size_mb:128,large_segment_size_mb:40", "npu", "2.13").large_page == 40 * MIB
+    assert (
+        Conf.parse("expandable_segments:True,segment_size_mb:128,large_segment_size_mb:40", "npu", "2.13").large_page
+        == 40 * MIB
+    )
     conf = Conf.parse("page_size:1g", "npu", "2.13")
     assert conf.large_page == GIB
     assert npu.columns(sizes(3 * MIB, GIB), conf, rules_for("npu", "2.13"))[1].tolist() == [GIB, 2 * GIB]
@@ -65,7 +78,9 @@ def test_a_policy_with_expandable_segments_has_them_whatever_is_set() -> None:
 
 
 def test_what_is_asked_of_the_driver() -> None:
-    rounded, segment = caching.columns(sizes(1, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB, 10 * MIB + 1), Conf(), rules_for("cuda", "2.13"))
+    rounded, segment = caching.columns(
+        sizes(1, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB, 10 * MIB + 1), Conf(), rules_for("cuda", "2.13")
+    )
     assert rounded.tolist() == [512, MIB, MIB + 512, 10 * MIB - 512, 10 * MIB, 10 * MIB + 512]
     assert segment.tolist() == [2 * MIB, 2 * MIB, 20 * MIB, 20 * MIB, 10 * MIB, 12 * MIB]
 

@@ -38,7 +38,10 @@ CODE = "Memory_Allocation_Failure(EL0004): Failed to allocate memory."
         (f"{CODE}\nalloc device memory failed, runtime result = 207001", "unknown"),
         (f"aclrtSetDevice(2) failed: 507033\n{CODE}\nopen device 2 failed, runtime result = 507033.", "other_process"),
         (f"{CODE}\nrtKernelLaunchWithHandleV2 execute failed, reason=[module new memory error]", "workspace_or_comm"),
-        (f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1", "workspace_or_comm"),
+        (
+            f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1",
+            "workspace_or_comm",
+        ),
     ],
 )
 def test_what_was_being_done_tells_the_cause(lines, verdict):
@@ -46,7 +49,9 @@ def test_what_was_being_done_tells_the_cause(lines, verdict):
 
 
 def test_the_runtime_names_size_and_device():
-    assert single(f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1").fields == {
+    assert single(
+        f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1"
+    ).fields == {
         "requested_bytes": 1 << 30,
         "device_index": 1,
     }
@@ -54,7 +59,9 @@ def test_the_runtime_names_size_and_device():
 
 def test_the_driver_names_its_device_without_a_sign():
     line = "DevMemAllocHugePageManaged:[drv api] halMemAlloc failed:size=4194304(bytes), type=2, drvRetCode=6, device_id 5, ErrCode=207001"
-    assert single(f"[ERROR] RUNTIME(4711,python3):2026-03-04-05:06:07.008.009 [npu_driver.cc:1534]4712 {line}").fields == {
+    assert single(
+        f"[ERROR] RUNTIME(4711,python3):2026-03-04-05:06:07.008.009 [npu_driver.cc:1534]4712 {line}"
+    ).fields == {
         "requested_bytes": 4 << 20,
         "device_index": 5,
     }
@@ -75,7 +82,8 @@ def test_two_processes_fail_twice():
 
 
 @pytest.mark.parametrize(
-    "text", ["EL0004 is the code of failed allocations, 207001 another", "#define ACL_ERROR_RT_MEMORY_ALLOCATION 207001"]
+    "text",
+    ["EL0004 is the code of failed allocations, 207001 another", "#define ACL_ERROR_RT_MEMORY_ALLOCATION 207001"],
 )
 def test_codes_by_themselves_are_no_message(text):
     assert not read_text(text).messages

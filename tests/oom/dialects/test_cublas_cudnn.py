@@ -16,22 +16,40 @@ FORMS = [
 @pytest.mark.parametrize(
     ("text", "framework"),
     [
-        ("E tensorflow/stream_executor/cuda/cuda_blas.cc:510] failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED", "tensorflow"),
-        ("E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:9] Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED", "jax"),
+        (
+            "E tensorflow/stream_executor/cuda/cuda_blas.cc:510] failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED",
+            "tensorflow",
+        ),
+        (
+            "E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:9] Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED",
+            "jax",
+        ),
         ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details.", "jax"),
         ("Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED", "pytorch"),
-        ("cudnn/init.lua:118: Error in CuDNN: CUDNN_STATUS_ALLOC_FAILED (cudnnFindConvolutionForwardAlgorithm)", "torch7"),
+        (
+            "cudnn/init.lua:118: Error in CuDNN: CUDNN_STATUS_ALLOC_FAILED (cudnnFindConvolutionForwardAlgorithm)",
+            "torch7",
+        ),
         ("RuntimeError: miopenStatusAllocFailed", "pytorch"),
-        ("RuntimeError: CUDA error: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES when calling `cusparseCreate(handle)`", "pytorch"),
+        (
+            "RuntimeError: CUDA error: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES when calling `cusparseCreate(handle)`",
+            "pytorch",
+        ),
         ("RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`", "pytorch"),
     ],
 )
 def test_whose_call_failed(text, framework):
     message = single(text)
-    assert (message.dialect, message.framework, message.judgement.verdict) == ("cublas_cudnn", framework, "workspace_or_comm")
+    assert (message.dialect, message.framework, message.judgement.verdict) == (
+        "cublas_cudnn",
+        framework,
+        "workspace_or_comm",
+    )
 
 
-@pytest.mark.parametrize(("before", "remedy"), [("", "cudnn.benchmark"), ("I tensorflow/core/kernels/conv_ops.cc:9] x\n", "GROWTH")])
+@pytest.mark.parametrize(
+    ("before", "remedy"), [("", "cudnn.benchmark"), ("I tensorflow/core/kernels/conv_ops.cc:9] x\n", "GROWTH")]
+)
 def test_miopen_prints_what_it_wanted(before, remedy):
     text = f"{before}MIOpen Error: /src/hip/handlehip.cpp:70: Memory not available to allocate buffer: 268435456"
     message = single(text)
@@ -57,6 +75,7 @@ def test_names_of_constants_are_no_message(text):
 
 def test_a_status_that_glog_prints_behind_its_numbers():
     assert (
-        single("Check failed: status == CUDNN_STATUS_SUCCESS (4 vs. 0)  CUDNN_STATUS_ALLOC_FAILED").judgement.verdict == "workspace_or_comm"
+        single("Check failed: status == CUDNN_STATUS_SUCCESS (4 vs. 0)  CUDNN_STATUS_ALLOC_FAILED").judgement.verdict
+        == "workspace_or_comm"
     )
     assert single("runtimeerror: cudnn error: cudnn_status_alloc_failed").judgement.verdict == "workspace_or_comm"

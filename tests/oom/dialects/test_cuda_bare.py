@@ -10,7 +10,8 @@ from memdiag.oom.read import read_text
 
 FORMS = [
     Form(
-        "cuda_bare", "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call"
+        "cuda_bare",
+        "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
     ),
     Form(
         "torch_thc_old",
@@ -28,7 +29,10 @@ ERROR = "RuntimeError: CUDA error: out of memory"
     [
         ("", "unknown"),
         ('  File "/x/torch/cuda/graphs.py", line 84, in capture_end', "workspace_or_comm"),
-        ('  File "/x/vllm/worker/model_runner.py", line 1, in capture\n  File "/x/torch/cuda/graphs.py", line 84, in capture_end', "limit"),
+        (
+            '  File "/x/vllm/worker/model_runner.py", line 1, in capture\n  File "/x/torch/cuda/graphs.py", line 84, in capture_end',
+            "limit",
+        ),
         ('  File "/x/vllm/device_allocator/cumem.py", line 207, in wake_up', "limit"),
         ('  File "/x/torch/utils/data/_utils/pin_memory.py", line 98, in pin_memory', "host"),
         ('  File "/x/train.py", line 3, in <module>\n    torch.cuda.set_device(rank)', "other_process"),
@@ -70,7 +74,14 @@ def test_heads_of_other_backends(text, dialect):
 def test_a_check_and_its_exception_are_one():
     check = "THCudaCheck FAIL file=/pytorch/THC/THCGeneral.cpp line=70 error=2 : out of memory"
     raised = "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THC/THCGeneral.cpp:70"
-    assert len(read_text(f'{check}\nTraceback (most recent call last):\n  File "main.py", line 3, in <module>\n{raised}').messages) == 1
+    assert (
+        len(
+            read_text(
+                f'{check}\nTraceback (most recent call last):\n  File "main.py", line 3, in <module>\n{raised}'
+            ).messages
+        )
+        == 1
+    )
     assert single(raised).dialect == "torch_thc_old"
     assert single(raised.replace("error (2)", "err(2)")).dialect == "torch_thc_old"
 

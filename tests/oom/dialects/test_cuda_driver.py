@@ -9,11 +9,21 @@ from memdiag.oom.read import read_text
 _BYTES = {"requested": whole_bytes("requested")}
 _PLACED = _BYTES | {"device": integer("device_index", 0, 15)}
 FORMS = [
-    Form("cuda_driver", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAllocManaged results in CUDA_ERROR_OUT_OF_MEMORY"),
+    Form(
+        "cuda_driver",
+        "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAllocManaged results in CUDA_ERROR_OUT_OF_MEMORY",
+    ),
     Form("cuda_driver", "pycuda._driver.MemoryError: cuModuleLoadDataEx failed: out of memory - "),
     Form("cuda_driver", "RuntimeError: CUDA failed with error out of memory"),
-    Form("cuda_driver", "F0102 03:04:05.678901 4711 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory"),
-    Form("cuda_driver", "MemoryError: Error allocating {requested} bytes of device memory (CNMEM_STATUS_OUT_OF_MEMORY).", _BYTES),
+    Form(
+        "cuda_driver",
+        "F0102 03:04:05.678901 4711 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory",
+    ),
+    Form(
+        "cuda_driver",
+        "MemoryError: Error allocating {requested} bytes of device memory (CNMEM_STATUS_OUT_OF_MEMORY).",
+        _BYTES,
+    ),
     Form(
         "cuda_driver",
         "Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev {device} space Device "
@@ -32,25 +42,55 @@ FORMS = [
 @pytest.mark.parametrize(
     ("text", "framework", "backend", "cause"),
     [
-        ("CudaAPIError: [2] Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_OUT_OF_MEMORY", "numba", "cuda", "other_process"),
+        (
+            "CudaAPIError: [2] Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_OUT_OF_MEMORY",
+            "numba",
+            "cuda",
+            "other_process",
+        ),
         ("pycuda._driver.MemoryError: cuMemHostAlloc failed: out of memory", "pycuda", "cuda", "host"),
-        ("cv2.error: gpu_mat.cpp:9: error: (-217:Gpu API call) out of memory in function 'alloc'", "opencv", "cuda", "unknown"),
+        (
+            "cv2.error: gpu_mat.cpp:9: error: (-217:Gpu API call) out of memory in function 'alloc'",
+            "opencv",
+            "cuda",
+            "unknown",
+        ),
         ("[LightGBM] [Fatal] [CUDA] out of memory /x/cuda_tree.cpp 31", "lightgbm", "cuda", "unknown"),
         ("RuntimeError: Triton Error [CUDA]: out of memory", "triton", "cuda", "unknown"),
         ("RuntimeError: Triton Error [HIP]:  Code: 2, Messsage: out of memory", "triton", "hip", "unknown"),
-        ("tensorview/tensor.h 31\ncuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1", "cuda", "cuda", "unknown"),
+        (
+            "tensorview/tensor.h 31\ncuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1",
+            "cuda",
+            "cuda",
+            "unknown",
+        ),
         ("GPUassert: out of memory kernel.cu 31", "cuda", "cuda", "unknown"),
         ("hipErrorOutOfMemory", "cuda", "hip", "unknown"),
-        ("terminate: thrust::system_error: parallel_for failed: cudaErrorMemoryAllocation: out of memory", "cuda", "cuda", "unknown"),
-        ("thrust::system::system_error\n  what():  inclusive_scan failed to synchronize: out of memory", "thrust", "cuda", "unknown"),
+        (
+            "terminate: thrust::system_error: parallel_for failed: cudaErrorMemoryAllocation: out of memory",
+            "cuda",
+            "cuda",
+            "unknown",
+        ),
+        (
+            "thrust::system::system_error\n  what():  inclusive_scan failed to synchronize: out of memory",
+            "thrust",
+            "cuda",
+            "unknown",
+        ),
         ("  what():  radix_sort: failed on 1st step: out of memory", "thrust", "cuda", "unknown"),
-        ("CUDA error at kernel.cu:31 code=2(cudaErrorMemoryAllocation) \"cudaMalloc(&p, n)\"", "cuda", "cuda", "unknown"),
+        ('CUDA error at kernel.cu:31 code=2(cudaErrorMemoryAllocation) "cudaMalloc(&p, n)"', "cuda", "cuda", "unknown"),
         ("cuvidCreateDecoder(&h, &p) failed -> CUDA_ERROR_OUT_OF_MEMORY: out of memory", "cuda", "cuda", "unknown"),
     ],
-)  # fmt: skip
+)
 def test_whose_words_and_which_call(text, framework, backend, cause):
     message = single(text)
-    assert (message.dialect, message.framework, message.backend, message.judgement.verdict) == ("cuda_driver", framework, backend, cause)
+    assert (message.dialect, message.framework, message.backend, message.judgement.verdict) == (
+        "cuda_driver",
+        framework,
+        backend,
+        cause,
+    )
 
 
 def test_a_share_of_the_card_that_hami_gives_out():
@@ -63,7 +103,9 @@ def test_a_share_of_the_card_that_hami_gives_out():
 
 
 def test_a_count_of_hami_below_zero_is_its_own_fault():
-    text = f"[4pdvGPU ERROR (pid:31 thread=140012345678912 allocator.c:49)]: Device 0 OOM {(1 << 64) - 4096} / 4294967296"
+    text = (
+        f"[4pdvGPU ERROR (pid:31 thread=140012345678912 allocator.c:49)]: Device 0 OOM {(1 << 64) - 4096} / 4294967296"
+    )
     (reason,) = single(text).judgement.reasons
     assert "below zero" in reason
 

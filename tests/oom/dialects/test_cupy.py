@@ -41,7 +41,9 @@ FORMS = [
 
 
 def test_the_old_total_counts_the_request_itself():
-    message = single("cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1000000000 bytes (total 5000000000 bytes)")
+    message = single(
+        "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1000000000 bytes (total 5000000000 bytes)"
+    )
     assert message.fields == {"requested_bytes": 1000000000, "allocated_bytes": 4000000000}
     assert message.judgement.verdict == "capacity"
 
@@ -52,13 +54,14 @@ def test_a_limit_that_is_exceeded_is_the_cause():
 
 
 def test_almost_nothing_held_means_that_others_have_the_card():
-    assert single("Out of memory allocating 2,000,000 bytes (allocated so far: 3,000,000 bytes).").judgement.verdict == "other_process"
+    assert (
+        single("Out of memory allocating 2,000,000 bytes (allocated so far: 3,000,000 bytes).").judgement.verdict
+        == "other_process"
+    )
 
 
 def test_what_rmm_throws_is_no_host_memory():
-    text = (
-        "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory"
-    )
+    text = "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory"
     assert [message.framework for message in read_text(text).messages] == ["rapids"]
 
 
@@ -75,7 +78,10 @@ def test_xgboost_says_it_in_words_of_rmm():
             "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:250: Maximum pool",
             "limit",
         ),
-        ("MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 4294967296 bytes) at: /env/include/rmm", "capacity"),
+        (
+            "MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 4294967296 bytes) at: /env/include/rmm",
+            "capacity",
+        ),
         ("RMMError: RMM_ERROR_OUT_OF_MEMORY", "capacity"),
     ],
 )

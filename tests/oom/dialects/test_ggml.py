@@ -37,7 +37,9 @@ FORMS = [
         {"needed": whole_bytes("requested"), "free": whole_bytes("free")},
     ),
     Form(
-        "ggml", "llama_model_load: error loading model: unable to allocate CUDA{device} buffer", {"device": integer("device_index", 0, 9)}
+        "ggml",
+        "llama_model_load: error loading model: unable to allocate CUDA{device} buffer",
+        {"device": integer("device_index", 0, 9)},
     ),
 ]
 
@@ -70,12 +72,22 @@ def test_a_second_try_is_counted_and_names_of_functions_are_no_speakers():
         ("ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 4294967296", "cpu", "host"),
         ("alloc_tensor_range: failed to allocate ROCm0 buffer of size 4294967296", "hip", "capacity"),
         ("alloc_tensor_range: failed to allocate CUDA_Host buffer of size 4294967296", "cpu", "host"),
-        ("ggml_vulkan: Requested buffer size exceeds device memory allocation limit: ErrorOutOfDeviceMemory", "vulkan", "limit"),
-        (("ggml_metal_synchronize: error: command buffer 0 failed with status 5\nerror: Insufficient Memory "
-         "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"), "metal", "unknown"),
+        (
+            "ggml_vulkan: Requested buffer size exceeds device memory allocation limit: ErrorOutOfDeviceMemory",
+            "vulkan",
+            "limit",
+        ),
+        (
+            (
+                "ggml_metal_synchronize: error: command buffer 0 failed with status 5\nerror: Insufficient Memory "
+                "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+            ),
+            "metal",
+            "unknown",
+        ),
         ("ggml_aligned_malloc: insufficient memory (attempted to allocate 1024.00 MB)", "cpu", "host"),
     ],
-)  # fmt: skip
+)
 def test_each_backend_has_its_words(text, backend, verdict):
     message = single(text)
     assert (message.backend, message.judgement.verdict) == (backend, verdict)
@@ -88,11 +100,16 @@ def test_pinned_memory_is_a_warning_about_the_host_in_any_locale():
 
 
 def test_ollama_is_named_where_it_speaks():
-    assert single("Error: llama runner process has terminated: cudaMalloc failed: out of memory\nollama").framework == "ollama"
+    assert (
+        single("Error: llama runner process has terminated: cudaMalloc failed: out of memory\nollama").framework
+        == "ollama"
+    )
 
 
 def test_a_buffer_that_is_too_large_for_vulkan_is_divided():
-    message = single("ggml_vulkan: Requested buffer size (6000000000) exceeds device memory allocation limit (4294967296)")
+    message = single(
+        "ggml_vulkan: Requested buffer size (6000000000) exceeds device memory allocation limit (4294967296)"
+    )
     assert (message.backend, message.judgement.verdict) == ("vulkan", "limit")
     assert "GGML_VK_FORCE_MAX_ALLOCATION_SIZE" in message.findings[0].fixes[0].change
 
@@ -104,7 +121,9 @@ _REFUSED = (
 
 
 def test_a_retry_without_pipeline_parallelism_is_a_warning():
-    message = single(_REFUSED + "llama_context: compute buffer allocation failed, retrying without pipeline parallelism\nmain: ready")
+    message = single(
+        _REFUSED + "llama_context: compute buffer allocation failed, retrying without pipeline parallelism\nmain: ready"
+    )
     assert message.is_warning
     assert "tries again" in message.judgement.reasons[1]
 

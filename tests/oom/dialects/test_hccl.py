@@ -8,7 +8,11 @@ FORMS = [
         "hccl",
         "current working operator name is HcclAllGather\nMemory_Allocation_Failure(EL0004): Failed to allocate memory\n"
         "Failed to allocate resource[DeviceMemory] with info [size:{requested}]",
-        {"requested": whole_bytes("requested").__class__("requested_bytes", whole_bytes("requested").values.filter(bool))},
+        {
+            "requested": whole_bytes("requested").__class__(
+                "requested_bytes", whole_bytes("requested").values.filter(bool)
+            )
+        },
     ),
     Form(
         "hccl",

@@ -43,7 +43,18 @@ FORMS = [
         {
             "size": Slot("requested_bytes", st.integers(1, 999), "{}. GiB".format, lambda _text, value: value * GIB),
             "shape": shape(form="({})", comma=", "),
-            "dtype": choice("dtype", "float64", "float32", "int32", "uint8", "complex128", "bool", "object", "<U10", "datetime64[ns]"),
+            "dtype": choice(
+                "dtype",
+                "float64",
+                "float32",
+                "int32",
+                "uint8",
+                "complex128",
+                "bool",
+                "object",
+                "<U10",
+                "datetime64[ns]",
+            ),
         },
     ),
 ]
@@ -68,7 +79,8 @@ def test_messages_without_numbers_are_found_once(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["except MemoryError:", "the class MemoryError is raised when", "No space left on device: /home/user/model.bin"]
+    "text",
+    ["except MemoryError:", "the class MemoryError is raised when", "No space left on device: /home/user/model.bin"],
 )
 def test_talk_about_memory_is_no_message(text):
     assert read_text(text).messages == ()

@@ -10,11 +10,21 @@ _BYTES = {"requested": whole_bytes("requested")}
 _GB = {"allocated": unit_size("allocated", "{:.1f} GB", GIB), "limit": unit_size("limit", "{:.1f} GB", GIB)}
 FORMS = [
     Form("host_runtime", "memory allocation of {requested} bytes failed", _BYTES),
-    Form("host_runtime", "java.lang.OutOfMemoryError: Cannot reserve {requested} bytes of direct buffer memory", _BYTES),
+    Form(
+        "host_runtime", "java.lang.OutOfMemoryError: Cannot reserve {requested} bytes of direct buffer memory", _BYTES
+    ),
     Form("host_runtime", 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'),
-    Form("host_runtime", "Error: cannot allocate vector of size {requested}", {"requested": unit_size("requested", "{:.1f} Gb", GIB)}),
+    Form(
+        "host_runtime",
+        "Error: cannot allocate vector of size {requested}",
+        {"requested": unit_size("requested", "{:.1f} Gb", GIB)},
+    ),
     Form("host_runtime", "pyarrow.lib.ArrowMemoryError: malloc of size {requested} failed", _BYTES),
-    Form("host_runtime", "Container killed by YARN for exceeding memory limits. {allocated} of {limit} physical memory used.", _GB),
+    Form(
+        "host_runtime",
+        "Container killed by YARN for exceeding memory limits. {allocated} of {limit} physical memory used.",
+        _GB,
+    ),
 ]
 
 
@@ -22,7 +32,10 @@ FORMS = [
     ("text", "framework"),
     [
         ("fatal error: runtime: out of memory", "go"),
-        ("FATAL ERROR: Ineffective mark-compacts near heap limit Allocation failed - JavaScript heap out of memory", "node"),
+        (
+            "FATAL ERROR: Ineffective mark-compacts near heap limit Allocation failed - JavaScript heap out of memory",
+            "node",
+        ),
         ("ERROR: LoadError: OutOfMemoryError()", "julia"),
         ("distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting", "dask"),
         ("# There is insufficient memory for the Java Runtime Environment to continue.", "java"),
@@ -37,6 +50,8 @@ def test_a_size_that_no_host_has_is_a_wrong_size():
     assert single("memory allocation of 70368744177664 bytes failed").judgement.verdict == "unknown"
 
 
-@pytest.mark.parametrize("text", ['throw new java.lang.OutOfMemoryError("no");', "memory allocation of the model took 3 s"])
+@pytest.mark.parametrize(
+    "text", ['throw new java.lang.OutOfMemoryError("no");', "memory allocation of the model took 3 s"]
+)
 def test_words_that_are_no_failure(text):
     assert not read_text(text).messages

@@ -28,8 +28,14 @@ FORMS = [
         "Resource exhausted: Failed to allocate request for 2.98GiB ({requested}B) on device ordinal {device}",
         {"requested": whole_bytes("requested", 1 << 40), "device": integer("device_index", 0, 15)},
     ),
-    Form("jax_xla", "INTERNAL: Failed to allocate {requested} bytes for new constant", {"requested": whole_bytes("requested", 1 << 40)}),
-    Form("jax_xla", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+    Form(
+        "jax_xla",
+        "INTERNAL: Failed to allocate {requested} bytes for new constant",
+        {"requested": whole_bytes("requested", 1 << 40)},
+    ),
+    Form(
+        "jax_xla", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    ),
 ]
 
 
@@ -57,7 +63,9 @@ def test_allocator_and_exception_are_one_failure_with_the_exact_size():
 
 
 def test_xla_on_a_cpu_asks_the_host():
-    message = single("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 80000000000 bytes.")
+    message = single(
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 80000000000 bytes."
+    )
     assert (message.dialect, message.backend, message.judgement.verdict) == ("jax_xla", "cpu", "host")
     assert message.fields == {"requested_bytes": 80000000000}
 

@@ -6,15 +6,21 @@ from single import commands, single
 
 _SIZES = {name: unit_size(name, "{:.3f} GiB", GIB) for name in ("requested", "allocated", "reserved")}
 FORMS = [
-    Form("julia", "ERROR: LoadError: Out of GPU memory trying to allocate {requested}", {"requested": _SIZES["requested"]}),
-    Form("julia", "Out of GPU memory trying to allocate {requested}\nMemory pool usage: {allocated} ({reserved} reserved)", _SIZES),
+    Form(
+        "julia",
+        "ERROR: LoadError: Out of GPU memory trying to allocate {requested}",
+        {"requested": _SIZES["requested"]},
+    ),
+    Form(
+        "julia",
+        "Out of GPU memory trying to allocate {requested}\nMemory pool usage: {allocated} ({reserved} reserved)",
+        _SIZES,
+    ),
 ]
 
 
 def _message(asked: str, used: str, rest: str) -> str:
-    return (
-        f"ERROR: Out of GPU memory trying to allocate {asked}\nEffective GPU memory usage: 91.00% ({used}/20.000 GiB)\n{rest}\nStacktrace:"
-    )
+    return f"ERROR: Out of GPU memory trying to allocate {asked}\nEffective GPU memory usage: 91.00% ({used}/20.000 GiB)\n{rest}\nStacktrace:"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,10 @@ FORMS = [
         "and alloc failed",
         {"free": whole_bytes("free"), "requested": _BYTES, "device": integer("device_index", 0, 15)},
     ),
-    Form("mindspore_misc", "RuntimeError: Malloc for kernel workspace failed, Memory isn't enough, node:Default/Conv2D-op3"),
+    Form(
+        "mindspore_misc",
+        "RuntimeError: Malloc for kernel workspace failed, Memory isn't enough, node:Default/Conv2D-op3",
+    ),
     Form(
         "mindspore_misc",
         "[ERROR] device/ascend/ascend_memory_pool.cc:65 CalMemBlockAllocSize] Memory not enough: current free memory size[{free}] is "

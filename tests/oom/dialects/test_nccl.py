@@ -10,7 +10,10 @@ _AT = "node7:{pid}:{pid} [{device}] include/alloc.h"
 FORMS = [
     Form(
         "nccl",
-        _AT + ":178 NCCL WARN Cuda failure 2 'out of memory'\n\n" + _AT + ":185 NCCL WARN Failed to CUDA calloc {requested} bytes",
+        _AT
+        + ":178 NCCL WARN Cuda failure 2 'out of memory'\n\n"
+        + _AT
+        + ":185 NCCL WARN Failed to CUDA calloc {requested} bytes",
         {"pid": integer("pid", 1), "device": integer("device_index", 0, 7), "requested": whole_bytes("requested")},
     ),
     Form(
@@ -22,7 +25,10 @@ FORMS = [
 
 
 def test_processes_fail_each_for_itself():
-    lines = [f"node7:{pid}:{pid} [{device}] enqueue.cc:1085 NCCL WARN Cuda failure 'out of memory'" for pid, device in ((11, 0), (12, 1))]
+    lines = [
+        f"node7:{pid}:{pid} [{device}] enqueue.cc:1085 NCCL WARN Cuda failure 'out of memory'"
+        for pid, device in ((11, 0), (12, 1))
+    ]
     assert [message.fields for message in read_text("\n".join(lines)).messages] == [
         {"pid": 11, "device_index": 0},
         {"pid": 12, "device_index": 1},
@@ -36,7 +42,10 @@ def test_memory_comes_from_the_driver():
 def test_shared_memory_is_the_hosts():
     text = "n:7:8 [3] misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-KWfVyt (size 5967872)"
     message = single(text)
-    assert (message.judgement.verdict, message.fields) == ("host", {"pid": 7, "device_index": 3, "requested_bytes": 5967872})
+    assert (message.judgement.verdict, message.fields) == (
+        "host",
+        {"pid": 7, "device_index": 3, "requested_bytes": 5967872},
+    )
 
 
 def test_other_failures_of_cuda_are_none():
@@ -71,7 +80,14 @@ def test_a_network_card_needs_locked_memory(line, fields):
 
 def test_refusals_of_a_network_card_that_belong_together_are_one():
     warn = "NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory"
-    assert len(read_text(f"{warn}\n{warn}\nLast error:\nCall to ibv_create_cq failed with error Cannot allocate memory").messages) == 1
+    assert (
+        len(
+            read_text(
+                f"{warn}\n{warn}\nLast error:\nCall to ibv_create_cq failed with error Cannot allocate memory"
+            ).messages
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("error", ["Invalid argument", "No such device", "Bad address"])

@@ -19,7 +19,11 @@ FORMS = [
         "Out of memory: Killed process {pid} (python3) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB, shmem-rss:0kB, UID:1000",
         _SIZES,
     ),
-    Form("oom_killer", "Memory cgroup out of memory: Killed process {pid} (python) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB", _SIZES),
+    Form(
+        "oom_killer",
+        "Memory cgroup out of memory: Killed process {pid} (python) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB",
+        _SIZES,
+    ),
     Form(
         "oom_killer",
         (
@@ -62,7 +66,11 @@ def test_a_cgroup_that_is_full_may_be_a_limit():
 
 @pytest.mark.parametrize(
     "event",
-    ["1 oom-kill event(s) in StepId=17.batch cgroup.", "3 oom-kill event(s) in step 17.0 cgroup.", "2 oom_kill events in StepId=17.0."],
+    [
+        "1 oom-kill event(s) in StepId=17.batch cgroup.",
+        "3 oom-kill event(s) in step 17.0 cgroup.",
+        "2 oom_kill events in StepId=17.0.",
+    ],
 )
 def test_slurm_counts_kills(event):
     message = single(
@@ -99,7 +107,11 @@ _DESCRIBED = (
         (_DESCRIBED, "kubernetes", {"limit_bytes": 24 << 30}),
         ("kubelet  System OOM encountered, victim process: python3, pid: 4711", "kubernetes", {"pid": 4711}),
         ('        "OOMKilled": true,\n        "ExitCode": 137,', "docker", {}),
-        ("4711           train   gpu  OUT_OF_ME+    0:125\n4711.batch     batch        OUT_OF_ME+    0:125", "slurm", {}),
+        (
+            "4711           train   gpu  OUT_OF_ME+    0:125\n4711.batch     batch        OUT_OF_ME+    0:125",
+            "slurm",
+            {},
+        ),
         ("4711|train|OUT_OF_MEMORY|0:125|", "slurm", {}),
         ("   JobState=OUT_OF_MEMORY Reason=OutOfMemory Dependency=(null)", "slurm", {}),
         (
@@ -114,7 +126,9 @@ def test_tables_and_states_of_those_who_run_containers_and_jobs(text, framework,
     assert (message.dialect, message.framework, message.fields) == ("oom_killer", framework, fields)
 
 
-@pytest.mark.parametrize("text", ['"OOMKilled": false,', "3 OUT_OF_MEMORY errors were seen last week", "gpt-0   1/1   Running   0   3m"])
+@pytest.mark.parametrize(
+    "text", ['"OOMKilled": false,', "3 OUT_OF_MEMORY errors were seen last week", "gpt-0   1/1   Running   0   3m"]
+)
 def test_states_that_are_no_kill(text):
     assert not read_text(text).messages
 
@@ -145,7 +159,9 @@ def test_a_unit_of_systemd_is_no_container():
 
 
 def test_numbers_with_commas():
-    message = single("Out of memory: Killed process 17 (python) total-vm:22,096,444kB, anon-rss:1,024kB, file-rss:0kB, shmem-rss:0kB")
+    message = single(
+        "Out of memory: Killed process 17 (python) total-vm:22,096,444kB, anon-rss:1,024kB, file-rss:0kB, shmem-rss:0kB"
+    )
     assert message.fields == {"pid": 17, "total_vm_bytes": 22_096_444 << 10, "anon_rss_bytes": 1 << 20}
 
 

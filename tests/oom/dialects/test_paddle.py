@@ -23,7 +23,11 @@ FORMS = [
         "allocated and available memory is only {free}.\n\nPlease check whether there is any other process using GPU {device}.",
         {**_SIZES, "allocated": unit_size("allocated", "{:.6f}GB", GIB)},
     ),
-    Form("paddle", "Out of memory error on GPU {device}. Cannot allocate {requested} GPU memory, available memory is {free}.", _SIZES),
+    Form(
+        "paddle",
+        "Out of memory error on GPU {device}. Cannot allocate {requested} GPU memory, available memory is {free}.",
+        _SIZES,
+    ),
     Form(
         "paddle",
         "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, {requested} > {free}\nat [/paddle/gpu_info.cc:89]",
@@ -64,7 +68,9 @@ def test_little_allocated_and_little_free_is_somebody_elses_card():
     assert single(text).judgement.verdict == "other_process"
 
 
-_EXPECTED = "Expected posix_memalign(&p, alignment, size) == 0, but received posix_memalign(&p, alignment, size):12 != 0:0."
+_EXPECTED = (
+    "Expected posix_memalign(&p, alignment, size) == 0, but received posix_memalign(&p, alignment, size):12 != 0:0."
+)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +84,17 @@ _EXPECTED = "Expected posix_memalign(&p, alignment, size) == 0, but received pos
             f"Error: Alloc 262144000 error!\n  [Hint: {_EXPECTED}] at (/p/system_allocator.cc:58)",
             262144000,
         ),
-        ("F0203 04:05:06.789012 77 Allocator.h:55] Check failed: posix_memalign(&ptr, 32ul, size) == 0 (12 vs. 0)", None),
+        (
+            "F0203 04:05:06.789012 77 Allocator.h:55] Check failed: posix_memalign(&ptr, 32ul, size) == 0 (12 vs. 0)",
+            None,
+        ),
         ("ResourceExhaustedError: Fail to alloc memory of 3221225472 size.", 3221225472),
     ],
 )
 def test_memory_of_the_host_in_every_wording(text, requested):
     message = single(text)
-    assert (message.framework, message.judgement.verdict, message.fields.get("requested_bytes")) == ("paddle", "host", requested)
+    assert (message.framework, message.judgement.verdict, message.fields.get("requested_bytes")) == (
+        "paddle",
+        "host",
+        requested,
+    )

@@ -9,9 +9,7 @@ from memdiag.oom.lines import Line
 from memdiag.oom.read import read_text
 from memdiag.oom.squeezed import Squeezed
 
-_OLD = (
-    "CUDA out of memory. Tried to allocate {requested} (GPU {device}; {total} total capacity; {allocated} already allocated; {free} free; "
-)
+_OLD = "CUDA out of memory. Tried to allocate {requested} (GPU {device}; {total} total capacity; {allocated} already allocated; {free} free; "
 _NEW = "CUDA out of memory. Tried to allocate {requested}. GPU {device} has a total capacity of {total} of which {free} is free. "
 _THIS = "Including non-PyTorch memory, this process has {process} memory in use. "
 _ALLOCATED = "Of the allocated memory {allocated} is allocated by PyTorch, "
@@ -27,7 +25,11 @@ _USED = {**_BASE, "allocated": torch_size("allocated")}
 _SPLIT = {
     **_USED,
     "unallocated": torch_size("unallocated"),
-    "conf": choice("", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid", "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid"),
+    "conf": choice(
+        "",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid",
+        "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid",
+    ),
 }
 _SPLIT_FIXED = {key: slot for key, slot in _SPLIT.items() if key != "conf"}
 _NEW_REST = _REST.replace("{conf}", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.")
@@ -79,7 +81,9 @@ FORMS = [
     ),
     Form(
         "torch_hip",
-        ("torch.OutOfMemoryError: " + _NEW + "{limit} allowed; " + _ALLOCATED + _POOLS + _NEW_REST).replace("CUDA", "HIP"),
+        ("torch.OutOfMemoryError: " + _NEW + "{limit} allowed; " + _ALLOCATED + _POOLS + _NEW_REST).replace(
+            "CUDA", "HIP"
+        ),
         {**_SPLIT_FIXED, "limit": torch_size("limit"), "pool": torch_size("private_pool")},
     ),
 ]
@@ -142,7 +146,10 @@ def test_elided_clauses_cost_only_themselves():
 
 def test_messages_in_a_row_are_told_apart():
     messages = read_text((NEW + "\n" + NEW.replace("1.00 GiB", "3.00 GiB").replace("GPU 2", "GPU 4")) * 1).messages
-    assert [(message.fields["requested_bytes"], message.fields["device_index"]) for message in messages] == [(GIB, 2), (3 * GIB, 4)]
+    assert [(message.fields["requested_bytes"], message.fields["device_index"]) for message in messages] == [
+        (GIB, 2),
+        (3 * GIB, 4),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +162,10 @@ def test_messages_in_a_row_are_told_apart():
             f"{NEW} If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True",
             {"generation:2.9", "hint:expandable_segments", "conf-name:PYTORCH_ALLOC_CONF"},
         ),
-        ("CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 2.00 GiB total capacity; 3.00 MiB cached)", {"generation:0.4"}),
+        (
+            "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 2.00 GiB total capacity; 3.00 MiB cached)",
+            {"generation:0.4"},
+        ),
     ],
 )
 def test_wording_tells_the_version(text, marks):

@@ -42,7 +42,11 @@ FORMS = [
             "limit": torch_size("limit"),
         },
     ),
-    Form("torch_cuda_mallocasync", "torch.OutOfMemoryError: Allocation on device {device}", {"device": integer("device_index", 0, 15)}),
+    Form(
+        "torch_cuda_mallocasync",
+        "torch.OutOfMemoryError: Allocation on device {device}",
+        {"device": integer("device_index", 0, 15)},
+    ),
     Form(
         "torch_mps",
         "Error: command buffer exited with error status.\n\tThe work encoded on it may not have completed.\n\tError:\n\t(null)\n"
@@ -77,7 +81,10 @@ def test_comfyui_prints_the_first_line_only():
 
 def test_what_comfyui_says_after_a_message_is_no_other_one():
     hip = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 12.00 GiB of which 1.00 GiB"
-    assert single(f"{hip} is free.\n\nGot an OOM, unloading all loaded models.\nPrompt executed in 9.1 seconds").dialect == "torch_hip"
+    assert (
+        single(f"{hip} is free.\n\nGot an OOM, unloading all loaded models.\nPrompt executed in 9.1 seconds").dialect
+        == "torch_hip"
+    )
     assert single("Got an OOM, unloading all loaded models.").dialect == "torch_cuda_mallocasync"
 
 
@@ -88,7 +95,9 @@ def test_a_buffer_too_large_for_metal_is_divided_and_no_watermark_lifted():
 
 
 def test_the_watermark_was_reached_even_if_the_request_is_cut_off():
-    message = single("MPS backend out of memory (MPS allocated: 20.50 GiB, other allocations: 60.25 GiB, max allowed: 81.60 GiB).")
+    message = single(
+        "MPS backend out of memory (MPS allocated: 20.50 GiB, other allocations: 60.25 GiB, max allowed: 81.60 GiB)."
+    )
     assert (message.dialect, message.judgement.verdict) == ("torch_mps", "limit")
     assert "80.75 GiB of the 81.60 GiB" in message.judgement.reasons[0]
 

@@ -5,7 +5,11 @@ from single import single
 
 from memdiag.oom.read import read_text
 
-_SIZES = {"used": unit_size("allocated", "{:.2f}GB", GIB), "total": unit_size("total", "{:.2f}GB", GIB), "threshold": fraction("threshold")}
+_SIZES = {
+    "used": unit_size("allocated", "{:.2f}GB", GIB),
+    "total": unit_size("total", "{:.2f}GB", GIB),
+    "threshold": fraction("threshold"),
+}
 FORMS = [
     Form(
         "ray_host",
@@ -47,7 +51,9 @@ def test_the_guess_beside_every_crash_is_a_warning():
         "Worker unexpectedly exits. There are some potential root causes. (1) The process is killed by SIGKILL by OOM "
         "killer due to high memory usage."
     )
-    assert [(message.is_warning, message.judgement.confidence) for message in read_text(text).messages] == [(True, "low")]
+    assert [(message.is_warning, message.judgement.confidence) for message in read_text(text).messages] == [
+        (True, "low")
+    ]
 
 
 def test_the_raylet_of_the_first_release_that_killed():
@@ -56,4 +62,8 @@ def test_the_raylet_of_the_first_release_that_killed():
         "Used memory (60.25GB) / total capacity (62.50GB) (0.964) exceeds threshold 0.96, killing latest task with name f to avoid running "
         "out of memory."
     )
-    assert message.fields == {"allocated_bytes": round(60.25 * GIB), "total_bytes": round(62.5 * GIB), "threshold": 0.96}
+    assert message.fields == {
+        "allocated_bytes": round(60.25 * GIB),
+        "total_bytes": round(62.5 * GIB),
+        "threshold": 0.96,
+    }

@@ -5,7 +5,10 @@ from message_forms import Form
 from single import commands, single
 
 FORMS = [
-    Form("serving", "RuntimeError: Not enough memory to handle 2048 prefill tokens. You need to decrease `--max-batch-prefill-tokens`"),
+    Form(
+        "serving",
+        "RuntimeError: Not enough memory to handle 2048 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+    ),
     Form("serving", "Insufficient VRAM for model and cache"),
 ]
 
@@ -13,7 +16,10 @@ FORMS = [
 @pytest.mark.parametrize(
     ("text", "framework"),
     [
-        ("ValueError: Not enough memory to handle 512 prefill tokens. You need to decrease `--max-batch-prefill-tokens`", "tgi"),
+        (
+            "ValueError: Not enough memory to handle 512 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+            "tgi",
+        ),
         ("RuntimeError: Not enough memory to handle 4000 max total tokens", "tgi"),
         ("ValueError: Insufficient space in devices", "exllama"),
     ],

@@ -8,7 +8,10 @@ from memdiag.oom.read import read_text
 
 FORMS = [
     Form("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
-    Form("sglang", "RuntimeError: Decode out of memory. Try to lower your batch size.\nTry to allocate 32 tokens.\nAvailable tokens: 7"),
+    Form(
+        "sglang",
+        "RuntimeError: Decode out of memory. Try to lower your batch size.\nTry to allocate 32 tokens.\nAvailable tokens: 7",
+    ),
     Form(
         "sglang",
         (
@@ -23,7 +26,10 @@ FORMS = [
 @pytest.mark.parametrize(
     ("text", "share"),
     [
-        ("mem_fraction_static=0.8, tp_size=1\nNot enough memory. Please try to increase --mem-fraction-static.", "0.84"),
+        (
+            "mem_fraction_static=0.8, tp_size=1\nNot enough memory. Please try to increase --mem-fraction-static.",
+            "0.84",
+        ),
         ("mem_fraction_static=0.88, tp_size=1\nCapture cuda graph failed: CUDA error: out of memory", "0.80"),
     ],
 )
@@ -41,7 +47,10 @@ def test_an_allocators_message_with_numbers_is_left_to_it():
 
 
 def test_retracted_requests_are_a_warning():
-    assert [message.is_warning for message in read_text("KV cache pool is full. Retract requests. #retracted_reqs: 1").messages] == [True]
+    assert [
+        message.is_warning
+        for message in read_text("KV cache pool is full. Retract requests. #retracted_reqs: 1").messages
+    ] == [True]
 
 
 def test_a_pool_of_fewer_than_no_tokens_means_that_the_weights_do_not_fit():
@@ -50,4 +59,6 @@ def test_a_pool_of_fewer_than_no_tokens_means_that_the_weights_do_not_fit():
     )
     assert (message.judgement.verdict, "41,250 tokens" in message.judgement.reasons[0]) == ("capacity", True)
     assert "--tp-size" in message.findings[0].fixes[0].change
-    assert not read_text("max_total_tokens=65536 is larger than the profiled value 41250. Use the profiled value instead.").messages
+    assert not read_text(
+        "max_total_tokens=65536 is larger than the profiled value 41250. Use the profiled value instead."
+    ).messages

@@ -12,7 +12,11 @@ FORMS = [
         {"shape": shape(), "device": integer("device_index", 0, 9)},
         {"dtype": "string"},
     ),
-    Form("tensorflow", "tensorflow ResourceExhaustedError: OOM when allocating tensor with shape{shape}", {"shape": shape()}),
+    Form(
+        "tensorflow",
+        "tensorflow ResourceExhaustedError: OOM when allocating tensor with shape{shape}",
+        {"shape": shape()},
+    ),
     Form(
         "tensorflow",
         "W tensorflow/core/common_runtime/bfc_allocator.cc:431] Allocator (GPU_{device}_bfc) ran out of memory trying to allocate {size} "
@@ -51,7 +55,8 @@ FORMS = [
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [("float", 4), ("double", 8), ("half", 2), ("bfloat16", 2), ("complex64", 8), ("int8", 1), ("bool", 1)]
+    ("dtype", "size"),
+    [("float", 4), ("double", 8), ("half", 2), ("bfloat16", 2), ("complex64", 8), ("int8", 1), ("bool", 1)],
 )
 def test_bytes_follow_from_shape_and_type(dtype, size):
     message = single(
@@ -64,7 +69,10 @@ def test_bytes_follow_from_shape_and_type(dtype, size):
 def test_a_pool_that_shrinks_its_wish_at_start_up_is_one_message_about_others():
     sizes = [100_000_000, 90_000_000, 81_000_000, 72_900_000]
     message = single(
-        "\n".join(f"cuda_driver.cc:924] failed to allocate 9.9M ({size} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY" for size in sizes)
+        "\n".join(
+            f"cuda_driver.cc:924] failed to allocate 9.9M ({size} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY"
+            for size in sizes
+        )
     )
     assert message.judgement.verdict == "other_process"
     assert message.fields["requested_bytes"] == 100_000_000
@@ -73,7 +81,9 @@ def test_a_pool_that_shrinks_its_wish_at_start_up_is_one_message_about_others():
 @pytest.mark.parametrize("size", [0, 140_729_850_295_296])
 def test_nothing_and_garbage_are_bugs(size):
     text = (
-        f"tried to allocate {size} bytes" if not size else f"failed to allocate 127.99TiB ({size} bytes) from device: HIP_ERROR_OutOfMemory"
+        f"tried to allocate {size} bytes"
+        if not size
+        else f"failed to allocate 127.99TiB ({size} bytes) from device: HIP_ERROR_OutOfMemory"
     )
     message = single(f"E tensorflow/core/common_runtime/x.cc:1] {text}")
     assert (message.judgement.verdict, message.judgement.confidence) == ("unknown", "high")
@@ -109,9 +119,7 @@ def test_a_context_that_does_not_fit_is_somebody_elses_card():
 
 @pytest.mark.parametrize(("device", "backend"), [("DML", "directml"), ("XPU", "xpu"), ("GPU", "cuda")])
 def test_devices_that_are_plugged_in(device, backend):
-    text = (
-        f"Resource exhausted: OOM when allocating tensor with shape[8,64] and type float on /job:localhost/device:{device}:1 by allocator A"
-    )
+    text = f"Resource exhausted: OOM when allocating tensor with shape[8,64] and type float on /job:localhost/device:{device}:1 by allocator A"
     message = single(text)
     assert (message.backend, message.fields["device_index"]) == (backend, 1)
 

@@ -18,7 +18,9 @@ FORMS = [
         ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
-    Form("tensorrt", "[TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, pool, stream): out of memory"),
+    Form(
+        "tensorrt", "[TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, pool, stream): out of memory"
+    ),
 ]
 
 
@@ -35,7 +37,10 @@ def test_lines_about_a_tactic_are_one_message():
 
 
 def test_the_runtime_is_not_the_builder():
-    assert single("[E] [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)").judgement.verdict == "capacity"
+    assert (
+        single("[E] [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)").judgement.verdict
+        == "capacity"
+    )
 
 
 def test_a_tactic_says_what_it_wants_and_what_there_is():

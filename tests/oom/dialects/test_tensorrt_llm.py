@@ -42,4 +42,7 @@ def test_an_engine_that_does_not_fit_is_no_workspace_of_the_builder():
 
 
 def test_the_drivers_words_of_others_are_not_its():
-    assert all(message.framework != "tensorrt-llm" for message in read_text("CUDA runtime error in copy: out of memory").messages)
+    assert all(
+        message.framework != "tensorrt-llm"
+        for message in read_text("CUDA runtime error in copy: out of memory").messages
+    )

@@ -9,9 +9,7 @@ from memdiag.oom.lines import Line
 from memdiag.oom.read import read_text
 from memdiag.oom.squeezed import Squeezed
 
-_HEAD = (
-    "RuntimeError: NPU out of memory. Tried to allocate {requested} (NPU {device}; {total} total capacity; {allocated} already allocated; "
-)
+_HEAD = "RuntimeError: NPU out of memory. Tried to allocate {requested} (NPU {device}; {total} total capacity; {allocated} already allocated; "
 _BASE = {
     "requested": torch_size("requested"),
     "device": integer("device_index", 0, 15),
@@ -23,7 +21,11 @@ _ACTIVE = {**_BASE, "active": torch_size("active"), "reserved": torch_size("rese
 _HINT = "If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
 FORMS = [
     Form("torch_npu", _HEAD + "{free} free; {cached} cached)", {**_BASE, "cached": torch_size("cached")}),
-    Form("torch_npu", _HEAD + "{active} current active; {free} free; {reserved} reserved in total by PyTorch) " + _HINT, _ACTIVE),
+    Form(
+        "torch_npu",
+        _HEAD + "{active} current active; {free} free; {reserved} reserved in total by PyTorch) " + _HINT,
+        _ACTIVE,
+    ),
     Form(
         "torch_npu",
         _HEAD.replace("RuntimeError", "torch.OutOfMemoryError")
@@ -43,9 +45,17 @@ FORMS = [
         "RuntimeError: Malloc pin memory failed, host out of memory, Rried to allocate size: {requested}, "
         "total_allocated_memory: {allocated}, "
         "total_reserved_memory: {reserved}",
-        {"requested": whole_bytes("requested"), "allocated": whole_bytes("allocated"), "reserved": whole_bytes("reserved")},
+        {
+            "requested": whole_bytes("requested"),
+            "allocated": whole_bytes("allocated"),
+            "reserved": whole_bytes("reserved"),
+        },
     ),
-    Form("torch_npu", "RuntimeError: NPU out of memory. device id: {device}", {"device": choice("device_index", 0, 7, 15)}),
+    Form(
+        "torch_npu",
+        "RuntimeError: NPU out of memory. device id: {device}",
+        {"device": choice("device_index", 0, 7, 15)},
+    ),
 ]
 
 MESSAGE = (
@@ -105,7 +115,9 @@ def test_a_workspace_that_does_not_fit():
 
 
 def test_pinned_memory_is_the_hosts():
-    assert single("Malloc pin memory failed, host out of memory, Rried to allocate size: 1024").judgement.verdict == "host"
+    assert (
+        single("Malloc pin memory failed, host out of memory, Rried to allocate size: 1024").judgement.verdict == "host"
+    )
 
 
 def test_a_flush_of_the_cache_is_no_failure():

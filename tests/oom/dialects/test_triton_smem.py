@@ -12,7 +12,11 @@ FORMS = [
         "Reducing block sizes or `num_stages` may help.",
         _SIZES,
     ),
-    Form("triton_smem", "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested {requested}, available: {limit}", _SIZES),
+    Form(
+        "triton_smem",
+        "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested {requested}, available: {limit}",
+        _SIZES,
+    ),
 ]
 
 

@@ -5,7 +5,11 @@ from message_forms import GIB, Form, integer, unit_size
 from single import commands, single
 
 _LENGTH = integer("max_seq_len", 1, 1 << 22)
-_SIZES = {"length": _LENGTH, "needed": unit_size("requested", "{:.2f} GiB", GIB), "free": unit_size("free", "{:.2f} GiB", GIB)}
+_SIZES = {
+    "length": _LENGTH,
+    "needed": unit_size("requested", "{:.2f} GiB", GIB),
+    "free": unit_size("free", "{:.2f} GiB", GIB),
+}
 FORMS = [
     Form(
         "vllm_kv",
@@ -55,7 +59,9 @@ def test_the_estimate_of_the_message_goes_before_the_proportion():
 
 
 def test_no_room_for_a_block_gives_no_length():
-    text = "The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache (0)."
+    text = (
+        "The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache (0)."
+    )
     assert "--max-model-len" not in commands(text)
     assert single(text).fields == {"max_seq_len": 4096, "kv_tokens": 0}
 
@@ -72,5 +78,7 @@ def test_a_warm_up_that_fails_needs_a_smaller_share(what):
 
 
 def test_swap_space_is_the_hosts():
-    message = single("RuntimeError: Too large swap space. 40.00 GiB out of the 32.00 GiB total CPU memory is allocated for the swap space.")
+    message = single(
+        "RuntimeError: Too large swap space. 40.00 GiB out of the 32.00 GiB total CPU memory is allocated for the swap space."
+    )
     assert (message.judgement.verdict, message.backend) == ("host", "cpu")

@@ -7,7 +7,9 @@ from single import commands, single
 
 
 def _gib(name):
-    return Slot(f"{name}_bytes", st.floats(0.01, 200), "{:.2f}".format, lambda text, _value: round(float(text) * (1 << 30)))
+    return Slot(
+        f"{name}_bytes", st.floats(0.01, 200), "{:.2f}".format, lambda text, _value: round(float(text) * (1 << 30))
+    )
 
 
 _SIZES = {"free": _gib("free"), "total": _gib("total"), "wanted": _gib("requested"), "share": fraction("utilization")}

@@ -24,14 +24,20 @@ FORMS = [
         "xla_tpu",
         "Ran out of memory in memory space vmem while allocating on stack for %fusion = bf16[8,128]. "
         "Scoped allocation with size {requested} and limit {limit} exceeded scoped vmem limit by 3.69M.",
-        {"requested": unit_size("requested", "{:.2f}M", MIB, 1 << 30), "limit": unit_size("limit", "{:.2f}M", MIB, 1 << 30)},
+        {
+            "requested": unit_size("requested", "{:.2f}M", MIB, 1 << 30),
+            "limit": unit_size("limit", "{:.2f}M", MIB, 1 << 30),
+        },
     ),
 ]
 
 
 @pytest.mark.parametrize(("space", "verdict"), [("hbm", "capacity"), ("vmem", "limit"), ("smem", "limit")])
 def test_small_memories_of_a_core_are_a_limit(space, verdict):
-    assert single(f"Ran out of memory in memory space {space}. Used 20.00M of 16.00M {space}.").judgement.verdict == verdict
+    assert (
+        single(f"Ran out of memory in memory space {space}. Used 20.00M of 16.00M {space}.").judgement.verdict
+        == verdict
+    )
 
 
 def test_more_free_than_asked_for_is_fragmentation():

@@ -33,7 +33,9 @@ class Net(nn.Module):
         self.blocks, self.head = nn.Sequential(Block(32), Block(32)), nn.Linear(32, 64)
 
     def forward(self, tokens):
-        return self.head(self.blocks(self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))))
+        return self.head(
+            self.blocks(self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device)))
+        )
 
 
 def train(where):
@@ -69,11 +71,19 @@ def decide(model, tokens, losses):
         if loss < 3 and stopped is None:
             stopped = step
     return {
-        "losses": [loss.item() for loss in losses], "text": text.tolist(), "stopped": stopped, "rate": rate.param_groups[0]["lr"],
-        "finite": bool(torch.isfinite(logits).all()), "selected": tokens[mask].tolist(), "places": mask.nonzero().tolist(),
-        "masked": tokens.masked_select(mask).tolist(), "different": torch.unique(tokens).tolist(), "equal": torch.equal(tokens, tokens + 0),
-        "in a view": tokens.t()[1:3, ::2].add(1).tolist(), "drawn": torch.multinomial(logits[0].softmax(-1), 1).shape[0],
-    }  # fmt: skip
+        "losses": [loss.item() for loss in losses],
+        "text": text.tolist(),
+        "stopped": stopped,
+        "rate": rate.param_groups[0]["lr"],
+        "finite": bool(torch.isfinite(logits).all()),
+        "selected": tokens[mask].tolist(),
+        "places": mask.nonzero().tolist(),
+        "masked": tokens.masked_select(mask).tolist(),
+        "different": torch.unique(tokens).tolist(),
+        "equal": torch.equal(tokens, tokens + 0),
+        "in a view": tokens.t()[1:3, ::2].add(1).tolist(),
+        "drawn": torch.multinomial(logits[0].softmax(-1), 1).shape[0],
+    }
 
 
 cpu = decide(*train("cpu"))
@@ -87,7 +97,16 @@ there = decide(*made)
 again = torch.nn.Dropout(0.5).to(device)(torch.ones(64, device=device))
 kept = sorted(set(again.tolist()))
 computing = sys.modules.get("memdiag_phantom_computing")
-print(json.dumps({
-    "cpu": cpu, "device": there, "events": hashlib.sha256(repr(events).encode()).hexdigest(), "num_events": len(events), "order": order,
-    "kept": kept, "facts": computing and computing.facts(),
-}))  # fmt: skip
+print(
+    json.dumps(
+        {
+            "cpu": cpu,
+            "device": there,
+            "events": hashlib.sha256(repr(events).encode()).hexdigest(),
+            "num_events": len(events),
+            "order": order,
+            "kept": kept,
+            "facts": computing and computing.facts(),
+        }
+    )
+)

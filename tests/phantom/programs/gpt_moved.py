@@ -1,4 +1,7 @@
-"""A GPT on the device; the file that MEMDIAG_TEST_SNIPPET names is run with its model. Prints what the snippet has copied."""
+"""A GPT on the device; the file that MEMDIAG_TEST_SNIPPET names is run with its model.
+
+Prints what the snippet has copied.
+"""
 
 import importlib.util
 import json

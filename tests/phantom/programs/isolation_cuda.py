@@ -11,4 +11,6 @@ print(
     *sorted(path for path in mapped if Path(path).name.startswith(("libcuda.", "libnvidia-ml."))),
     sep="\n",
 )
-print(*[path for name in Path("/proc/self/fd").iterdir() if "/dev/nvidia" in (path := os.path.realpath(name))], sep="\n")
+print(
+    *[path for name in Path("/proc/self/fd").iterdir() if "/dev/nvidia" in (path := os.path.realpath(name))], sep="\n"
+)

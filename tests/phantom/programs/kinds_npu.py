@@ -41,7 +41,9 @@ def layers():
     return nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8))
 
 
-convolutions = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(16, 8, 3))
+convolutions = nn.Sequential(
+    nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(16, 8, 3)
+)
 attempt("convolutions", lambda: train(convolutions, 4, 3, 32, 32))
 for recurrent in (nn.LSTM, nn.GRU, nn.RNN):
     attempt(recurrent.__name__, lambda kind=recurrent: train(kind(64, 32, 2), 20, 4, 64))
@@ -51,7 +53,9 @@ for choice in ({"foreach": True}, {"foreach": False}, {"fused": True}):
 attempt("SGD", lambda: train(layers(), 8, 64, optimizer=torch.optim.SGD, momentum=0.9))
 attempt("NpuFusedAdamW", lambda: train(layers(), 8, 64, optimizer=torch_npu.optim.NpuFusedAdamW))
 for dtype in (torch.float16, torch.bfloat16):
-    attempt(f"autocast {dtype}", lambda dtype=dtype: train(layers(), 8, 64, dtype=dtype, scaler=torch.amp.GradScaler("npu")))
+    attempt(
+        f"autocast {dtype}", lambda dtype=dtype: train(layers(), 8, 64, dtype=dtype, scaler=torch.amp.GradScaler("npu"))
+    )
 
 
 def attention():
@@ -63,7 +67,9 @@ def attention():
 
 def checkpointing():
     for is_reentrant in (True, False):
-        checkpoint(layers().npu(), torch.randn(8, 64, device="npu", requires_grad=True), use_reentrant=is_reentrant).sum().backward()
+        checkpoint(
+            layers().npu(), torch.randn(8, 64, device="npu", requires_grad=True), use_reentrant=is_reentrant
+        ).sum().backward()
 
 
 def streams():
@@ -80,7 +86,9 @@ def streams():
 
 def loaders():
     data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.arange(64))
-    told = {} if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else {"pin_memory_device": "npu"}  # else it pins for CUDA only
+    told = (
+        {} if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else {"pin_memory_device": "npu"}
+    )  # else it pins for CUDA only
     for batch, number in torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True, **told):
         there = batch.npu(non_blocking=True)
         torch.npu.synchronize()

@@ -8,7 +8,11 @@ import torch_npu  # noqa: F401 - for torch.npu
 
 seen = {}
 given = torch.arange(1.0, 1001.0).npu()
-seen["known"] = [given[2:4].tolist(), torch.zeros(3, device="npu").tolist(), given.view(2, 500).t().contiguous()[1].tolist()]
+seen["known"] = [
+    given[2:4].tolist(),
+    torch.zeros(3, device="npu").tolist(),
+    given.view(2, 500).t().contiguous()[1].tolist(),
+]
 ask = ctypes.CDLL(None).memdiag_phantom_facts
 ask.restype = ctypes.c_char_p
 seen["nothing was made up"] = json.loads(ask())["read_backs"]["count"] == 0

@@ -1,7 +1,7 @@
 """Allocates and frees as told, with torch_npu's own allocator: a .npz with op, id and size in, one with what happened out.
 
-``replay.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and the settings), each in a
-process of its own, made by fork after the slow import and before the device is touched.
+``replay.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and the
+settings), each in a process of its own, made by fork after the slow import and before the device is touched.
 """
 
 import json
@@ -18,9 +18,12 @@ ALLOC, FREE = 0, 1
 
 def main(given, out):
     events = np.load(given)
-    torch.npu.init()  # where the version does not know a setting it fails here; what is asked of it after that may end the process
+    # where the version does not know a setting it fails here; what is asked of it after that may end the process
+    torch.npu.init()
     live, rows = {}, np.full((len(events["op"]), 4), -1, np.int64)
-    for number, (op, key, size) in enumerate(zip(events["op"].tolist(), events["id"].tolist(), events["size"].tolist(), strict=True)):
+    for number, (op, key, size) in enumerate(
+        zip(events["op"].tolist(), events["id"].tolist(), events["size"].tolist(), strict=True)
+    ):
         failed, address = 0, -1
         if op == ALLOC:
             try:

@@ -1,7 +1,8 @@
 """Makes calls of the allocator as told, with torch's own CUDA allocator: a .npz with op, id, size and stream in, one with rows out.
 
-``replay_cuda.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and variables of the
-environment), each in a process of its own, made by fork after the slow import and before the device is touched.
+``replay_cuda.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and
+variables of the environment), each in a process of its own, made by fork after the slow import and before the device is
+touched.
 """
 
 import ctypes
@@ -13,8 +14,18 @@ import traceback
 import numpy as np
 import torch
 
-COUNTS = {"reserved": "reserved_bytes", "allocated": "allocated_bytes", "active": "active_bytes", "requested": "requested_bytes"}
-TIMES = {"retries": "num_alloc_retries", "ooms": "num_ooms", "device_allocs": "num_device_alloc", "device_frees": "num_device_free"}
+COUNTS = {
+    "reserved": "reserved_bytes",
+    "allocated": "allocated_bytes",
+    "active": "active_bytes",
+    "requested": "requested_bytes",
+}
+TIMES = {
+    "retries": "num_alloc_retries",
+    "ooms": "num_ooms",
+    "device_allocs": "num_device_alloc",
+    "device_frees": "num_device_free",
+}
 NOT_FROM_PYTHON = "not from Python"
 C = torch._C
 
@@ -27,8 +38,13 @@ class Pools:
     """Private pools; torch has had functions of several names for them."""
 
     def __init__(self):
-        self.made, self.end = {}, getattr(C, "_cuda_endAllocateToPool", None) or getattr(C, "_cuda_endAllocateCurrentStreamToPool", None)
-        self.begin = getattr(C, "_cuda_beginAllocateCurrentThreadToPool", None) or getattr(C, "_cuda_beginAllocateToPool", None)
+        self.made, self.end = (
+            {},
+            getattr(C, "_cuda_endAllocateToPool", None) or getattr(C, "_cuda_endAllocateCurrentStreamToPool", None),
+        )
+        self.begin = getattr(C, "_cuda_beginAllocateCurrentThreadToPool", None) or getattr(
+            C, "_cuda_beginAllocateToPool", None
+        )
         self.holds_itself = tuple(map(int, torch.__version__.split(".")[:2])) >= (
             2,
             6,
@@ -69,8 +85,15 @@ class Program:
             assert runtime.cudaStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
             self.streams.append(torch.cuda.ExternalStream(handle.value))
         self.live, self.pools = {}, Pools()
-        self.rows = {name: np.full(len(given["op"]), -1, np.int64) for name in ("status", "seg", "off", *COUNTS, *TIMES)}
-        self.place = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int64(), ctypes.c_int()  # begin, size, ordinal, kind
+        self.rows = {
+            name: np.full(len(given["op"]), -1, np.int64) for name in ("status", "seg", "off", *COUNTS, *TIMES)
+        }
+        self.place = (
+            ctypes.c_uint64(),
+            ctypes.c_uint64(),
+            ctypes.c_int64(),
+            ctypes.c_int(),
+        )  # begin, size, ordinal, kind
 
     def allocate(self, at, which, num_bytes, stream):
         with torch.cuda.stream(self.streams[stream]):
@@ -110,7 +133,9 @@ class Program:
 
     def run(self, given):
         names = [str(name) for name in given["ops"]]
-        for at, (op, *arguments) in enumerate(zip(*(given[name].tolist() for name in ("op", "id", "size", "stream")), strict=True)):
+        for at, (op, *arguments) in enumerate(
+            zip(*(given[name].tolist() for name in ("op", "id", "size", "stream")), strict=True)
+        ):
             self.rows["status"][at] = 0
             try:
                 self.perform(at, names[op], *arguments)
@@ -129,7 +154,9 @@ def main(given, out):
     try:
         program.run(calls)
     except NotPossible:
-        program.rows = {name: row[: np.flatnonzero(program.rows["status"] >= 0)[-1]] for name, row in program.rows.items()}
+        program.rows = {
+            name: row[: np.flatnonzero(program.rows["status"] >= 0)[-1]] for name, row in program.rows.items()
+        }
     finally:
         np.savez(out, **program.rows)
     os._exit(0)

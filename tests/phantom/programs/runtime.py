@@ -42,10 +42,16 @@ seen["within the device"] = [
     back.raw[:size] == text.raw,
 ]
 seen["past the end"] = copy(ctypes.c_void_p(much.value + 29 * MIB), ctypes.create_string_buffer(4 * MIB), 4 * MIB, 1)
-seen["set"] = [acl.aclrtMemset(there, ctypes.c_size_t(4), 7, ctypes.c_size_t(4)), copy(back, there, 5, 2), list(back.raw[:5])]
+seen["set"] = [
+    acl.aclrtMemset(there, ctypes.c_size_t(4), 7, ctypes.c_size_t(4)),
+    copy(back, there, 5, 2),
+    list(back.raw[:5]),
+]
 seen["freed"] = [acl.aclrtFree(much), acl.aclrtFree(much), copy(back, there, 4, 2)]
 seen["given back"] = info()[0]
-seen["reserved"], area = pointer("aclrtReserveMemAddress", ctypes.c_size_t(1 << 40), ctypes.c_size_t(0), None, ctypes.c_uint64(0))
+seen["reserved"], area = pointer(
+    "aclrtReserveMemAddress", ctypes.c_size_t(1 << 40), ctypes.c_size_t(0), None, ctypes.c_uint64(0)
+)
 seen["reserving is free"] = info()[0]
 seen["physical"], handle = pointer("aclrtMallocPhysical", ctypes.c_size_t(20 * MIB), None, ctypes.c_uint64(0))
 seen["mapped"] = acl.aclrtMapMem(area, ctypes.c_size_t(20 * MIB), ctypes.c_size_t(0), handle, ctypes.c_uint64(0))
@@ -54,5 +60,9 @@ copy(area, text, size, 1)
 seen["unmapped"] = [acl.aclrtUnmapMem(area), acl.aclrtFreePhysical(handle), copy(back, area, 4, 2), list(back.raw[:4])]
 seen["all back"] = info()[0]
 acl.aclGetRecentErrMsg.restype = ctypes.c_char_p
-seen["refused"] = [acl.aclrtMemExportToShareableHandle(), acl.aclrtMemExportToShareableHandle(), acl.aclGetRecentErrMsg().decode()]
+seen["refused"] = [
+    acl.aclrtMemExportToShareableHandle(),
+    acl.aclrtMemExportToShareableHandle(),
+    acl.aclGetRecentErrMsg().decode(),
+]
 print(json.dumps(seen))

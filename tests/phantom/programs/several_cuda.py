@@ -1,6 +1,7 @@
 """Runs programs one after the other, each in a process of its own, forked after the slow import of torch: several_cuda.py "FILE WORDS"…
 
-Prints one JSON line for each: its words, how it ended (0; the exit status; minus a signal) and the lines that it said on stderr.
+Prints one JSON line for each: its words, how it ended (0; the exit status; minus a signal) and the lines that it said
+on stderr.
 """
 
 import json

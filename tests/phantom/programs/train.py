@@ -22,7 +22,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         heads = (part.view(*x.shape[:2], 8, -1).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, -1))
-        x = x + self.out(nn.functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).reshape(x.shape))
+        x = x + self.out(
+            nn.functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).reshape(x.shape)
+        )
         return x + self.down(nn.functional.silu(self.up(self.between(x))))
 
 
@@ -61,6 +63,9 @@ for step in range(3):
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-print(json.dumps({"rank": rank, "peak": torch.npu.max_memory_allocated(), "free": torch.npu.mem_get_info()[0]}), flush=True)
+print(
+    json.dumps({"rank": rank, "peak": torch.npu.max_memory_allocated(), "free": torch.npu.mem_get_info()[0]}),
+    flush=True,
+)
 if HOW != "alone":
     torch.distributed.destroy_process_group()

@@ -15,7 +15,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.into(self.norm(x)).chunk(3, -1))
-        return x + self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.out(
+            nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
 
 
 class Checkpointed(Block):
@@ -81,6 +83,9 @@ for _ in range(3):
     scaler.update()
     optimizer.zero_grad()
 trace = torch.cuda.memory._snapshot()["device_traces"][0]
-print(len(trace), hashlib.sha256(repr([(event["action"], event["size"], event["addr"]) for event in trace]).encode()).hexdigest())
+print(
+    len(trace),
+    hashlib.sha256(repr([(event["action"], event["size"], event["addr"]) for event in trace]).encode()).hexdigest(),
+)
 if is_distributed:
     torch.distributed.destroy_process_group()

@@ -20,8 +20,14 @@ again = torch.empty(100_000, device="npu")
 seen["same block"] = again.data_ptr() == address
 seen["freed bytes"] = float(again.cpu().abs().sum())
 ones = torch.ones(5, device="npu", dtype=torch.bfloat16)
-seen["fills"] = [ones.cpu().float().tolist(), torch.full((2,), 65536.0, device="npu").tolist(), torch.full((2,), -3, device="npu").tolist()]
-seen["halves"] = torch.full((1,), 0.1, device="npu", dtype=torch.half).item() == torch.tensor(0.1, dtype=torch.half).item()
+seen["fills"] = [
+    ones.cpu().float().tolist(),
+    torch.full((2,), 65536.0, device="npu").tolist(),
+    torch.full((2,), -3, device="npu").tolist(),
+]
+seen["halves"] = (
+    torch.full((1,), 0.1, device="npu", dtype=torch.half).item() == torch.tensor(0.1, dtype=torch.half).item()
+)
 ones.add_(1)
 seen["changed in place"] = ones.cpu().float().tolist()
 several = [torch.ones(2, device="npu"), torch.ones(3, device="npu")]

@@ -12,7 +12,9 @@ def place(tensor):
 
 
 given = [torch.empty(100_000, dtype=torch.uint8) for _ in range(50)]
-kept = [torch.empty(100_000, dtype=torch.uint8) for _ in range(10)]  # so that what lies before is not given back to the system
+kept = [
+    torch.empty(100_000, dtype=torch.uint8) for _ in range(10)
+]  # so that what lies before is not given back to the system
 dropped = [place(tensor) for tensor in given]
 thread = threading.Thread(target=given.clear)
 thread.start()

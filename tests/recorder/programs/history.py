@@ -33,7 +33,12 @@ def train(model, steps):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    return loss.item(), weakref.ref(optimizer), weakref.ref(inputs), weakref.ref(next(iter(optimizer.state.values()))["exp_avg"])
+    return (
+        loss.item(),
+        weakref.ref(optimizer),
+        weakref.ref(inputs),
+        weakref.ref(next(iter(optimizer.state.values()))["exp_avg"]),
+    )
 
 
 train(MODELS["gpt"]().to(device), 1)  # the first step imports much, and what it imports keeps things in cycles

@@ -34,7 +34,9 @@ class Block(nn.Module):
 
     def _inner(self, x):
         batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, 4, width // 4).transpose(1, 2) for t in self.attention(self.norm(x)).chunk(3, -1))
+        q, k, v = (
+            t.view(batch, length, 4, width // 4).transpose(1, 2) for t in self.attention(self.norm(x)).chunk(3, -1)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
         return x + self.mlp(x)
@@ -137,7 +139,9 @@ class Adafactorish(torch.optim.Optimizer):
                     rows = square.flatten(1).mean(1)
                     columns = square.flatten(1).mean(0)
                     row = state.setdefault("exp_avg_sq_row", torch.zeros_like(rows)).mul_(0.9).add_(rows, alpha=0.1)
-                    column = state.setdefault("exp_avg_sq_col", torch.zeros_like(columns)).mul_(0.9).add_(columns, alpha=0.1)
+                    column = (
+                        state.setdefault("exp_avg_sq_col", torch.zeros_like(columns)).mul_(0.9).add_(columns, alpha=0.1)
+                    )
                     second = (row[:, None] * column[None] / row.mean()).view_as(square)
                 parameter.add_(parameter.grad * second.rsqrt(), alpha=-group["lr"])
 

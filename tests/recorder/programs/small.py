@@ -171,7 +171,9 @@ def profiled():
     with torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True) as profile:
         train(3)
     train(2)
-    found = [(each.key, each.count, each.self_cpu_memory_usage) for each in profile.key_averages(group_by_input_shape=True)]
+    found = [
+        (each.key, each.count, each.self_cpu_memory_usage) for each in profile.key_averages(group_by_input_shape=True)
+    ]
     print(len(profile.events()), sorted(found))
     schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
     seen = []

@@ -87,7 +87,11 @@ more = {}
 if options.compile:
     from torch._dynamo.utils import counters
 
-    more["dynamo"] = {name: dict(values) for name, values in counters.items() if name in {"graph_break", "unique_graph_breaks", "stats"}}
+    more["dynamo"] = {
+        name: dict(values)
+        for name, values in counters.items()
+        if name in {"graph_break", "unique_graph_breaks", "stats"}
+    }
     more["dynamo"] = {name: {str(k): v for k, v in values.items()} for name, values in more["dynamo"].items()}
 more["sum"] = float(sum(p.detach().double().abs().sum() for p in trainer.model.parameters()))
 more["random"] = [random.random(), float(torch.rand(1))]

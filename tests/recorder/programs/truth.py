@@ -1,6 +1,7 @@
 """What a training program itself says of its tensors, for the tests to compare a recording with.
 
-A moment is marked by allocating a tensor of a size that nothing else has: the recording has that event too, whatever its clock.
+A moment is marked by allocating a tensor of a size that nothing else has: the recording has that event too, whatever
+its clock.
 """
 
 from __future__ import annotations

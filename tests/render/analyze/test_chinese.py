@@ -14,7 +14,11 @@ from memdiag.render.support.look import Look
 from memdiag.text import speaking
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt-train.pickle"
-FORMS = ("memdiag.render.analyze.full:render", "memdiag.render.analyze.terminal:render", "memdiag.render.analyze.md:render")
+FORMS = (
+    "memdiag.render.analyze.full:render",
+    "memdiag.render.analyze.terminal:render",
+    "memdiag.render.analyze.md:render",
+)
 _ENGLISH = re.compile(r"\b[a-z]{3,}[ ,:]+[a-z]{3,}\b")
 _NAMED = ("expandable segments", "memdiag ", "torch.nn.")  # a setting's own name, commands and code to paste
 

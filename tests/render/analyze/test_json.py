@@ -18,14 +18,45 @@ PEAK = [*USAGE, "at_event", "at_us", "phase", "step"]
 
 def test_keys_in_order(samples):
     shown = json.loads(render(samples.rich()))
-    assert list(shown) == ["schema_version", "memdiag_version", "verdict", "source", "devices", "settings", "findings", "what_if", "notes"]
+    assert list(shown) == [
+        "schema_version",
+        "memdiag_version",
+        "verdict",
+        "source",
+        "devices",
+        "settings",
+        "findings",
+        "what_if",
+        "notes",
+    ]
     assert list(shown["verdict"]) == [
-        *("severity", "happened", "device", "loss_bytes", "loss", "remedy", "command", "code", "peak_bytes", "predicted_peak_bytes"),
+        *(
+            "severity",
+            "happened",
+            "device",
+            "loss_bytes",
+            "loss",
+            "remedy",
+            "command",
+            "code",
+            "peak_bytes",
+            "predicted_peak_bytes",
+        ),
         *("fits", "prediction", "calibration", "fits_basis"),
     ]
     assert shown["schema_version"] == 1
     assert list(shown["source"]) == [
-        *("path", "format", "backend", "torch_version", "phantom", "num_events", "num_tensors", "complete_from_start", "bases")
+        *(
+            "path",
+            "format",
+            "backend",
+            "torch_version",
+            "phantom",
+            "num_events",
+            "num_tensors",
+            "complete_from_start",
+            "bases",
+        )
     ]
     device = shown["devices"][0]
     assert list(device) == [
@@ -44,7 +75,16 @@ def test_keys_in_order(samples):
     assert list(device["by_module"][0]) == ["name", "bytes", "share", "num_tensors"]
     assert shown["source"]["bases"] == {"phase": "marks", "step": "marks", "category": "marks", "lifetime": "marks"}
     assert list(shown["what_if"][0]) == [
-        *("device", "change", "codes", "is_combination", "peak_reserved_bytes", "saved_bytes", "error_bytes", "num_ooms"),
+        *(
+            "device",
+            "change",
+            "codes",
+            "is_combination",
+            "peak_reserved_bytes",
+            "saved_bytes",
+            "error_bytes",
+            "num_ooms",
+        ),
         *("recorded_ooms", "calibration", "repro", "num_retries", "num_driver_calls", "rejected", "begins_late"),
     ]
     finding = shown["findings"][0]
@@ -75,7 +115,15 @@ def test_bytes_are_integers(samples):
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(float("nan"), None), (float("inf"), None), (np.int64(7), 7), (np.float64(0.5), 0.5), (True, True), (2**63, 2**63), ("\ud800", "�")],
+    [
+        (float("nan"), None),
+        (float("inf"), None),
+        (np.int64(7), 7),
+        (np.float64(0.5), 0.5),
+        (True, True),
+        (2**63, 2**63),
+        ("\ud800", "�"),
+    ],
 )
 def test_odd_values_give_valid_json(samples, value, shown):
     finding = replace(samples.FINDINGS[0], evidence=(Evidence("what", value),))

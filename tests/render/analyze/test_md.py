@@ -59,7 +59,15 @@ def test_hostile_names_stay_text(samples):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("plain", "`plain`"), ("a`b", "``a`b``"), ("`a", "`` `a ``"), ("``", "``` `` ```"), ("", ""), ("  ", ""), ("\x1b", "`\\x1b`")],
+    [
+        ("plain", "`plain`"),
+        ("a`b", "``a`b``"),
+        ("`a", "`` `a ``"),
+        ("``", "``` `` ```"),
+        ("", ""),
+        ("  ", ""),
+        ("\x1b", "`\\x1b`"),
+    ],
 )
 def test_code(text, shown):
     assert code(text) == shown

@@ -19,7 +19,14 @@ from memdiag.results.report import Report
 from memdiag.sources import load
 
 REPORTS = ("rich", "unknown", "several", "hostile")
-SECTIONS = ("Memory over the trace", "Memory use", "Where the reserved bytes are", "Who holds memory at the peak", "Findings", "Next")
+SECTIONS = (
+    "Memory over the trace",
+    "Memory use",
+    "Where the reserved bytes are",
+    "Who holds memory at the peak",
+    "Findings",
+    "Next",
+)
 
 
 @pytest.mark.parametrize("name", ["terminal", "full", "json", "md"])
@@ -34,7 +41,10 @@ def test_every_renderer_is_called_alike(name, sample, samples):
 @pytest.mark.parametrize("sample", ["rich", "unknown", "several"])
 def test_it_keeps_to_the_width(samples, sample, width):
     report = getattr(samples, sample)()
-    pasted = [fix.change for finding in report.findings for fix in finding.fixes if fix.change] + ["memdiag analyze", "torch.cuda"]
+    pasted = [fix.change for finding in report.findings for fix in finding.fixes if fix.change] + [
+        "memdiag analyze",
+        "torch.cuda",
+    ]
     for line in render(report, Look(width=width)).splitlines():
         assert line == line.rstrip()
         if not any(text in line for text in pasted):
@@ -68,7 +78,10 @@ def test_a_finding_is_complete(samples):
 
 
 def test_only_the_worst_finding_shows_all_its_evidence(samples):
-    shown = render(replace(samples.rich(), findings=tuple(replace(f, severity="critical") for f in samples.FINDINGS[:0:-1])), Look())
+    shown = render(
+        replace(samples.rich(), findings=tuple(replace(f, severity="critical") for f in samples.FINDINGS[:0:-1])),
+        Look(),
+    )
     assert "a fifth line" in shown
     more = replace(samples.FINDINGS[2], severity="warning", weight_bytes=0)
     shown = render(replace(samples.rich(), findings=(samples.FINDINGS[1], more)), Look())
@@ -134,7 +147,10 @@ def test_whether_a_request_fits(samples, kind, request_bytes, largest, said):
 
 def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples):
     fragmentation = replace(samples.device().fragmentation, at_event=1000)
-    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(1000)),)), Look())
+    shown = render(
+        replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(1000)),)),
+        Look(),
+    )
     assert "Where reserved - requested is  at event 1,000" in shown
     assert not re.search(r"█  requested", shown)
     assert re.search(r"▚  stranded +1.17 GiB  55.4%", shown)
@@ -144,7 +160,10 @@ def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples
 def test_before_the_trace(samples):
     nothing = dict.fromkeys(("rounding_bytes", "pending_bytes", "stranded_bytes", "foreign_bytes", "cache_bytes"), 0)
     fragmentation = replace(samples.NO_FRAGMENTATION, at_event=-1, **nothing)
-    shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(-1)),)), Look())
+    shown = render(
+        replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation, moment=samples.event(-1)),)),
+        Look(),
+    )
     assert "▲ chosen event: before the trace" in shown
     assert "Where the reserved bytes are  before the trace\n  Live tensors requested all reserved memory" in shown
     assert "Who holds memory before the trace" in shown
@@ -279,7 +298,8 @@ def test_long_names_do_not_widen_the_page(samples, width):
     long = "層" * 80
     module, site = samples.ModuleUsage(long, 1 << 30, 0.5, 3), samples.Site(1 << 30, 2, (), long, (long, long))
     shown = render(
-        replace(samples.rich(), devices=(samples.device(by_module=(module,), top_sites=(site,)),), findings=()), Look(width=width)
+        replace(samples.rich(), devices=(samples.device(by_module=(module,), top_sites=(site,)),), findings=()),
+        Look(width=width),
     )
     for line in shown.splitlines():
         if "層" in line:
@@ -293,7 +313,9 @@ def test_it_says_what_phases_rest_on(samples):
     assert "phases, categories: inferred from call stacks; steps: inferred from repeating sizes" in shown
     shown = render(replace(samples.rich(), source=samples.source(format="msmemscope-db")), Look())
     assert "recorded in the file" in shown
-    assert "labels  " not in render(replace(samples.rich(), source=samples.source(bases=dict.fromkeys(bases, "none"))), Look())
+    assert "labels  " not in render(
+        replace(samples.rich(), source=samples.source(bases=dict.fromkeys(bases, "none"))), Look()
+    )
 
 
 GOLDENS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "goldens").glob("*/snapshot.pickle"))

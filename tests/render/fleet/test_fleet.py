@@ -23,12 +23,27 @@ FORMS = ("terminal", "json", "md", "html")
 def report_of(count, steps=3, **other):
     ranks = tuple(
         Rank(
-            rank=rank, file=f"rank{rank}.pkl", group=0, device=0, capacity_bytes=64 * GB, peak_reserved_bytes=(10 + rank % 7) * GB,
-            peak_allocated_bytes=9 * GB, headroom_bytes=(54 - rank % 7) * GB, ran_out=False, failed=None, num_retries=0, step=1,
-            phase="forward", unused_bytes=GB, num_events=10, conf=None, torch_version="2.13.0", headline="",
+            rank=rank,
+            file=f"rank{rank}.pkl",
+            group=0,
+            device=0,
+            capacity_bytes=64 * GB,
+            peak_reserved_bytes=(10 + rank % 7) * GB,
+            peak_allocated_bytes=9 * GB,
+            headroom_bytes=(54 - rank % 7) * GB,
+            ran_out=False,
+            failed=None,
+            num_retries=0,
+            step=1,
+            phase="forward",
+            unused_bytes=GB,
+            num_events=10,
+            conf=None,
+            torch_version="2.13.0",
+            headline="",
         )
         for rank in range(count)
-    )  # fmt: skip
+    )
     heat = HeatMap(
         "reserved",
         "step",
@@ -37,7 +52,18 @@ def report_of(count, steps=3, **other):
         tuple((GB * (10 + rank % 7),) * steps for rank in range(count)),
     )
     bins = bins_of({row.rank: row.peak_bytes for row in ranks})
-    return FleetReport(("Everything is well.",), ranks, (), (), bins, (), heat, other.pop("broken", ()), other.pop("notes", ()), **other)
+    return FleetReport(
+        ("Everything is well.",),
+        ranks,
+        (),
+        (),
+        bins,
+        (),
+        heat,
+        other.pop("broken", ()),
+        other.pop("notes", ()),
+        **other,
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -58,9 +84,24 @@ def test_it_keeps_to_the_width(count, width):
 @pytest.mark.parametrize("width", [60, 80])
 def test_ranks_that_stand_out_keep_to_the_width(width):
     report = report_of(64, steps=500)
-    ranks = tuple(replace(row, ran_out=row.rank % 3 == 0, failed={"step": 1} if row.rank % 3 == 0 else None) for row in report.ranks)
-    more = GroupDifference("activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345)
-    odd = Odd(tuple(range(1, 64, 3)), 1, 2, "reserved", 40 * GB, "more", "40.00 GiB more", (more,), (("train.py:30 forward", GB),))
+    ranks = tuple(
+        replace(row, ran_out=row.rank % 3 == 0, failed={"step": 1} if row.rank % 3 == 0 else None)
+        for row in report.ranks
+    )
+    more = GroupDifference(
+        "activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345
+    )
+    odd = Odd(
+        tuple(range(1, 64, 3)),
+        1,
+        2,
+        "reserved",
+        40 * GB,
+        "more",
+        "40.00 GiB more",
+        (more,),
+        (("train.py:30 forward", GB),),
+    )
     text = renderer("fleet", "terminal")(replace(report, ranks=ranks, odd=(odd,)), Look(width=width), 8)
     assert "ran out" in text
     assert max(map(len, text.splitlines())) <= width

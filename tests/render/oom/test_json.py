@@ -21,9 +21,23 @@ TOP = [
     "messages",
 ]
 MESSAGE = [
-    "dialect", "framework", "backend", "rank", "count", "source", "line", "text", "fields", "verdict", "confidence", "alternatives",
-    "reasons", "is_warning", "ledger", "findings",
-]  # fmt: skip
+    "dialect",
+    "framework",
+    "backend",
+    "rank",
+    "count",
+    "source",
+    "line",
+    "text",
+    "fields",
+    "verdict",
+    "confidence",
+    "alternatives",
+    "reasons",
+    "is_warning",
+    "ledger",
+    "findings",
+]
 FINDING = ["code", "title", "severity", "device", "evidence", "fixes", "saving"]
 PAGE = Path(__file__).parents[3] / "docs" / "oom-json.md"
 
@@ -45,7 +59,11 @@ def test_values(oom_samples):
     assert (shown["sources"], shown["num_lines"], shown["first_rank"]) == (["train.log"], 12000, 3)
     assert (message["dialect"], message["rank"], message["count"], message["line"]) == ("torch_cuda_21", 3, 1, 10412)
     assert message["fields"]["requested_bytes"] == 2 << 30
-    assert (message["verdict"], message["alternatives"], message["confidence"]) == ("fragmentation", ["capacity"], "high")
+    assert (message["verdict"], message["alternatives"], message["confidence"]) == (
+        "fragmentation",
+        ["capacity"],
+        "high",
+    )
     assert message["ledger"][-1] == {"what": "total", "bytes": 16 << 30, "owner": "total", "basis": "printed"}
 
 

@@ -19,7 +19,9 @@ def test_it_is_plain(oom_samples, name, unicode):
 
 def test_one(oom_samples):
     shown = render(oom_samples.one())
-    assert shown.startswith("## memdiag: FRAGMENTATION (confidence high)\n\nGPU 3, rank 3, train.log:10412\n\n**Enough memory was free")
+    assert shown.startswith(
+        "## memdiag: FRAGMENTATION (confidence high)\n\nGPU 3, rank 3, train.log:10412\n\n**Enough memory was free"
+    )
     assert "| `█` allocated by PyTorch | 10.00 GiB | 62.5% |  |" in shown
     assert "### Try first\n\n1. Use expandable segments (torch" in shown
     assert "   ```\n   export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n   ```" in shown

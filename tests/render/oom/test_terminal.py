@@ -13,7 +13,14 @@ from memdiag.results.oom import Judgement, LedgerEntry
 from memdiag.text import speaking
 
 REPORTS = ("one", "many", "bare", "nothing", "hostile")
-SECTIONS = ("FRAGMENTATION (confidence high)", "4.00 GiB", "Try first", "If that is not possible", "Memory of GPU 3 (16.00 GiB)", "Next")
+SECTIONS = (
+    "FRAGMENTATION (confidence high)",
+    "4.00 GiB",
+    "Try first",
+    "If that is not possible",
+    "Memory of GPU 3 (16.00 GiB)",
+    "Next",
+)
 
 
 def flat(text: str) -> str:
@@ -42,7 +49,9 @@ def test_the_report_leads_with_the_action(oom_samples):
 
 def test_the_verdict_with_its_arithmetic_and_doubts(oom_samples):
     shown = flat(render(oom_samples.one()))
-    assert shown.startswith("FRAGMENTATION (confidence high) GPU 3, rank 3, train.log:10412 4.00 GiB is reserved but unallocated, and ")
+    assert shown.startswith(
+        "FRAGMENTATION (confidence high) GPU 3, rank 3, train.log:10412 4.00 GiB is reserved but unallocated, and "
+    )
     assert "was asked for. Another reason. Try first" in shown
     assert "Next most likely" not in shown
     verbose = flat(render(oom_samples.one(), verbose=True))
@@ -57,8 +66,12 @@ def test_the_ledger_is_drawn_to_scale_and_adds_up(oom_samples):
     brief = render(oom_samples.one(), Look(width=80))
     bars = dict(re.findall(r"^  (\S.*?)  +[\d.]+ \wiB  ([█▒░·?]+)$", brief, re.MULTILINE))
     assert {name: len(bar) for name, bar in bars.items()} == {
-        "allocated by PyTorch": 24, "reserved but unallocated": 10, "process 4711": 2, "free": 1, "unknown: the driver's own": 1,
-    }  # fmt: skip
+        "allocated by PyTorch": 24,
+        "reserved but unallocated": 10,
+        "process 4711": 2,
+        "free": 1,
+        "unknown: the driver's own": 1,
+    }
     shown = render(oom_samples.one(), Look(width=84), verbose=True)
     parts = [float(share) for share in re.findall(r"[\d.]+ \wiB +([\d.]+)%  [█▒░·?]", shown)]
     assert sum(parts) == pytest.approx(100, abs=0.3)
@@ -88,7 +101,10 @@ def test_many_other_processes_are_added_up(oom_samples):
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (2 << 20, "2.00 MiB is not the size of a tensor: PyTorch requests 2 MiB from the driver for any tensor of up to 1 MiB."),
+        (
+            2 << 20,
+            "2.00 MiB is not the size of a tensor: PyTorch requests 2 MiB from the driver for any tensor of up to 1 MiB.",
+        ),
         (
             20 << 20,
             "20.00 MiB is probably not the size of a tensor: PyTorch requests 20 MiB from the driver for any tensor of 1 to 10 MiB.",
@@ -100,7 +116,9 @@ def test_what_tried_to_allocate_is(oom_samples, wanted, said):
     assert said in flat(render(oom_samples.one(fields={"requested_bytes": wanted}), verbose=True))
     shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, framework="jax"), verbose=True))
     assert "is one buffer. For a compiled step it usually contains all temporaries of the step." in shown
-    shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, dialect="torch_npu_workspace"), verbose=True))
+    shown = flat(
+        render(oom_samples.one(fields={"requested_bytes": wanted}, dialect="torch_npu_workspace"), verbose=True)
+    )
     assert "is the workspace of one operator, not the program's total." in shown
     shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, framework="paddle"), verbose=True))
     assert "is the failed request, not the program's total." in shown
@@ -108,8 +126,13 @@ def test_what_tried_to_allocate_is(oom_samples, wanted, said):
 
 def test_remedies_are_ranked_with_the_line_to_paste(oom_samples):
     shown = render(oom_samples.one())
-    assert "Try first\n  Use expandable segments.\n    export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert "    torch >= 2.1. Not with CUDA IPC.\nIf that is not possible\n  Pad inputs to a few sizes (every backend)\n" in shown
+    assert (
+        "Try first\n  Use expandable segments.\n    export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
+    )
+    assert (
+        "    torch >= 2.1. Not with CUDA IPC.\nIf that is not possible\n  Pad inputs to a few sizes (every backend)\n"
+        in shown
+    )
     assert "Not worth trying\n  The hint of the message does not help.\n" in shown
     assert "More with --verbose: 3 remedies, the whole account." in shown
     assert "Remedy 6" not in shown
@@ -118,7 +141,9 @@ def test_remedies_are_ranked_with_the_line_to_paste(oom_samples):
 
 
 def test_the_remedy_for_another_cause_is_named_as_such(oom_samples):
-    other = Finding("MD703", "5.00 GiB is held by others", "info", fixes=(Fix("End the other processes", "code", "nvidia-smi"),))
+    other = Finding(
+        "MD703", "5.00 GiB is held by others", "info", fixes=(Fix("End the other processes", "code", "nvidia-smi"),)
+    )
     shown = render(oom_samples.one(findings=(*oom_samples.FINDINGS[:1], other)))
     assert "If the cause is other processes\n  End the other processes\n    nvidia-smi\n" in shown
 
@@ -126,11 +151,16 @@ def test_the_remedy_for_another_cause_is_named_as_such(oom_samples):
 def test_general_remedies_after_those_of_a_trace_are_alternatives(oom_samples):
     special = Finding("MD201", "Fragments", "critical", fixes=(Fix("Pin the blocks together", "code"),))
     shown = render(oom_samples.one(findings=(special, *oom_samples.FINDINGS[:1])))
-    assert "Try first\n  Pin the blocks together.\nIf that is not possible\n  Use expandable segments (torch >= 2.1)\n" in shown
+    assert (
+        "Try first\n  Pin the blocks together.\nIf that is not possible\n  Use expandable segments (torch >= 2.1)\n"
+        in shown
+    )
 
 
 def test_alternatives_make_way_for_the_rest_of_a_long_report(oom_samples):
-    long = replace(oom_samples.FINDINGS[0], fixes=tuple(Fix(f"Remedy {number}", "code", "a\nb") for number in range(1, 6)))
+    long = replace(
+        oom_samples.FINDINGS[0], fixes=tuple(Fix(f"Remedy {number}", "code", "a\nb") for number in range(1, 6))
+    )
     shown = render(oom_samples.one(findings=(long,)))
     assert len(shown.splitlines()) <= 25
     assert "Remedy 2" in shown
@@ -156,7 +186,11 @@ def test_moving_to_the_host_comes_after_the_recording_that_it_needs(oom_samples)
     )
     shown = render(oom_samples.one(findings=(replace(oom_samples.FINDINGS[0], fixes=fixes),)), verbose=True)
     lines = [line.strip() for line in shown.splitlines() if line.startswith("    memdiag")]
-    assert lines == ["memdiag record -- vllm serve model", "memdiag oom train.log --from-trace .", "memdiag simulate --policy offload"]
+    assert lines == [
+        "memdiag record -- vllm serve model",
+        "memdiag oom train.log --from-trace .",
+        "memdiag simulate --policy offload",
+    ]
     brief = render(oom_samples.one(findings=(replace(oom_samples.FINDINGS[0], fixes=fixes),)))
     assert "memdiag simulate" not in brief
     assert "1 further step" in brief
@@ -175,7 +209,9 @@ def test_a_recording_that_needs_code_is_shown_as_it_is(oom_samples):
 
 
 def test_reasons_that_do_not_fit_are_shown_with_verbose(oom_samples):
-    judgement = Judgement("capacity", "high", (), tuple(f"Reason {number} {'of some length ' * 5}" for number in range(1, 8)))
+    judgement = Judgement(
+        "capacity", "high", (), tuple(f"Reason {number} {'of some length ' * 5}" for number in range(1, 8))
+    )
     shown = render(oom_samples.one(judgement=judgement))
     assert "Reason 2" in shown
     assert "Reason 7" not in shown
@@ -191,7 +227,11 @@ def test_reasons_that_do_not_fit_are_shown_with_verbose(oom_samples):
         (Judgement("unknown", "high"), {}, "No memory ran out: the requested size"),
         (Judgement("host", "low"), {}, "may have run out, or a process may have crashed."),
         (Judgement("host", "medium"), {}, "Host memory (RAM) probably ran out"),
-        (Judgement("limit", "high"), {"limit_bytes": 9, "requested_bytes": 20}, "A limit stopped the allocation: a memory fraction"),
+        (
+            Judgement("limit", "high"),
+            {"limit_bytes": 9, "requested_bytes": 20},
+            "A limit stopped the allocation: a memory fraction",
+        ),
         (Judgement("capacity", "low"), {}, "OUT OF CAPACITY (confidence low)"),
         (Judgement("host", "high", ("limit",)), {}, "or this program's share of it"),
         (Judgement("limit", "high"), {"free_bytes": 30, "requested_bytes": 20}, "the device has more memory."),
@@ -207,16 +247,31 @@ def test_cannot_be_told_is_no_other_cause(oom_samples):
 
 
 def test_a_bar_of_nothing_but_unknown_is_left_out(oom_samples):
-    entries = (LedgerEntry("in use on the host", 9 << 30, "unknown", "printed"), LedgerEntry("total", 9 << 30, "total", "printed"))
+    entries = (
+        LedgerEntry("in use on the host", 9 << 30, "unknown", "printed"),
+        LedgerEntry("total", 9 << 30, "total", "printed"),
+    )
     shown = render(oom_samples.one(ledger=entries, backend="cpu"))
     assert "??" not in shown
     assert "Memory of" not in shown
 
 
 def test_names_keep_their_letters_and_facts_begin_with_a_capital(oom_samples):
-    reasons = ("cuDNN found no algorithm", "llama.cpp had no room", "torch has it", "the card is full", "hbm: too little")
+    reasons = (
+        "cuDNN found no algorithm",
+        "llama.cpp had no room",
+        "torch has it",
+        "the card is full",
+        "hbm: too little",
+    )
     shown = flat(render(oom_samples.one(judgement=Judgement("capacity", "low", (), reasons)), verbose=True))
-    for sentence in ("cuDNN found no algorithm.", "llama.cpp had no room.", "torch has it.", "The card is full.", "hbm: too little."):
+    for sentence in (
+        "cuDNN found no algorithm.",
+        "llama.cpp had no room.",
+        "torch has it.",
+        "The card is full.",
+        "hbm: too little.",
+    ):
         assert f" {sentence} " in shown
     assert "llama.cpp on Vulkan" in flat(render(oom_samples.one(framework="llama.cpp", backend="vulkan"), verbose=True))
     assert "Kubernetes · " in flat(render(oom_samples.one(framework="kubernetes", backend="cpu"), verbose=True))
@@ -229,7 +284,9 @@ def test_many_ranks_are_one_row(oom_samples):
     shown = render(oom_samples.many(), Look(width=100))
     assert shown.startswith("FRAGMENTATION (confidence high)  GPU 3, 8 ranks, first: rank 3, train.log:10412\n")
     assert "10 messages, ranks 0-7, 2 causes\n" in shown
-    assert re.search(r"^ +9 +0-7 +fragmentation +2\.00 GiB to 9\.00 GiB +PyTorch +train\.log:10412$", shown, re.MULTILINE)
+    assert re.search(
+        r"^ +9 +0-7 +fragmentation +2\.00 GiB to 9\.00 GiB +PyTorch +train\.log:10412$", shown, re.MULTILINE
+    )
     assert shown.count("FRAGMENTATION") == 1
     assert "Not shown: 2 warnings after which the program continued." in shown
     assert "Other causes\n  HOST RAM  The kernel ended it. (train.log:20000)\n" in shown

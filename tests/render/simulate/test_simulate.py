@@ -12,7 +12,14 @@ from memdiag.render.simulate import terminal as simulate
 from memdiag.render.simulate.answer import answer
 from memdiag.render.support.look import Look
 from memdiag.results.outlook import Outlook
-from memdiag.results.prediction import CalibrationReport, FirstDivergence, FirstOom, Prediction, PredictionReport, RecordedRun
+from memdiag.results.prediction import (
+    CalibrationReport,
+    FirstDivergence,
+    FirstOom,
+    Prediction,
+    PredictionReport,
+    RecordedRun,
+)
 from memdiag.results.report import Fragmentation, ReportMoment
 from memdiag.text import in_language
 from memdiag.units import GIB, MIB
@@ -22,25 +29,53 @@ NO_SPLIT = Fragmentation(None, None, None, None, None, None, None, None, None)
 PEAK = ReportMoment(500 * MIB, 400 * MIB, 400 * MIB, 390 * MIB, at_event=12, kind="peak", lost_bytes=12 * MIB)
 EXACT = CalibrationReport(248, 248, 1.0, None, 0, 209, 209, "2.13")
 INEXACT = CalibrationReport(
-    100_000, 99_999, 0.99999, FirstDivergence(7, "address", "512 bytes into a segment", "in a new segment", "unknown slack"), 2 * MIB, 9, 8,
-    "2.6", ("nothing was refused",),
-)  # fmt: skip
+    100_000,
+    99_999,
+    0.99999,
+    FirstDivergence(7, "address", "512 bytes into a segment", "in a new segment", "unknown slack"),
+    2 * MIB,
+    9,
+    8,
+    "2.6",
+    ("nothing was refused",),
+)
 UNCALIBRATED = CalibrationReport(50, None, None, None, None)
 
 
 def prediction(policy="caching", conf="", **values) -> Prediction:
     known = {
-        "policy": policy, "conf": conf, "torch_version": "2.13", "capacity_bytes": GIB, "peak_reserved_bytes": 500 * MIB,
-        "peak_allocated_bytes": 400 * MIB, "peak_requested_bytes": 390 * MIB, "num_retries": 1, "num_ooms": 0, "first_oom": None,
-        "fits": True, "device_allocs": 40, "device_frees": 3, "fragmentation": SPLIT, "saved_bytes": 24 * MIB, "moment": PEAK,
-    }  # fmt: skip
+        "policy": policy,
+        "conf": conf,
+        "torch_version": "2.13",
+        "capacity_bytes": GIB,
+        "peak_reserved_bytes": 500 * MIB,
+        "peak_allocated_bytes": 400 * MIB,
+        "peak_requested_bytes": 390 * MIB,
+        "num_retries": 1,
+        "num_ooms": 0,
+        "first_oom": None,
+        "fits": True,
+        "device_allocs": 40,
+        "device_frees": 3,
+        "fragmentation": SPLIT,
+        "saved_bytes": 24 * MIB,
+        "moment": PEAK,
+    }
     return Prediction(**{**known, **values})
 
 
 def report(*results, calibration=EXACT, recorded=None, **values) -> PredictionReport:
     run = recorded or RecordedRun(524 * MIB, 400 * MIB, 2, 1, 50, None, SPLIT, "caching", "", PEAK)
     return PredictionReport(
-        "trace.pkl", 0, 1000, calibration, run, results, values.pop("capacity_bytes", GIB), is_capacity_known=False, **values
+        "trace.pkl",
+        0,
+        1000,
+        calibration,
+        run,
+        results,
+        values.pop("capacity_bytes", GIB),
+        is_capacity_known=False,
+        **values,
     )
 
 
@@ -83,16 +118,23 @@ def test_what_is_not_known_is_a_dash():
 
 
 def test_a_failure_says_what_was_asked_for_and_what_it_lacked():
-    first = FirstOom(1204, 512 * MIB, "layers.3.mlp (gelu)", "train.py:35 forward", 900 * MIB, 800 * MIB, GIB, 388 * MIB, 3 * MIB)
+    first = FirstOom(
+        1204, 512 * MIB, "layers.3.mlp (gelu)", "train.py:35 forward", 900 * MIB, 800 * MIB, GIB, 388 * MIB, 3 * MIB
+    )
     text = " ".join(shown(report(prediction(first_oom=first, num_ooms=3, fits=False))).split())
-    assert "A runs out of memory at event 1,204: a request for 512.00 MiB (layers.3.mlp (gelu) · train.py:35 forward) fails with" in text
+    assert (
+        "A runs out of memory at event 1,204: a request for 512.00 MiB (layers.3.mlp (gelu) · train.py:35 forward) fails with"
+        in text
+    )
     assert "900.00 MiB of 1.00 GiB reserved. The driver lacks 388.00 MiB. The largest free block has 3.00 MiB." in text
     assert "2 later requests would also fail." in text
 
 
 def test_the_smallest_card_has_a_row_if_asked_for():
     assert "smallest card" not in shown(report(prediction()))
-    text = shown(report(prediction(min_capacity_bytes=256 * MIB), prediction(min_capacity_bytes=None), with_min_capacity=True))
+    text = shown(
+        report(prediction(min_capacity_bytes=256 * MIB), prediction(min_capacity_bytes=None), with_min_capacity=True)
+    )
     assert row(text, "smallest card") == ["256.00", "MiB", "-"]
 
 
@@ -150,9 +192,15 @@ def said(*results, **values) -> str:
             {"conf": "expandable_segments:True", "policy": "expandable"},
             "With expandable_segments:True, this run reserves 500.00 MiB at its",
         ),
-        ({"policy": "stitch", "outlook": Outlook(True, "recorded_part")}, "With policy stitch and default settings, the recorded part of"),
+        (
+            {"policy": "stitch", "outlook": Outlook(True, "recorded_part")},
+            "With policy stitch and default settings, the recorded part of",
+        ),
         ({"is_recorded": True}, "With the recorded settings, this run reserves 500.00 MiB at its peak. "),
-        ({"capacity_bytes": 2 * GIB, "is_recorded": True}, "With the recorded settings on a card of 2.00 GiB, this run reserves"),
+        (
+            {"capacity_bytes": 2 * GIB, "is_recorded": True},
+            "With the recorded settings on a card of 2.00 GiB, this run reserves",
+        ),
         ({"saved_bytes": 0}, f"{CACHING}, this run reserves 500.00 MiB at its peak, as with the recorded settings."),
         (OOM, f"{CACHING}, this run runs out of memory at event 1,204, at an allocation of 512.00 MiB."),
         (PAST, f"{CACHING}, this run gets past the failed allocation; the rest of the run is unknown. "),
@@ -165,17 +213,28 @@ def test_the_answer_on_one_run(values, beginning):
 
 def test_the_peak_is_compared_with_that_of_the_recorded_settings():
     assert "500.00 MiB at its peak instead of 524.00 MiB (5% less)." in said(prediction("stitch"))
-    assert "500.00 MiB at its peak instead of 400.00 MiB (25% more)." in said(prediction("stitch", saved_bytes=-100 * MIB))
+    assert "500.00 MiB at its peak instead of 400.00 MiB (25% more)." in said(
+        prediction("stitch", saved_bytes=-100 * MIB)
+    )
 
 
 @pytest.mark.parametrize(
     ("results", "beginning"),
     [
-        ((prediction(peak_reserved_bytes=9 * MIB), prediction(peak_reserved_bytes=8 * MIB)), "Best of 2 simulated runs: B. "),
+        (
+            (prediction(peak_reserved_bytes=9 * MIB), prediction(peak_reserved_bytes=8 * MIB)),
+            "Best of 2 simulated runs: B. ",
+        ),
         ((prediction(), prediction(peak_reserved_bytes=8 * MIB, **OOM)), "Best of 2 simulated runs: A. "),
         ((prediction(**OOM), prediction(**PAST)), "Best of 2 simulated runs: B. "),
-        ((prediction(**OOM), prediction(peak_reserved_bytes=8 * MIB, **OOM)), "None of the 2 simulated runs fits; nearest: B. "),
-        ((prediction(), prediction("stitch"), prediction(**OOM)), "A, B are equally good, the best of 3 simulated runs. "),
+        (
+            (prediction(**OOM), prediction(peak_reserved_bytes=8 * MIB, **OOM)),
+            "None of the 2 simulated runs fits; nearest: B. ",
+        ),
+        (
+            (prediction(), prediction("stitch"), prediction(**OOM)),
+            "A, B are equally good, the best of 3 simulated runs. ",
+        ),
     ],
 )
 def test_the_best_of_several_is_named(results, beginning):
@@ -201,8 +260,12 @@ def test_the_calibration_stands_behind_it(calibration, end):
 
 
 def test_the_smallest_card_is_part_of_the_answer_where_it_was_asked_for():
-    assert "The smallest card on which it runs has 1.00 GiB." in said(prediction(min_capacity_bytes=GIB), with_min_capacity=True)
-    assert "The smallest card has at least 1.00 GiB." in said(prediction(min_capacity_bytes=GIB, **PAST), with_min_capacity=True)
+    assert "The smallest card on which it runs has 1.00 GiB." in said(
+        prediction(min_capacity_bytes=GIB), with_min_capacity=True
+    )
+    assert "The smallest card has at least 1.00 GiB." in said(
+        prediction(min_capacity_bytes=GIB, **PAST), with_min_capacity=True
+    )
 
 
 def test_it_speaks_chinese():

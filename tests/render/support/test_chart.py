@@ -12,7 +12,13 @@ from memdiag.units import GIB, MIB
 
 @pytest.mark.parametrize(
     ("highest", "step", "unit", "ticks"),
-    [(11 * GIB, 2.5, "GiB", 5), (GIB, 0.2, "GiB", 5), (1000 * MIB, 200, "MiB", 5), (80 * GIB, 20, "GiB", 4), (1, 0.2, "B", 5)],
+    [
+        (11 * GIB, 2.5, "GiB", 5),
+        (GIB, 0.2, "GiB", 5),
+        (1000 * MIB, 200, "MiB", 5),
+        (80 * GIB, 20, "GiB", 4),
+        (1, 0.2, "B", 5),
+    ],
 )
 def test_scale(highest, step, unit, ticks):
     assert (scale(highest)[0], scale(highest)[1], scale(highest)[3]) == (step, unit, ticks)
@@ -33,8 +39,15 @@ def test_columns_lose_no_peak(values, width):
 
 
 def test_the_areas_stand_in_front_of_each_other(samples):
-    lines = [line.plain for line in chart(samples.device(timeline=Timeline(1.0, (4 * GIB,) * 4, (2 * GIB,) * 4, (GIB,) * 4)), 40)]
-    plot = [line[line.index("│") + 1 :] if "│" in line else line[line.index("┤") + 1 :] for line in lines if "│" in line or "┤" in line]
+    lines = [
+        line.plain
+        for line in chart(samples.device(timeline=Timeline(1.0, (4 * GIB,) * 4, (2 * GIB,) * 4, (GIB,) * 4)), 40)
+    ]
+    plot = [
+        line[line.index("│") + 1 :] if "│" in line else line[line.index("┤") + 1 :]
+        for line in lines
+        if "│" in line or "┤" in line
+    ]
     assert [row[0] for row in plot] == list("░░░░░░▒▒▒███")
     assert all(set(row) == {row[0]} for row in plot)
 
@@ -63,7 +76,9 @@ def test_without_a_curve_there_is_no_chart(samples, timeline):
 
 
 def test_an_unknown_curve_is_neither_drawn_nor_in_the_legend(samples):
-    shown = "\n".join(line.plain for line in chart(samples.device(timeline=Timeline(1.0, (-1, -1), (), (GIB, GIB))), 78))
+    shown = "\n".join(
+        line.plain for line in chart(samples.device(timeline=Timeline(1.0, (-1, -1), (), (GIB, GIB))), 78)
+    )
     assert "░" not in shown
     assert "reserved (" not in shown
     assert "█ allocated" in shown

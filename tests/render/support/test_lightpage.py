@@ -63,7 +63,13 @@ def test_a_grid_is_aligned_where_there_is_ascii_only():
 @pytest.mark.parametrize("width", [40, 50, 80])
 def test_a_grid_keeps_to_the_width(width):
     page = LightPage(Look(width=width))
-    page.grid("lrrr", [["", ("recorded", "bold"), "simulated", "difference"], ["peak reserved", "10.00 GiB", "9.50 GiB", "-512.00 MiB"]])
+    page.grid(
+        "lrrr",
+        [
+            ["", ("recorded", "bold"), "simulated", "difference"],
+            ["peak reserved", "10.00 GiB", "9.50 GiB", "-512.00 MiB"],
+        ],
+    )
     page.grid("llw", [["a label", "another label", "words " * 20]])
     lines = page.finish().splitlines()
     assert max(map(cells, lines)) <= width

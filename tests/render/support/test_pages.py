@@ -52,7 +52,10 @@ class Checked(HTMLParser):
 
 def compared(goldens, *names):
     traces = [memdiag.load(goldens / name / "snapshot.pickle") for name in names]
-    chosen = [ComparedTrace(letter, trace, choose_device(trace, None), {}) for letter, trace in zip("ABC", traces, strict=False)]
+    chosen = [
+        ComparedTrace(letter, trace, choose_device(trace, None), {})
+        for letter, trace in zip("ABC", traces, strict=False)
+    ]
     return compare(chosen, at="peak", top=5)
 
 
@@ -64,18 +67,50 @@ def comparison(goldens):
 def fleet_of(count, steps=4, **other):
     ranks = tuple(
         Rank(
-            rank=rank, file=f"rank{rank}.pkl", group=0, device=0, capacity_bytes=64 * GB, peak_reserved_bytes=(10 + rank % 7) * GB,
-            peak_allocated_bytes=9 * GB, headroom_bytes=(54 - rank % 7) * GB, ran_out=rank == 3, failed=None, num_retries=0, step=1,
-            phase="forward", unused_bytes=GB, num_events=10, conf=None, torch_version="2.13.0", headline="",
+            rank=rank,
+            file=f"rank{rank}.pkl",
+            group=0,
+            device=0,
+            capacity_bytes=64 * GB,
+            peak_reserved_bytes=(10 + rank % 7) * GB,
+            peak_allocated_bytes=9 * GB,
+            headroom_bytes=(54 - rank % 7) * GB,
+            ran_out=rank == 3,
+            failed=None,
+            num_retries=0,
+            step=1,
+            phase="forward",
+            unused_bytes=GB,
+            num_events=10,
+            conf=None,
+            torch_version="2.13.0",
+            headline="",
             by_category={"parameter": 4 * GB, "activation": 5 * GB},
         )
         for rank in range(count)
-    )  # fmt: skip
-    heat = HeatMap("reserved", "step", tuple(map(str, range(steps))), tuple(range(count)), tuple(
-        tuple((10 + rank % 7) * GB + step for step in range(steps)) for rank in range(count)))  # fmt: skip
-    finding = Merged("MD201", "warning", other.pop("title", "a title"), "train.py:3", tuple(range(count)), 0, GB, 2 * GB)
-    return FleetReport(("All is told.",), ranks, (), (), bins_of({row.rank: row.peak_bytes for row in ranks}), (finding,), heat,
-                       other.pop("broken", ()), other.pop("notes", ()), **other)  # fmt: skip
+    )
+    heat = HeatMap(
+        "reserved",
+        "step",
+        tuple(map(str, range(steps))),
+        tuple(range(count)),
+        tuple(tuple((10 + rank % 7) * GB + step for step in range(steps)) for rank in range(count)),
+    )
+    finding = Merged(
+        "MD201", "warning", other.pop("title", "a title"), "train.py:3", tuple(range(count)), 0, GB, 2 * GB
+    )
+    return FleetReport(
+        ("All is told.",),
+        ranks,
+        (),
+        (),
+        bins_of({row.rank: row.peak_bytes for row in ranks}),
+        (finding,),
+        heat,
+        other.pop("broken", ()),
+        other.pop("notes", ()),
+        **other,
+    )
 
 
 def test_text_becomes_markup_in_one_place_only():
@@ -105,7 +140,8 @@ def test_a_comparison_has_the_numbers_of_the_other_forms(comparison):
     for cell in [cell for _, cells in told for cell in cells]:
         assert cell in words
     assert text.count("<polyline") == sum(
-        len([values for values in which if max(values) >= 0]) for which in (comparison.curves.reserved, comparison.curves.allocated)
+        len([values for values in which if max(values) >= 0])
+        for which in (comparison.curves.reserved, comparison.curves.allocated)
     )
     assert f"{len(comparison.sites) - 5} more" in words
 
@@ -181,7 +217,9 @@ def test_a_browser_shows_it_in_light_and_dark(comparison, chromium, tmp_path):
             assert (wrong, asked) == ([], [path.as_uri()])
             assert page.evaluate("document.documentElement.scrollWidth") <= 1300
             grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-            drawn = page.evaluate("[...document.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect().height)")
+            drawn = page.evaluate(
+                "[...document.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect().height)"
+            )
             assert min(drawn) > 50
             page.set_viewport_size({"width": 420, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= 420

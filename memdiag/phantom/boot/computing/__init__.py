@@ -1,12 +1,13 @@
 """Computes small tensors of a phantom device on the CPU (``--compute small``), so that what a program reads back and decides by is true.
 
-The operator itself runs as ever, on the device that is not there: PyTorch's allocator sees the same calls in the same order. Beside it, if
-all that it reads is small and known, the same operator computes copies on the CPU, and the bytes of its results are put where the
-device's would be. Operators that PyTorch has for the device are wrapped one by one, under the key of the device, below autograd: a mode of
-``__torch_dispatch__`` would see them as well, but with one in force the backward pass takes other ways, which need other memory.
+The operator itself runs as ever, on the device that is not there: PyTorch's allocator sees the same calls in the same
+order. Beside it, if all that it reads is small and known, the same operator computes copies on the CPU, and the bytes
+of its results are put where the device's would be. Operators that PyTorch has for the device are wrapped one by one,
+under the key of the device, below autograd: a mode of ``__torch_dispatch__`` would see them as well, but with one in
+force the backward pass takes other ways, which need other memory.
 
-Known is what the host wrote and what was computed here; the stand-in keeps account of it by bytes. All else stays what ``--values`` says.
-Nothing that goes wrong here reaches the program: then a value is not known, and that is counted.
+Known is what the host wrote and what was computed here; the stand-in keeps account of it by bytes. All else stays what
+``--values`` says. Nothing that goes wrong here reaches the program: then a value is not known, and that is counted.
 
 Loaded by its place, in a Python that need not have memdiag: the standard library and torch only.
 """
@@ -36,7 +37,9 @@ def begin(torch: Any, key: str) -> None:
         _machine = Machine(torch, key, int(os.environ[VARIABLE]))
         _machine.begin()
     except Exception as error:  # noqa: BLE001 - the program goes on, and nothing is computed
-        sys.stderr.write(f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n")
+        sys.stderr.write(
+            f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
+        )
 
 
 def facts() -> Optional[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Random numbers on the CPU in place of the device's: others than a device would draw, but the same for the same seed and place in it.
 
-A generator of the device says its seed and how far it has come. A CPU generator that is seeded with both gives the same numbers again
-where the program sets the device's generator back, as recomputing a checkpointed layer does. The CPU's own generator, by which a
-program shuffles its data, is left as it is.
+A generator of the device says its seed and how far it has come. A CPU generator that is seeded with both gives the same
+numbers again where the program sets the device's generator back, as recomputing a checkpointed layer does. The CPU's
+own generator, by which a program shuffles its data, is left as it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The bytes of tensors on the device: copies on the CPU of what is known of them, and new bytes for them.
 
-The stand-in answers through four functions of C (``core/computed.cpp``, ``npu/computed.c``). None of them allocates on the device.
+The stand-in answers through four functions of C (``core/computed.cpp``, ``npu/computed.c``). None of them allocates on
+the device.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Contents:
         at, begin = copy.data_ptr(), tensor.data_ptr()
         lines, length = _lines(sizes, strides)
         for number, offset in enumerate(lines):
-            if number == _MOST_LINES or not self._peek(at + number * length * each, begin + offset * each, length * each):
+            if number == _MOST_LINES or not self._peek(
+                at + number * length * each, begin + offset * each, length * each
+            ):
                 return None
         return copy
 
@@ -93,7 +96,9 @@ class Contents:
 
     def span_of(self, tensor: Any) -> tuple[int, int]:
         """Returns where a tensor's bytes begin, and how many there are, holes included."""
-        return tensor.data_ptr(), (_span(tensor.size(), tensor.stride()) if tensor.numel() else 0) * tensor.element_size()
+        return tensor.data_ptr(), (
+            _span(tensor.size(), tensor.stride()) if tensor.numel() else 0
+        ) * tensor.element_size()
 
     def begin(self, changed: list[Any], told: int) -> bool:
         """Says that an operator begins in this thread, until ``end``; whether that could be said.
@@ -124,5 +129,7 @@ def _lines(sizes: Any, strides: Any) -> tuple[Iterator[int], int]:
     """Returns where the pieces of a tensor begin that have no holes, counted in elements, in its own order; and how long one is."""
     is_line = bool(len(sizes)) and (strides[-1] == 1 or sizes[-1] == 1)
     outer = len(sizes) - is_line
-    places = itertools.product(*(range(0, size * stride, stride) if stride else [0] * size for size, stride in zip(sizes[:outer], strides)))
+    places = itertools.product(
+        *(range(0, size * stride, stride) if stride else [0] * size for size, stride in zip(sizes[:outer], strides))
+    )
     return map(sum, places), sizes[-1] if is_line else 1

@@ -12,7 +12,12 @@ _BY_LISTS = ("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_amp_f
 def is_by_lists(name: str, operator: Any) -> bool:
     """Whether an operator is one of these."""
     first = operator._schema.arguments[0] if operator._schema.arguments else None
-    return name.startswith(_BY_LISTS) and first is not None and str(first.type) == "List[Tensor]" and "out" not in name.partition(".")[2]
+    return (
+        name.startswith(_BY_LISTS)
+        and first is not None
+        and str(first.type) == "List[Tensor]"
+        and "out" not in name.partition(".")[2]
+    )
 
 
 class ListOperator(Operator):
@@ -36,7 +41,10 @@ class ListOperator(Operator):
         for at, value in given.items():
             if value is None or at in along:
                 continue
-            copied = [self._copy(work, tensor, fates[at]) for tensor in (value if isinstance(value, (list, tuple)) else [value])]
+            copied = [
+                self._copy(work, tensor, fates[at])
+                for tensor in (value if isinstance(value, (list, tuple)) else [value])
+            ]
             self._put(work, at, names[at], copied if isinstance(value, (list, tuple)) else copied[0], args)
         for at, value in enumerate(work.args):
             if at not in given and isinstance(value, (list, tuple)) and len(value) == count:  # a number for each tensor

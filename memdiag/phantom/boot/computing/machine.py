@@ -18,9 +18,34 @@ from .tally import Tally
 from .ways import WAYS
 
 # Nothing is computed by these: they make room, or look at it in another way; and what they read back is read anyway.
-_IDLE = ("empty", "new_empty", "_empty", "resize", "_resize", "set_", "record_stream", "_local_scalar_dense", "is_set_to", "_pin_memory",
-         "is_pinned", "_to_sparse", "_sparse", "_coalesce", "_reshape_alias", "_nested", "_fft_", "_cufft", "as_strided", "_conj", "unfold",
-         "_has_", "_fw", "_make_dual", "_cudnn_init", "_amp_init")  # fmt: skip
+_IDLE = (
+    "empty",
+    "new_empty",
+    "_empty",
+    "resize",
+    "_resize",
+    "set_",
+    "record_stream",
+    "_local_scalar_dense",
+    "is_set_to",
+    "_pin_memory",
+    "is_pinned",
+    "_to_sparse",
+    "_sparse",
+    "_coalesce",
+    "_reshape_alias",
+    "_nested",
+    "_fft_",
+    "_cufft",
+    "as_strided",
+    "_conj",
+    "unfold",
+    "_has_",
+    "_fw",
+    "_make_dual",
+    "_cudnn_init",
+    "_amp_init",
+)
 # Made of others for every device; wrapped, since the way the device goes within them is its own.
 _ALSO = ("copy_", "convolution", "convolution_backward")
 
@@ -52,13 +77,17 @@ class Machine:
         self.here = threading.local()
         self.no_autocast = torch._C.DispatchKeySet(getattr(keys, f"Autocast{key}"))
         self._is_capturing = (
-            torch._C._cuda_isCurrentStreamCapturing if key == "CUDA" else sys.modules["torch_npu"]._C._npu_isCurrentStreamCapturing
+            torch._C._cuda_isCurrentStreamCapturing
+            if key == "CUDA"
+            else sys.modules["torch_npu"]._C._npu_isCurrentStreamCapturing
         )
 
     def begin(self) -> None:
         """Wraps all operators that PyTorch has for the device."""
         capi, key = self.torch._C, getattr(self.torch._C.DispatchKey, self._key)
-        self._libraries = {space: self.torch.library.Library(space, "IMPL") for space in ("aten", *ways_npu.SPACES[self.device])}
+        self._libraries = {
+            space: self.torch.library.Library(space, "IMPL") for space in ("aten", *ways_npu.SPACES[self.device])
+        }
         also = [f"aten::{name}" for name in _ALSO]
         names = dict.fromkeys([*capi._dispatch_get_registrations_for_dispatch_key(self._key), *also])
         with warnings.catch_warnings():

@@ -10,10 +10,35 @@ from typing import Any, Optional
 _IS_TALKATIVE = bool(os.environ.get("MEMDIAG_PHANTOM_TRACE"))
 _NUMBERS = (int, float, complex)
 READ, CHANGED, MADE = 0, 1, 2  # what becomes of a tensor among the arguments; made: what it held does not matter
-_MAKES_FIRST = ("fill_", "zero_", "one_", "copy_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_", "geometric_",
-                "cauchy_", "log_normal_")  # fmt: skip
+_MAKES_FIRST = (
+    "fill_",
+    "zero_",
+    "one_",
+    "copy_",
+    "uniform_",
+    "normal_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "log_normal_",
+)
 # The stand-in does these for tensors of any size, as far as it can: what it makes of them stands.
-_PRECISE = ("fill_", "zero_", "one_", "copy_", "constant_pad_nd", "clone", "_to_copy", "contiguous", "zeros", "ones", "full", "_amp_")
+_PRECISE = (
+    "fill_",
+    "zero_",
+    "one_",
+    "copy_",
+    "constant_pad_nd",
+    "clone",
+    "_to_copy",
+    "contiguous",
+    "zeros",
+    "ones",
+    "full",
+    "_amp_",
+)
 # Changed by some operators whose schemas do not say so.
 _HIDDEN = ("running_mean", "running_var")
 # How many elements there will be is what PyTorch reads back in the middle of these: it is found out before.
@@ -89,7 +114,9 @@ class Operator:
             if "Tensor" in str(argument.type)
         ]
         self._plain = [at for at, argument in enumerate(schema.arguments) if str(argument.type) == "Tensor"]
-        self._devices = [(at, argument.name) for at, argument in enumerate(schema.arguments) if "Device" in str(argument.type)]
+        self._devices = [
+            (at, argument.name) for at, argument in enumerate(schema.arguments) if "Device" in str(argument.type)
+        ]
         self._takes_generator = any("Generator" in str(argument.type) for argument in schema.arguments)
         self._is_random = self._takes_generator or machine.torch.Tag.nondeterministic_seeded in operator.tags
         self._is_new = [answer.alias_info is None for answer in schema.returns]
@@ -135,7 +162,10 @@ class Operator:
         return kernel
 
     def _with_numbers_as_tensors(self, args: Any) -> list[Any]:
-        """PyTorch hands a number over where a tensor is due. The kernel is given one of the type that the two come to together."""
+        """PyTorch hands a number over where a tensor is due.
+
+        The kernel is given one of the type that the two come to together.
+        """
         given = list(args)
         other = next((args[at] for at in self._plain if at < len(args) and not isinstance(args[at], _NUMBERS)), None)
         for at in self._plain:
@@ -165,7 +195,9 @@ class Operator:
 
     def _found(self, work: Work) -> tuple[int, Any]:
         sizes = [value.shape for value in work.args if hasattr(value, "shape")]
-        if not self.machine.contents.fits(self._torch.broadcast_shapes(*sizes[:2]) if self.name.startswith("masked") else (), 8):
+        if not self.machine.contents.fits(
+            self._torch.broadcast_shapes(*sizes[:2]) if self.name.startswith("masked") else (), 8
+        ):
             raise TooLarge
         results = self._compute(work)
         first = results[0] if isinstance(results, tuple) else results
@@ -179,14 +211,22 @@ class Operator:
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
         """Fills in the work; raises where it cannot be computed, after all that is changed has been noted."""
-        given = {at: value for at, name, *_ in self.tensors if (value := args[at] if at < len(args) else kwargs.get(name)) is not None}
+        given = {
+            at: value
+            for at, name, *_ in self.tensors
+            if (value := args[at] if at < len(args) else kwargs.get(name)) is not None
+        }
         self._check(work, given)
         work.args, work.kwargs = list(args), dict(kwargs)
         for at, name, fate, is_read in self.tensors:
             if not is_read or at not in given:
                 continue
             value = given[at]
-            copy = [self._copy(work, one, fate) for one in value] if isinstance(value, (list, tuple)) else self._copy(work, value, fate)
+            copy = (
+                [self._copy(work, one, fate) for one in value]
+                if isinstance(value, (list, tuple))
+                else self._copy(work, value, fate)
+            )
             self._put(work, at, name, copy, args)
         for at, name in self._devices:
             if at < len(args) or name in kwargs:
@@ -247,7 +287,11 @@ class Operator:
         """Chooses the seed, which depends on how far the device's generator is now."""
         at = self._arguments.get("generator", len(args))
         generator = args[at] if at < len(args) else kwargs.get("generator")
-        tensors = [value for value in (*args, *kwargs.values()) if hasattr(value, "device") and value.device.type == self.machine.device]
+        tensors = [
+            value
+            for value in (*args, *kwargs.values())
+            if hasattr(value, "device") and value.device.type == self.machine.device
+        ]
         work.seed = self.machine.chance.place(generator, tensors[0].device.index or 0 if tensors else 0)
         if self._takes_generator:
             mine = self.machine.chance.generator(work.seed)
@@ -316,6 +360,8 @@ class Operator:
     def _note(self, work: Work, error: Exception) -> None:
         work.outcome = _OUTCOMES.get(type(error), "failed")
         if work.outcome == "failed":
-            work.why = str(error) or type(error).__name__  # not the error itself: that holds on to the tensors of its call
+            work.why = (
+                str(error) or type(error).__name__
+            )  # not the error itself: that holds on to the tensors of its call
         if _IS_TALKATIVE and work.outcome:
             sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {str(error)[:200]}\n")

@@ -34,7 +34,9 @@ class Tally:
         return outer
 
     def end(self, outer: Any, name: str, outcome: str, why: str = "") -> None:
-        """It has ended. Where it was computed, what became of those within it does not matter; else they count in its place.
+        """It has ended.
+
+        Where it was computed, what became of those within it does not matter; else they count in its place.
 
         Args:
             outer: What ``begin`` returned.
@@ -56,6 +58,11 @@ class Tally:
     def facts(self) -> dict[str, Any]:
         """Returns the counts, for the trace."""
         return {
-            "limit_bytes": self.limit_bytes, "computed": self.computed, "partly": self.partly, "unknown": self.unknown, "large": self.large,
-            "failed": self.failed, "failures": dict(self._failures),
-        }  # fmt: skip
+            "limit_bytes": self.limit_bytes,
+            "computed": self.computed,
+            "partly": self.partly,
+            "unknown": self.unknown,
+            "large": self.large,
+            "failed": self.failed,
+            "failures": dict(self._failures),
+        }

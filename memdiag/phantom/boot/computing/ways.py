@@ -1,8 +1,8 @@
 """How the CPU does what only the device has an operator for: attention, layers of cuDNN, norms in one kernel.
 
-A way takes what the operator takes and returns what it returns, with None for what nobody reads but the operator's own backward pass.
-``unread`` names arguments of which it needs nothing; with ``sees_answers`` it is given what the device's operator has returned, with
-``reads`` what copies a tensor of the device, if need be.
+A way takes what the operator takes and returns what it returns, with None for what nobody reads but the operator's own
+backward pass. ``unread`` names arguments of which it needs nothing; with ``sees_answers`` it is given what the device's
+operator has returned, with ``reads`` what copies a tensor of the device, if need be.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _MOST_SCORES = 1 << 22  # elements: attention has one for each pair of places
 WAYS: dict[str, Any] = {}
 
 
-def way(*names: str, unread: tuple[str, ...] = (), sees_answers: bool = False, reads: bool = False) -> Callable[[Any], Any]:
+def way(
+    *names: str, unread: tuple[str, ...] = (), sees_answers: bool = False, reads: bool = False
+) -> Callable[[Any], Any]:
     """Keeps a function as the way of operators."""
 
     def keep(function: Any) -> Any:
@@ -35,7 +37,8 @@ class Attention:
     """Attention as it is defined, in single precision.
 
     Args:
-        query, key, value, bias: As PyTorch's operators take them (batch, heads, places, width); fewer heads of keys are repeated.
+        query, key, value, bias: As PyTorch's operators take them (batch, heads, places, width); fewer heads of keys are
+        repeated.
         is_causal: Whether each place sees only those before it.
         scale: Of the scores; None: by the width.
         dropout: Share of the scores that are dropped.
@@ -43,8 +46,17 @@ class Attention:
     """
 
     def __init__(
-        self, query: Any, key: Any, value: Any, bias: Any, *, is_causal: bool, scale: Any, dropout: float = 0.0, seeds: Any = ()
-    ) -> None:  # fmt: skip
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        bias: Any,
+        *,
+        is_causal: bool,
+        scale: Any,
+        dropout: float = 0.0,
+        seeds: Any = (),
+    ) -> None:
         torch = _torch()
         if query.numel() // max(query.shape[-1], 1) * key.shape[-2] > _MOST_SCORES:
             raise ValueError("too many scores")
@@ -55,7 +67,9 @@ class Attention:
         if bias is not None:
             scores = scores.masked_fill(~bias, float("-inf")) if bias.dtype == torch.bool else scores + bias.float()
         if is_causal:
-            scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device="cpu").tril().logical_not(), float("-inf"))
+            scores = scores.masked_fill(
+                torch.ones(scores.shape[-2:], dtype=torch.bool, device="cpu").tril().logical_not(), float("-inf")
+            )
         self.sums = scores.logsumexp(-1)
         self.weights = scores.softmax(-1).nan_to_num(0.0)
         self.kept: Any = 1.0
@@ -100,7 +114,9 @@ def _drawn() -> tuple[Any, Any]:
 
 
 @way("_scaled_dot_product_flash_attention")
-def _flash(query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bool = False, *_: Any, scale: Any = None) -> Any:
+def _flash(
+    query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bool = False, *_: Any, scale: Any = None
+) -> Any:
     seed, nothing = _drawn()
     made = Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=(seed, nothing))
     return made.output(), made.sums, None, None, None, None, seed.expand(2), None, None
@@ -108,8 +124,17 @@ def _flash(query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bo
 
 @way("_scaled_dot_product_efficient_attention", sees_answers=True)
 def _efficient(
-    query: Any, key: Any, value: Any, bias: Any, _: bool, dropout: float = 0.0, is_causal: bool = False, *, scale: Any = None, answers: Any
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    _: bool,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: Any = None,
+    answers: Any,
+) -> Any:
     seeds = _drawn() if answers[2].device.type != "cpu" else answers[2:4]  # in a graph they lie on the device
     made = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
     return made.output(), None, *seeds
@@ -117,8 +142,16 @@ def _efficient(
 
 @way("_scaled_dot_product_cudnn_attention")
 def _cudnn(
-    query: Any, key: Any, value: Any, bias: Any, _: bool, dropout: float = 0.0, is_causal: bool = False, *__: Any, scale: Any = None
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    _: bool,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *__: Any,
+    scale: Any = None,
+) -> Any:
     seeds = _drawn()
     made = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
     return made.output(), None, None, None, None, None, *seeds, None
@@ -131,31 +164,54 @@ _BEHIND = ("out", "logsumexp", "cum_seq_q", "cum_seq_k", "unused")
 def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
     dropout, is_causal, seed = rest[6:9]  # behind the output, the sums, and how long the sequences are
     seeds = (seed.reshape(-1)[:1], _torch().zeros(1, dtype=_torch().int64, device="cpu"))
-    return Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
+    return Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(
+        grad
+    )[:3]
 
 
 @way("_scaled_dot_product_efficient_attention_backward", unread=_BEHIND)
 def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, scale: Any = None) -> Any:
-    seeds, dropout, is_causal = rest[2:4], rest[4], len(rest) > 6 and rest[6]  # behind the output and the sums; rest[5]: what is wanted
-    found = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)
+    seeds, dropout, is_causal = (
+        rest[2:4],
+        rest[4],
+        len(rest) > 6 and rest[6],
+    )  # behind the output and the sums; rest[5]: what is wanted
+    found = Attention(
+        query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds
+    ).gradients(grad)
     return (*found[:3], None if bias is None else found[3].sum_to_size(bias.shape))
 
 
 @way("_scaled_dot_product_cudnn_attention_backward", unread=_BEHIND)
 def _cudnn_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
     seeds, bias, dropout, is_causal = rest[2:4], rest[4], rest[9], rest[10]
-    return Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(grad)[:3]
+    return Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(
+        grad
+    )[:3]
 
 
 @way("cudnn_batch_norm")
-def _batch_norm(of: Any, weight: Any, bias: Any, mean: Any, variance: Any, is_training: bool, momentum: float, epsilon: float) -> Any:
-    return (*_torch().ops.aten.native_batch_norm(of, weight, bias, mean, variance, is_training, momentum, epsilon), None)
+def _batch_norm(
+    of: Any, weight: Any, bias: Any, mean: Any, variance: Any, is_training: bool, momentum: float, epsilon: float
+) -> Any:
+    return (
+        *_torch().ops.aten.native_batch_norm(of, weight, bias, mean, variance, is_training, momentum, epsilon),
+        None,
+    )
 
 
 @way("cudnn_batch_norm_backward", unread=("reserveSpace",))
 def _batch_norm_backward(
-    of: Any, grad: Any, weight: Any, mean: Any, variance: Any, saved_mean: Any, saved_variance: Any, epsilon: float, _: Any
-) -> Any:  # fmt: skip
+    of: Any,
+    grad: Any,
+    weight: Any,
+    mean: Any,
+    variance: Any,
+    saved_mean: Any,
+    saved_variance: Any,
+    epsilon: float,
+    _: Any,
+) -> Any:
     backward = _torch().ops.aten.native_batch_norm_backward
     return backward(grad, of, weight, mean, variance, saved_mean, saved_variance, True, epsilon, [True] * 3)
 

@@ -19,10 +19,23 @@ def _in_order(tensor: Any, layout: str) -> Any:
 
 
 def _attention(
-    query: Any, key: Any, value: Any, layout: str, seeds: Any, pse: Any = None, padding_mask: Any = None, atten_mask: Any = None,
-    scale: float = 1.0, keep_prob: float = 1.0, sparse_mode: int = 0, prefix: Any = None, actual_seq_qlen: Any = None,
-    sink: Any = None, read: Any = None, **_: Any,
-) -> Attention:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    layout: str,
+    seeds: Any,
+    pse: Any = None,
+    padding_mask: Any = None,
+    atten_mask: Any = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    sparse_mode: int = 0,
+    prefix: Any = None,
+    actual_seq_qlen: Any = None,
+    sink: Any = None,
+    read: Any = None,
+    **_: Any,
+) -> Attention:
     if any(other is not None for other in (pse, padding_mask, prefix, actual_seq_qlen, sink)) or layout not in _ORDERS:
         raise NotImplementedError("attention of this form")
     query, key, value = (_in_order(tensor, layout) for tensor in (query, key, value))
@@ -34,7 +47,20 @@ def _attention(
     return Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=1 - keep_prob, seeds=seeds)
 
 
-_NAMES = ("pse", "padding_mask", "atten_mask", "scale", "keep_prob", "", "", "", "prefix", "actual_seq_qlen", "", "sparse_mode")
+_NAMES = (
+    "pse",
+    "padding_mask",
+    "atten_mask",
+    "scale",
+    "keep_prob",
+    "",
+    "",
+    "",
+    "prefix",
+    "actual_seq_qlen",
+    "",
+    "sparse_mode",
+)
 
 
 @way("npu_fusion_attention_v3", unread=("atten_mask",), sees_answers=True, reads=True)
@@ -44,11 +70,24 @@ def _fusion(query: Any, key: Any, value: Any, _: int, layout: str, *rest: Any, a
     return output, None, None, None, None, None
 
 
-@way("npu_fusion_attention_grad_v3", unread=("atten_mask", "softmax_max", "softmax_sum", "softmax_in", "attention_in"), reads=True)
+@way(
+    "npu_fusion_attention_grad_v3",
+    unread=("atten_mask", "softmax_max", "softmax_sum", "softmax_in", "attention_in"),
+    reads=True,
+)
 def _fusion_backward(
-    query: Any, key: Any, value: Any, grad: Any, _: int, layout: str, *, scale_value: float = 1.0, seed: Any = None, offset: Any = None,
+    query: Any,
+    key: Any,
+    value: Any,
+    grad: Any,
+    _: int,
+    layout: str,
+    *,
+    scale_value: float = 1.0,
+    seed: Any = None,
+    offset: Any = None,
     **named: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     made = _attention(query, key, value, layout, (seed, offset), scale=scale_value, **named)
     return (*(_in_order(one, layout) for one in made.gradients(_in_order(grad, layout))[:3]), None, None)
 

@@ -1,7 +1,7 @@
 """The report as one HTML file that needs nothing else: no network, no server, no other file.
 
-The page itself (markup, style, scripts, words) lies in ``assets``. Here its parts and the data are put into one text. Everything that comes
-from a trace is inside the data, compressed: nothing of it is ever read as markup.
+The page itself (markup, style, scripts, words) lies in ``assets``. Here its parts and the data are put into one text.
+Everything that comes from a trace is inside the data, compressed: nothing of it is ever read as markup.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ _ASSETS = files(__name__) / "assets"
 
 def render(picture: Picture, lang: str = "en") -> str:
     """Returns the page; ``lang`` (one of ``LANGUAGES``) is what it opens in."""
-    packed = base64.b64encode(zlib.compress(json.dumps(data_of(picture, lang), separators=(",", ":")).encode(), 9)).decode()
+    packed = base64.b64encode(
+        zlib.compress(json.dumps(data_of(picture, lang), separators=(",", ":")).encode(), 9)
+    ).decode()
     parts = {
         "<!--memdiag:style-->": _element("style", _root_style() + _read(".css")),
         "<!--memdiag:script-->": _element("script", _scripts()),
@@ -120,12 +122,16 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
     with speaking(lang):
         return {
             "headline": words.headline(report),
-            "card": [{"label": plain(row.label), "text": row.text, "command": row.command} for row in card.rows(card.verdict_of(report))],
+            "card": [
+                {"label": plain(row.label), "text": row.text, "command": row.command}
+                for row in card.rows(card.verdict_of(report))
+            ],
             "remedies": _remedies(report),
             "facts": [[fact.label, fact.value] for fact in words.source_facts(report)],
             "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
             "what_if": [
-                {"change": plain(row.change), "saves": row.saves, "peak": row.peak, "fate": row.fate} for row in what_if.rows(report)
+                {"change": plain(row.change), "saves": row.saves, "peak": row.peak, "fate": row.fate}
+                for row in what_if.rows(report)
             ],
             "what_if_words": plain(what_if.subtitle(report)) if report.what_if else "",
             "settings": [[plain(key), plain(value, 400)] for key, value in report.settings.items()],
@@ -136,7 +142,11 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
 def _pages(report: Report) -> dict[str, list[list[str]]]:
     """Returns the explanation of each finding on the page, by code, as kind and text of its parts."""
     pages = {finding.code: manual.find(finding.code) for finding in report.findings}
-    return {code: [[block.kind, block.text] for block in manual.blocks(page.text)] for code, page in pages.items() if page is not None}
+    return {
+        code: [[block.kind, block.text] for block in manual.blocks(page.text)]
+        for code, page in pages.items()
+        if page is not None
+    }
 
 
 def _remedies(report: Report) -> list[dict[str, int]]:
@@ -182,12 +192,16 @@ def _scripts() -> str:
     library = (_ASSETS / "vendor" / "echarts.min.js").read_text(encoding="utf-8")
     spoken = json.dumps({lang: page_words(lang) for lang in LANGUAGES}, ensure_ascii=False).replace("</", "<\\/")
     palette = json.dumps({**_colours(), "line": vocabulary.LINES})
-    return "\n".join((library, f"window.MEMDIAG_WORDS = {spoken};", f"window.MEMDIAG_COLOURS = {palette};", _read(".js")))
+    return "\n".join(
+        (library, f"window.MEMDIAG_WORDS = {spoken};", f"window.MEMDIAG_COLOURS = {palette};", _read(".js"))
+    )
 
 
 def page_words(lang: Language) -> dict[str, str]:
     """Returns all words of the page by key: its own, and those of the concepts that every surface shares."""
-    own = {key: texts[lang] for key, texts in catalogue("page").items()} | {key: _template(shared, lang) for key, shared in SHARED.items()}
+    own = {key: texts[lang] for key, texts in catalogue("page").items()} | {
+        key: _template(shared, lang) for key, shared in SHARED.items()
+    }
     with speaking(lang):
         own |= {f"action.{key}": vocabulary.action(key) for key in vocabulary.actions()}
         own |= {f"module.{name}": phrase(f"report.module.{key}") for name, key in words.MODULES.items()}
@@ -213,7 +227,11 @@ def _colours() -> dict[str, dict[str, str]]:
 
 def _root_style() -> str:
     """Returns the palette as CSS variables: ``--part-stranded`` and the like."""
-    rules = (f"--{kind}-{key.replace('_', '-')}: {color};" for kind, classes in _colours().items() for key, color in classes.items())
+    rules = (
+        f"--{kind}-{key.replace('_', '-')}: {color};"
+        for kind, classes in _colours().items()
+        for key, color in classes.items()
+    )
     return f":root {{ --failure: {vocabulary.FAILURE}; --retry: {vocabulary.RETRY}; {' '.join(rules)} }}\n"
 
 

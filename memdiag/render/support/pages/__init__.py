@@ -1,4 +1,6 @@
-"""Pages that need nothing else: no network, no script, no other file. ``compare`` and ``fleet`` write them with ``--html``.
+"""Pages that need nothing else: no network, no script, no other file.
+
+``compare`` and ``fleet`` write them with ``--html``.
 
 Text becomes markup in ``tag`` only, where it is escaped, so nothing that comes from a trace is ever read as markup.
 """
@@ -50,7 +52,9 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
         attributes: ``class_`` for a name that Python keeps, ``stroke_width`` for ``stroke-width``; None: left out.
     """
     told = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(plain(str(value)))}"' for key, value in attributes.items() if value is not None
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(plain(str(value)))}"'
+        for key, value in attributes.items()
+        if value is not None
     )
     if _name in _VOID and not children:
         return Markup(f"<{_name}{told}/>")
@@ -59,7 +63,9 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
 
 def together(parts: Iterable[object]) -> Markup:
     """Returns parts one after the other, text among them escaped."""
-    return Markup("".join(part if isinstance(part, Markup) else html.escape(plain(str(part), _LONGEST)) for part in parts))
+    return Markup(
+        "".join(part if isinstance(part, Markup) else html.escape(plain(str(part), _LONGEST)) for part in parts)
+    )
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> Markup:
@@ -106,7 +112,8 @@ def page(title: str, headline: Sequence[Markup], sections: Sequence[Section]) ->
     style += (files(__name__) / "page.css").read_text(encoding="utf-8")
     links = [tag("a", section.title, href=f"#{section.name}") for section in sections]
     cards = [
-        tag("section", tag("h2", section.title), *section.parts, id=section.name, class_="card", tabindex="-1") for section in sections
+        tag("section", tag("h2", section.title), *section.parts, id=section.name, class_="card", tabindex="-1")
+        for section in sections
     ]
     head = together(
         [

@@ -52,7 +52,16 @@ def curves(lines: Sequence[Line], ticks: Sequence[tuple[float, str]]) -> Markup:
     parts = []
     for number in range(num_ticks + 1):
         at, words = y(number * step * unit_bytes), f"{number * step:g} {unit}" if number else "0"
-        parts.append(tag("line", x1=_LEFT, x2=_WIDTH - 10, y1=f"{at:.1f}", y2=f"{at:.1f}", class_="gridline" if number else "axis"))
+        parts.append(
+            tag(
+                "line",
+                x1=_LEFT,
+                x2=_WIDTH - 10,
+                y1=f"{at:.1f}",
+                y2=f"{at:.1f}",
+                class_="gridline" if number else "axis",
+            )
+        )
         parts.append(tag("text", words, x=_LEFT - 8, y=f"{at + 4:.1f}", text_anchor="end"))
     for place, words in ticks:
         anchor = "end" if place > 0.95 else "start"
@@ -62,8 +71,12 @@ def curves(lines: Sequence[Line], ticks: Sequence[tuple[float, str]]) -> Markup:
         for run in _runs(line.values):
             points = " ".join(f"{_LEFT + wide * (at + 0.5) / num:.1f},{y(line.values[at]):.1f}" for at in run)
             dashes = line.dashes or None
-            parts.append(tag("polyline", tag("title", line.name), points=points, stroke=line.color, stroke_dasharray=dashes))
-    return tag("svg", *parts, class_="plot", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label="memory over the traces")
+            parts.append(
+                tag("polyline", tag("title", line.name), points=points, stroke=line.color, stroke_dasharray=dashes)
+            )
+    return tag(
+        "svg", *parts, class_="plot", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label="memory over the traces"
+    )
 
 
 def _runs(values: Sequence[int]) -> list[list[int]]:
@@ -105,10 +118,18 @@ def heat(rows: Sequence[HeatRow], columns: Sequence[str], low: int, high: int) -
         if number % every == 0 or row.said:
             parts.append(tag("text", row.name, x=_LEFT - 8, y=f"{y + cell / 2 + 4:.1f}", text_anchor="end"))
         cells = [
-            tag("rect", tag("title", f"{row.meaning}, {column}: {format_bytes(value)}"), x=f"{_LEFT + at * side:.1f}", y=y,
-                width=f"{side + 0.2:.1f}", height=f"{cell + 0.2:.1f}", fill=shade(value, low, high))
-            for at, (value, column) in enumerate(zip(row.values, columns, strict=True)) if value is not None
-        ]  # fmt: skip
+            tag(
+                "rect",
+                tag("title", f"{row.meaning}, {column}: {format_bytes(value)}"),
+                x=f"{_LEFT + at * side:.1f}",
+                y=y,
+                width=f"{side + 0.2:.1f}",
+                height=f"{cell + 0.2:.1f}",
+                fill=shade(value, low, high),
+            )
+            for at, (value, column) in enumerate(zip(row.values, columns, strict=True))
+            if value is not None
+        ]
         parts.append(tag("g", *cells))
         if row.said:
             parts.append(tag("text", row.said, x=_WIDTH - 142, y=f"{y + cell / 2 + 4:.1f}", class_="short"))
@@ -118,7 +139,14 @@ def heat(rows: Sequence[HeatRow], columns: Sequence[str], low: int, high: int) -
         tag("text", columns[at], x=f"{_LEFT + (at + 0.5) * side:.1f}", y=bottom + 16, text_anchor="middle")
         for at in range(0, len(columns), step)
     ]
-    return tag("svg", *parts, class_="plot", viewBox=f"0 0 {_WIDTH} {bottom + 24}", role="img", aria_label="memory by rank and step")
+    return tag(
+        "svg",
+        *parts,
+        class_="plot",
+        viewBox=f"0 0 {_WIDTH} {bottom + 24}",
+        role="img",
+        aria_label="memory by rank and step",
+    )
 
 
 def shade(value: int, low: int, high: int) -> str:
@@ -129,5 +157,7 @@ def shade(value: int, low: int, high: int) -> str:
 
 def heat_legend(low: int, high: int) -> Markup:
     """Returns which colour stands for how much."""
-    swatches = together(tag("span", class_="swatch", style=f"background:{color};margin-right:0;border-radius:0") for color in _SHADES)
+    swatches = together(
+        tag("span", class_="swatch", style=f"background:{color};margin-right:0;border-radius:0") for color in _SHADES
+    )
     return tag("div", tag("span", format_bytes(low), " ", swatches, " ", format_bytes(high)), class_="legend")

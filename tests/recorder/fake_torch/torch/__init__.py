@@ -1,6 +1,7 @@
 """A stand-in for torch in tests of how the recorder gets into a process: it has just what the recorder touches, and allocates nothing.
 
-``empty(n)`` tells the stand-in for the profiler of an allocation; ``step()`` is a backward and an optimizer step without content.
+``empty(n)`` tells the stand-in for the profiler of an allocation; ``step()`` is a backward and an optimizer step
+without content.
 """
 
 from __future__ import annotations

@@ -48,10 +48,14 @@ def test_a_failed_request_stands_to_scale_above_the_map(name, tab, tmp_path):
     state = shown.state()["map"]
     assert state["request"]["bytes"] == int(device.events.size[at])
     assert state["hole"] == largest_hole(device, at, state["request"]["group"])
-    lines = shown.page.evaluate("M.mapLines(M.layout(), [], 500, memdiag.state().map.perLine, memdiag.state().map.request.bytes)")
+    lines = shown.page.evaluate(
+        "M.mapLines(M.layout(), [], 500, memdiag.state().map.perLine, memdiag.state().map.request.bytes)"
+    )
     bar = sum(line.get("request", 0) for line in lines["lines"])
     piece = lines["pieces"][0]
-    assert bar / state["request"]["bytes"] == pytest.approx(piece["width"] / (piece["to"] - piece["from"]), rel=0.01), "one scale for both"
+    assert bar / state["request"]["bytes"] == pytest.approx(piece["width"] / (piece["to"] - piece["from"]), rel=0.01), (
+        "one scale for both"
+    )
     assert "largest free block for the request" in shown.page.locator("#map-legend").inner_text()
     assert shown.wrong == []
 
@@ -62,12 +66,17 @@ def test_a_line_holds_a_power_of_two(shown):
     assert whole & (whole - 1) == 0
     shown.page.locator("#map-canvas").press("+")
     shown.until(f"state().map.perLine === {whole // 2}")
-    assert f"one line is {memdiag.units.format_bytes(whole // 2).replace('.00', '')}" in shown.page.locator("#map-per-line").inner_text()
+    assert (
+        f"one line is {memdiag.units.format_bytes(whole // 2).replace('.00', '')}"
+        in shown.page.locator("#map-per-line").inner_text()
+    )
     shown.page.locator("#map-canvas").press("0")
     shown.until(f"state().map.perLine === {whole}")
 
 
-@pytest.mark.parametrize(("lifetime", "category", "expected"), [(1, 1, "lifetimes"), (0, 1, "categories"), (0, 0, "sites")])
+@pytest.mark.parametrize(
+    ("lifetime", "category", "expected"), [(1, 1, "lifetimes"), (0, 1, "categories"), (0, 0, "sites")]
+)
 def test_the_map_opens_with_the_colours_that_are_known(lifetime, category, expected, tab, tmp_path):
     trace = memdiag.load(Path(__file__).parents[4] / "examples" / "gpt-train.pickle")
     picture = build_picture(trace, memdiag.analyze(trace, replay=False))

@@ -50,7 +50,10 @@ def at_peak(trace):
     return (
         device,
         event,
-        {name: int(device.usage[name][event]) for name in ("reserved", "allocated", "active", "cache", "stranded", "foreign")},
+        {
+            name: int(device.usage[name][event])
+            for name in ("reserved", "allocated", "active", "cache", "stranded", "foreign")
+        },
     )
 
 
@@ -237,7 +240,9 @@ def test_both_languages(shown):
     assert not [
         word
         for word in text.split()
-        if word.startswith(("word.", "why.", "tile.", "panel.", "nav.", "at.", "flame.", "map.", "bands.", "log.", "action."))
+        if word.startswith(
+            ("word.", "why.", "tile.", "panel.", "nav.", "at.", "flame.", "map.", "bands.", "log.", "action.")
+        )
     ]
     page.locator("#lang").click()
     shown.until("state().lang === 'en'")
@@ -265,7 +270,13 @@ def test_on_paper_everything_is_drawn_in_light_colours(shown):
     assert not page.locator("#timeline-tools").is_visible()
     assert not page.locator("#log").is_visible()
     wide = page.evaluate("document.querySelector('main').clientWidth")
-    for place in ("#timeline-chart canvas", "#bands-canvas", "#map-canvas", "#flame-chart canvas", "#tree-chart canvas"):
+    for place in (
+        "#timeline-chart canvas",
+        "#bands-canvas",
+        "#map-canvas",
+        "#flame-chart canvas",
+        "#tree-chart canvas",
+    ):
         box = page.locator(place).first.bounding_box()
         assert 0.8 * wide < box["width"] <= wide, f"{place} is neither cut nor small"
         pixels = page.evaluate(LIGHTNESS, place)
@@ -316,7 +327,9 @@ def test_hostile_text_does_nothing(report, drawn, tab, tmp_path):
     shown = page.evaluate("document.body.innerText")
     assert "<script>window.hurt = 1</script>" in shown  # it is shown, as text
     assert len(shown) < 300_000
-    assert not {"\u202e", "\u0000", "\u001b", "\u2066", "\u200f", "\u2028"} & set(page.evaluate("document.documentElement.outerHTML"))
+    assert not {"\u202e", "\u0000", "\u001b", "\u2066", "\u200f", "\u2028"} & set(
+        page.evaluate("document.documentElement.outerHTML")
+    )
     assert tab.wrong == []
 
 

@@ -30,7 +30,9 @@ def test_the_same_blanks_are_filled():
 def test_every_word_that_the_page_asks_for_is_there():
     asked = set()
     for text in SCRIPTS.values():
-        asked |= set(re.findall(r'M\.t\((?:\w+ \? "[\w.-]+" : )?"([\w.-]+)"', text)) | set(re.findall(r'"help\.[\w-]+"', text))
+        asked |= set(re.findall(r'M\.t\((?:\w+ \? "[\w.-]+" : )?"([\w.-]+)"', text)) | set(
+            re.findall(r'"help\.[\w-]+"', text)
+        )
     asked |= set(re.findall(r'data-t(?:-\w+)?="([\w.-]+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
     assert len(asked) > 100
     assert {key.strip('"') for key in asked} <= set(EN)
@@ -48,7 +50,8 @@ def test_scripts_are_small_and_never_write_markup():
         assert text.count("\n") <= 400, name
         assert '"use strict"' in text, name
         assert not re.search(
-            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|\bimport\(", text
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|\bimport\(",
+            text,
         ), name
 
 
