@@ -28,8 +28,8 @@ import numpy as np
 from memdiag import load
 from memdiag.allocator.as_snapshot import snapshot
 from memdiag.allocator.as_trace import as_trace
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import ALLOC, Start
-from memdiag.analyzers.support.subject import Subject
 from memdiag.trace.schema import CATEGORIES
 
 ROOT = Path(__file__).parents[1]

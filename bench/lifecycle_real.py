@@ -31,7 +31,7 @@ import numpy as np
 
 import memdiag
 from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
-from memdiag.analyzers.support.subject import Scenario, Subject
+from memdiag.allocator.subject import Scenario, Subject
 from memdiag.phantom import launch
 from memdiag.phantom.profiles import choose
 from memdiag.units import GIB, format_bytes

@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memdiag.analyzers.offloading import anew, make_plan
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.subject import Subject
+from memdiag.offload.predict import anew, make_plan
 from memdiag.offload.settings import OffloadSettings
 from memdiag.sources import load
 

@@ -48,7 +48,7 @@ ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in foun
 # Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as
 # well.
 SHARED = {
-    "ANALYZERS": {"report", *(path.stem for path in (PACKAGE / "analyzers").glob("offload*.py"))},
+    "ANALYZERS": {"report"},
     "POLICIES": {"base"},
     "LINT_RULES": set(),
     "DIALECTS": {"bfc", "host_memory", "parts"},

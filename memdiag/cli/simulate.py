@@ -16,7 +16,7 @@ from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.allocator.result import Replay
-    from memdiag.analyzers.support.subject import Scenario, Subject
+    from memdiag.allocator.subject import Scenario, Subject
     from memdiag.cli.page import Page
     from memdiag.trace.model import DeviceTrace, Trace
 
@@ -198,18 +198,18 @@ def simulate(
     from memdiag.cli.talk import busy
 
     with busy(phrase("progress.simulating", count=chosen.num_events)):
+        from memdiag.allocator.subject import Subject
         from memdiag.analyzers.support.pools_judged import with_advice
         from memdiag.analyzers.support.simulation import predict, report_of
-        from memdiag.analyzers.support.subject import Subject
 
         subject = replace(wanted.on_card(Subject.of(recording, chosen)), at=moment)
         scenarios = wanted.scenarios(subject)
         predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
         if moving is not None:
-            from memdiag.analyzers.offloading import predict_offload
+            from memdiag.offload.predict import predict_offload
 
             scenarios.append(wanted.offload_scenario(subject))
-            moved, prediction = predict_offload(subject, scenarios[-1], moving, with_min_capacity=min_capacity)
+            moved, prediction = predict_offload(subject, scenarios[-1], moving, predict, with_min_capacity=min_capacity)
             predicted.append(prediction)
         require_moment([chosen, *(simulated.device for _, _, simulated in predicted)], moment)
         report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)

@@ -12,7 +12,7 @@ from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.subject import Subject
+    from memdiag.allocator.subject import Subject
 
 _SECONDS, _MIN_SAVING = 60.0, 2.0
 
@@ -117,6 +117,6 @@ def _subject(path: Path) -> Subject:
         )
     chosen = max(usable, key=lambda device: device.most_held_bytes)
     with busy(phrase("progress.model", file=str(path))):
-        from memdiag.analyzers.support.subject import Subject
+        from memdiag.allocator.subject import Subject
 
         return Subject.of(trace, chosen)

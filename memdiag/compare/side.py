@@ -12,7 +12,7 @@ import numpy as np
 
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.devices import describe
-from memdiag.analyzers.support.names import collapsed, has_names, names_of
+from memdiag.analyzers.support.names import has_names, names_of
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import label_of, stackless, without_stack
 from memdiag.compare.axis import Axis
@@ -24,6 +24,7 @@ from memdiag.results.report import Usage
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, has_history
+from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array
 
 _MOST_NAMED = 200  # places whose tensors are named: the largest

@@ -17,7 +17,7 @@ import numpy as np
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.analyzers.support.names import NO_MODULE, collapsed, module_of
+from memdiag.analyzers.support.names import NO_MODULE, module_of
 from memdiag.analyzers.support.sites import by_category, label_of, stackless
 from memdiag.results.finding import Finding
 from memdiag.results.report import DeviceReport, Report
@@ -25,6 +25,7 @@ from memdiag.text import in_language
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, has_history
+from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array, highest_in_parts
 
 VERSION = 4  # of these facts: kept ones of another version are worked out anew

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
+from memdiag.allocator.subject import Scenario, Subject
 from memdiag.allocator.workload import ALLOC
-from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import OOM

@@ -11,5 +11,9 @@ waits.py      where the program waits for room
 choose.py     which windows are used: all of some kind (forced), or as many as it takes (automatic)
 host.py       the pinned pool that receives them
 rewrite.py    what the program then asks of the device's allocator
+plan.py       a plan: all of the above for one recording
+predict.py    makes plans and replays them until one fits
+report.py     the report on a plan
+howto.py      snippets and settings that carry it out
 check.py      verifies a plan from scratch: every byte in one place, budgets kept, back before its use
 """

@@ -12,7 +12,13 @@ WORDS = (
 )  # fmt: skip
 
 # Counts as an anchor around these words: what is left of those with codes and signals without their digits, which say too little.
-CLUES = ("failedtoallocate", "memory_allocation_failure", "insufficient_device_memory", "insufficientmemory", "max_model_len")
+CLUES = (
+    "failedtoallocate",
+    "memory_allocation_failure",
+    "insufficient_device_memory",
+    "insufficientmemory",
+    "max_model_len",
+)
 
 ANCHORS: dict[str, tuple[str, ...]] = {
     "pytorch-cuda": ("cudaoutofmemory", "hipoutofmemory", "reservedintotalbypytorch", "isallocatedbypytorch",

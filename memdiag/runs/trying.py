@@ -16,7 +16,7 @@ from memdiag.units import format_bytes
 if TYPE_CHECKING:
     from memdiag.allocator.calibration.calibrate import Calibration
     from memdiag.allocator.result import Replay
-    from memdiag.analyzers.support.subject import Subject
+    from memdiag.allocator.subject import Subject
     from memdiag.runs.recording import Done
     from memdiag.runs.rerun import RepeatableRun
     from memdiag.trace.model import DeviceTrace, Trace
@@ -59,8 +59,8 @@ def predict(run: RepeatableRun, conf: str | None = None, listener: Listener = SI
     Raises:
         MemdiagError: There is nothing to replay, the settings are refused, or no better ones were found.
     """
+    from memdiag.allocator.subject import Subject
     from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-    from memdiag.analyzers.support.subject import Subject
 
     if not run.traces:
         raise MemdiagError(f"{run.folder}: this run has no trace", "record it again: memdiag record -- …")

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from memdiag.trace.recording import Recorded
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
+_NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
 # Functions that only pass a call on: the operation is what called them.
 _PASSING = {
     "forward",
@@ -36,6 +38,11 @@ _PASSING = {
 _FORWARD, _BACKWARD = schema.PHASES.index("forward"), schema.PHASES.index("backward")
 _MOST_OPERATION, _MOST_LINE = 80, 200  # characters
 _WORKSPACE = schema.CATEGORIES.index("workspace")
+
+
+def collapsed(name: str) -> str:
+    """Returns a name with a star for every number in its path: ``layers.*.mlp.up.weight``."""
+    return _NUMBER.sub("*", name)
 
 
 def name_tensors(

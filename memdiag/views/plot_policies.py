@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from memdiag.allocator.subject import recorded_peak
 from memdiag.analyzers.support.simulated_runs import SimulatedRun, SimulatedRuns
-from memdiag.analyzers.support.subject import recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.render.support.text import plain
 from memdiag.results.plots import PlotCurve, PoliciesPlot, SimulatedCurve

@@ -15,8 +15,8 @@ from memdiag.allocator.lifecycle.marks import KINDS, Marks
 from memdiag.allocator.mempool import LAYERS, NAMES, OPTIMIZER, WEIGHTS, Scopes, _spans, replay_mempool, with_pools
 from memdiag.allocator.policies import mempool, npu_mempool
 from memdiag.allocator.replay import replay
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Start, Workload
-from memdiag.analyzers.support.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
 from memdiag.units import MIB

@@ -10,9 +10,9 @@ import pickle
 
 import pytest
 
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.support.cards import card_of
 from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.subject import Subject
 from memdiag.cli.main import main
 from memdiag.sources import load
 from memdiag.units import GIB, MIB

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers import changing_sizes
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support import habits_judged
 from memdiag.analyzers.support.context import Context
-from memdiag.analyzers.support.subject import Subject
 from memdiag.sources import load
 
 MIB = 1 << 20

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.habits_judged import _retries
-from memdiag.analyzers.support.subject import Subject
 from memdiag.sources import load
 
 PAGE = 2 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.support import what_if
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.subject import Subject
 from memdiag.analyzers.support.tuning import tune
 from memdiag.sources import load
 

@@ -14,7 +14,6 @@ from memdiag.analyzers.support.names import (
     NO_MODULE,
     TOP_MODULE,
     by_module,
-    collapsed,
     module_of,
     names_of,
     place_of,
@@ -22,6 +21,7 @@ from memdiag.analyzers.support.names import (
 )
 from memdiag.sources import load
 from memdiag.trace import schema
+from memdiag.trace.names import collapsed
 
 MIB = 1 << 20
 PARAMETER = schema.CATEGORIES.index("parameter")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from memdiag.allocator import workload as w
-from memdiag.analyzers.support import continuation
-from memdiag.analyzers.support.continuation import EARLIER_STEP, OPTIMIZER_STATE
+from memdiag.allocator.calibration import continuation
+from memdiag.allocator.calibration.continuation import EARLIER_STEP, OPTIMIZER_STATE
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.subject import Subject
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN, weakest_basis
 from memdiag.sources import load
 from memdiag.sources.recorded import recorded_in

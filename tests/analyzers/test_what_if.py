@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from memdiag.allocator.replay import replay
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.candidates import candidates
 from memdiag.analyzers.support.offered import judged_results, offered, without_refuted
 from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.subject import Subject
 from memdiag.results.finding import Fix
 from memdiag.sources import load
 

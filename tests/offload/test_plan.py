@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.analyzers.support.subject import Subject
+from memdiag.allocator.subject import Subject
 from memdiag.cli.loading import read_trace
 from memdiag.errors import MemdiagError
 from memdiag.offload.check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems

@@ -12,7 +12,7 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.subject import Scenario, Subject
+    from memdiag.allocator.subject import Scenario, Subject
     from memdiag.trace.model import DeviceTrace
 
 _GC = "garbage_collection_threshold"

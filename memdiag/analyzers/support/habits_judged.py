@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.allocator.result import Replay
+from memdiag.allocator.subject import Scenario, Subject
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, Workload
 from memdiag.analyzers.changing_sizes import find_changing
 from memdiag.analyzers.scattered import FLOOR, find_groups
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.results.finding import Evidence, Finding, Saving
 from memdiag.sizes.cuda import SMALL_LIMIT

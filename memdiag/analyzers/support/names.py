@@ -15,6 +15,7 @@ import numpy as np
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.results.report import ModuleUsage
 from memdiag.text import phrase
+from memdiag.trace.names import collapsed
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
 
@@ -24,7 +25,6 @@ NO_NAME = "(no name)"
 LONGEST = 60  # characters of one name in a list
 NUM_NAMES = 3
 
-_NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
 # "grad of X", "exp_avg of X", "gradient of X (by its size)", "X (gelu)": X is a path in the model
 _OF = re.compile(r"^(?:[^\s.]+(?:\s[^\s.]+)? of )?([^\s:/\\()]+)(?: \(.*\))?$")
 _LETTER = re.compile(r"[^\s(]*[^\W\d]")
@@ -45,11 +45,6 @@ def name_of(view: DeviceView, row: int) -> str:
     """Returns the name of a tensor (a row of Tensors); "" for none."""
     number = int(view.device.tensors.name[row])
     return view.trace.strings[number] if number >= 0 else ""
-
-
-def collapsed(name: str) -> str:
-    """Returns a name with a star for every number in its path: ``layers.*.mlp.up.weight``."""
-    return _NUMBER.sub("*", name)
 
 
 def names_of(view: DeviceView, rows: Array, most: int = NUM_NAMES) -> tuple[str, ...]:

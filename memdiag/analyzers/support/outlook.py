@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memdiag.allocator.calibration.continuation import EARLIER_STEP
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.analyzers.support.continuation import EARLIER_STEP
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES
 from memdiag.results.outlook import PAST_FAILURE, Outlook, Rest
 from memdiag.units import GIB
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.subject import Scenario, Subject
+    from memdiag.allocator.subject import Scenario, Subject
 
 
 def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: bool = True) -> Outlook:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.subject import Scenario, Subject
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
 from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
-from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.diagnosis.remedies import present
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument

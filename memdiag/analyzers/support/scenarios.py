@@ -12,7 +12,7 @@ from memdiag.text import phrase
 from memdiag.units import parse_bytes
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.subject import Scenario, Subject
+    from memdiag.allocator.subject import Scenario, Subject
     from memdiag.trace.model import DeviceTrace, Trace
 
 _MOST_BYTES = 1 << 50
@@ -129,7 +129,7 @@ class SimulationRequest:
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns what to simulate, policy by policy."""
-        from memdiag.analyzers.support.subject import Scenario
+        from memdiag.allocator.subject import Scenario
 
         own = subject.recorded if self.capacity is None else subject.on_card(self.capacity)
         fraction = own.fraction if self.fraction is None else self.fraction

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.subject import Scenario, Subject, recorded_peak
 from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
 from memdiag.analyzers.support.simulation import calibration_report, simulated_peak
-from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.results.prediction import CalibrationReport
 from memdiag.results.report import Report

@@ -14,6 +14,7 @@ from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
 from memdiag.allocator.calibration.recorded_settings import DEFAULT_VERSION, recorded_settings
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.subject import Scenario, Subject, recorded_peak
 from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import rules_for
@@ -25,7 +26,6 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import name_of
 from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.split_moments import recorded_split, simulated_split
-from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.registry import POLICIES
 from memdiag.results.prediction import (
     CalibrationReport,

@@ -15,6 +15,7 @@ import numpy as np
 from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
 from memdiag.allocator.calibration.recorded_settings import possible_versions
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.subject import Scenario, Subject, recorded_peak
 from memdiag.allocator.tuning.space import GC, GRID, Choice, Space
 from memdiag.allocator.tuning.tune import Found, Progress, merit, recommendable, search
 from memdiag.allocator.workload import ALLOC, Workload
@@ -23,7 +24,6 @@ from memdiag.analyzers.support.cards import card_of, room_on
 from memdiag.analyzers.support.offered import RELEVANT_SHARE
 from memdiag.analyzers.support.outlook import outlook
 from memdiag.analyzers.support.simulation import calibration_report, recorded_run
-from memdiag.analyzers.support.subject import Scenario, Subject, recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES
 from memdiag.results.outlook import PAST_FAILURE, weakest_basis

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers.lifetime_pools import CODES as _POOLS
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.support.candidates import candidates
@@ -21,7 +22,6 @@ from memdiag.analyzers.support.habits_judged import CODES as _HABITS
 from memdiag.analyzers.support.habits_judged import answered
 from memdiag.analyzers.support.offered import judged_results, offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
-from memdiag.analyzers.support.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.results.finding import Finding, Fix

@@ -15,9 +15,9 @@ from memdiag.allocator.lifecycle.conf import NO_LIMIT, Settings
 from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.lifecycle.report import Lifecycle
 from memdiag.allocator.replay import replay
+from memdiag.allocator.subject import Scenario, Subject
 from memdiag.allocator.workload import Start
 from memdiag.analyzers.support.simulation import predict, report_of
-from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.render.simulate import json as simulate_json
 from memdiag.render.simulate import terminal as simulate

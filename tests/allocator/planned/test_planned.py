@@ -17,7 +17,7 @@ from memdiag.allocator.planned.replay import make_plan, replay_bound, replay_pla
 from memdiag.allocator.policies import bound, plan
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK, OUT_OF_MEMORY
-from memdiag.analyzers.support.subject import Subject
+from memdiag.allocator.subject import Subject
 from memdiag.sources.torch_snapshot import read
 from memdiag.units import MIB
 

@@ -13,7 +13,7 @@ from memdiag.allocator.as_trace import as_trace
 from memdiag.allocator.policies import stitch
 from memdiag.allocator.stitch.replay import replay_stitch
 from memdiag.allocator.stitch.settings import ON_NPU, Settings
-from memdiag.analyzers.support.subject import Subject
+from memdiag.allocator.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.sources.event_npz import read
 from memdiag.units import GIB

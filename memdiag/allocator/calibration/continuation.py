@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.calibration.aligned import aligned
 from memdiag.allocator.workload import Workload
-from memdiag.analyzers.support.aligned import aligned
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.reach import reach_of

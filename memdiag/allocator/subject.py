@@ -11,12 +11,12 @@ import numpy as np
 
 from memdiag.allocator.as_trace import Simulated, as_trace
 from memdiag.allocator.calibration.calibrate import Calibration, described_best
+from memdiag.allocator.calibration.continuation import Continuation, continuation_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.limits import Limits
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import EXTERNAL, Workload
-from memdiag.analyzers.support.continuation import Continuation, continuation_of
 from memdiag.registry import POLICIES
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT

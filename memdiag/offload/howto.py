@@ -22,7 +22,7 @@ from memdiag.trace.table import Array
 from memdiag.units import GIB, format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.offload_plan import OffloadPlan
+    from memdiag.offload.plan import OffloadPlan
 
 _FSDP = """\
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.analyzers.offload_howto import snippets
-from memdiag.analyzers.support.context import DeviceView
-from memdiag.analyzers.support.names import collapsed, name_of
+from memdiag.offload.howto import snippets
 from memdiag.offload.links import DISKS, LINKS, Link
 from memdiag.offload.schedule import CPU
 from memdiag.offload.settings import OffloadSettings
@@ -16,11 +14,12 @@ from memdiag.offload.windows import saved_rows
 from memdiag.results.offloading import Hooked, MovedTensors, Offloading, Recomputable
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.names import collapsed
 from memdiag.trace.schema import ACTIONS, CATEGORIES, PHASES
 from memdiag.trace.table import Array
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.offload_plan import OffloadPlan
+    from memdiag.offload.plan import OffloadPlan
 
 _MOST = 40  # kinds of tensors that are listed
 _MODULES = 8
@@ -98,13 +97,11 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedT
     moves, windows = plan.chosen.moves, plan.windows
     if not len(moves):
         return ()
-    view = DeviceView(trace, device, -1)
     tensor = windows.tensor[moves.window]
     label: dict[tuple[int, int], str] = {}
     keys: list[tuple[str, str, int]] = []
     tensors = device.tensors
     rows = zip(
-        tensor.tolist(),
         tensors.name[tensor].tolist(),
         tensors.stack[tensor].tolist(),
         windows.category[moves.window].tolist(),
@@ -112,9 +109,9 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedT
         moves.place.tolist(),
         strict=True,
     )
-    for row, name, stack, category, saved, place in rows:
+    for name, stack, category, saved, place in rows:
         if (name, stack) not in label:
-            label[name, stack] = collapsed(name_of(view, row)) or trace.stacks.label(stack)
+            label[name, stack] = collapsed(_text(trace, name)) or trace.stacks.label(stack)
         keys.append((kind_of(category, saved), label[name, stack], place))
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     group = np.array([number[key] for key in keys])
@@ -140,6 +137,10 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedT
     return tuple(sorted(found, key=lambda each: -each.bytes)[:_MOST])
 
 
+def _text(trace: Trace, name: int) -> str:
+    return trace.strings[name] if name >= 0 else ""
+
+
 def _usual(phases: Array) -> str:
     return PHASES[int(np.bincount(phases, minlength=len(PHASES)).argmax())]
 
@@ -150,10 +151,9 @@ def _recomputable(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple
     rows = saved_rows(device)
     tensors = device.tensors
     rows = rows[(tensors.alloc_at[rows] <= at) & (tensors.free_requested_at[rows] > at)]
-    view = DeviceView(trace, device, at)
     found: dict[str, tuple[int, int]] = {}
     for row in rows.tolist():
-        name = collapsed(name_of(view, row))
+        name = collapsed(_text(trace, int(tensors.name[row])))
         module = name.partition(" (")[0] if " (" in name else name or trace.stacks.label(int(tensors.stack[row]))
         size, count = found.get(module, (0, 0))
         found[module] = (size + int(tensors.block_bytes[row]), count + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.analyzers.support.subject import Subject
+from memdiag.allocator.subject import Subject
 from memdiag.offload.choose import Chosen
 from memdiag.offload.clock import Clock
 from memdiag.offload.windows import Windows

@@ -7,23 +7,23 @@ tensors also changes fragmentation. The automatic strategy lowers its target unt
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
+from memdiag.allocator.subject import Scenario, Subject
 from memdiag.allocator.tuning.smallest import smallest_capacity
-from memdiag.analyzers.offload_howto import modules_of, smallest_of
-from memdiag.analyzers.offload_plan import OffloadPlan
-from memdiag.analyzers.offload_words import told
-from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.subject import Scenario, Subject
 from memdiag.errors import MemdiagError
 from memdiag.offload.choose import Chosen, automatic, forced
 from memdiag.offload.clock import Clock
+from memdiag.offload.howto import modules_of, smallest_of
 from memdiag.offload.modules import block_of_activation, module_of_activation
 from memdiag.offload.passes import Passes
+from memdiag.offload.plan import OffloadPlan
+from memdiag.offload.report import told
 from memdiag.offload.rewrite import rewrite
 from memdiag.offload.schedule import CPU, Moves, schedule
 from memdiag.offload.settings import OffloadSettings
@@ -39,8 +39,22 @@ _NO_LIMIT = 1 << 50  # bytes
 _BACKWARD = schema.PHASES.index("backward")
 
 
+class Predict(Protocol):
+    """What predicts a replay: ``predict`` of the simulations, which this room is below."""
+
+    def __call__(
+        self, subject: Subject, scenario: Scenario, *, with_min_capacity: bool = ..., with_rest: bool = ...
+    ) -> tuple[Prediction, Replay, Simulated]:
+        """Returns the prediction for ``scenario``, its replay, and the replay as a trace."""
+
+
 def predict_offload(
-    subject: Subject, scenario: Scenario, settings: OffloadSettings, *, with_min_capacity: bool = False
+    subject: Subject,
+    scenario: Scenario,
+    settings: OffloadSettings,
+    predict: Predict,
+    *,
+    with_min_capacity: bool = False,
 ) -> tuple[Subject, tuple[Prediction, Replay, Simulated]]:
     """Returns the recording with the moves in it, and the result: the prediction, its replay, and the replay as a trace.
 
@@ -48,6 +62,7 @@ def predict_offload(
         subject: The recording.
         scenario: The allocator that serves what stays on the device.
         settings: What was asked for.
+        predict: Predicts the replay of what stays.
         with_min_capacity: Whether the smallest card is looked for on which what stays runs.
 
     Raises:
