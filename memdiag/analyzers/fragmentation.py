@@ -16,8 +16,14 @@ from memdiag.analyzers.support import remedies, rounding
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.failure_cause import classified
+from memdiag.analyzers.support.free_memory_evidence import (
+    above_active,
+    fit_evidence,
+    history_evidence,
+    outside_evidence,
+    split_evidence,
+)
 from memdiag.analyzers.support.moments import Look, at_end, look, most_stranded
-from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.diagnosis.facts import Facts
@@ -27,7 +33,6 @@ from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
-from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
@@ -45,7 +50,7 @@ FLOOR = 32 * MIB
 FOREIGN_SHARE = 0.1  # small pools and side streams always hold a little
 CACHE_SHARE = 0.2
 TRIFLE = 0.05  # of the bytes that a list is about: not worth a line
-NUM_PLACES = 3  # that one finding names
+_NUM_PLACES = 3  # that one finding names
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -98,10 +103,10 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
             (
                 *evidence,
                 in_all,
-                *_split_evidence(here),
-                *_outside_evidence(here, facts),
-                *_fit_evidence(here),
-                *_history_evidence(here),
+                *split_evidence(here),
+                *outside_evidence(here, facts),
+                *fit_evidence(here),
+                *history_evidence(here),
             ),
             (*([_share_pools()] if _set_aside(here) else []), *_fixes(here)),
             weight_bytes=free,
@@ -121,7 +126,7 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
         title = phrase("fragmentation.capacity", asked=asked)
         if facts.missing <= 0:
             title = phrase("fragmentation.full", asked=asked, left=format_bytes(facts.usable))
-            evidence = [*evidence, *_split_evidence(here)]
+            evidence = [*evidence, *split_evidence(here)]
         if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
             fixes.append(Fix(phrase("fragmentation.others"), "code"))
     return Finding(
@@ -131,21 +136,13 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
         here.device.device,
         (
             *evidence,
-            *_outside_evidence(here, facts),
+            *outside_evidence(here, facts),
             Evidence(phrase("fragmentation.live"), here.usage["allocated"], "bytes"),
             Evidence(phrase("fragmentation.reserved"), here.usage["reserved"], "bytes"),
         ),
         tuple(fixes[::-1] if limited else fixes),
         weight_bytes=here.request_bytes,
     )
-
-
-def _outside_evidence(here: Look, facts: Facts) -> Iterator[Evidence]:
-    """Memory of the device that the allocator does not hold, where the file says."""
-    if here.device_free_bytes is not None:
-        yield Evidence(phrase("fragmentation.outside.free"), here.device_free_bytes, "bytes")
-    if facts.outside is not None:
-        yield Evidence(phrase("fragmentation.outside"), facts.outside, "bytes")
 
 
 def _stranded(here: Look, moment: str = "") -> list[Finding]:
@@ -164,10 +161,10 @@ def _stranded(here: Look, moment: str = "") -> list[Finding]:
             here.device.device,
             (
                 Evidence(phrase("fragmentation.reference"), here.request_bytes, "bytes", _where(here.name, here.site)),
-                *_split_evidence(here),
-                *_fit_evidence(here),
-                *_history_evidence(here),
-                Evidence(phrase("fragmentation.above"), _above_active(here.device), "bytes"),
+                *split_evidence(here),
+                *fit_evidence(here),
+                *history_evidence(here),
+                Evidence(phrase("fragmentation.above"), above_active(here.device), "bytes"),
             ),
             _fixes(here),
             weight_bytes=here.split["stranded"],
@@ -197,7 +194,7 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
                 Evidence(phrase("fragmentation.pinned.bytes"), found.live_bytes, "bytes"),
                 *(
                     _pin_evidence(here, pin, what)
-                    for pin in found.pins[:NUM_PLACES]
+                    for pin in found.pins[:_NUM_PLACES]
                     if pin.held_bytes >= TRIFLE * found.held_bytes
                 ),
             ),
@@ -267,7 +264,7 @@ def _foreign(here: Look) -> Iterator[Finding]:
             Evidence(phrase("fragmentation.reference"), here.request_bytes, "bytes", group_name(device, here.group)),
             *(
                 Evidence(phrase("fragmentation.foreign.of"), idle[group], "bytes", group_name(device, group))
-                for group in others[:NUM_PLACES]
+                for group in others[:_NUM_PLACES]
             ),
         ),
         tuple(fixes),
@@ -318,9 +315,8 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
     """MD205, at the moment of the report or at the end of the trace, whichever has more of it; the title names the end."""
     chosen = at
     if at >= 0 and device.usage.reference[at] >= 0 and device.references.opened_at[device.usage.reference[at]] <= at:
-        at = max(
-            at, int(device.references.at_event[device.usage.reference[at]])
-        )  # new memory is cache until its request has it
+        # New memory is cache until its request has it.
+        at = max(at, int(device.references.at_event[device.usage.reference[at]]))
     moments = [moment for moment in (at, device.num_events - 1) if moment >= 0 and device.usage.cache[moment] >= 0]
     if not moments:
         return
@@ -366,69 +362,6 @@ def _fixes(here: Look) -> tuple[Fix, ...]:
         _keep_together(found) if found else None,
         remedies.max_split_size(here.settings, here.request_bytes),
     )
-
-
-def _split_evidence(here: Look) -> Iterator[Evidence]:
-    if not here.is_split_known:
-        return
-    yield Evidence(phrase("fragmentation.split.lost"), here.lost_bytes, "bytes", here.name)
-    yield Evidence(phrase("fragmentation.split.stranded"), here.split["stranded"], "bytes")
-    if here.split["foreign"]:
-        yield Evidence(phrase("fragmentation.split.foreign"), here.split["foreign"], "bytes")
-
-
-def _fit_evidence(here: Look) -> Iterator[Evidence]:
-    """Would the request fit, and if not, why not."""
-    fit = here.fit
-    largest = phrase("fragmentation.fit.largest", count=fit.num_free, bytes=format_bytes(fit.free_bytes))
-    yield Evidence(largest, fit.largest_free_bytes, "bytes", group_name(here.device, here.group))
-    if fit.fits:
-        return
-    yield Evidence(phrase("fragmentation.fit.missing"), fit.missing_bytes, "bytes")
-    if not fit.range_bytes:
-        yield Evidence(phrase("fragmentation.fit.none"), 0, "segments")
-        return
-    text = phrase("fragmentation.fit.between", count=len(fit.between), bytes=format_bytes(fit.range_bytes))
-    yield Evidence(text, fit.between_bytes, "bytes", _places(here, fit.between))
-
-
-def _places(here: Look, rows: Array) -> str:
-    """Names the places that hold most bytes among the given tensors."""
-    sizes = here.device.tensors.block_bytes
-    of_label: dict[str, list[int]] = {}
-    for row in rows.tolist() if len(rows) <= 1000 else rows[np.argsort(-sizes[rows])[:1000]].tolist():
-        of_label.setdefault(here.view.label(int(here.device.tensors.stack[row])), []).append(row)
-    places = {label: np.array(own) for label, own in of_label.items() if label or has_names(here.view)}
-    largest = sorted(places, key=lambda label: -int(sizes[places[label]].sum()))
-    return "; ".join(place for label in largest[:NUM_PLACES] if (place := place_of(here.view, places[label], label)))
-
-
-def _history_evidence(here: Look) -> Iterator[Evidence]:
-    """What the whole trace says: when most was stranded, and how often new memory was taken while enough lay free in pieces."""
-    device = here.device
-    references, stranded = device.references, device.usage.stranded
-    opened = np.flatnonzero((references.opened_at < references.at_event) & ~references.failed)
-    if not len(opened):
-        return
-    begin = references.opened_at[opened]
-    worst = int(begin[np.argmax(stranded[begin])])
-    if stranded[worst] > max(here.split["stranded"], 0):
-        yield Evidence(phrase("fragmentation.most"), int(stranded[worst]), "bytes", moment_name(device, worst))
-    needless = opened[stranded[references.opened_at[opened]] >= references.size[opened]]
-    if not len(needless):
-        return
-    first, last = references.opened_at[needless], references.at_event[needless]
-    regions = device.regions
-    request = np.minimum(np.searchsorted(last, regions.opened_at), len(needless) - 1)
-    mine = (regions.opened_at >= first[request]) & (regions.opened_at <= last[request])
-    text = phrase("fragmentation.needless", count=len(needless), requests=len(opened))
-    yield Evidence(text, int(regions.size[mine].sum()), "bytes")
-
-
-def _above_active(device: DeviceTrace) -> int:
-    """Returns the reserved peak less the active peak: even a perfect allocator needs the latter."""
-    reserved = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
-    return reserved - max(int(device.usage.active.max(initial=0)), device.start["active"])
 
 
 def _where(*parts: str) -> str:

@@ -15,11 +15,12 @@ from typing import TypeVar
 
 from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS
+from memdiag.oom.gate import Gate
 from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
 from memdiag.oom.lines import Line, by_speaker, read_lines
 from memdiag.oom.mentions import is_mention
 from memdiag.oom.model import Fields, Found
-from memdiag.oom.scan import Gate, Tally, Window, windows
+from memdiag.oom.scan import Tally, Window, windows
 from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
 from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text

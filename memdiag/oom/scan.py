@@ -12,11 +12,19 @@ every anchor at once: what the shell says of a killed program, in any language, 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from memdiag.oom.gate import (
+    DROPPED_IN_LINE,
+    DROPPED_IN_SHAPE,
+    DROPPED_IN_WORDS,
+    LOWER,
+    REACH,
+    Gate,
+    plain,
+)
 from memdiag.oom.pieces import LONGEST_LINE, line_indices, pieces, starts
 
 LINES_BEFORE = 24
@@ -24,52 +32,11 @@ LINES_AFTER = 80
 LINES_EARLIER = 240  # before a window, for the outer frames of a traceback
 LINES_OF_WINDOW = 1500
 _SMALL = 1 << 14
-_REACH = 80  # characters around a word in which its anchor must be
 _MOST_REMEMBERED = 1 << 15
 _LONGEST_REMEMBERED = 400
-_OFTEN_ENOUGH = (
-    12  # readings after which a line that never was part of a message is one of those that just speak of memory
-)
+# Readings after which a line that never was part of a message is one of those that just speak of memory.
+_OFTEN_ENOUGH = 12
 _COMPANY = 3  # lines before and after such a one that must be known, too
-
-# Nothing that people quote with or that wrapping puts in between; where logs are searched no digits either, which
-# differ all the time.
-_LOWER = bytes(range(256)).lower()
-_DROPPED = b" \t\r\n\v\f\0>#\"'`*|"
-_DROPPED_IN_LINE = _DROPPED.replace(b"\n", b"")
-_DROPPED_IN_SHAPE = _DROPPED_IN_LINE + b"0123456789"
-_DROPPED_IN_WORDS = _DROPPED_IN_SHAPE + b"\n"
-_NO_BREAK = "\u00a0".encode()
-_ENTITY = re.compile(rb"&(?:amp;){0,4}(?:#x?|quot|apos|nbsp|lt|gt);")
-# Beside these a number decides: codes and signals.
-_COUNTING = (b"exit", b"kill", b"signal", b"errno", b"errorcode", b"returned")
-# What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is
-# less.
-_SIGNS = (
-    b"fail",
-    b"outof",
-    b"error",
-    b"exce",
-    b"not",
-    b"able",
-    b"tried",
-    b"trying",
-    b"already",
-    b"kill",
-    b"invalid",
-    b"exit",
-    b"reserve",
-    b"exhaust",
-    b"insufficient",
-    b"available",
-    b"morethan",
-    b"lessthan",
-    b"larger",
-    b"creasing",
-    b"algorithm",
-    b"beyond",
-    b"sigterm",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,71 +73,6 @@ class Tally:
 
     num_bytes: int = 0
     num_lines: int = 0
-
-
-class Gate:
-    """Tells where in a chunk of text a message can be.
-
-    Args:
-        anchors: Texts of which each message has one: lower case, no blanks.
-        words: Words of which each message that stands in the middle of a long text has one.
-        clues: Anchors that count around words only.
-    """
-
-    def __init__(self, anchors: Iterable[str], words: Sequence[str], clues: Sequence[str] = ()) -> None:
-        # Bytes beyond ASCII have no lower case: words of other alphabets are looked for as they begin sentences, too.
-        plain = {_plain(spelled.encode()) for anchor in anchors for spelled in (anchor, anchor.capitalize())}
-        # An anchor with another one inside says nothing more than that one does. Few are inside of others: the text of
-        # all has them twice.
-        text = b"\n".join(plain)
-        inner = [anchor for anchor in plain if text.count(anchor) > 1]
-        self.anchors = sorted(
-            anchor for anchor in plain if not any(other in anchor for other in inner if other != anchor)
-        )
-        # Less than four letters are no anchor ("el0004", "207001"): their messages hold others.
-        bare = {_bare(anchor) for anchor in self.anchors} | {_bare(clue.encode()) for clue in clues}
-        self._without_digits = sorted(anchor for anchor in bare if len(anchor) >= 4)
-        self._counting = tuple(
-            sorted({_bare(anchor) for anchor in self.anchors if _bare(anchor) != anchor and len(_bare(anchor)) >= 4})
-        )
-        self.words = sorted({_bare(word.encode()) for word in words if word.isascii()})
-        self.other_words = [word.encode() for word in words if not word.isascii()]
-
-    def anchored(self, text: bytes) -> list[int]:
-        """Returns where anchors stand in plain text."""
-        return [place for anchor in self.anchors for place in _places(text, anchor)]
-
-    def worded(self, text: bytes) -> list[int]:
-        """Returns where words stand in text without digits, blanks and capital letters that have an anchor around them."""
-        places = [place for word in self.words for place in _places(text, word) if self._confirmed(text, place)]
-        if not text.isascii():
-            places += [place for word in self.other_words for place in _places(text, word)]
-        return places
-
-    def is_counting(self, shape: bytes) -> bool:
-        """Returns whether the digits that a line has lost may decide whether it is a message."""
-        return any(word in shape for word in _COUNTING) or any(anchor in shape for anchor in self._counting)
-
-    def _confirmed(self, text: bytes, place: int) -> bool:
-        around = text[max(0, place - _REACH) : place + _REACH]
-        if b"&" in around or _NO_BREAK in around:
-            around = _ENTITY.sub(b"", around).replace(_NO_BREAK, b"")
-        return any(sign in around for sign in _SIGNS) and any(anchor in around for anchor in self._without_digits)
-
-
-def _bare(text: bytes) -> bytes:
-    return text.translate(_LOWER, _DROPPED_IN_WORDS)
-
-
-def _plain(text: bytes) -> bytes:
-    return text.translate(_LOWER, _DROPPED)
-
-
-def _places(text: bytes, word: bytes) -> Iterator[int]:
-    place = text.find(word)
-    while place >= 0:
-        yield place
-        place = text.find(word, place + len(word))
 
 
 def windows(chunks: Iterable[bytes], gate: Gate, tally: Tally) -> Iterator[Window]:
@@ -224,14 +126,11 @@ class _Scanner:
         self._tail = b""  # end of what was searched: an anchor may go on in the next chunk
         self._is_tail_new = False
         self._harmless: set[bytes] = set()  # lines without digits and blanks that hold no word beside an anchor
-        self._times: dict[
-            bytes, int
-        ] = {}  # lines that do: how often one was read in vain, or -1 where a message was in it
+        # Lines that do: how often one was read in vain, or -1 where a message was in it.
+        self._times: dict[bytes, int] = {}
         self._open_line = False  # a line longer than a chunk was begun
-        self._last_block: tuple[bytes, int] = (
-            b"",
-            0,
-        )  # the block before, for its last lines, and the number of its first line
+        # The block before, for its last lines, and the number of its first line.
+        self._last_block: tuple[bytes, int] = (b"", 0)
         self._taken = 0  # lines of it that are in a window already
         self._region: _Region | None = None
 
@@ -269,7 +168,7 @@ class _Scanner:
     def _block(self, block: bytes, *, in_full: bool) -> Iterator[Window]:
         if not block:
             return
-        shapes = block.translate(_LOWER, _DROPPED_IN_SHAPE).split(b"\n")
+        shapes = block.translate(LOWER, DROPPED_IN_SHAPE).split(b"\n")
         first_number = self.num_lines + 1
         self.num_lines += len(shapes) - 1
         self._open_line = not block.endswith(b"\n")
@@ -279,9 +178,9 @@ class _Scanner:
         lines = pieces(block, first_number) if hits or in_full or self._region is not None else []
         wanted = set(hits)
         if hits and len(lines) != len(shapes):
-            wanted = line_indices(lines, starts(shapes, hits), _DROPPED_IN_WORDS)
+            wanted = line_indices(lines, starts(shapes, hits), DROPPED_IN_WORDS)
         if in_full:
-            wanted |= line_indices(lines, self.gate.anchored(_plain(block)), _DROPPED_IN_LINE)
+            wanted |= line_indices(lines, self.gate.anchored(plain(block)), DROPPED_IN_LINE)
         if wanted or self._region is not None:
             said = {first_number + index: shapes[index] for index in hits}
             yield from self._collect(lines, sorted(wanted), said)
@@ -293,7 +192,7 @@ class _Scanner:
         """Returns the lines to read, as indices, with where in the line: those that hold an anchor, alone or with their neighbours."""
         harmless, times = self._harmless, self._times
         if not self._is_tail_new and harmless.issuperset(shapes):
-            self._tail = b"".join(shapes[-8:])[-2 * _REACH :]
+            self._tail = b"".join(shapes[-8:])[-2 * REACH :]
             return {}
         unknown = [index for index, shape in enumerate(shapes) if shape not in harmless]
         hits = {index: 0 for index in unknown if shapes[index] in times}
@@ -315,7 +214,7 @@ class _Scanner:
                     harmless.add(shape)
             if len(harmless) > _MOST_REMEMBERED:
                 harmless.clear()
-        self._tail = b"".join(shapes[-8:])[-2 * _REACH :]
+        self._tail = b"".join(shapes[-8:])[-2 * REACH :]
         self._is_tail_new = bool(unknown) and unknown[-1] >= len(shapes) - 8
         return {index: place for index, place in hits.items() if not self._is_idle(shapes, index)}
 

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from . import guard, private, session
+from . import guard, private, process, session
 from .files import write_json
 
 FOLDER = ".processes"
@@ -53,7 +53,7 @@ def _end(torch: Any) -> None:
     current.end()
     _begun.update(
         {
-            "data_worker": session.is_data_worker(),
+            "data_worker": process.is_data_worker(),
             "ended": time.time(),
             "initialised": _initialised(torch),
             "devices": _devices(torch),

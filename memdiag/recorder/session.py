@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from . import config as configuration
-from . import private
+from . import private, process
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
@@ -42,30 +42,14 @@ def imported(module: Any) -> None:
     global _session  # noqa: PLW0603 - one recording a process, by nature
     chosen = configuration.from_environment()
     torch = sys.modules.get("torch")
-    if chosen is None or torch is None or _is_helper():
+    if chosen is None or torch is None or process.is_helper():
         return
     if _session is None and module.__name__ == "torch":
         _session = Session(chosen, torch)
         _session.begin()
-    if (
-        _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu")
-    ):  # not yet where torch_npu is what imports torch
+    # torch.npu is missing as long as torch_npu is what imports torch.
+    if _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu"):
         _session.watch_npu()
-
-
-def _is_helper() -> bool:
-    """Whether this process only serves another one: loads data, compiles kernels, keeps track of shared memory."""
-    arguments = " ".join(getattr(sys, "orig_argv", sys.argv)[:6])
-    return any(
-        word in arguments
-        for word in ("multiprocessing.resource_tracker", "torch/_inductor/compile_worker", "multiprocessing.forkserver")
-    )
-
-
-def is_data_worker() -> bool:
-    """Whether this is a process of a DataLoader; known only once it works: where it is spawned it imports torch like any other."""
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    return worker is not None and worker.get_worker_info() is not None
 
 
 class Session:
@@ -254,9 +238,8 @@ class Session:
                 signal.signal(number, self._signalled)
 
     def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
-        if (
-            self._writer == threading.get_ident()
-        ):  # a file that is asked for is being written; an end waits for the end of that
+        # A file that was asked for is being written: a signal that ends the program waits until it is complete.
+        if self._writer == threading.get_ident():
             self._waiting = self._waiting if number == getattr(signal, "SIGUSR1", -1) else number
             return
         if any(getattr(backend, "is_busy", False) for backend in self.backends):
@@ -304,7 +287,7 @@ class Session:
     @contained
     def write(self, reason: str) -> None:
         """Writes a file for each backend that has recorded anything, and what is known beside it."""
-        if os.getpid() != self._pid or is_data_worker():
+        if os.getpid() != self._pid or process.is_data_worker():
             return
         with self._lock, held(), uncollected():
             self._writer, began = threading.get_ident(), time.perf_counter()
@@ -326,7 +309,7 @@ class Session:
         if getattr(backend, "taken_over", "") and known is not None and backend.num_events(content) < known["events"]:
             return  # the program has thrown the history away: what there was stays
         try:
-            path = self._place.path(self._rank())
+            path = self._place.path(process.number("RANK"))
         except OSError as error:
             cannot_write(self.config.folder, error)
             return
@@ -339,9 +322,9 @@ class Session:
             "format": FORMAT,
             "backend": backend.name,
             "torch_version": str(self.torch.__version__),
-            "rank": self._rank(),
-            "world": _number("WORLD_SIZE"),
-            "local_rank": _number("LOCAL_RANK"),
+            "rank": process.number("RANK"),
+            "world": process.number("WORLD_SIZE"),
+            "local_rank": process.number("LOCAL_RANK"),
             "pid": self._pid,
             "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
             "reason": reason,
@@ -355,7 +338,7 @@ class Session:
             "ooms": list(self._ooms),
             "memory": list(self._memory.samples),
             "optimizers": list(self._optimizers),
-            "error": _last_error(),
+            "error": process.last_error(),
             **facts,
             **self.marks.content(),
         }
@@ -370,7 +353,7 @@ class Session:
             path[:-4] + ".json",
             {
                 "pid": self._pid,
-                "rank": self._rank(),
+                "rank": process.number("RANK"),
                 "reason": reason,
                 "steps": self.training.steps,
                 "ooms": self._ooms,
@@ -383,22 +366,7 @@ class Session:
             },
         )
 
-    def _rank(self) -> int | None:
-        return _number("RANK")
-
 
 def _asks_driver(backend: Any) -> bool:
     """Whether a backend has a driver that knows how much memory its devices have left."""
     return hasattr(backend, "driver_memory")
-
-
-def _last_error() -> str:
-    """Returns the name of the exception that ended the program; "": none did, or the program still runs."""
-    return getattr(getattr(sys, "last_type", None), "__name__", "")
-
-
-def _number(variable: str) -> int | None:
-    try:
-        return int(os.environ[variable])
-    except (KeyError, ValueError):
-        return None

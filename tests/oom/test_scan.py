@@ -15,8 +15,9 @@ from memdiag.errors import MemdiagError
 from memdiag.oom import scan
 from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS, dialects
+from memdiag.oom.gate import Gate
 from memdiag.oom.read import read_files, read_text
-from memdiag.oom.scan import Gate, Tally, windows
+from memdiag.oom.scan import Tally, windows
 from memdiag.oom.streams import chunks_of_file
 
 MESSAGE = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB"

@@ -10,7 +10,8 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HEAD = "ANCHORS: dict[str, tuple[str, ...]] = {"
+HEAD = 'ANCHORS = _by_dialect("""'
+TAIL = '""")'
 
 
 def main() -> None:
@@ -20,13 +21,16 @@ def main() -> None:
 
     path = ROOT / "memdiag" / "oom" / "anchors.py"
     kept = path.read_text(encoding="utf-8").partition(HEAD)[0]
-    rows = []
+    rows: list[str] = []
     for name, dialect in zip(DIALECTS, dialects(), strict=True):
-        anchors = " ".join(f'"{anchor}",' for anchor in dialect.ANCHORS)
-        rows += textwrap.wrap(
-            f'"{name}": ({anchors}),', 136, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
-        )
-    path.write_text("\n".join((f"{kept}{HEAD}", *rows, "}  # fmt: skip\n")), encoding="utf-8")
+        assert not any(set(anchor) & set(" \\") for anchor in dialect.ANCHORS), name  # they separate, and escape
+        anchors = " ".join(dialect.ANCHORS)
+        indent = " " * 4
+        rows += [
+            name,
+            *textwrap.wrap(anchors, 116, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
+        ]
+    path.write_text("\n".join((f"{kept}{HEAD}", *rows, f"{TAIL}\n")), encoding="utf-8")
 
 
 if __name__ == "__main__":
