@@ -77,6 +77,7 @@ study: .venv/.core ## the lifecycle study, from recordings: RECORDINGS=folder [S
 readme: .venv/.core ## regenerate the reports in README.md and in the pages of findings
 	@$(BIN)/python docs/readme_excerpt.py
 	@$(BIN)/python tests/analyzers/page_examples.py
+	@$(BIN)/python tests/lint/page_examples.py
 
 $(CUDA_VENV)/.torch:
 	@$(PYTHON) -m venv $(CUDA_VENV) && echo "installing $(CUDA_TORCH) into $(CUDA_VENV)" >&2

@@ -1,0 +1,44 @@
+"""The pages of habits: a summary, the report on the code before the fix, and code after the fix that has no such place."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from memdiag.lint.files import check_text
+from memdiag.registry import LINT_RULES
+
+EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))
+
+
+@pytest.fixture
+def page(root, request):
+    return (root / "docs" / "findings" / f"{request.param}.md").read_text(encoding="utf-8")
+
+
+EVERY_PAGE = pytest.mark.parametrize(("page", "code"), [(code, code) for code in sorted(LINT_RULES)], indirect=["page"])
+
+
+@EVERY_PAGE
+def test_the_report_in_a_page_is_what_memdiag_prints(page, code):
+    assert EXAMPLES["BLOCK"].search(page)[1] == EXAMPLES["shown"](code), (
+        "write it again: python tests/lint/page_examples.py"
+    )
+
+
+@EVERY_PAGE
+def test_the_fix_of_a_page_removes_the_place(page, code):
+    found = {
+        when: {each.code for each in check_text(text, "train.py")[0]} for when, text in EXAMPLES["codes"](page).items()
+    }
+    assert code in found["Before"]
+    assert code not in found["After"]
+
+
+@EVERY_PAGE
+def test_a_page_begins_with_a_summary(page, code):
+    assert page.startswith(f"# {code}: ")
+    summary = page.split("## What it means")[0].splitlines()[1:]
+    assert 1 <= len([line for line in summary if line]) <= 2
