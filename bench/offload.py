@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from memdiag.allocator.subject import Subject
-from memdiag.analyzers.support.simulation import predict
 from memdiag.offload.predict import anew, make_plan
 from memdiag.offload.settings import OffloadSettings
+from memdiag.runs.simulation import predict
 from memdiag.sources import load
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from memdiag.text import phrase
 from memdiag.trace.moments import DEFAULT
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.simulated_runs import SimulatedRun
+    from memdiag.allocator.simulated_run import SimulatedRun
     from memdiag.results.report import Report
     from memdiag.trace.model import Trace
 
@@ -60,8 +60,8 @@ class Page:
         from memdiag.cli.talk import busy, say
 
         with busy(phrase("progress.drawing", count=trace.num_events)):
-            from memdiag.analyzers.support.simulated_runs import runs_of_report
             from memdiag.render import renderer
+            from memdiag.runs.simulated_runs import runs_of_report
             from memdiag.text import language
             from memdiag.views.picture import build_picture
             from memdiag.views.policies import simulated_curves

@@ -106,7 +106,7 @@ def plan(
     from memdiag.render import renderer
 
     with busy(phrase("progress.planner")):
-        from memdiag.analyzers.support import planning
+        from memdiag.runs import planning
     buffers = planning.read_buffers(path, ends, device, read=read_trace, say=say)
     with busy(phrase("progress.planner")):
         planning.warm()

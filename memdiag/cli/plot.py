@@ -13,9 +13,9 @@ from memdiag.registry import PLOT_DATA
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.scenarios import SimulationRequest
-    from memdiag.analyzers.support.simulated_runs import SimulatedRuns
+    from memdiag.allocator.simulated_run import SimulatedRuns
     from memdiag.render.plot.style import PlotLook
+    from memdiag.runs.scenarios import SimulationRequest
     from memdiag.trace.model import DeviceTrace, Trace
 
 _FORMS = ("png", "svg", "pdf")
@@ -130,10 +130,10 @@ def plot(
 
     Exit status: 0 success, 2 error; other pictures are still written.
     """
-    from memdiag.analyzers.support.scenarios import SimulationRequest
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy, say, say_error, write_out
+    from memdiag.runs.scenarios import SimulationRequest
 
     kinds = _kinds(kind or [])
     look = _look(size, width, dpi, style, title)
@@ -269,7 +269,7 @@ def _draw(
 
 
 def _simulate(trace: Trace, device: DeviceTrace, wanted: SimulationRequest) -> SimulatedRuns:
-    from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
+    from memdiag.runs.simulated_runs import simulate_runs, subject_of
     from memdiag.views.plot_policies import need_few
 
     subject = subject_of(trace, device)

@@ -156,10 +156,10 @@ def simulate(
 
     Exit status: 0 success, also if the simulated run is out of memory; 2 error.
     """
-    from memdiag.analyzers.support.scenarios import SimulationRequest
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of
     from memdiag.cli.page import read_page
+    from memdiag.runs.scenarios import SimulationRequest
     from memdiag.trace.moments import require_moment
 
     wanted = SimulationRequest.read(policy or [], conf, torch, capacity, fraction, outside)
@@ -200,7 +200,7 @@ def simulate(
     with busy(phrase("progress.simulating", count=chosen.num_events)):
         from memdiag.allocator.subject import Subject
         from memdiag.analyzers.support.pools_judged import with_advice
-        from memdiag.analyzers.support.simulation import predict, report_of
+        from memdiag.runs.simulation import predict, report_of
 
         subject = replace(wanted.on_card(Subject.of(recording, chosen)), at=moment)
         scenarios = wanted.scenarios(subject)
@@ -304,7 +304,7 @@ def _write_trace(path: Path, simulated: object, replay: object) -> None:
 def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Replay]]) -> None:
     """Writes the page of the recording, with the simulated runs laid over it."""
     from memdiag.analyzers.report import build_report
-    from memdiag.analyzers.support.simulated_runs import simulated_run
+    from memdiag.runs.simulated_runs import simulated_run
     from memdiag.trace.moments import DEFAULT
 
     at = (

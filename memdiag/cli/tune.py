@@ -73,8 +73,8 @@ def tune(
         room = parse_bytes(outside)
         subjects = [subject.with_outside(room) for subject in subjects]
 
-    from memdiag.analyzers.support.tuning import tune as search
     from memdiag.cli.progress import Line, bar
+    from memdiag.runs.tuning import tune as search
 
     with Line() as line:
         told = lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))  # noqa: E731 - as short as what it says

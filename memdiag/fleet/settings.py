@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memdiag.analyzers.support.tuning import tune
 from memdiag.errors import MemdiagError
 from memdiag.fleet.fetch import local_copy
 from memdiag.fleet.files import File
@@ -22,6 +21,7 @@ from memdiag.fleet.rollup import worst_of
 from memdiag.fleet.work import Result
 from memdiag.results.fleet import FleetReport, SettingsCheck
 from memdiag.results.tune import TuneReport
+from memdiag.runs.tuning import tune
 from memdiag.sources import load
 from memdiag.trace.model import Trace
 

@@ -58,8 +58,3 @@ class Outlook:
     failed_step: int = -1
     rest: Rest | None = None
     rerun: str = ""
-
-
-def weakest_basis(bases: list[str]) -> str:
-    """Returns the basis on which something that holds for several recordings rests."""
-    return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)

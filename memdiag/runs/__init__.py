@@ -1,1 +1,1 @@
-"""Runs of a command: record one, summarize it, repeat it under other settings, find the largest value that fits."""
+"""Runs of a program: record, summarize and repeat them, or simulate a recorded one under other settings."""

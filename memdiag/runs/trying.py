@@ -82,7 +82,7 @@ def predict(run: RepeatableRun, conf: str | None = None, listener: Listener = SI
 
 
 def _predicted(path: Path, subject: Subject, conf: str) -> tuple[RankReplay, RankForecast]:
-    from memdiag.analyzers.support.outlook import is_failing, outlook
+    from memdiag.runs.outlook import is_failing, outlook
 
     scenario = replace(subject.recorded, conf=conf)
     made = subject.replay(scenario, log=False)
@@ -99,7 +99,7 @@ def _predicted(path: Path, subject: Subject, conf: str) -> tuple[RankReplay, Ran
 
 def _best(subjects: list[Subject], listener: Listener) -> str:
     """Returns the settings that ``memdiag tune`` recommends."""
-    from memdiag.analyzers.support.tuning import tune
+    from memdiag.runs.tuning import tune
 
     with listener.busy(phrase("try.busy.tuning")):
         found = tune(subjects, seconds=_SEARCH_SECONDS)

@@ -27,7 +27,7 @@ from memdiag.units import format_bytes, format_count, plural
 from memdiag.views.timeline import phase_spans, retries, step_starts
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.simulated_runs import SimulatedRuns
+    from memdiag.allocator.simulated_run import SimulatedRuns
 
 _MOST_NAME = 80
 _RECORD = "record the run from its beginning: memdiag record -- python train.py"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from memdiag.allocator.simulated_run import SimulatedRun, SimulatedRuns
 from memdiag.allocator.subject import recorded_peak
-from memdiag.analyzers.support.simulated_runs import SimulatedRun, SimulatedRuns
 from memdiag.errors import MemdiagError
 from memdiag.render.support.text import plain
 from memdiag.results.plots import PlotCurve, PoliciesPlot, SimulatedCurve
@@ -30,7 +30,7 @@ def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
     need_events(trace, device, "policies")
     simulated = ask.simulated
     if simulated is None:
-        raise ValueError("this picture needs Ask.simulated: memdiag.analyzers.support.simulated_runs.simulate_runs")
+        raise ValueError("this picture needs Ask.simulated: memdiag.runs.simulated_runs.simulate_runs")
     runs = tuple(
         _run(run, saved, ask.columns) for run, saved in zip(simulated.runs, simulated.saved_bytes, strict=True)
     )

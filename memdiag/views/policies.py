@@ -9,7 +9,7 @@ from memdiag.views.columns import pack
 from memdiag.views.timeline import of_curve
 
 if TYPE_CHECKING:
-    from memdiag.analyzers.support.simulated_runs import SimulatedRun
+    from memdiag.allocator.simulated_run import SimulatedRun
 
 MOST_POINTS = 4000
 

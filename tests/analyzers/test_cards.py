@@ -12,8 +12,8 @@ import pytest
 
 from memdiag.allocator.subject import Subject
 from memdiag.analyzers.support.cards import card_of
-from memdiag.analyzers.support.simulation import predict
 from memdiag.cli.main import main
+from memdiag.runs.simulation import predict
 from memdiag.sources import load
 from memdiag.units import GIB, MIB
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from memdiag.allocator.subject import Subject
 from memdiag.analyzers.support import what_if
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.analyzers.support.simulation import predict
-from memdiag.analyzers.support.tuning import tune
+from memdiag.runs.simulation import predict
+from memdiag.runs.tuning import tune
 from memdiag.sources import load
 
 LINE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

@@ -14,11 +14,11 @@ from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support import pools_judged
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.pools_judged import Run, _Runs, _verdict, judged, most_live, with_advice
-from memdiag.analyzers.support.simulation import report_of
 from memdiag.registry import POLICIES
 from memdiag.render.simulate.json import as_dict
 from memdiag.render.simulate.terminal import render
 from memdiag.results.prediction import PredictionReport
+from memdiag.runs.simulation import report_of
 from memdiag.sources.torch_snapshot import read
 from memdiag.trace.model import Trace
 from memdiag.units import GIB, MIB

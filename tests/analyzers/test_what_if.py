@@ -13,8 +13,8 @@ from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.candidates import candidates
 from memdiag.analyzers.support.offered import judged_results, offered, without_refuted
-from memdiag.analyzers.support.simulation import predict
 from memdiag.results.finding import Fix
+from memdiag.runs.simulation import predict
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"

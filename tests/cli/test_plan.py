@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.analyzers.support import planning
 from memdiag.cli.main import main
 from memdiag.errors import MemdiagError
+from memdiag.runs import planning
 
 TRAINING = Path(__file__).parents[1] / "goldens" / "cuda-2.13.0-train" / "snapshot.pickle"
 ROWS = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"

@@ -311,7 +311,7 @@ def test_a_policy_has_the_first_version_that_knows_it(asked, goldens, refused):
     assert asked(file, "--policy", "expandable")["results"][0]["torch_version"] != "2.1"
     assert asked(file, "--policy", "caching", "--torch", "2.0")["results"][0]["torch_version"] == "2.0"
     assert "not known" in refused(file, "--policy", "expandable", "--torch", "2.0")[0]
-    from memdiag.analyzers.support.scenarios import version_for
+    from memdiag.runs.scenarios import version_for
 
     assert [version_for(policy, "2.0") for policy in ("caching", "expandable")] == ["2.0", "2.1"]
     assert version_for("expandable", "2.6") == "2.6"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import memdiag
-from memdiag.analyzers.support.simulated_runs import runs_of_report
+from memdiag.runs.simulated_runs import runs_of_report
 from memdiag.trace.moments import peak_event
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.views import flame, heap, picture, timeline

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import memdiag
 from memdiag.analyzers.support.moments import fragmentation_at
-from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
 from memdiag.errors import MemdiagError
 from memdiag.registry import PLOT_DATA
 from memdiag.render import FORMS
+from memdiag.runs.simulated_runs import simulate_runs, subject_of
 from memdiag.trace.moments import choose_moment
 from memdiag.views.plot_fragmentation import fragmentation_of
 from memdiag.views.plot_frame import Ask, bands_of, settled, thin

@@ -17,10 +17,10 @@ from memdiag.allocator.lifecycle.report import Lifecycle
 from memdiag.allocator.replay import replay
 from memdiag.allocator.subject import Scenario, Subject
 from memdiag.allocator.workload import Start
-from memdiag.analyzers.support.simulation import predict, report_of
 from memdiag.errors import MemdiagError
 from memdiag.render.simulate import json as simulate_json
 from memdiag.render.simulate import terminal as simulate
+from memdiag.runs.simulation import predict, report_of
 from memdiag.sources.torch_snapshot import read
 
 sys.path.insert(0, str(Path(__file__).parent))

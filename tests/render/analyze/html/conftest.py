@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import memdiag
-from memdiag.analyzers.support.simulated_runs import runs_of_report
 from memdiag.render.analyze.html import render
+from memdiag.runs.simulated_runs import runs_of_report
 from memdiag.views.picture import build_picture
 from memdiag.views.policies import simulated_curves
 

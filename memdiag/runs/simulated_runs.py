@@ -3,71 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.simulated_run import SimulatedRun, SimulatedRuns
 from memdiag.allocator.subject import Scenario, Subject, recorded_peak
 from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
-from memdiag.analyzers.support.simulation import calibration_report, simulated_peak
 from memdiag.errors import MemdiagError
-from memdiag.results.prediction import CalibrationReport
 from memdiag.results.report import Report
+from memdiag.runs.simulation import calibration_report, simulated_peak
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.table import Array
 
 BOUND = "bound"
 _MOST_EVENTS = 3_000_000  # of a trace: a replay takes about a second for each ten million, and there are several
 _BACKENDS = ("cuda", "npu")
 _EXPANDABLE = "expandable_segments:True"
-
-
-@dataclass(frozen=True)
-class SimulatedRun:
-    """The curves of one simulated run.
-
-    Attributes:
-        label: Name of the run in a picture.
-        policy, conf, capacity_bytes: Its settings; "bound" is the lower bound of every allocator.
-        device: The device.
-        is_recorded: Whether these are the recorded settings.
-        peak_bytes: Peak of reserved bytes.
-        num_ooms: Failed allocations that the program caught or that ended it.
-        event: Event of the recording for each simulated call (int64); several calls may share one.
-        reserved, allocated: Bytes after each call.
-        failed: Calls that ran out of memory, as positions in ``event``.
-    """
-
-    label: str
-    policy: str
-    conf: str
-    capacity_bytes: int | None
-    device: int
-    is_recorded: bool
-    peak_bytes: int
-    num_ooms: int
-    event: Array
-    reserved: Array
-    allocated: Array
-    failed: Array
-
-
-@dataclass(frozen=True)
-class SimulatedRuns:
-    """Simulated runs of one device.
-
-    Attributes:
-        runs: The runs.
-        saved_bytes: The recorded peak - that of each run; None: the recorded peak is unknown.
-        is_foreign: Whether the recording is of another allocator, whose reserved bytes are unknown.
-        calibration: How exactly a replay of the recorded settings reproduces the recording.
-    """
-
-    runs: tuple[SimulatedRun, ...]
-    saved_bytes: tuple[int | None, ...]
-    is_foreign: bool
-    calibration: CalibrationReport
 
 
 def simulate_runs(subject: Subject, scenarios: Sequence[Scenario]) -> SimulatedRuns:

@@ -24,8 +24,6 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import name_of
-from memdiag.analyzers.support.outlook import outlook
-from memdiag.analyzers.support.split_moments import recorded_split, simulated_split
 from memdiag.registry import POLICIES
 from memdiag.results.prediction import (
     CalibrationReport,
@@ -35,6 +33,8 @@ from memdiag.results.prediction import (
     PredictionReport,
     RecordedRun,
 )
+from memdiag.runs.outlook import outlook
+from memdiag.runs.split_moments import recorded_split, simulated_split
 from memdiag.text import Phrase, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

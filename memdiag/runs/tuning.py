@@ -22,13 +22,13 @@ from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
 from memdiag.analyzers.support.offered import RELEVANT_SHARE
-from memdiag.analyzers.support.outlook import outlook
-from memdiag.analyzers.support.simulation import calibration_report, recorded_run
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES
-from memdiag.results.outlook import PAST_FAILURE, weakest_basis
+from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.report import CardReport
 from memdiag.results.tune import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
+from memdiag.runs.outlook import outlook, weakest_basis
+from memdiag.runs.simulation import calibration_report, recorded_run
 from memdiag.settings.conf import parse_conf
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema

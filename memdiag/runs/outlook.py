@@ -10,7 +10,7 @@ from memdiag.allocator.calibration.continuation import EARLIER_STEP
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.errors import MemdiagError
 from memdiag.registry import POLICIES
-from memdiag.results.outlook import PAST_FAILURE, Outlook, Rest
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN, Outlook, Rest
 from memdiag.units import GIB
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
 def is_failing(replay: Replay, since: int = 0) -> bool:
     """Returns whether a request fails in a replay, from call ``since`` on."""
     return bool(np.isin(replay.status[since:], (OUT_OF_MEMORY, UNDEFINED)).any())
+
+
+def weakest_basis(bases: list[str]) -> str:
+    """Returns the basis on which something that holds for several recordings rests."""
+    return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)
 
 
 def rerun(subject: Subject) -> str:

@@ -12,8 +12,9 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.calibration import continuation
 from memdiag.allocator.calibration.continuation import EARLIER_STEP, OPTIMIZER_STATE
 from memdiag.allocator.subject import Subject
-from memdiag.analyzers.support.simulation import predict
-from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN, weakest_basis
+from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN
+from memdiag.runs.outlook import weakest_basis
+from memdiag.runs.simulation import predict
 from memdiag.sources import load
 from memdiag.sources.recorded import recorded_in
 from memdiag.trace import schema

@@ -161,7 +161,7 @@ class SimulationRequest:
         )
 
     def _version(self, trace: Trace, device: DeviceTrace) -> str:
-        from memdiag.analyzers.support.simulation import default_version
+        from memdiag.runs.simulation import default_version
 
         return default_version(trace, device)
 

@@ -1,4 +1,4 @@
-"""``memdiag.analyzers.support.scenarios`` reads requests to simulate, and ``simulated_runs`` carries them out."""
+"""``memdiag.runs.scenarios`` reads requests to simulate, and ``simulated_runs`` carries them out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import memdiag
-from memdiag.analyzers.support.scenarios import SimulationRequest
-from memdiag.analyzers.support.simulated_runs import simulate_runs, subject_of
 from memdiag.errors import MemdiagError
+from memdiag.runs.scenarios import SimulationRequest
+from memdiag.runs.simulated_runs import simulate_runs, subject_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
