@@ -5,7 +5,7 @@
 FOLDER holds recordings of the lifecycle study on a phantom NPU (bench/study/record.py), VENV torch_npu and
 megatron-core. Four things are done, and written to reports/lifecycle-real.md:
 
-1. random programs go to the allocator of tests/allocator/mindspeed, on a device that only counts, and some through
+1. random programs go to the allocator of tests/allocator/policies/lifecycle/mindspeed, on a device that only counts, and some through
 torch_npu;
 2. so do the recorded requests, frees and hooks, through torch_npu, with the hooks of each generation; recordings on a device that is larger
    than the card once more on one of the card's size, where they run out of memory;
@@ -30,14 +30,14 @@ from pathlib import Path
 import numpy as np
 
 import memdiag
-from memdiag.allocator.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.subject import Scenario, Subject
 from memdiag.phantom import launch
 from memdiag.phantom.profiles import choose
 from memdiag.units import GIB, format_bytes
 
 ROOT = Path(__file__).parents[1]
-PLUGGED = ROOT / "tests" / "allocator" / "mindspeed"
+PLUGGED = ROOT / "tests" / "allocator" / "policies" / "lifecycle" / "mindspeed"
 sys.path.insert(0, str(PLUGGED))
 import plugged  # noqa: E402 - it lies beside the allocator
 import random_programs  # noqa: E402

@@ -49,11 +49,10 @@ ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in foun
 # well.
 SHARED = {
     "ANALYZERS": {"report"},
-    "POLICIES": {"base"},
     "LINT_RULES": set(),
     "DIALECTS": {"bfc", "host_memory", "parts"},
 }
-FOLDERS_OF_MORE = {"SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES"}
+FOLDERS_OF_MORE = {"SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES", "POLICIES"}
 
 
 @pytest.mark.parametrize(("name", "entry"), ENTRIES)
@@ -68,6 +67,12 @@ def test_every_module_of_a_folder_of_entries_is_registered(name):
     folder = ROOT / next(iter(REGISTRIES[name].targets.values())).replace(".", "/")
     modules = {path.stem for path in folder.parent.glob("*.py")} - {"__init__"}
     assert sorted(modules - registered - SHARED[name]) == []
+
+
+def test_every_folder_of_policies_is_registered():
+    policies = "memdiag.allocator.policies."
+    registered = {target.removeprefix(policies).partition(".")[0] for target in REGISTRIES["POLICIES"].targets.values()}
+    assert {path.parent.name for path in (PACKAGE / "allocator" / "policies").glob("*/__init__.py")} == registered
 
 
 def test_every_registry_is_in_one_of_these_lists():

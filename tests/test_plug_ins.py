@@ -67,7 +67,7 @@ toy = toy_plug_in.dialect
 broken = toy_plug_in.broken
 
 [memdiag.policies]
-toy = memdiag.allocator.policies.caching
+toy = memdiag.allocator.policies.caching.policy
 broken = toy_plug_in.broken
 
 [memdiag.devices]

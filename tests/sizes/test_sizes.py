@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.allocator.policies import npu as npu_policy
+from memdiag.allocator.policies.npu import policy as npu_policy
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.sizes import cuda, npu

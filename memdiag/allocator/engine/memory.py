@@ -72,7 +72,7 @@ _FIELDS_OF_NODES: dict[str, tuple[str, ...]] = {
     "a stream": ("num_issued", "num_finished", "first_event", "last_event"),
     "an event, or a stream that a block was used on": ("sequence", "block", "next_event", "used_stream", "in_capture"),
     # GMLake: its allocator keeps these with its segments, stitched blocks and primitive blocks
-    # (memdiag.allocator.stitch).
+    # (memdiag.allocator.policies.gmlake).
     "a segment of GMLake": ("", "", "", "", "", "", "first_chunk", "first_block", "is_released"),
     "a stitched block": ("", "", "", "", "", "", "", "", "first_part", "", "", "use", "older", "newer"),
     "a primitive block": ("",) * 15 + ("next_primitive",),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.allocator.policies import caching, expandable, npu
+from memdiag.allocator.policies.caching import policy as caching
+from memdiag.allocator.policies.expandable import policy as expandable
+from memdiag.allocator.policies.npu import policy as npu
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import RULES, rules_for
 from memdiag.errors import MemdiagError

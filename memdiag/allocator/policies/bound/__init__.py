@@ -1,0 +1,1 @@
+"""The lower bound: the most bytes that are live at one moment."""

@@ -1,0 +1,1 @@
+"""PyTorch's CUDA caching allocator with expandable segments, whatever else is set."""

@@ -1,0 +1,179 @@
+"""Replays a workload through GMLake's allocator.
+
+Private pools are unknown to it: everything lands in one pool a stream. A tensor in a stitched block has one address
+there, which is none of
+memory: where its first piece lies is told instead, and in the log each piece is an entry of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
+from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.policies.gmlake import loop
+from memdiag.allocator.policies.gmlake.blocks import CHUNK, STITCHING, TENSOR, GMLake
+from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, Settings
+from memdiag.allocator.result import OK, Replay
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
+from memdiag.allocator.workload import Workload
+from memdiag.results.stitching import Stitching
+from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_LIMIT
+from memdiag.trace.layout import Layout
+from memdiag.trace.table import Array
+
+_MOST_SIZE = 1 << 60
+_MOST_MEMORY = 1 << 46  # every chunk is kept track of: what no device has is not granted, without a limit either
+_RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)  # those of torch 2.0, which it was made from
+
+
+@dataclass(frozen=True)
+class StitchReplay(Replay):
+    """A replay, and what stitching did; the columns have a value a call.
+
+    Attributes:
+        stitching: Never None.
+        how: Of an allocation, how it got its memory (``loop.EXACT`` …); -1: no allocation (int8).
+        num_pieces: Of an allocation (int32).
+        maps: Calls that map a chunk, counted from the first call on (int64).
+    """
+
+    stitching: Stitching | None = None
+    how: Array | None = None
+    num_pieces: Array | None = None
+    maps: Array | None = None
+
+
+def replay_stitch(
+    workload: Workload,
+    settings: Settings,
+    *,
+    conf: str = "",
+    capacity: int | None = None,
+    fraction: float | None = None,
+    torch_version: str = "",
+    log: bool = False,
+    policy: str = "stitch",
+) -> StitchReplay:
+    """Replays ``workload``; tensors that were there at the start are made first, by address.
+
+    Args:
+        workload: What the program asked for.
+        settings: How it stitches.
+        conf: Text that ``settings`` were read from, and
+        torch_version, policy: names said in the result.
+        capacity: Bytes of the device; None: unlimited.
+        fraction: Share of the device that the process may have.
+        log: Whether the allocator's entries are kept.
+    """
+    num_calls = len(workload.op)
+    if len(workload.start.base):
+        workload = with_start_allocated(workload)
+    first = len(workload.op) - num_calls
+    of_pools = np.isin(workload.op, (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE, w.CAPTURE))
+    size = np.where(workload.op == w.ALLOC, np.clip(workload.size, 0, _MOST_SIZE), workload.size)
+    none: frozenset[int] = frozenset()
+    workload = replace(
+        workload,
+        op=np.where(of_pools, w.NOTHING, workload.op),
+        size=size,
+        pools=((0, 0),),
+        no_split=none,
+        stand_in=none,
+        captured=none,
+    )
+    max_split = None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes
+    rounded = rounded_sizes(workload.size)
+    model = Model.of(
+        workload,
+        Conf(max_split=max_split),
+        _RULES,
+        (rounded, rounded),
+        np.zeros(len(workload.op), np.int64),
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_NOTHING,
+        first=len(workload.op) - num_calls,
+        num_own_results=loop.NUM_OWN_RESULTS,
+    )
+    model.state.device_free = min(int(model.state.device_free), _MOST_MEMORY)
+    model.out[loop.OUT_HOW], model.out[loop.OUT_PRIMITIVES] = -1, 0
+    own = _own(model, workload, settings, rounded)
+
+    def grow() -> GMLake:
+        nonlocal own
+        stitching = own.stitching
+        if stitching.next_chunk + stitching.largest > len(own.used):
+            own = own._replace(used=np.append(own.used, np.zeros(len(own.used) + stitching.largest, np.int8)))
+        return own
+
+    model.run(loop.run, own, grow=grow)
+    first, maps = model.first, model.out[loop.OUT_MAPS]
+    return StitchReplay(
+        policy=policy,
+        conf=conf,
+        torch_version=torch_version,
+        capacity_bytes=capacity,
+        **model.columns(),
+        stitching=_told(settings, own.stitching, model.out, rounded),
+        how=model.out[loop.OUT_HOW, first:].astype(np.int8),
+        num_pieces=model.out[loop.OUT_PRIMITIVES, first:].astype(np.int32),
+        maps=maps[first:] - (maps[first - 1] if first else 0),
+    )
+
+
+def rounded_sizes(sizes: Array) -> Array:
+    """Returns the bytes of the blocks for requests (int64): a small one in units of 512 bytes, a large one in whole chunks."""
+    small = Layout().round(sizes)
+    return np.where(small <= SMALL_LIMIT, small, -(-small // CHUNK) * CHUNK)
+
+
+def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -> GMLake:
+    """Returns what GMLake keeps beside the nodes, with an empty set of stitched blocks for each stream."""
+    stitching, state = new_record(STITCHING), model.state
+    stitching.frag_limit, stitching.level, stitching.collect_above = (
+        settings.frag_limit_bytes,
+        settings.level,
+        settings.collect_bytes,
+    )
+    stitching.adds_missing, stitching.last_waiting, stitching.first_waiting = settings.adds_missing, -1, -1
+    granted = rounded[(workload.op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
+    stitching.largest = max(int(granted.max(initial=0)), LARGE_SEGMENT) // CHUNK
+    stitching.heads = state.fresh
+    state.fresh += state.num_streams
+    heads = np.arange(stitching.heads, state.fresh)
+    model.nodes["succ"][heads], model.nodes["pred"][heads] = heads, heads
+    return GMLake(
+        stitching=stitching,
+        used=np.zeros(4096 + stitching.largest, np.int8),
+        tensors=np.zeros(max(workload.num_tensors, 1), TENSOR),
+        most=np.minimum(rounded * settings.reuse_limit, float(_MOST_SIZE)).astype(np.int64),
+    )
+
+
+def _told(settings: Settings, stitching: Any, out: Array, rounded: Array) -> Stitching:
+    how, done = out[loop.OUT_HOW], out[0] == OK
+    large = done & (rounded > SMALL_LIMIT)
+    count = [int(np.count_nonzero(large & (how == which))) for which in range(loop.NOTHING)]
+    stitched = (how == loop.STITCHED) | (how == loop.ADDED)
+    return Stitching(
+        frag_limit_bytes=settings.frag_limit_bytes,
+        num_exact=count[loop.EXACT],
+        num_cut=count[loop.SPLIT],
+        num_reused=count[loop.REUSED],
+        num_stitched=count[loop.STITCHED] + count[loop.ADDED],
+        stitched_bytes=int(rounded[done & stitched].sum()),
+        num_new=count[loop.NEW] + count[loop.ADDED],
+        num_pieces=int(out[loop.OUT_PRIMITIVES].max(initial=0)),
+        num_maps=int(stitching.num_mapped),
+        num_created=int(stitching.num_created),
+        num_unmaps=int(stitching.num_unmapped),
+        num_taken_apart=int(stitching.num_unfused),
+        peak_stitched_bytes=int(stitching.peak_stitched),
+    )

@@ -1,0 +1,71 @@
+"""MindSpeed's four pools: two pools as the caching allocator knows them, each with its small and its large half.
+
+Blocks, the sets of free ones and the driver are those of ``memdiag.allocator.engine``; only which pool a request goes
+to, and where it may look, is different here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from memdiag.allocator.engine.memory import new_record, record_type, round_up
+from memdiag.allocator.engine.model import Model, segments
+from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
+from memdiag.sizes.cuda import SEGMENT_GRAIN, SMALL_LIMIT
+from memdiag.trace.compiled import lean_part
+from memdiag.trace.compiled_sizes import get_allocation_size as cuda_allocation_size
+from memdiag.trace.table import Array
+
+NAMES: tuple[str, ...] = ("default.large", "default.small", "long.large", "long.small")
+DEFAULT, LONG = range(2)  # the pools
+IDS = (
+    (0, 0),
+    (0, 1),
+)  # what they are called where a simulated run is shown as a trace: the second one like a private pool
+LARGE, SMALL = range(2)  # and their halves
+
+# What this allocator keeps beside the state of the engine: settings; usable: this process's bytes and what was left
+# when the device was last asked (-1: never); what the marks have said so far, and which is the next one.
+POOLS = record_type(
+    "alr_max", "optimizes", "threshold", "usable", "in_forward", "in_step", "is_precise", "forward_starts", "next_mark"
+)
+RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)
+
+
+def conf_of(settings: Settings) -> Conf:
+    """Returns the settings as those of the caching allocator."""
+    return Conf(
+        expandable=settings.expandable,
+        max_split=None if settings.max_split_bytes >= NO_LIMIT else settings.max_split_bytes,
+    )
+
+
+def add_pools(model: Model, settings: Settings) -> Any:
+    """Makes the second pool of ``model`` one for long-lived tensors; returns the record of POOLS."""
+    long = model.nodes[model.state.pools + LONG]
+    # To the engine it is a private pool that counts nothing and is released together with the default pool.
+    long.is_private, long.exists, long.cuda_malloc_count, long.is_freeable = 0, 1, 1, 1
+    pools = new_record(POOLS)
+    pools.alr_max, pools.usable = settings.alr_max_bytes, -1
+    pools.optimizes, pools.threshold = settings.optimizes, int(min(settings.threshold_bytes, float(NO_LIMIT)))
+    return pools
+
+
+def of_segments(model: Model) -> Array:
+    """Returns the pool of every segment there ever was (index into ``NAMES``, int8), in the order in which they were obtained."""
+    nodes = model.nodes
+    lane = nodes["lane"][segments(model.state, nodes)]
+    pool: Array = (2 * nodes["index"][nodes["pool"][lane]] + nodes["is_small"][lane]).astype(np.int8)
+    return pool
+
+
+@lean_part
+def get_allocation_size(size: int, lifetime: int) -> int:
+    """Returns the bytes of a new segment for a request (get_allocation_size)."""
+    if lifetime == DEFAULT or size <= SMALL_LIMIT:
+        return cuda_allocation_size(size)
+    return round_up(size, SEGMENT_GRAIN)

@@ -1,0 +1,187 @@
+"""Replays a workload through MindSpeed's lifetime-segregated pools, with its own predictor or with perfect knowledge.
+
+What the original does not have is not here either: it installs no ``record_stream``, so that a block is free when its
+tensor is freed, whatever other streams do; private pools are unknown to it, so that everything lands in the four pools.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_SEGMENTS
+from memdiag.allocator.engine.model import Model
+from memdiag.allocator.policies.lifecycle import loop, pools, tables
+from memdiag.allocator.policies.lifecycle.conf import Settings
+from memdiag.allocator.policies.lifecycle.marks import FORWARD_END, PRECISE_BEGIN, PRECISE_END, STEP_END, Marks, Windows
+from memdiag.allocator.policies.lifecycle.report import Lifecycle
+from memdiag.allocator.result import Replay
+from memdiag.allocator.workload import Workload
+from memdiag.sizes.cuda import MIN_BLOCK
+from memdiag.trace.table import Array
+
+_MOST_SIZE = 1 << 60
+# Its allocator knows no streams and no private pools: a block is free when its tensor is.
+_OPS = np.zeros(len(w.OPS), np.int8)
+_OPS[[w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL]] = (
+    w.ALLOC,
+    w.EMPTY_CACHE,
+    w.SET_FRACTION,
+    w.EXTERNAL,
+    w.SET_TOTAL,
+)
+_OPS[[w.FREE, w.FREE_REQUESTED]] = w.FREE
+
+
+@dataclass(frozen=True)
+class LifecycleReplay(Replay):
+    """A replay, and what the pools and the predictor did; ``lifecycle`` is never None."""
+
+    lifecycle: Lifecycle | None = None
+
+
+def replay_lifecycle(
+    workload: Workload,
+    marks: Marks,
+    conf: str = "",
+    capacity: int | None = None,
+    *,
+    fraction: float | None = None,
+    alr_max_bytes: int | None = None,
+    torch_version: str = "",
+    log: bool = False,
+    is_oracle: bool = False,
+    policy: str = "",
+) -> LifecycleReplay:
+    """Replays ``workload`` through the four pools.
+
+    Args:
+        workload: What the program asked for. Tensors that were there at the start are made first, by address, as
+            long-lived.
+        marks: When the hooks ran.
+        conf: Text of PYTORCH_NPU_ALLOC_CONF, for MindSpeed's own parser.
+        capacity: Bytes of the device; None: unlimited (then the look at what is left never holds back new memory).
+        fraction: Share of the device that the process may have.
+        alr_max_bytes: The variable ALR_MAX.
+        torch_version: Said in the result; the rules are the same in all.
+        log: Whether the allocator's entries are kept.
+        is_oracle: Lifetimes are not predicted but known: a tensor is long-lived if it survives its window.
+        policy: Name in the result; "": "lifecycle" or "lifetime-oracle".
+
+    Raises:
+        MemdiagError: ``conf`` is not one that the allocator starts with.
+    """
+    settings = Settings.parse(conf, alr_max_bytes)
+    calls = _with_start(workload, marks)
+    deaths, windows = calls.deaths(), Windows.of(calls.marks, len(calls.op))
+    lifetime = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
+    sizes, size_number = np.unique(np.where(calls.op == w.ALLOC, calls.size, 0), return_inverse=True)
+    rounded_of, rounded_number = np.unique(-(-sizes // MIN_BLOCK) * MIN_BLOCK, return_inverse=True)
+    numbers = rounded_number[size_number].astype(np.int64)
+    rounded, num_calls = rounded_of[numbers], len(calls.op)
+    work = Workload(
+        op=_OPS[calls.op],
+        tensor=calls.tensor,
+        size=calls.size,
+        stream=calls.stream,
+        pool=np.zeros(num_calls, np.int32),
+        row=np.arange(num_calls),
+        num_rows=num_calls,
+        num_tensors=calls.num_tensors,
+        streams=workload.streams,
+        pools=pools.IDS,
+        done="now",
+    )
+    model = Model.of(
+        work,
+        pools.conf_of(settings),
+        pools.RULES,
+        (rounded, rounded),
+        work.pool,
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_SEGMENTS,
+        first=calls.num_made,
+        num_own_results=loop.NUM_OWN_RESULTS,
+    )
+    model.out[loop.OUT_LONG], model.out[loop.OUT_LEVEL] = 0, -1
+    made = np.append(0, np.cumsum(calls.op == w.ALLOC))
+    own = tables.MindSpeed(
+        pools=pools.add_pools(model, settings),
+        **tables.fresh(
+            (sizes, rounded_of), (calls.most_in(made, FORWARD_END), calls.most_in(made, STEP_END)), int(made[-1])
+        ),
+        recorded=np.zeros(max(calls.num_tensors, 1), tables.ENTRY_OF),
+        size_number=size_number.astype(np.int64),
+        rounded_number=numbers,
+        lifetime=lifetime,
+        mark_at=calls.marks.at,
+        mark_kind=calls.marks.kind.astype(np.int64),
+    )
+    model.run(loop.run, own)
+    lifecycle = Lifecycle.of(model, deaths, windows, marks=marks)
+    return LifecycleReplay(
+        policy=policy or ("lifetime-oracle" if is_oracle else "lifecycle"),
+        conf=conf,
+        torch_version=torch_version,
+        capacity_bytes=capacity,
+        **model.columns(),
+        pools=pools.IDS,
+        lifecycle=lifecycle,
+    )
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """The calls to replay, those that make what was there at the start first (``num_made``), and the marks among them."""
+
+    op: Array
+    tensor: Array
+    size: Array
+    stream: Array
+    num_tensors: int
+    num_made: int
+    marks: Marks
+
+    def deaths(self) -> Array:
+        """Returns for each allocation the call that frees its tensor; the number of calls: none does, or it is no allocation."""
+        count = len(self.op)
+        died = np.full(self.num_tensors + 1, count, np.int64)
+        frees = np.flatnonzero(((self.op == w.FREE) | (self.op == w.FREE_REQUESTED)) & (self.tensor >= 0))[::-1]
+        died[self.tensor[frees]] = frees  # the first of several is written last
+        deaths: Array = np.where(self.op == w.ALLOC, died[self.tensor], count)
+        return deaths
+
+    def most_in(self, made: Array, end: int) -> int:
+        """Returns how many allocations lie between two marks of a kind at most, given how many there are before each call."""
+        at = np.concatenate(([0], np.minimum(self.marks.at[self.marks.kind == end], len(self.op)), [len(self.op)]))
+        return int(np.diff(made[at]).max(initial=0))
+
+
+def _with_start(workload: Workload, marks: Marks) -> _Calls:
+    """Returns the calls with those that make the tensors of the start in front, as in a phase in which everything is long-lived."""
+    start = workload.start
+    rows = np.flatnonzero(~start.block_pending)  # without deferral, what waits for a stream has been free for long
+    address = start.base[start.block_range[rows]] + start.block_off[rows]
+    rows = rows[np.argsort(address, kind="stable")]
+    num = len(rows)
+    tensor = start.block_tensor[rows].astype(np.int32)
+    unnamed = tensor < 0
+    tensor[unnamed] = workload.num_tensors + np.arange(int(unnamed.sum()), dtype=np.int32)
+    asked = np.where(start.block_requested[rows] > 0, start.block_requested[rows], start.block_size[rows])
+    size = np.where(workload.op == w.ALLOC, np.clip(workload.size, 0, _MOST_SIZE), workload.size)
+    at, kind = marks.at + num, marks.kind
+    if num:
+        at = np.concatenate((np.array([0, num], np.int64), at))
+        kind = np.concatenate((np.array([PRECISE_BEGIN, PRECISE_END], np.int8), kind))
+    return _Calls(
+        op=np.concatenate((np.full(num, w.ALLOC, np.int8), workload.op)),
+        tensor=np.concatenate((tensor, workload.tensor)),
+        size=np.concatenate((asked, size)).astype(np.int64),
+        stream=np.concatenate((start.stream[start.block_range[rows]], workload.stream)),
+        num_tensors=workload.num_tensors + int(unnamed.sum()),
+        num_made=num,
+        marks=Marks(at, kind, marks.bases, marks.hooks),
+    )

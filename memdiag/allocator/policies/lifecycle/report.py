@@ -1,0 +1,165 @@
+"""What lifetime-segregated pools did: how long tensors were thought to live and did live, what mistakes cost, and what each pool held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memdiag.allocator.engine.memory import LOG_COLUMNS
+from memdiag.allocator.engine.model import RESULTS, Model
+from memdiag.allocator.policies.lifecycle import pools
+from memdiag.allocator.policies.lifecycle.marks import Marks, Windows
+from memdiag.allocator.policies.lifecycle.pools import of_segments
+from memdiag.allocator.result import OK
+from memdiag.results.lifetime_pools import LifetimePools, Misfiled, PoolState
+from memdiag.trace import schema
+from memdiag.trace.table import Array
+
+WINDOWS: tuple[str, ...] = ("outside", "precise", "forward", "step")
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """Beyond a ``Replay``. Tensors are allocations that succeeded, in order; those of the start have call -1.
+
+    Attributes:
+        marks: What the replay was told of the program.
+        level: Of each call: the level at which an allocation found its memory (``levels``: 1 to 5, 6: it did not); -1:
+            no allocation.
+        is_long: Of each call: whether an allocation was long-lived by decision (bool).
+        call, death: Per tensor: the calls that make and free it; the number of calls: it is not freed (int64).
+        block: Bytes of its block.
+        seg: Number of its segment.
+        thought_long, survives: Decided long-lived; still there when its window ended (bool).
+        window: Index into ``WINDOWS``: where it was made (int8).
+        change_call, change_seg, change_bytes: What the device gave (bytes > 0) and took back, in order: during which call (-1: for what
+            was there at the start), of which segment.
+        segment_pool: Per segment: index into ``pools.NAMES`` (int8).
+        opened_by: Per segment: row of the tensor that it was obtained for; -1: a request that failed all the same.
+        peak_call: The first call after which most is reserved; -1: the start.
+    """
+
+    marks: Marks
+    level: Array
+    is_long: Array
+    call: Array
+    death: Array
+    block: Array
+    seg: Array
+    thought_long: Array
+    survives: Array
+    window: Array
+    change_call: Array
+    change_seg: Array
+    change_bytes: Array
+    segment_pool: Array
+    opened_by: Array
+    peak_call: int
+
+    @classmethod
+    def of(cls, model: Model, deaths: Array, windows: Windows, *, marks: Marks) -> Lifecycle:
+        """Gathers it from a model that has made all calls, given their deaths and windows."""
+        first, out, segment_pool = (
+            model.first,
+            dict(zip((*RESULTS, "is_long", "level"), model.out, strict=True)),
+            of_segments(model),
+        )
+        made = np.flatnonzero((out["status"] == OK) & (out["seg"] >= 0))
+        seg = out["seg"][made]
+        log = model.log[:, : model.state.num_logged]
+        is_change = (log[0] >= schema.SEGMENT_ALLOC) & (log[0] <= schema.SEGMENT_UNMAP)
+        changes = dict(zip(LOG_COLUMNS, log[:, is_change], strict=True))
+        gained = (changes["action"] == schema.SEGMENT_ALLOC) | (changes["action"] == schema.SEGMENT_MAP)
+        opened = np.full(len(segment_pool), -1, np.int64)
+        first_change = np.flatnonzero(gained)[::-1]
+        opened[changes["seg"][first_change]] = changes["call"][first_change]  # the first of several is written last
+        by = np.searchsorted(made, opened)
+        is_made = np.append(made, -2)[by] == opened
+        reserved = out["reserved"][max(first - 1, 0) :]
+        return cls(
+            marks=marks,
+            level=out["level"][first:].astype(np.int8),
+            is_long=out["is_long"][first:] == 1,
+            call=np.maximum(made - first, -1),
+            death=deaths[made] - first,
+            block=out["block"][made],
+            seg=seg,
+            thought_long=out["is_long"][made] == 1,
+            survives=deaths[made] >= windows.ends[made],
+            window=np.select([windows.precise, windows.forward, windows.step], [1, 2, 3], 0).astype(np.int8)[made],
+            change_call=np.maximum(changes["call"] - first, -1),
+            change_seg=changes["seg"],
+            change_bytes=np.where(gained, changes["size"], -changes["size"]),
+            segment_pool=segment_pool,
+            opened_by=np.where(is_made, by, -1),
+            peak_call=int(np.argmax(reserved)) - (1 if first else 0) if len(reserved) else -1,
+        )
+
+    def told(self) -> LifetimePools:
+        """Returns how it went, as plain data."""
+        return LifetimePools(
+            hooks=self.marks.hooks,
+            bases=self.marks.bases,
+            num_bytes=int(self.block.sum()),
+            thought_long_bytes=int(self.block[self.thought_long].sum()),
+            thought_long_wrongly=self.thought_long_wrongly(),
+            thought_short_wrongly=self.thought_short_wrongly(),
+            pools=self.pools(),
+        )
+
+    def live(self, call: int) -> Array:
+        """Returns which tensors are live after a call (bool); -1: at the start."""
+        live: Array = (self.call <= call) & (self.death > call)
+        return live
+
+    def held_bytes(self, call: int) -> Array:
+        """Returns the bytes of every segment that are held after a call (int64); -1: at the start."""
+        now = self.change_call <= call
+        return np.bincount(self.change_seg[now], self.change_bytes[now], len(self.segment_pool)).astype(np.int64)
+
+    def used_bytes(self, call: int) -> Array:
+        """Returns the bytes of every segment that are handed out after a call (int64)."""
+        live = self.live(call)
+        return np.bincount(self.seg[live], self.block[live], len(self.segment_pool)).astype(np.int64)
+
+    def pools(self, call: int | None = None) -> tuple[PoolState, ...]:
+        """Returns the four pools as they are after a call; None: at the peak of reserved bytes."""
+        call = self.peak_call if call is None else call
+        held, used = self.held_bytes(call), self.used_bytes(call)
+        surviving = self.live(call) & self.survives
+        states = []
+        for number, name in enumerate(pools.NAMES):
+            mine = self.segment_pool == number
+            staying = int(self.block[surviving & mine[self.seg]].sum())
+            states.append(
+                PoolState(name, int((held[mine] > 0).sum()), int(held[mine].sum()), int(used[mine].sum()), staying)
+            )
+        return tuple(states)
+
+    def thought_long_wrongly(self) -> Misfiled:
+        """Decided long-lived, but freed within the window in which they were made."""
+        wrong = self.thought_long & ~self.survives
+        return self._misfiled(wrong, self._idle_bytes(wrong))
+
+    def thought_short_wrongly(self) -> Misfiled:
+        """Decided short-lived within a window, but still there when it ended."""
+        wrong = ~self.thought_long & self.survives & (self.window > 0)
+        return self._misfiled(wrong, self._kept_bytes(wrong))
+
+    def _misfiled(self, wrong: Array, cost: int) -> Misfiled:
+        at_peak = wrong & self.live(self.peak_call)
+        return Misfiled(int(wrong.sum()), int(self.block[wrong].sum()), int(self.block[at_peak].sum()), cost)
+
+    def _idle_bytes(self, wrong: Array) -> int:
+        """Bytes at the peak of segments that were obtained for some tensors and hold nothing."""
+        for_them = np.append(wrong, False)[self.opened_by]
+        held, used = self.held_bytes(self.peak_call), self.used_bytes(self.peak_call)
+        return int(held[for_them & (used == 0)].sum())
+
+    def _kept_bytes(self, wrong: Array) -> int:
+        """Bytes free at the peak in segments of the short-lived that hold some tensors."""
+        holds = np.zeros(len(self.segment_pool), bool)
+        holds[self.seg[wrong & self.live(self.peak_call)]] = True
+        free = self.held_bytes(self.peak_call) - self.used_bytes(self.peak_call)
+        return int(free[holds & (self.segment_pool < 2 * pools.LONG)].sum())

@@ -1,0 +1,1 @@
+"""torch_npu's caching allocator, also with expandable segments."""

@@ -1,0 +1,32 @@
+"""A placement plan and the calls that it was made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memdiag.allocator.policies.static_plan.profile import Requests
+from memdiag.allocator.policies.static_plan.script import Script
+from memdiag.allocator.workload import Workload
+from memdiag.trace.table import Array
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what it was made from.
+
+    Attributes:
+        workload: With the tensors of its start as requests in front, which were not calls of the trace
+            (``num_before``).
+        pool, site, step: Of each call: pool of a request, where in the program it is made, number of the step; -1:
+        unknown, none.
+        basis: What the steps rest on: "marks", "stacks" … or "none".
+    """
+
+    workload: Workload
+    num_before: int
+    pool: Array
+    site: Array
+    step: Array
+    basis: str
+    requests: Requests
+    script: Script

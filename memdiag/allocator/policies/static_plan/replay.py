@@ -1,0 +1,187 @@
+"""Replays a workload through a plan that was made from it, or with a range of its own for each request: the bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memdiag.allocator import workload as w
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
+from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.policies.static_plan import arena, loop
+from memdiag.allocator.policies.static_plan import slots as s
+from memdiag.allocator.policies.static_plan.count import told_of
+from memdiag.allocator.policies.static_plan.plan import Planned
+from memdiag.allocator.policies.static_plan.profile import Requests, spans_of
+from memdiag.allocator.policies.static_plan.script import script_of
+from memdiag.allocator.replay import pools_of
+from memdiag.allocator.result import Replay
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import rules_for
+from memdiag.allocator.workload import Workload
+from memdiag.registry import POLICIES
+from memdiag.results.planned import PlanTold
+from memdiag.trace.table import Array
+
+_BACKEND = "cuda"
+_NEWEST = "2.13"
+
+
+@dataclass(frozen=True)
+class PlannedReplay(Replay):
+    """A replay, and how far the plan held; None: there is none (the bound)."""
+
+    planned: PlanTold | None = None
+
+
+def make_plan(workload: Workload, site: Array, step: Array, basis: str) -> Planned:
+    """Makes a plan for a workload.
+
+    Args:
+        workload: What the program asked for.
+        site, step: Of each call.
+        basis: What the steps rest on.
+    """
+    whole = _with_start(workload)
+    before = len(whole.op) - len(workload.op)
+    pool = pools_of(whole, rules_for(_BACKEND, _NEWEST))
+    site, step = (np.concatenate((np.full(before, -1, np.int64), column.astype(np.int64))) for column in (site, step))
+    requests = Requests.of(whole, pool, site)
+    script = script_of(requests, spans_of(step), len(whole.op), max(len(whole.streams), 1))
+    return Planned(whole, before, pool, site, step, basis, requests, script)
+
+
+def _with_start(workload: Workload) -> Workload:
+    return with_start_allocated(workload) if len(workload.start.base) else workload
+
+
+def replay_planned(
+    workload: Workload,  # noqa: ARG001 - all policies are called alike
+    planned: Planned,
+    conf: str = "",
+    capacity: int | None = None,
+    *,
+    fraction: float | None = None,
+    torch_version: str = _NEWEST,
+    log: bool = False,
+    policy: str = "plan",
+) -> PlannedReplay:
+    """Replays a new run of the program with its plan.
+
+    Args:
+        workload: What the plan was made from.
+        planned: The plan.
+        conf: Settings of the caching allocator that serves the rest.
+        capacity: Bytes of the device; None: unlimited.
+        fraction: Share of the device that the process may have.
+        torch_version: Whose rules.
+        log: Whether the allocator's entries are kept.
+        policy: Name in the result.
+
+    Raises:
+        MemdiagError: The allocator refuses the settings.
+    """
+    found, out = _run(
+        planned.workload, planned.num_before, planned, policy, conf, capacity, fraction, torch_version, log=log
+    )
+    return PlannedReplay(**vars(found), planned=told_of(planned, out))
+
+
+def replay_bound(
+    workload: Workload,
+    conf: str = "",
+    capacity: int | None = None,
+    *,
+    fraction: float | None = None,
+    torch_version: str = _NEWEST,
+    log: bool = False,
+) -> PlannedReplay:
+    """Replays ``workload`` with a range of its own for each request, given back as soon as it may be: what no allocator can be below of.
+
+    Sizes are rounded up to 512 bytes, as all of PyTorch's allocators do. Arguments as of ``replay_planned``.
+    """
+    whole = _with_start(workload)
+    of_pools = np.isin(whole.op, (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE))
+    whole = replace(whole, op=np.where(of_pools, w.NOTHING, whole.op).astype(np.int8))
+    before = len(whole.op) - len(workload.op)
+    return PlannedReplay(
+        **vars(_run(whole, before, None, "bound", conf, capacity, fraction, torch_version, log=log)[0])
+    )
+
+
+def _run(
+    workload: Workload,
+    before: int,
+    planned: Planned | None,
+    policy: str,
+    conf: str,
+    capacity: int | None,
+    fraction: float | None,
+    version: str,
+    *,
+    log: bool,
+) -> tuple[Replay, Array]:
+    """Runs the model; returns the replay and its raw results, which begin with the calls that make the start."""
+    how = POLICIES[policy]
+    rules = rules_for(how.BACKEND, version)
+    numbers = Conf.parse(how.with_own(conf), how.BACKEND, version)
+    pools = pools_of(workload, rules) if planned is None else planned.pool
+    model = Model.of(
+        workload,
+        numbers,
+        rules,
+        how.columns(workload.size, numbers, rules),
+        pools,
+        capacity=capacity,
+        fraction=fraction,
+        log_level=LOG_ALL if log else LOG_NOTHING,
+        first=before,
+        num_own_pools=1,
+        num_own_results=loop.NUM_OWN_RESULTS,
+    )
+    own_pool = len(workload.pools)
+    pool = model.nodes[model.state.pools + own_pool]
+    pool.is_private, pool.exists, pool.use_count = 0, 1, 1  # its segments are not counted, and nobody releases it
+    model.out[loop.OUT_WAY] = arena.OTHER
+    model.run(loop.run, _own(planned, len(workload.op), max(len(workload.streams), 1), own_pool))
+    found = Replay(policy=policy, conf=conf, torch_version=version, capacity_bytes=capacity, **model.columns())
+    if found.log is not None:
+        found.log["pool"][found.log["pool"] == own_pool] = 0
+    return found, model.out
+
+
+def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> s.Plan:
+    """Returns what the loop needs of the plan; None: each request has a segment of its own."""
+    progress, scripts, arenas = (
+        new_record(s.PROGRESS),
+        np.zeros(s.NUM_SCRIPTS, s.SCRIPT),
+        np.zeros(num_streams, arena.ARENA),
+    )
+    progress.is_alone, progress.own_pool, progress.cycle = planned is None, own_pool, -1
+    cycle, site = np.zeros(num_calls, np.int64), np.full(num_calls, -1, np.int64)
+    if planned is None:
+        none = np.empty((2, 0), np.int64)
+        return s.Plan(
+            progress,
+            scripts,
+            np.empty(0, s.SLOT),
+            arenas,
+            np.zeros((num_streams, 1), arena.TAKEN_PLACE),
+            none,
+            site,
+            cycle,
+        )
+    slots, begin = planned.script.slots.copy(), planned.script.begin
+    scripts["begin"], scripts["pointer"], scripts["end"] = begin[:-1], begin[:-1], begin[1:]
+    arenas["height"], arenas["planned"] = planned.script.heights, planned.script.planned
+    for number, span in enumerate(planned.script.profile.spans):
+        cycle[span.begin : span.end] = number + 1
+    of_step = np.arange(begin[s.STEP], begin[-1])
+    first, second = slots["offset"][of_step], slots["second"][of_step]
+    by_place = np.stack(
+        [of_step[np.argsort(off, kind="stable")] for off in (first, np.where(second >= 0, second, first))]
+    )
+    taken = np.zeros((num_streams, 2 * len(slots) + len(planned.requests.call) + 1), arena.TAKEN_PLACE)
+    return s.Plan(progress, scripts, slots, arenas, taken, by_place, planned.site.astype(np.int64), cycle)

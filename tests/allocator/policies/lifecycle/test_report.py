@@ -1,0 +1,183 @@
+"""What is told of a replay: who was misfiled and what that cost, what each pool held; the start; perfect knowledge; simulate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.allocator.check import check as checked
+from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
+from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.policies.lifecycle.report import Lifecycle
+from memdiag.allocator.replay import replay
+from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.workload import Start
+from memdiag.errors import MemdiagError
+from memdiag.render.simulate import json as simulate_json
+from memdiag.render.simulate import terminal as simulate
+from memdiag.runs.simulation import predict, report_of
+from memdiag.sources.torch_snapshot import read
+
+sys.path.insert(0, str(Path(__file__).parent))
+from lifecycle_program import Program, replayed
+
+MIB = 1 << 20
+GPT = Path(__file__).parents[4] / "examples" / "gpt-train.pickle"
+
+
+def told(program: Program, *, is_oracle: bool = False) -> Lifecycle:
+    lifecycle = replay_lifecycle(program.workload(), program.hooks, is_oracle=is_oracle).lifecycle
+    assert lifecycle is not None
+    return lifecycle
+
+
+def first_forward() -> Program:
+    """In its first forward window, where everything is taken for long-lived: one that is freed in it, one that is not."""
+    program = Program().mark("forward_begin", "forward_end", "forward_begin")
+    return program.alloc(0, 30 * MIB).alloc(1, 50 * MIB).free(0).mark("forward_end").alloc(2, 5 * MIB)
+
+
+def test_wrongly_long() -> None:
+    wrong = told(first_forward()).thought_long_wrongly()
+    assert (wrong.num, wrong.num_bytes, wrong.peak_bytes, wrong.cost_bytes) == (
+        1,
+        30 * MIB,
+        30 * MIB,
+        0,
+    )  # live at the peak
+    in_use = told(first_forward().alloc(3, 60 * MIB))  # outside of forward its segment was borrowed
+    assert (in_use.peak_call, in_use.thought_long_wrongly().peak_bytes, in_use.thought_long_wrongly().cost_bytes) == (
+        4,
+        0,
+        0,
+    )
+    idle = told(first_forward().free(2).alloc(3, 60 * MIB))
+    assert (idle.peak_call, idle.thought_long_wrongly().cost_bytes) == (5, 30 * MIB)
+
+
+def test_wrongly_short() -> None:
+    program = Program().mark("step_begin").alloc(0, 5 * MIB).mark("step_end")
+    wrong = told(program.alloc(1, 30 * MIB)).thought_short_wrongly()
+    assert (wrong.num, wrong.num_bytes, wrong.peak_bytes, wrong.cost_bytes) == (1, 5 * MIB, 5 * MIB, 15 * MIB)
+
+
+def test_outside_of_windows_nobody_is_wrong() -> None:
+    lifecycle = told(Program().alloc(0, MIB).alloc(1, 5 * MIB).free(1))
+    assert lifecycle.thought_short_wrongly().num == lifecycle.thought_long_wrongly().num == 0
+
+
+def test_perfect_knowledge_is_never_wrong() -> None:
+    lifecycle = told(first_forward(), is_oracle=True)
+    assert lifecycle.thought_long_wrongly().num == lifecycle.thought_short_wrongly().num == 0
+    assert lifecycle.is_long.tolist() == [False, True, False, True]
+    temporary = Program().mark("precise_begin").alloc(0, MIB).alloc(1, MIB).free(0).mark("precise_end").alloc(2, MIB)
+    assert told(temporary, is_oracle=True).is_long.tolist() == [False, True, False, True]
+
+
+def test_pools_at_a_moment() -> None:
+    lifecycle = told(first_forward().alloc(3, 512))
+    at_end = {state.pool: state for state in lifecycle.pools(len(first_forward().calls))}
+    assert [at_end[name].num_segments for name in ("default.large", "default.small", "long.large", "long.small")] == [
+        0,
+        1,
+        2,
+        0,
+    ]
+    assert at_end["long.large"].reserved_bytes == 80 * MIB
+    assert at_end["long.large"].used_bytes == 55 * MIB
+    assert at_end["default.small"].used_bytes == 512
+    assert sum(state.reserved_bytes for state in lifecycle.pools(0)) == 30 * MIB
+
+
+def test_what_was_there_at_the_start_is_made_first_as_long_lived() -> None:
+    program = Program().alloc(0, 3 * MIB).free(1).free(2)
+    start = Start(
+        base=np.array([1 << 30, 1 << 20]),
+        size=np.array([20 * MIB, 2 * MIB]),
+        pool=np.zeros(2, np.int32),
+        stream=np.zeros(2, np.int32),
+        small=np.array([False, True]),
+        expandable=np.zeros(2, bool),
+        order=np.arange(2),
+        block_range=np.array([0, 1, 1], np.int32),
+        block_off=np.array([0, 512, 0]),
+        block_size=np.array([5 * MIB, 512, 512]),
+        block_tensor=np.array([1, 2, 3], np.int32),
+        block_requested=np.array([5 * MIB, 7, 512]),
+        block_pending=np.array([False, False, True]),
+    )
+    workload = replace(program.workload(), start=start, num_tensors=4)
+    found = replay_lifecycle(workload, program.hooks, log=True)
+    assert found.reserved.tolist() == [28 * MIB] * 3  # 2 for the small one, 6 for the large one, 20 for the new one
+    assert found.allocated.tolist() == [9 * MIB + 512, 3 * MIB + 512, 3 * MIB]  # 1 MiB is not cut off
+    assert found.device_allocs.tolist() == [1, 1, 1]
+    assert found.log is not None
+    assert found.log["call"].tolist() == [-1, -1, -1, -1, 0, 0, 1, 1, 2, 2]
+    assert checked(workload, found, keep_start=False) == ()
+    assert found.seg[0] == 2
+    assert found.lifecycle is not None
+    assert [state.reserved_bytes for state in found.lifecycle.pools(-1)] == [0, 0, 6 * MIB, 2 * MIB]
+    assert found.lifecycle.peak_call == 0
+
+
+def test_another_checker_agrees() -> None:
+    trace = read(GPT)
+    subject = Subject.of(trace, trace.devices[0])
+    for policy in ("lifecycle", "lifecycle-stack", "lifetime-oracle"):
+        for capacity in (None, 5 << 29):
+            found = subject.replay(Scenario(policy, "", "2.1", capacity), log=True)
+            assert checked(subject.workload, found, keep_start=False) == ()
+
+
+def test_settings() -> None:
+    assert Settings.parse("") == Settings(NO_LIMIT, 0.0, optimizes=False, alr_max_bytes=NO_LIMIT, expandable=False)
+    found = Settings.parse(
+        "max_split_size_mb:64,default_lc_threshold:1e6,open_memory_optimize:1,garbage_collection_threshold:0.8", 5
+    )
+    assert found == Settings(64 * MIB, 1e6, optimizes=True, alr_max_bytes=5)
+    assert Settings.parse("open_memory_optimize:false").optimizes is False
+    assert Settings.parse("expandable_segments:True").expandable
+    for refused in ("max_split_size_mb:20", "roundup_power2_divisions:4", "page_size:1g", "default_lc_threshold:x"):
+        with pytest.raises(MemdiagError, match="does not take the setting"):
+            Settings.parse(refused)
+
+
+def test_a_workload_alone_is_not_enough() -> None:
+    with pytest.raises(MemdiagError, match="what the program was doing"):
+        replay(Program().alloc(0, 1).workload(), "lifecycle")
+
+
+def test_simulate_tells_of_pools(goldens: Path) -> None:
+    (path,) = goldens.glob("npu-*-recorded/snapshot.pickle")
+    trace = read(path)
+    subject = Subject.of(trace, trace.devices[0])
+    predictions = []
+    for policy in ("npu", "lifecycle", "lifetime-oracle"):
+        prediction, found, simulated = predict(
+            subject, Scenario(policy, "", "2.1", 61 << 30), with_min_capacity=policy == "lifecycle"
+        )
+        predictions.append(prediction)
+        assert isinstance(found, LifecycleReplay) == (policy != "npu")
+        assert simulated.device.usage.reserved.max() == found.reserved.max()
+    shown = json.loads(simulate_json.render(report_of(subject, tuple(predictions), with_min_capacity=True)))
+    assert "lifetimes" not in shown["results"][0]
+    lifetimes = shown["results"][1]["lifetimes"]
+    assert lifetimes["bases"] == dict.fromkeys(("setup", "forward", "step", "optimizer"), "marks")
+    assert sum(pool["reserved_bytes"] for pool in lifetimes["pools"]) == shown["results"][1]["peak_reserved_bytes"]
+    assert 0 < lifetimes["thought_long_bytes"] < lifetimes["num_bytes"]
+    assert shown["results"][2]["lifetimes"]["thought_long_wrongly"]["num"] == 0
+    assert shown["results"][1]["min_capacity_bytes"] is not None
+    page = simulate.render(report_of(subject, tuple(predictions)))
+    assert "B, pools at the peak" in page
+    assert "Hooks around each layer's forward: setup from marks" in page
+
+
+def test_no_marks_are_said_to_be_none() -> None:
+    found = replayed(Program().alloc(0, 1)).lifecycle
+    assert found is not None
+    assert found.told().thought_long_bytes == 0
