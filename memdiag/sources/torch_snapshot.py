@@ -8,7 +8,6 @@ entries name their pool. A bare list of segments (``memory_snapshot()``) is a sn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from memdiag.sources.files import plain_content
 from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import tags as m
-from memdiag.sources.pickles.kernels import fill_pairs, flatten, integers, total_items
+from memdiag.sources.pickles.kernels import flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
+from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
 from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
 from memdiag.sources.snapshot_entries import ACTIONS, ENTRIES, FIELDS, MISSING, TEXTS, Entries, merged, stored_entries
-from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
@@ -49,14 +48,8 @@ _TOP_KEYS = {
     "host_segments",
     "host_traces",
 }
-_MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
-_MOST_IN_ALL = 1 << 62  # sums stay within 64 bits
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
-# Rows may share what they consist of, so that a few bytes make a row, and a row takes some hundred bytes of memory.
-# Honest files spend 38 bytes and more on each.
-_ROWS_FLOOR = 500_000
-_BYTES_A_ROW = 20
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
 _RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot('trace.pickle')"
 
@@ -90,35 +83,11 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         ) from None
 
 
-def checked(numbers: Array, what: str, missing: int) -> Array:
-    """Returns sizes in bytes as they are.
-
-    Raises:
-        ValueError: No program can have had them.
-    """
-    if len(numbers) and (numbers.max() > _MOST_BYTES or numbers.min() < min(missing, 0)):
-        raise ValueError(
-            f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > _MOST_BYTES else f"negative {what}"
-        )
-    if numbers.sum(dtype=np.float64) > _MOST_IN_ALL:
-        raise ValueError(f"absurd {what}: more than any program ever used")
-    return numbers
-
-
-class _Reader:
+class _Reader(ColumnReader):
     def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.notes: list[Note] = []
-        self.frames = FrameReader(tape)
-        self._strings: dict[str, int] = {}  # texts of entries, numbered
+        super().__init__(tape)
         self.has_expandable_key = False
         self.has_segments = True
-        self._rows_left = _ROWS_FLOOR + tape.num_bytes // _BYTES_A_ROW
-
-    def _take_rows(self, count: int) -> None:
-        self._rows_left -= count
-        if self._rows_left < 0:
-            raise ValueError("it lists more segments, blocks and entries than its size allows (a memory bomb)")
 
     def read(self) -> dict[str, Any]:
         """Returns the arguments of ``build_trace`` that the file gives."""
@@ -136,9 +105,9 @@ class _Reader:
             if found is None and traces is None:
                 raise ValueError("it has neither 'segments' nor 'device_traces'")
             segments = found if found is not None else -1
-            self._unknown(set(tape.keys(root)) - _TOP_KEYS, "top")
-            settings = self._python(root, "allocator_settings")
-            own = self._python(root, "memdiag") or {}
+            self.unknown(set(tape.keys(root)) - _TOP_KEYS, "top")
+            settings = self.python(root, "allocator_settings")
+            own = self.python(root, "memdiag") or {}
             spans = tape.get(root, "external_annotations")
         elif tape.kind(root) not in (m.LIST, m.TUPLE):
             raise ValueError("it holds neither a dict nor a list of segments")
@@ -150,7 +119,7 @@ class _Reader:
         raws = self._raws(columns, segment_rows, block_rows, devices)
         self.notes += notes_in(self.own, raws)
         names, annotations = self._annotations(spans)
-        names = (*self._strings, *names)
+        names = (*self.strings, *names)
         has_time = any("time_us" in c for c in columns)
         backend = self._own_text("backend") or backend_of(
             stacks, raws, bool(settings), has_time, self.has_expandable_key
@@ -174,53 +143,6 @@ class _Reader:
         value = self.own.get(key)
         return value if isinstance(value, str) and value.isprintable() and len(value) <= 80 else None
 
-    def _python(self, root: int, key: str) -> Any:
-        value = self.tape.get(root, key)
-        return None if value is None else self.tape.python(value)
-
-    def _unknown(self, keys: Iterable[str], what: str) -> None:
-        """Adds a note on unknown keys or values; ``what`` is the last part of its text's key."""
-        names = sorted(keys)
-        if names:
-            shown = ", ".join(repr(n[:40]) for n in names[:8])
-            self.notes.append(
-                Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}"))
-            )
-
-    def _bytes(self, values: Array, what: str, missing: int = -1) -> Array:
-        return checked(integers(values, missing), what, missing)
-
-    def _flags(self, values: Array) -> Array:
-        return np.asarray(values == (m.C_TRUE << 3 | m.CONST))
-
-    def _texts(self, values: Array, codes: dict[str, int], otherwise: int) -> tuple[Array, list[str]]:
-        """Maps a column of texts to numbers; returns it and the texts that have none."""
-        codes_of = np.full(len(self.tape.string_at) + 1, otherwise, np.int32)
-        is_text = values & 7 == m.STR
-        rows = np.where(
-            is_text, self.tape.canonical[np.where(is_text, values >> 3, 0)] if len(self.tape.string_at) else 0, -1
-        )
-        strange = []
-        for row in np.unique(rows[rows >= 0]):
-            text = str(self.tape.text(int(row)))
-            if text in codes:
-                codes_of[row] = codes[text]
-            else:
-                strange.append(text)
-        return codes_of[rows], strange
-
-    def _pools(self, values: Array) -> Array | None:
-        """Reads pool ids, tuples of two numbers, as (rows, 2); -1 where there is none."""
-        if not (values & 7 == m.BOX).any():
-            return None
-        tape = self.tape
-        pools, good = fill_pairs(
-            values, tape.items, tape.box_first, tape.box_size, tape.chunk_start, tape.chunk_size, tape.chunk_next
-        )
-        if not good:
-            raise ValueError("a pool id is not a pair of numbers")
-        return pools
-
     def _segments(self, value: int) -> tuple[Table, Table, Array]:
         tape = self.tape
         if value == -1 or value == (m.C_NONE << 3 | m.CONST):
@@ -229,27 +151,27 @@ class _Reader:
             return Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS), np.empty(0, np.int64)
         if tape.kind(value) not in (m.LIST, m.TUPLE):
             raise ValueError("'segments' is not a list")
-        self._take_rows(int(tape.box_size[value >> 3]))
+        self.take_rows(int(tape.box_size[value >> 3]))
         columns, others = tape.rows(tape.list_items(value), [field.name for field in fields_of(SEGMENT)])
-        self._unknown(others - ignored_of(SEGMENT), "segment")
+        self.unknown(others - ignored_of(SEGMENT), "segment")
         n = len(columns["address"])
         if n and (columns["address"] & 7 == m.NONE_THERE).any() | (columns["total_size"] & 7 == m.NONE_THERE).any():
             raise ValueError("a segment has no address or no total_size")
-        small, _ = self._texts(columns["segment_type"], {"small": 1, "large": 0}, -1)
-        size = self._bytes(columns["total_size"], "segment")
-        pools = self._pools(columns["segment_pool_id"])
+        small, _ = self.texts(columns["segment_type"], {"small": 1, "large": 0}, -1)
+        size = self.bytes(columns["total_size"], "segment")
+        pools = self.pools(columns["segment_pool_id"])
         pools = np.zeros((n, 2), np.int64) if pools is None else np.where(pools < 0, 0, pools)
         table = Table(
             schema.SEGMENTS,
             {
                 "address": integers(columns["address"], -1),
                 "total_size": size,
-                "allocated_size": self._bytes(columns["allocated_size"], "allocated_size"),
-                "active_size": self._bytes(columns["active_size"], "active_size"),
-                "requested_size": self._bytes(columns["requested_size"], "requested_size"),
+                "allocated_size": self.bytes(columns["allocated_size"], "allocated_size"),
+                "active_size": self.bytes(columns["active_size"], "active_size"),
+                "requested_size": self.bytes(columns["requested_size"], "requested_size"),
                 "stream": integers(columns["stream"], 0),
                 "small": np.where(small < 0, size <= SMALL_SEGMENT, small > 0),
-                "expandable": self._flags(columns["is_expandable"]),
+                "expandable": self.flags(columns["is_expandable"]),
                 "pool_major": pools[:, 0],
                 "pool_minor": pools[:, 1],
                 "stack": self.frames.ids(columns["frames"]),
@@ -267,21 +189,21 @@ class _Reader:
         if not np.isin(tape.box_kind[boxes], (m.LIST, m.TUPLE)).all():
             raise ValueError("'blocks' of a segment is not a list")
         total = total_items(boxes, tape.box_size)
-        self._take_rows(total)
+        self.take_rows(total)
         values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, total)
         segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
         columns, others = tape.rows(values, [field.name for field in fields_of(BLOCK)])
-        self._unknown(others - ignored_of(BLOCK), "block")
-        size = self._bytes(columns["size"], "block", 0)
+        self.unknown(others - ignored_of(BLOCK), "block")
+        size = self.bytes(columns["size"], "block", 0)
         # Before 2.1 blocks have no address: they follow each other in the segment.
         before = np.cumsum(size) - size
         first = np.searchsorted(segment, segment)
         computed = segments.address[segment] + before - before[first]
         address = integers(columns["address"], -1)
-        state, strange = self._texts(columns["state"], _STATES, schema.ACTIVE_ALLOCATED)
+        state, strange = self.texts(columns["state"], _STATES, schema.ACTIVE_ALLOCATED)
         if strange:
-            self._unknown(strange, "state")
-        requested = self._bytes(columns["requested_size"], "requested_size")
+            self.unknown(strange, "state")
+        requested = self.bytes(columns["requested_size"], "requested_size")
         stack = self.frames.ids(columns["frames"])
         if (columns["history"] & 7 == m.BOX).any():
             stack, requested = self._history(columns["history"], stack, requested)
@@ -331,7 +253,7 @@ class _Reader:
         elif self.tape.kind(value) not in (m.LIST, m.TUPLE):
             raise ValueError("the trace of a device is not a list")
         else:
-            self._take_rows(int(self.tape.box_size[value >> 3]))
+            self.take_rows(int(self.tape.box_size[value >> 3]))
             value_items = self.tape.list_items(value)
         found = self._entry_columns(value_items)
         self.seen_keys |= found.seen
@@ -349,18 +271,7 @@ class _Reader:
             entries["time_us"] = found.numbers["time_us"]
         if found.pools is not None:
             entries["pool"] = found.pools
-        return entries | {name: self._strings_of(column) for name, column in found.texts.items()}
-
-    def _strings_of(self, column: Array) -> Array:
-        """Returns texts as int32 indices into the strings of the trace; -1: none, or empty."""
-        number = np.full(len(self.tape.string_at) + 1, -1, np.int32)
-        there = np.zeros(len(number), bool)
-        there[column] = True  # -1 is the last one
-        for row in np.flatnonzero(there[:-1]).tolist():
-            text = str(self.tape.text(row))
-            if text:
-                number[row] = self._strings.setdefault(text, len(self._strings))
-        return np.asarray(number[column])
+        return entries | {name: self.strings_of(column) for name, column in found.texts.items()}
 
     def _entry_columns(self, values: Array) -> Entries:
         """Reads entries, of which each is a row or, if it is unusual, a dict."""
@@ -374,17 +285,17 @@ class _Reader:
     def _stored(self, values: Array) -> Entries:
         found = stored_entries(self.tape.entries, (values >> 3) - m.ROW_0)
         others = {str(self.tape.text(int(row))) for row in np.flatnonzero(self.tape.entries.others)[:_MOST_KEYS]}
-        self._unknown(others - ignored_of(ENTRY), "entry")
+        self.unknown(others - ignored_of(ENTRY), "entry")
         self.frames.want(found.frames)
         return found._replace(seen=found.seen | others)
 
     def _unusual(self, values: Array) -> Entries:
         columns, others = self.tape.rows(values, [field.name for field in FIELDS])
         seen = others | {key for key, column in columns.items() if len(column) and (column & 7 != m.NONE_THERE).any()}
-        self._unknown(others - ignored_of(ENTRY), "entry")
-        action, strange = self._texts(columns["action"], ACTIONS, schema.UNKNOWN)
+        self.unknown(others - ignored_of(ENTRY), "entry")
+        action, strange = self.texts(columns["action"], ACTIONS, schema.UNKNOWN)
         if strange or (columns["action"] & 7 == m.NONE_THERE).any():
-            self._unknown(strange or ["(none)"], "action")
+            self.unknown(strange or ["(none)"], "action")
         columns["addr"] = np.where(columns["addr"] & 7 == m.NONE_THERE, columns["device_free"], columns["addr"])
         numbers = {name: integers(columns[name], MISSING[name]) for name in MISSING}
         texts = {
@@ -392,9 +303,7 @@ class _Reader:
             for field in TEXTS
             if field.name in seen
         }
-        return Entries(
-            seen, action, numbers, self.frames.ids(columns["frames"]), self._pools(columns["pool_id"]), texts
-        )
+        return Entries(seen, action, numbers, self.frames.ids(columns["frames"]), self.pools(columns["pool_id"]), texts)
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []
@@ -426,7 +335,7 @@ class _Reader:
                 blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack))
                 if self.has_segments
                 else None,
-                capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= _MOST_BYTES else None,
+                capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= MOST_BYTES else None,
                 card=card_in(self.own, device),
             )
             raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
@@ -440,9 +349,9 @@ class _Reader:
     def _annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:
         if value is None or self.tape.kind(value) not in (m.LIST, m.TUPLE):
             return (), Table.empty(schema.ANNOTATIONS)
-        self._take_rows(int(self.tape.box_size[value >> 3]))
+        self.take_rows(int(self.tape.box_size[value >> 3]))
         columns, _ = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
-        stage, _ = self._texts(columns["stage"], {"START": 1, "END": 0}, -1)
+        stage, _ = self.texts(columns["stage"], {"START": 1, "END": 0}, -1)
         is_text = columns["name"] & 7 == m.STR
         good = (stage >= 0) & is_text
         rows = self.tape.canonical[columns["name"][good] >> 3]
@@ -451,7 +360,7 @@ class _Reader:
         return names, Table(
             schema.ANNOTATIONS,
             {
-                "name": index + len(self._strings),
+                "name": index + len(self.strings),
                 "start": stage[good] == 1,
                 "device": integers(columns["device"][good], -1),
                 "time_us": integers(columns["time_us"][good], -1),

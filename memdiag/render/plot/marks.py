@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memdiag.render.plot.page import Page, Sign
+from memdiag.render.plot.page import Page
+from memdiag.render.plot.sheet import Sign
 from memdiag.units import format_bytes, format_count
 from memdiag.vocabulary import FAILURE, RETRY
 

@@ -1,4 +1,4 @@
-"""The page that a picture is drawn on: title above, legend and notes below, panels between; and the picture as bytes.
+"""The page that a picture is drawn on: panels with their axes, curves and areas; and the picture as bytes.
 
 Everything around the panels is measured before they are placed, so that nothing overlaps at any size. The same input
 gives the same bytes.
@@ -6,185 +6,31 @@ gives the same bytes.
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import add
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
-from memdiag.render.plot.style import (
-    COMPACT,
-    GREY_PHASES,
-    PHASES,
-    Fill,
-    PlotLook,
-    drawable,
-    fonts_for,
-    scale_for,
-    settings,
-)
-from memdiag.render.support.text import shorten
+from memdiag.render.plot.sheet import POINTS_PER_INCH, Sheet, Sign, words_of
+from memdiag.render.plot.style import Fill, PlotLook, fonts_for, scale_for, settings
 from memdiag.units import format_count
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.legend import Legend
-    from matplotlib.text import Text
 
-    from memdiag.results.plots import Numbers, PlotFrame
+    from memdiag.results.plots import Numbers
 
 
 FORMS = ("png", "svg", "pdf")
-_LEFT, _RIGHT, _EDGE = 0.8, 0.3, 0.22  # inches
-_TITLE, _SUBTITLE, _NOTE = 13.0, 8.5, 7.5  # points
-_POINTS = 72.0
 _LEAST = 0.6  # inches of a panel
 _TALL = 20.0  # inches of a page that has room for everything
 _TICK = 0.24  # inches that a tick of the axis of bytes takes at least
-_DOT = "  ·  "
 _STRIP = 0.16  # inches: the band of phases
-_METADATA: dict[str, dict[str, Any]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": "memdiag"},
-    "pdf": {"CreationDate": None, "Creator": "memdiag", "Producer": None},
-}
 
 
-Sign = tuple["Artist", str]  # what stands in a legend, and what it means
-
-
-class Page:
-    """A figure with its surroundings.
-
-    Args:
-        look: Size, resolution, colours and title.
-        size: Inches, where ``look`` names none.
-        title: Where ``look`` names none.
-        frame: Subtitle and notes.
-        right: Inches kept free right of the panels.
-        left: Inches left of them.
-        grey_phases: Phases are drawn without colour, where all colours mean something else.
-    """
-
-    def __init__(
-        self,
-        look: PlotLook,
-        size: tuple[float, float],
-        title: str,
-        frame: PlotFrame,
-        *,
-        right: float = _RIGHT,
-        left: float = _LEFT,
-        grey_phases: bool = False,
-    ) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        self.theme = look.theme
-        self.width, self.height = look.size or size
-        self.compact = self.width < COMPACT
-        self.edge = 0.06 if self.compact else _EDGE
-        self.left, self.right, self.frame = left, right, frame
-        if self.compact:
-            self.left, self.right = min(left, 0.5), 0.2 if right <= _RIGHT else min(right, 0.6)
-        self.room = self.wanted = 0.0  # inches that panels have, and that they look best with
-        self._fills = GREY_PHASES if grey_phases else PHASES
-        self.fonts = fonts_for(words_of(look, frame))
-        self.figure = Figure(figsize=(self.width, self.height), dpi=look.dpi)
-        FigureCanvasAgg(self.figure)
-        self._bottom = self.edge
-        self._top = self.height - self.edge
-        self._say([look.title or title], _TITLE, self.theme.ink, weight="bold")
-        self._top -= 0.05
-        self._say(frame.facts, _SUBTITLE, self.theme.muted)
-
-    def points(self, size: float) -> float:
-        """Returns the size of text, in points, that is ``size`` on a page of ordinary width."""
-        return max(size * 0.8, min(size, 6.5)) if self.compact else size
-
-    def text(self, words: str, limit: int = 0) -> str:
-        """Returns text from a trace as it can be drawn."""
-        return drawable(words, self.fonts, limit)
-
-    def _say(self, facts: Sequence[str], points: float, color: str, weight: str = "normal") -> None:
-        """Writes facts on a line below the last one at the top, as many as there is room for; one that is too long is cut in its middle."""
-        parts = [self.text(fact) for fact in facts]
-        line = self.figure.text(
-            self.edge / self.width,
-            self._top / self.height,
-            _DOT.join(parts),
-            ha="left",
-            va="top",
-            fontsize=self.points(points),
-            color=color,
-            fontweight=weight,
-        )
-        room = self.width - 2 * self.edge
-        while (wide := self._wide(line)) > room and (len(parts) > 1 or len(parts[0]) > 12):
-            if len(parts) > 1:
-                parts.pop()
-            else:
-                parts = [shorten(parts[0], max(int(len(parts[0]) * min(room / wide, 0.97)), 12))]
-            line.set_text(_DOT.join(parts))
-        self._top -= self.points(points) * 1.3 / _POINTS
-
-    def _wide(self, line: Text) -> float:
-        return float(line.get_window_extent().width / self.figure.dpi)
-
-    def foot(self, *groups: Sequence[Sign]) -> None:
-        """Writes notes and, above them, the legend: each group begins a line, and takes as many as it needs."""
-        notes = _DOT.join(self.text(note) for note in self.frame.notes)
-        note = self.points(_NOTE)
-        signs = int((self.width - 2 * self.edge) * _POINTS / (note * 0.56))
-        for line in reversed(textwrap.wrap(notes, max(signs, 20))):
-            self.figure.text(
-                self.edge / self.width,
-                self._bottom / self.height,
-                line,
-                ha="left",
-                va="bottom",
-                fontsize=note,
-                color=self.theme.muted,
-            )
-            self._bottom += note * 1.35 / _POINTS
-        self._bottom += 0.06
-        for line_of_signs in reversed([line for group in groups for line in self._lines(group)]):
-            self._legend(line_of_signs)
-            self._bottom += 0.15 if self.compact else 0.2
-        self._bottom += 0.04
-
-    def _lines(self, group: Sequence[Sign]) -> list[list[Sign]]:
-        """Returns the lines of the legend that a group takes."""
-        lines: list[list[Sign]] = []
-        used = 0.0
-        for handle, label in group:
-            legend = self._legend([(handle, self.text(label, 90))])
-            wide = legend.get_window_extent(self.figure.canvas.get_renderer()).width / self.figure.dpi + 0.2  # type: ignore[attr-defined]
-            legend.remove()
-            if not lines or used + wide > self.width - 2 * self.edge:
-                lines.append([])
-                used = 0.0
-            lines[-1].append((handle, self.text(label, 90)))
-            used += wide
-        return lines
-
-    def _legend(self, signs: Sequence[Sign]) -> Legend:
-        return self.figure.legend(
-            [handle for handle, _ in signs],
-            [label for _, label in signs],
-            loc="lower left",
-            ncols=len(signs),
-            fontsize=self.points(8.5),
-            bbox_to_anchor=(self.edge / self.width, self._bottom / self.height),
-            borderaxespad=0,
-            borderpad=0,
-            handlelength=1.5 if self.compact else 2.0,
-            handleheight=1.0,
-            columnspacing=1.0 if self.compact else 1.6,
-        )
+class Page(Sheet):
+    """A sheet with panels, their axes, and curves and areas on them."""
 
     def panels(self, shares: Sequence[float], *, with_time: bool = True) -> list[Axes]:
         """Returns panels, one above the other, of these shares of what room is left.
@@ -198,7 +44,7 @@ class Page:
         """
         above = (0.2 if self.compact else 0.3) if with_time and self.frame.steps else 0.12
         below = (0.28 if self.compact else 0.36) + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
-        top, bottom = self._top - above, self._bottom + below
+        top, bottom = self.top - above, self.bottom + below
         between = 0.14
         room = top - bottom - between * (len(shares) - 1)
         self.room, self.wanted = room, max(self.width * 0.45 * len(shares) ** 0.5, 1.0 * len(shares))
@@ -256,7 +102,7 @@ class Page:
         last.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_count(int(value))))
         last.set_xlabel("event", loc="right", fontsize=self.points(8.5))
         if frame.bands:
-            last.tick_params(axis="x", pad=_STRIP * _POINTS + 5, length=0)
+            last.tick_params(axis="x", pad=_STRIP * POINTS_PER_INCH + 5, length=0)
             last.xaxis.labelpad = 0
             self._phases(last)
         self._steps(axes)
@@ -267,7 +113,7 @@ class Page:
         strip = self.figure.add_axes((box.x0, box.y0 - high - 0.03 / self.height, box.width, high), sharex=axes)
         strip.set_ylim(0, 1)
         strip.axis("off")
-        for name, fill in self._fills.items():
+        for name, fill in self.fills.items():
             spans = [(band.start, band.end - band.start) for band in self.frame.bands if band.name == name]
             if spans:
                 strip.broken_barh(spans, (0, 1), **self.paint(fill))
@@ -302,7 +148,7 @@ class Page:
     def phase_handles(self) -> list[Sign]:
         """Returns what the legend says of phases."""
         there = {band.name for band in self.frame.bands}
-        return [(self.patch(fill), name) for name, fill in self._fills.items() if name in there]
+        return [(self.patch(fill), name) for name, fill in self.fills.items() if name in there]
 
     def bytes_axis(self, axes: Axes, highest: int, *, room_above: float = 0.08) -> None:
         """Gives a panel its axis of bytes, up to the most that is shown and some inches above that."""
@@ -360,29 +206,8 @@ class Page:
         x, high, low = changes([*at, self._end(at)], amounts, floor)
         axes.fill_between(x, high, low, step="post", zorder=zorder, **self.paint(fill))
 
-    def paint(self, fill: Fill) -> dict[str, Any]:
-        """Returns matplotlib's settings for a fill: hatches of free memory are colour on paper, those of data are paper on colour."""
-        return {
-            "facecolor": self.theme.paper if fill.is_line else fill.color,
-            "edgecolor": fill.color if fill.is_line else self.theme.hatch,
-            "hatch": fill.hatch or None,
-            "linewidth": 0,
-        }
-
-    def patch(self, fill: Fill) -> Artist:
-        """Returns what stands in the legend for a fill."""
-        from matplotlib.patches import Patch
-
-        return Patch(**self.paint(fill))
-
     def _end(self, at: Numbers) -> int:
         return max(self.frame.num_events, at[-1] + 1)
-
-    def as_bytes(self, form: str) -> bytes:
-        """Returns the picture in one of FORMS."""
-        stream = io.BytesIO()
-        self.figure.savefig(stream, format=form, metadata=_METADATA[form])
-        return stream.getvalue()
 
 
 def stacked(one: Numbers, other: Numbers) -> Numbers:
@@ -398,11 +223,6 @@ def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
         [*(at[number] for number in kept), at[-1]],
         *([*(curve[number] for number in kept), curve[-1]] for curve in curves),
     ]
-
-
-def words_of(look: PlotLook, frame: PlotFrame) -> str:
-    """Returns all that is not memdiag's own words on a page."""
-    return "".join((look.title or "", *frame.facts, *frame.notes, "·…"))
 
 
 def picture(draw: Any, data: Any, look: PlotLook, form: str) -> bytes:

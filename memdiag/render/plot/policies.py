@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memdiag.render.plot.marks import capacity_room, draw_capacity, draw_events, event_handles, top_of
-from memdiag.render.plot.page import Page, Sign
+from memdiag.render.plot.page import Page
+from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import Fill, PlotLook, lines
 from memdiag.units import format_bytes
 from memdiag.vocabulary import FAILURE

@@ -13,7 +13,8 @@ from memdiag.render.plot.marks import (
     event_handles,
     top_of,
 )
-from memdiag.render.plot.page import Page, Sign
+from memdiag.render.plot.page import Page
+from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import Fill, PlotLook, fills
 from memdiag.vocabulary import GREY
 

@@ -1,0 +1,124 @@
+"""Columns of a snapshot's rows, from the values of its pickle: sizes, flags, texts and pool ids, each checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from memdiag.results.finding import Note
+from memdiag.sources.pickles import Tape
+from memdiag.sources.pickles import tags as m
+from memdiag.sources.pickles.kernels import fill_pairs, integers
+from memdiag.sources.snapshot_frames import FrameReader
+from memdiag.text import phrase
+from memdiag.trace.table import Array
+
+MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
+_MOST_IN_ALL = 1 << 62  # sums stay within 64 bits
+# Rows may share what they consist of, so that a few bytes make a row, and a row takes some hundred bytes of memory.
+# Honest files spend 38 bytes and more on each.
+_ROWS_FLOOR = 500_000
+_BYTES_A_ROW = 20
+
+
+def checked(numbers: Array, what: str, missing: int) -> Array:
+    """Returns sizes in bytes as they are.
+
+    Raises:
+        ValueError: No program can have had them.
+    """
+    if len(numbers) and (numbers.max() > MOST_BYTES or numbers.min() < min(missing, 0)):
+        raise ValueError(
+            f"absurd {what}: {int(numbers.max())} bytes" if numbers.max() > MOST_BYTES else f"negative {what}"
+        )
+    if numbers.sum(dtype=np.float64) > _MOST_IN_ALL:
+        raise ValueError(f"absurd {what}: more than any program ever used")
+    return numbers
+
+
+class ColumnReader:
+    """Reads columns of one snapshot, and notes what is unknown in them.
+
+    Args:
+        tape: What was unpickled.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.notes: list[Note] = []
+        self.frames = FrameReader(tape)
+        self.strings: dict[str, int] = {}  # texts of entries, numbered
+        self._rows_left = _ROWS_FLOOR + tape.num_bytes // _BYTES_A_ROW
+
+    def take_rows(self, count: int) -> None:
+        """Counts rows that are about to be made.
+
+        Raises:
+            ValueError: They are more than a file of this size can hold.
+        """
+        self._rows_left -= count
+        if self._rows_left < 0:
+            raise ValueError("it lists more segments, blocks and entries than its size allows (a memory bomb)")
+
+    def python(self, root: int, key: str) -> Any:
+        """Returns what a dict has under ``key``, as a Python object; None: nothing."""
+        value = self.tape.get(root, key)
+        return None if value is None else self.tape.python(value)
+
+    def unknown(self, keys: Iterable[str], what: str) -> None:
+        """Adds a note on unknown keys or values; ``what`` is the last part of its text's key."""
+        names = sorted(keys)
+        if names:
+            shown = ", ".join(repr(n[:40]) for n in names[:8])
+            self.notes.append(
+                Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}"))
+            )
+
+    def bytes(self, values: Array, what: str, missing: int = -1) -> Array:
+        """Returns a column of sizes in bytes, checked; ``missing`` where there is none."""
+        return checked(integers(values, missing), what, missing)
+
+    def flags(self, values: Array) -> Array:
+        """Returns which values of a column are True."""
+        return np.asarray(values == (m.C_TRUE << 3 | m.CONST))
+
+    def texts(self, values: Array, codes: dict[str, int], otherwise: int) -> tuple[Array, list[str]]:
+        """Maps a column of texts to numbers; returns it and the texts that have none."""
+        codes_of = np.full(len(self.tape.string_at) + 1, otherwise, np.int32)
+        is_text = values & 7 == m.STR
+        rows = np.where(
+            is_text, self.tape.canonical[np.where(is_text, values >> 3, 0)] if len(self.tape.string_at) else 0, -1
+        )
+        strange = []
+        for row in np.unique(rows[rows >= 0]):
+            text = str(self.tape.text(int(row)))
+            if text in codes:
+                codes_of[row] = codes[text]
+            else:
+                strange.append(text)
+        return codes_of[rows], strange
+
+    def pools(self, values: Array) -> Array | None:
+        """Reads pool ids, tuples of two numbers, as (rows, 2); -1 where there is none."""
+        if not (values & 7 == m.BOX).any():
+            return None
+        tape = self.tape
+        pools, good = fill_pairs(
+            values, tape.items, tape.box_first, tape.box_size, tape.chunk_start, tape.chunk_size, tape.chunk_next
+        )
+        if not good:
+            raise ValueError("a pool id is not a pair of numbers")
+        return pools
+
+    def strings_of(self, column: Array) -> Array:
+        """Returns texts as int32 indices into the strings of the trace; -1: none, or empty."""
+        number = np.full(len(self.tape.string_at) + 1, -1, np.int32)
+        there = np.zeros(len(number), bool)
+        there[column] = True  # -1 is the last one
+        for row in np.flatnonzero(there[:-1]).tolist():
+            text = str(self.tape.text(row))
+            if text:
+                number[row] = self.strings.setdefault(text, len(self.strings))
+        return np.asarray(number[column])
