@@ -1,10 +1,10 @@
-"""Finds out why an accelerator ran out of memory, and what would have prevented it.
+"""Finds out why an accelerator ran out of memory, and how to prevent it.
 
 >>> import memdiag
 >>> report = memdiag.analyze(memdiag.load("trace.pkl"))  # doctest: +SKIP
 >>> report.headline  # doctest: +SKIP
 
-Names are imported when they are first used, so that ``import memdiag`` (and ``memdiag --help``) loads no numpy.
+Names are imported on first use, so ``import memdiag`` (and ``memdiag --help``) does not load numpy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one exception that users meet: what went wrong, and what to do about it.
+"""The one exception that users see: the problem and what to do about it.
 
 The command line prints it as two lines, ``error:`` and ``hint:``, without a traceback (set ``MEMDIAG_DEBUG=1`` for
 one).
@@ -12,12 +12,12 @@ COULD_NOT = 2
 
 
 class MemdiagError(Exception):
-    """Something memdiag cannot do, said so that a person can act on it.
+    """An error that the user can act on.
 
     Args:
-        message: What is wrong, one sentence, naming the file or value.
+        message: What is wrong, in one sentence that names the file or value.
         hint: What to do instead.
-        exit_code: Status of the command line; 2 means "it could not be done".
+        exit_code: Exit status of the command line; 2 means error.
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: int = COULD_NOT) -> None:
@@ -31,4 +31,4 @@ class MemdiagError(Exception):
 
 
 class RefusedFile(MemdiagError):
-    """A file that is not opened: unsafe, damaged, or not a memory trace."""
+    """A file that memdiag refuses to open: unsafe, damaged, or not a memory trace."""

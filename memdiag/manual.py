@@ -38,7 +38,7 @@ class Page:
 
     @property
     def is_finding(self) -> bool:
-        """Whether the page explains a finding or a note."""
+        """True if the page explains a finding or a note."""
         return self.name.startswith("MD")
 
 
@@ -57,7 +57,7 @@ class Block:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Returns the names of all pages: codes of findings first.
+    """Returns the names of all pages, finding codes first.
 
     Raises:
         MemdiagError: This installation has no pages.
@@ -73,7 +73,7 @@ def names() -> tuple[str, ...]:
 
 
 def page(name: str) -> Page:
-    """Returns a page; case does not matter, and the digits of a code are enough.
+    """Returns a page; case is ignored, and the digits of a code are enough.
 
     Raises:
         MemdiagError: There is no such page.
@@ -93,7 +93,7 @@ def page(name: str) -> Page:
 
 
 def find(name: str) -> Page | None:
-    """Returns a page; None if there is none, or if this installation has no pages."""
+    """Returns a page, or None if it does not exist or this installation has no pages."""
     try:
         return page(name)
     except MemdiagError:
@@ -141,7 +141,7 @@ def blocks(text: str) -> tuple[Block, ...]:
 
 
 def _begins(line: str, *, after_gap: bool) -> str:
-    """Returns the kind of block that a line begins; "" if it may continue one."""
+    """Returns the kind of block that a line begins, or "" if it may continue the previous block."""
     if line.startswith("#"):
         return "heading"
     if line.startswith("|"):

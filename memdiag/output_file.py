@@ -1,7 +1,8 @@
-"""Writes output files whole: a file gets its name when all of it is on the disk, so that an error leaves the old file, or none.
+"""Writes output files atomically.
 
-Devices and pipes (``/dev/null``, ``/dev/stdout``) are written directly, and so is a file whose directory takes no
-other.
+A file gets its name only when its whole content is on disk. After an error, the old file is unchanged, or no file
+exists. Devices and pipes (``/dev/null``, ``/dev/stdout``) are written directly, and so is a file in a directory where
+no new file can be created.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import BinaryIO
 
 from memdiag.errors import MemdiagError
 
-_LONGEST = 100  # characters of the name that the unfinished file repeats
+_LONGEST = 100  # number of characters of the file name that the temporary file repeats
 
 
 @contextlib.contextmanager
@@ -26,7 +27,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         MemdiagError: The file cannot be written.
     """
     try:
-        target = path.resolve()  # a link stays a link
+        target = path.resolve()  # follow a symbolic link instead of replacing it
         if _takes_no_other(target):
             with target.open("wb") as file:
                 yield file

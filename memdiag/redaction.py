@@ -1,10 +1,10 @@
-"""What ``--redact`` takes out of text: paths, user names, addresses of people and machines.
+"""Removes paths, user names, and addresses of people and machines from text, for ``--redact``.
 
-Function names, lines and file names stay.
+Function names, line numbers and base names of files stay.
 
-A trace is redacted when it is read (``memdiag.sources.redacted``), so that nothing that is made of it knows more; the
-text of reports goes through ``redact_text`` once more. The switch is an environment variable, so that worker processes
-have it too.
+A trace is redacted when it is read (``memdiag.sources.redacted``), so everything derived from it is redacted too. The
+text of reports also goes through ``redact_text``. The switch is an environment variable, so that worker processes have
+it too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Iterable
 VARIABLE = "MEMDIAG_REDACT"
 USER, ELSEWHERE = "[user]", "…"
 
-# A path keeps what stands behind one of these: which library a frame is of tells nothing of anyone, and analyzers go by
-# it.
+# Paths are kept from one of these folders on: the name of a library identifies nobody, and analyzers depend on it.
 _LIBRARY = re.compile(
     r"(?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python3(?:\.\d+)?[/\\]|memdiag[/\\]recorder[/\\]"
 )
@@ -26,17 +25,17 @@ _HOME = re.compile(
     r"(?:/home/|/Users/|/users/|/private/var/|[A-Za-z]:\\{1,2}Users\\{1,2}|torchinductor_)([^/\\\s\"'<>|:;,*?]+)"
 )
 _PART = r"[^\s/\\\"'`<>|:;,*?(){}\[\]]+"
-# Text until it is used, when re keeps what it compiled: every command loads this file, and few redact.
+# A plain string instead of a compiled pattern: every command imports this file, but few redact.
 _PLACES = (
-    rf"(?P<web>https?://)(?:[^\s/@\"'<>]+@)?(?P<rest>[^\s\"'<>]*)"  # a page stays, the name and password before it go
+    rf"(?P<web>https?://)(?:[^\s/@\"'<>]+@)?(?P<rest>[^\s\"'<>]*)"  # the page stays; credentials before it are removed
     rf"|(?P<store>(?<![\w+])[a-z][a-z0-9+]*://)[^\s\"'<>]*"
     rf"|(?P<windows>\b[A-Za-z]:(?:\\{{1,2}}{_PART})+)"
-    # in JSON, \n may stand before it
+    # In JSON, an escaped \n may precede the path.
     rf"|(?:(?<![\w.%])|(?<=\\[nrt]))(?P<path>(?:~|\.\.?)?(?:/{_PART}){{2,}}/?|~/{_PART})"
     rf"|(?<![\w.+-])(?P<mail>[\w.+-]+@[\w-][\w.-]*)"
 )
 _FIELD_WORDS = frozenset(
-    {  # accounts of machines, and names that are words of every report
+    {  # machine accounts, and names that are ordinary words in reports
         "root",
         "user",
         "users",
@@ -58,32 +57,30 @@ _FIELD_WORDS = frozenset(
         "default",
     }
 )
-_SHORTEST = 3  # characters: a user called "a" cannot be told from a word
+_SHORTEST = 3  # characters: a user called "a" cannot be distinguished from a word
 
-_LONGEST = 255  # characters: what a file system takes for one name
-_BEGINNINGS = rf"(?s)(?<![A-Za-z0-9])(?=(.{{{_SHORTEST}}}))"  # where a name may stand, and how it would begin
+_LONGEST = 255  # characters: longest name that a file system accepts
+_BEGINNINGS = rf"(?s)(?<![A-Za-z0-9])(?=(.{{{_SHORTEST}}}))"  # where a name may begin, and its first characters
 
 _users: set[str] = set()
-_lengths: dict[
-    str, list[int]
-] = {}  # by how names begin, the longest first: a pattern of 100,000 names, compiled anew for each, takes hours
+_lengths: dict[str, list[int]] = {}  # by first characters; one pattern of 100,000 names would take hours
 _given: list[re.Pattern[str] | None] = [None]
 
 
 def is_on() -> bool:
-    """Whether everything is to be redacted."""
+    """Returns whether everything is to be redacted."""
     return os.environ.get(VARIABLE, "") not in {"", "0"}
 
 
 def turn_on() -> None:
-    """Redacts everything from here on, in this process and those it starts."""
+    """Enables redaction in this process and in the processes it starts."""
     os.environ[VARIABLE] = "1"
     note_users(filter(None, (os.environ.get(name) for name in ("USER", "LOGNAME", "USERNAME"))))
     note_users(_HOME.findall(os.environ.get("HOME", "") + "/"))
 
 
 def note_users(names: Iterable[str]) -> None:
-    """Remembers names of users, to be taken out wherever they stand."""
+    """Adds user names to remove from all text."""
     for name in names:
         if not _SHORTEST <= len(name) <= _LONGEST or name.lower() in _FIELD_WORDS or name.isdecimal() or name in _users:
             continue
@@ -95,12 +92,16 @@ def note_users(names: Iterable[str]) -> None:
 
 
 def note_given(arguments: Iterable[str]) -> None:
-    """Remembers relative paths of a command line, so that their folders go wherever they stand: nothing else tells them from words."""
+    """Adds relative paths from a command line, so that their folders are removed from all text.
+
+    Without this list, a relative folder cannot be distinguished from words.
+    """
     folders = set()
     for path in (argument.rpartition("=")[2] for argument in arguments):
         if path.startswith(("/", "~")) or "://" in path:
             continue
-        folder = path.rstrip("/") if os.path.isdir(path) else path.rpartition("/")[0]  # noqa: PTH112 - what was typed, as it was
+        # Tests the path exactly as typed.
+        folder = path.rstrip("/") if os.path.isdir(path) else path.rpartition("/")[0]  # noqa: PTH112
         if folder.strip("./") and os.path.isdir(folder):  # noqa: PTH112
             folders.add(re.escape(folder))
     words = "|".join(sorted(folders, key=len, reverse=True))
@@ -108,14 +109,15 @@ def note_given(arguments: Iterable[str]) -> None:
 
 
 def note_homes(paths: Iterable[str]) -> None:
-    """Remembers the users whose homes stand in ``paths``."""
+    """Adds the users whose home directories occur in ``paths``."""
     note_users({name for path in paths for name in _HOME.findall(path)})
 
 
 def redact_path(path: str) -> str:
-    """Returns a path as far as it tells of no one: from the library's folder on, else the name of the file."""
+    """Returns a path without personal parts: from the library's folder on, otherwise only the file name."""
     library = None
-    for library in _LIBRARY.finditer(path):  # noqa: B007 - the last one: an environment may lie in a folder of the same name
+    # Use the last match: an environment may be inside a folder of the same name.
+    for library in _LIBRARY.finditer(path):  # noqa: B007
         pass
     if library is not None:
         return redact_names(path[library.start() :].replace("\\", "/"))
@@ -126,7 +128,7 @@ def redact_path(path: str) -> str:
 
 
 def redact_names(text: str) -> str:
-    """Returns ``text`` without the names of users that are known."""
+    """Returns ``text`` without known user names."""
     if not _users:
         return text
     pieces, done = [], 0
@@ -142,7 +144,7 @@ def redact_names(text: str) -> str:
 
 
 def redact_text(text: str) -> str:
-    """Returns ``text`` with paths cut to the name of their file, and without users and addresses."""
+    """Returns ``text`` with paths cut to the file name, and without users and addresses."""
     note_homes([text])
     text = _given[0].sub("", text) if _given[0] is not None else text
     return redact_names(re.sub(_PLACES, _placed, text))

@@ -1,10 +1,10 @@
-"""Things that can be added: each registry maps a name to a module or an attribute, which is imported when it is used.
+"""Extension points: each registry maps a name to a module or an attribute, which is imported on first use.
 
-An entry has the attributes of the registry's protocol. Types of rooms above this one are ``Any`` here, since imports go
-down only.
+An entry has the attributes of the registry's protocol. Types from higher-level packages are ``Any`` here, since imports
+go down only.
 
 Other packages add entries by entry points (docs/extending.md). memdiag looks for them only when a registry is iterated
-or asked for a name that it does not know. A plug-in that fails is left out with one line of notice; it never ends a
+or asked for a name that it does not know. A plug-in that fails is skipped with a one-line notice and never ends a
 command.
 """
 
@@ -35,9 +35,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
     Args:
         kind: What an entry is, for messages.
-        protocol: What an entry has.
+        protocol: Attributes that every entry must have.
         targets: memdiag's own entries, as ``"module"`` or ``"module:attribute"``.
-        group: Entry points by which other packages add entries; "": they cannot.
+        group: Entry-point group through which other packages add entries, or "" if they cannot.
     """
 
     def __init__(self, kind: str, protocol: type[Any], targets: Mapping[str, str], group: str = "") -> None:
@@ -73,7 +73,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @property
     def plug_ins(self) -> Mapping[str, EntryPoint]:
-        """The entry points of other packages by name. A name that is taken is left out."""
+        """Entry points of other packages, by name.
+
+        An entry point whose name is already used is ignored, with a notice.
+        """
         if self._found is None:
             self._found = {}
             for point in entry_points(self.group) if self.group else ():
@@ -84,7 +87,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._found
 
     def attempt(self, name: str, ask: Callable[[T], R]) -> R | None:
-        """Returns what ``ask`` returns for an entry; None, with a notice, for a plug-in that cannot be loaded or raises an exception."""
+        """Returns the result of ``ask`` for an entry.
+
+        Returns None, with a notice, if a plug-in cannot be loaded or raises.
+        """
         if name in self.targets:
             return ask(self[name])
         try:
@@ -94,14 +100,14 @@ class Registry(Mapping[str, T], Generic[T]):
             return None
 
     def attempts(self, ask: Callable[[T], R]) -> Iterator[tuple[str, R]]:
-        """Yields the name of each entry and what ``ask`` returns for it, where that is not None; see ``attempt``."""
+        """Yields the name of each entry and the result of ``ask`` for it, if not None; see ``attempt``."""
         for name in self:
             answer = self.attempt(name, ask)
             if answer is not None:
                 yield name, answer
 
     def call(self, name: str, ask: Callable[[T], R]) -> R:
-        """Returns what ``ask`` returns for an entry.
+        """Returns the result of ``ask`` for an entry.
 
         Raises:
             MemdiagError: A plug-in raised an exception of any kind.
@@ -142,7 +148,7 @@ _HINT = "update or uninstall its package; see docs/extending.md"
 
 
 def members(protocol: type) -> tuple[str, ...]:
-    """Returns the attributes that a protocol asks for."""
+    """Returns the attributes that a protocol requires."""
     return tuple(
         sorted(
             {*getattr(protocol, "__annotations__", {}), *(name for name in vars(protocol) if not name.startswith("_"))}
@@ -152,9 +158,10 @@ def members(protocol: type) -> tuple[str, ...]:
 
 @cache
 def _declared_groups() -> frozenset[str]:
-    """Returns the groups of memdiag in which any installed package has entry points.
+    """Returns memdiag's entry-point groups in which any installed package has entry points.
 
-    ``importlib.metadata`` takes longer to import than all of this, and hardly any installation has plug-ins.
+    Importing ``importlib.metadata`` takes longer than importing everything else here, and few installations have
+    plug-ins.
     """
     found: set[str] = set()
     for folder in sys.path:
@@ -173,7 +180,7 @@ def _declared_groups() -> frozenset[str]:
 
 
 def entry_points(group: str) -> Iterable[EntryPoint]:
-    """Returns the entry points of installed packages in a group of memdiag, by name of package and entry."""
+    """Returns the entry points of installed packages in one of memdiag's groups, by package name and entry name."""
     if group not in _declared_groups():
         return ()
     import importlib.metadata
@@ -206,7 +213,7 @@ class Source(Protocol):
     FORMAT: str
 
     def sniff(self, head: bytes) -> bool:
-        """Returns whether a file that begins with ``head`` (64 KiB, decompressed) is of this format; never raises."""
+        """Returns whether a file that begins with ``head`` (64 KiB, decompressed) has this format; never raises."""
 
     def read(self, path: Path) -> Any:
         """Returns the ``Trace`` of a file; raises ``RefusedFile`` if the file cannot be opened."""
@@ -226,10 +233,10 @@ class Analyzer(Protocol):
 
 
 class LintRule(Protocol):
-    """A habit to look for in source code.
+    """A pattern to look for in source code.
 
     Attributes:
-        CODE, SEVERITY: Of its findings.
+        CODE, SEVERITY: Code and severity of its findings.
         WORDS: A file that contains none of them is not searched.
     """
 
@@ -242,10 +249,10 @@ class LintRule(Protocol):
 
 
 class Export(Protocol):
-    """A format of other tools.
+    """An output format of another tool.
 
     Attributes:
-        SUFFIXES: Endings of its files.
+        SUFFIXES: File name suffixes.
     """
 
     SUFFIXES: tuple[str, ...]
@@ -254,7 +261,7 @@ class Export(Protocol):
         """Writes the ``Wanted`` parts of a ``Trace``; returns the files."""
 
 
-# Read in this order: a format that can be told from its first bytes comes before one that needs a look at its columns.
+# Tried in this order: formats recognised by their first bytes come before formats that are recognised by their columns.
 SOURCES: Registry[Source] = Registry(
     "source",
     Source,
@@ -274,7 +281,7 @@ SOURCES: Registry[Source] = Registry(
     "memdiag.sources",
 )
 
-# In the order in which their findings are thought of; the report sorts by severity and bytes.
+# The order in which analyzers run; the report sorts findings by severity and bytes.
 ANALYZERS: Registry[Analyzer] = Registry(
     "analyzer",
     Analyzer,
@@ -303,7 +310,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
     "memdiag.analyzers",
 )
 
-# What a replay can go by.
+# Allocator policies that a replay can use.
 POLICIES: Registry[Any] = Registry(
     "policy",
     object,
@@ -324,7 +331,7 @@ POLICIES: Registry[Any] = Registry(
     "memdiag.policies",
 )
 
-# Habits that ``memdiag lint`` looks for in source code, by the code of their finding.
+# Source code patterns that ``memdiag lint`` looks for, by finding code.
 LINT_RULES: Registry[LintRule] = Registry(
     "rule",
     LintRule,
@@ -344,7 +351,7 @@ LINT_RULES: Registry[LintRule] = Registry(
     },
 )
 
-# What gathers the data that ``memdiag plot --kind`` draws (``memdiag.render.plot`` draws it).
+# Modules that collect the data for ``memdiag plot --kind`` (``memdiag.render.plot`` draws it).
 PLOT_DATA: Registry[Any] = Registry(
     "picture",
     object,
@@ -357,7 +364,7 @@ PLOT_DATA: Registry[Any] = Registry(
     },
 )
 
-# What ``memdiag export --format`` writes.
+# Formats that ``memdiag export --format`` writes.
 EXPORTS: Registry[Export] = Registry(
     "format",
     Export,
@@ -370,7 +377,7 @@ EXPORTS: Registry[Export] = Registry(
     },
 )
 
-# Where ``memdiag fleet`` reads its files.
+# Sources from which ``memdiag fleet`` reads its files.
 FLEET_ENGINES: Registry[Any] = Registry(
     "engine",
     object,

@@ -1,7 +1,7 @@
-"""Phrases by key, in English and Chinese: what reports, findings, fixes and evidence say.
+"""Phrases by key, in English and Chinese: the text of reports, findings, fixes and evidence.
 
-A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which holds both texts of every key side by
-side::
+A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which holds both texts of every key next to
+each other::
 
     {"stranded": {"en": "{bytes} free in {count:# block|# blocks} too small to use", "zh": "…"}}
 
@@ -9,10 +9,10 @@ side::
 
 The part of a key before its first dot is the area. In a template, ``{name}`` is a value; whole numbers get thousands
 separators. ``{name:# block|# blocks}`` chooses by number, and ``#`` stands for the number. A value may be a phrase
-itself. ``{name:A}`` begins with a capital letter. Where a value of a Chinese template meets its words, ``memdiag`` sets
-the space that Latin words and numbers need.
+itself. ``{name:A}`` capitalises the value. ``memdiag`` inserts the space that Chinese text needs between Chinese
+characters and Latin words or numbers.
 
-A ``Phrase`` is a ``str`` in the language that was active when it was made. It remembers its key and values, so a
+A ``Phrase`` is a ``str`` in the language that was active when it was created. It remembers its key and values, so a
 renderer can show it in another language (``in_language``); the HTML report holds both.
 """
 
@@ -38,20 +38,21 @@ _active: list[Language] = ["en"]
 
 
 class Phrase(str):
-    """A text that knows its key and values. Behaves as the ``str`` it was when it was made."""
+    """A text that knows its key and values. It behaves as the ``str`` that it was when it was created."""
 
     __slots__ = ("key", "values")
     key: str
     values: Mapping[str, object]
 
     def __new__(cls, key: str, values: Mapping[str, object], language: Language | None = None) -> Self:
-        """Makes phrase ``key`` of the catalogue, in ``language`` (None: the active one)."""
+        """Creates phrase ``key`` of the catalogue in ``language`` (default: the active language)."""
         made = super().__new__(cls, _rendered(key, values, language or _active[0]))
         made.key, made.values = key, values
         return made
 
-    def __getnewargs__(self) -> tuple[str, Mapping[str, object]]:  # type: ignore[override]  # how to make it anew, for copy and pickle
-        """Returns what makes an equal phrase in another process or copy."""
+    # Arguments that copy and pickle pass to ``__new__``.
+    def __getnewargs__(self) -> tuple[str, Mapping[str, object]]:  # type: ignore[override]
+        """Returns the arguments that recreate this phrase in another process or a copy."""
         return self.key, self.values
 
     def in_language(self, language: Language) -> str:
@@ -60,11 +61,11 @@ class Phrase(str):
 
 
 def phrase(key: str, /, **values: object) -> Phrase:
-    """Returns the phrase ``key``, in the active language.
+    """Returns the phrase ``key`` in the active language.
 
     Args:
         key: ``area.name``; the area names the catalogue file.
-        values: What the placeholders of its template stand for: text, whole numbers, phrases.
+        values: Values of the template's placeholders: text, whole numbers, phrases.
 
     Raises:
         KeyError: There is no such key, or the template asks for a value that is not given.
@@ -73,9 +74,9 @@ def phrase(key: str, /, **values: object) -> Phrase:
 
 
 def joined(parts: Iterable[str], separator: str = " ") -> Phrase:
-    """Returns texts and phrases one after the other, as one phrase.
+    """Concatenates texts and phrases into one phrase.
 
-    Empty ones are left out; Chinese sentences follow without a space.
+    Empty texts are skipped, and Chinese sentences follow each other without a space.
     """
     kept = tuple(part for part in parts if part)
     return Phrase("", {"parts": kept, "separator": separator})
@@ -87,12 +88,12 @@ def sentence(text: str) -> Phrase:
 
 
 def in_language(text: str, chosen: Language) -> str:
-    """Returns ``text`` in a language, if it is a phrase; any other text as it is."""
+    """Returns ``text`` in a language if it is a phrase; other text is returned unchanged."""
     return text.in_language(chosen) if isinstance(text, Phrase) else text
 
 
 def shown(text: str) -> str:
-    """Returns ``text`` in the active language, if it is a phrase; any other text as it is."""
+    """Returns ``text`` in the active language if it is a phrase; other text is returned unchanged."""
     return in_language(text, _active[0])
 
 
@@ -108,7 +109,7 @@ def set_language(chosen: Language) -> None:
 
 @contextmanager
 def speaking(chosen: Language) -> Iterator[None]:
-    """Makes ``chosen`` the active language for a while."""
+    """Makes ``chosen`` the active language within a ``with`` block."""
     before = _active[0]
     _active[0] = chosen
     try:
@@ -121,7 +122,7 @@ def checked(name: str) -> Language:
     """Returns the language called ``name``.
 
     Raises:
-        MemdiagError: There are no texts in it.
+        MemdiagError: memdiag has no texts in that language.
     """
     if name not in LANGUAGES:
         raise MemdiagError(f"--lang {name}: memdiag speaks en (English) and zh (Chinese)", "--lang en or --lang zh")
@@ -129,7 +130,7 @@ def checked(name: str) -> Language:
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Language:
-    """Returns the language that the environment asks for: MEMDIAG_LANG, else the locale's (LC_ALL, LC_MESSAGES, LANG), else English."""
+    """Returns the language from MEMDIAG_LANG, else from the locale (LC_ALL, LC_MESSAGES, LANG), else English."""
     own = environment.get(VARIABLE, "")
     if own in LANGUAGES:
         return own
@@ -140,7 +141,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Language:
 @cache
 def catalogue(area: str) -> dict[str, dict[Language, str]]:
     """Returns the phrases of an area: key (without the area), language, template."""
-    import json  # not needed by commands that say nothing
+    import json  # not needed by commands that print no phrases
 
     loaded: dict[str, dict[Language, str]] = json.loads((FOLDER / f"{area}.json").read_text(encoding="utf-8"))
     return loaded
@@ -170,7 +171,7 @@ def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
 
 
 def _spaced(pieces: Iterable[str]) -> str:
-    """Returns Chinese text of its pieces, spaced where they meet: a space between Chinese and Latin words or numbers, none elsewhere."""
+    """Joins pieces of Chinese text, with a space only between Chinese characters and Latin words or numbers."""
     text = ""
     for piece in pieces:
         if not piece:
@@ -187,15 +188,18 @@ def _spaced(pieces: Iterable[str]) -> str:
 
 @cache
 def _pieces(template: str) -> tuple[tuple[str, str | None, str], ...]:
-    """Returns the parts of a template: text, the blank that follows it (None: none) and how to fill it."""
+    """Returns the parts of a template: text, the placeholder that follows it (None at the end) and its format."""
     return tuple((literal, field, spec or "") for literal, field, spec, _ in Formatter().parse(template))
 
 
 def _filled(value: object, spec: str, chosen: Language) -> str:
-    """Returns what stands in a blank: numbers with separators, singular or plural, phrases in the language of the template."""
+    """Returns the text for a placeholder.
+
+    Numbers get separators, singular or plural is chosen by number, and phrases appear in the template's language.
+    """
     if isinstance(value, Phrase) or spec == "A":
         text = in_language(str(value) if not isinstance(value, str) else value, chosen)
-        is_word = text.partition(" ")[0].isalpha()  # the name of a setting keeps its spelling
+        is_word = text.partition(" ")[0].isalpha()  # setting names keep their spelling
         return text[:1].upper() + text[1:] if spec == "A" and is_word else text
     if isinstance(value, int) and not isinstance(value, bool):
         if not spec:
@@ -213,4 +217,4 @@ _CHINESE = {
     " ": "",
     ", ": "\uff0c",
     "; ": "\uff1b",
-}  # separators of joined texts; Chinese has full-width signs and no blanks
+}  # separators of joined texts; Chinese has full-width punctuation and no spaces

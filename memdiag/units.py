@@ -1,4 +1,4 @@
-"""Bytes, counts and times as people read them, and back."""
+"""Formats bytes, counts and times for people, and parses sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def format_bytes(value: int | None) -> str:
-    """Returns ``value`` bytes with a binary unit: ``1.50 GiB``, ``512 B``, ``-3.00 MiB``; the word for unknown for None."""
+    """Returns ``value`` bytes with a binary unit: ``1.50 GiB``, ``512 B``, ``-3.00 MiB``; "unknown" for None."""
     if value is None:
         return phrase("vocabulary.unknown")
     for limit, unit in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
@@ -63,7 +63,7 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
 
 
 def format_ranges(numbers: Iterable[int], limit: int = 0) -> str:
-    """Returns whole numbers as ranges: ``0-3, 7``; in at most ``limit`` characters, the rest left out (0: all)."""
+    """Returns whole numbers as ranges, such as ``0-3, 7``, in at most ``limit`` characters (0: no limit)."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and parts[-1][1] == number - 1:

@@ -1,4 +1,4 @@
-"""The version of memdiag, apart from the package itself: importing it brings in no public name."""
+"""The version of memdiag, in a module that imports nothing else."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The words and colours of memdiag's concepts: categories, lifetimes, phases, parts of reserved memory, curves.
 
-The page, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same everywhere.
-Its words are in ``messages/vocabulary.json`` (see ``memdiag.text``).
+The HTML report, the plots, the terminal and the viewer take both from here, so a concept looks and reads the same
+everywhere. Its words are in ``messages/vocabulary.json`` (see ``memdiag.text``).
 
-The colours keep the hues of Okabe and Ito (Color Universal Design, 2008). Their lightness was moved apart, so any two
-classes of one kind also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py
-measures both). Free memory also has a hatch, and so have some of the classes that touch each other.
+The colours use the hues of Okabe and Ito (Color Universal Design, 2008). Their lightness is spread, so any two classes
+of one kind also differ for people with any colour blindness and on a grey print (tests/test_vocabulary.py measures
+both). Free memory also has a hatch, and so have some adjacent classes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LINES = (
     ORANGE,
     SKY,
     BROWN,
-)  # several runs in one chart, which also differ in their dashes
-# The nearest of the colours that every terminal has, and shows readably on its own ground.
+)  # several runs in one chart, which also differ in their dash patterns
+# The nearest colour that every terminal has and shows readably on its default background.
 _ANSI = {
     BLUE: "blue",
     SKY: "cyan",
@@ -60,9 +60,9 @@ class Style(NamedTuple):
     """How a class is drawn.
 
     Attributes:
-        color: ``#rrggbb``, on light and on dark ground.
-        hatch: As matplotlib writes hatches; "": none.
-        glyph: One character for bars of text.
+        color: ``#rrggbb``, for light and dark backgrounds.
+        hatch: Hatch in matplotlib's notation, or "" for none.
+        glyph: One character for text bars.
     """
 
     color: str
@@ -83,7 +83,7 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
         "kv_cache": Style(INDIGO, "++++"),
         "unknown": Style(GREY),
     },
-    # Long-lived classes first: they are the bottom of a stack, and short-lived ones its top.
+    # Long-lived classes come first: they are at the bottom of a stack, short-lived ones at its top.
     "lifetime": {
         "persistent": Style(BLUE),
         "optimizer_state": Style(SKY, "\\\\\\\\"),
@@ -121,27 +121,27 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
 
 
 def color(kind: Kind, key: str) -> str:
-    """Returns the colour of a class, ``#rrggbb``; the grey of ``unknown`` for a key without one."""
+    """Returns the colour of a class as ``#rrggbb``, or the grey of ``unknown`` for a key without a colour."""
     return STYLES[kind].get(key, Style(GREY)).color
 
 
 def ansi(kind: Kind, key: str) -> str:
-    """Returns the colour of a class as text in a terminal has it: a name such as ``blue``."""
+    """Returns the terminal colour of a class, such as ``blue``."""
     return _ANSI[color(kind, key)]
 
 
 def name(kind: Kind, key: str) -> str:
-    """Returns the name of a class in the active language; the key as words where it has no name."""
+    """Returns the name of a class in the active language, or the key as words if it has no name."""
     return _phrase(f"{kind}.{key}") or key.replace("_", " ")
 
 
 def meaning(kind: Kind, key: str) -> str:
-    """Returns the meaning of a class, as half a sentence in the active language; "" where its name says it."""
+    """Returns the meaning of a class as half a sentence in the active language, or "" if its name is enough."""
     return _phrase(f"{kind}.{key}.means")
 
 
 def action(key: str) -> str:
-    """Returns what an event of the trace does (a word of ``trace.schema.ACTIONS``) in the active language."""
+    """Returns the name of a trace event's action (a word of ``trace.schema.ACTIONS``) in the active language."""
     return _phrase(f"action.{key}") or key.replace("_", " ")
 
 
@@ -152,25 +152,26 @@ def lifetime(key: str, *, is_inferred: bool) -> str:
 
 
 def earlier_steps() -> Phrase:
-    """Returns how the lifetime of a tensor is known that is still live when the trace ends."""
+    """Returns how the lifetime of a tensor that is live at the end of the trace was inferred."""
     return phrase("vocabulary.basis.earlier_steps")
 
 
 def actions() -> list[str]:
-    """Returns the actions that have words."""
+    """Returns the actions that have names."""
     return [key.removeprefix("action.") for key in catalogue("vocabulary") if key.startswith("action.")]
 
 
-NAMED_MOMENTS = ("oom", "peak", "allocated", "reserved", "end", "snapshot")  # kinds of moments, without "event"
+# Kinds of moments that are not single events.
+NAMED_MOMENTS = ("oom", "peak", "allocated", "reserved", "end", "snapshot")
 
 
 def when(moment: str) -> Phrase:
-    """Returns a kind of moment (``memdiag.trace.moments``) in a sentence: ``at the peak``, ``when memory ran out``."""
+    """Returns a kind of moment (``memdiag.trace.moments``) as words: ``at the peak``, ``when memory ran out``."""
     return phrase(f"vocabulary.when.{moment}")
 
 
 def title(moment: str) -> Phrase:
-    """Returns what a kind of moment is called: ``peak``, ``out of memory``, ``chosen event``."""
+    """Returns the title of a kind of moment: ``peak``, ``out of memory``, ``chosen event``."""
     return phrase(f"vocabulary.moment.{moment}")
 
 

@@ -1,1 +1,1 @@
-"""What commands return: dataclasses only, made by the rooms above, shown by renderers, stable as JSON."""
+"""Results of commands: dataclasses only, created by higher-level packages, shown by renderers, stable as JSON."""

@@ -17,18 +17,18 @@ Status = Literal["ok", "failed", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class MetricJudgement:
-    """One metric held against a budget or the baseline.
+    """One metric compared with a budget or the baseline.
 
     Attributes:
         metric: Its name.
-        unit: Of the numbers.
-        kind: What it is held against.
-        status: "unknown": it cannot be judged.
-        value: What it is; None: not known.
-        limit: The most that is allowed; None: not known.
-        baseline: What it was; None: it is held against a budget.
+        unit: Unit of the numbers.
+        kind: Whether the limit is a budget or comes from the baseline.
+        status: "ok", "failed", or "unknown" if it cannot be judged.
+        value: Measured value, or None if unknown.
+        limit: Highest allowed value, or None if unknown.
+        baseline: Value in the baseline, or None if the metric is compared with a budget.
         allowed: The budget or tolerance in words: "60.00 GiB", "1% more than 58.20 GiB".
-        reason: A sentence: what it is, and by how much it is over; or why it cannot be judged.
+        reason: One sentence: the value and how far it exceeds the limit, or why it cannot be judged.
     """
 
     metric: str
@@ -44,16 +44,16 @@ class MetricJudgement:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A place in the code and what it holds at the peak; ``before`` is what it held in the baseline, None: there is none.
+    """A call site and the memory it holds at the peak, now and in the baseline.
 
     Attributes:
         label: Short name ("train.py:38 mlp").
-        file: The file, as it lies below the working directory; "": it is not there.
-        line: Its line; 0: none.
-        kind: What its tensors are, in words ("activations").
-        bytes, num_tensors: What it holds.
-        bytes_before, num_tensors_before: What it held.
-        was: Its line in the baseline, if that was another; 0: the same, or none.
+        file: The file relative to the working directory, or "" if it is not below it.
+        line: Line number, or 0 if there is none.
+        kind: Category of its tensors, in words ("activations").
+        bytes, num_tensors: Memory it holds.
+        bytes_before, num_tensors_before: Memory it held in the baseline, or None if the baseline does not have it.
+        was: Its line in the baseline if that differs, otherwise 0.
     """
 
     label: str
@@ -69,19 +69,19 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """What is said of one device of one trace.
+    """The result for one device of one trace.
 
     Attributes:
-        key: What it is called in a baseline: "rank0", "trace", "rank0/device1".
+        key: Its key in a baseline: "rank0", "trace", "rank0/device1".
         path: The file.
-        device: Index of the device; None: the file could not be read.
-        error: Why it could not be read; "": it could.
+        device: Device index, or None if the file could not be read.
+        error: Why the file could not be read, or "" if it could.
         judgements: In the order of the budgets, then of the baseline.
-        holders: Where memory grew, most first; without a baseline who holds it at the peak, or in the only state there is. Empty
-            where nothing failed.
-        metrics: Everything that is known of it.
-        facts: What the trace says of itself.
-        has_history: Whether the file tells more than one state, so that there is a peak.
+        holders: The call sites where memory grew, largest first. Without a baseline, the call sites that hold memory at
+            the peak, or in the only recorded state. Empty if no metric failed.
+        metrics: All known metrics.
+        facts: Facts that the trace states about itself.
+        has_history: Whether the file records more than one state, so that there is a peak.
     """
 
     key: str
@@ -96,21 +96,21 @@ class DeviceCheck:
 
     @property
     def status(self) -> Status:
-        """The worst of its judgements."""
+        """The worst status of its judgements."""
         found = {judgement.status for judgement in self.judgements}
         return "failed" if "failed" in found else "unknown" if "unknown" in found or self.error else "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """A whole check.
+    """The result of ``memdiag check``.
 
     Attributes:
         checked: Every trace.
-        missing: Keys of the baseline of which no trace was given.
-        baseline: Its file; "": none was given.
-        changes: With ``--update``: what has changed in the baseline, in words; None: it was not written.
-        notes: What else is worth a line: what became better, which settings are not those of the baseline.
+        missing: Keys of the baseline for which no trace was given.
+        baseline: The baseline file, or "" if none was given.
+        changes: With ``--update``, the changes to the baseline, in words; None if it was not written.
+        notes: Other remarks: metrics that improved, settings that differ from the baseline.
     """
 
     checked: tuple[DeviceCheck, ...]
@@ -122,13 +122,13 @@ class CheckReport:
 
     @property
     def status(self) -> Status:
-        """The worst of all; a trace that is missing cannot be judged."""
+        """The worst status of all; a missing trace cannot be judged."""
         found = {each.status for each in self.checked}
         return "failed" if "failed" in found else "unknown" if "unknown" in found or self.missing else "ok"
 
     @property
     def verdict(self) -> str:
-        """What has come of it, in a sentence."""
+        """The outcome in one sentence."""
         all_of = [(each, judgement) for each in self.checked for judgement in each.judgements]
         failed = [item for item in all_of if item[1].status == "failed"]
         passed = sum(judgement.status == "ok" for _, judgement in all_of)
@@ -152,5 +152,5 @@ class CheckReport:
 
     @property
     def exit_code(self) -> int:
-        """0: all is within its limits, 1: something is not, 2: something could not be judged."""
+        """0 if everything is within its limits, 1 if something is not, 2 if something could not be judged."""
         return {"ok": DONE, "failed": BUDGET_HIT, "unknown": COULD_NOT}[self.status]

@@ -1,7 +1,7 @@
 """The report of ``memdiag compare``, stable as JSON (docs/compare.md).
 
-Every row has one entry for each trace, in the order they were given; the first trace is the base that the others are
-held against.
+Every row has one entry for each trace, in the order given. The first trace is the base that the others are compared
+with.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from memdiag.results.report import Fragmentation, Peak, Usage
 
 SCHEMA_VERSION = 1
 
-# How a place of one trace was found again: at the same file, line and function; the same under another path; the line
-# has moved; the file has other lines under that function; the function has another name; places without a file, by
-# their words; not at all.
+# How a call site of one trace was matched in another: same file, line and function; same under another path; line
+# moved; different lines in the same function; function renamed; sites without a file, by their description; no match.
 How = Literal["base", "same", "path", "moved", "renamed", "words", "only here"]
 
 Fate = Literal["same", "new", "gone", "absent", "worse", "better"]
@@ -24,13 +23,13 @@ Fate = Literal["same", "new", "gone", "absent", "worse", "better"]
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A place in the code.
+    """A call site.
 
     Attributes:
-        label: Short name ("train.py:35 forward"); of tensors without a Python stack, why they have none.
-        path: File as the trace has it; "": there is none.
-        line: Line; 0: none.
-        function: Function; "": none.
+        label: Short name ("train.py:35 forward"); for tensors without a Python stack, the reason why they have none.
+        path: File as recorded in the trace, or "" if there is none.
+        line: Line number, or 0 if there is none.
+        function: Function name, or "" if there is none.
     """
 
     label: str
@@ -41,16 +40,16 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What some tensors hold at the moment that is compared.
+    """Memory held by a group of tensors at the compared moment.
 
     Attributes:
-        bytes: Of their blocks.
-        num_tensors: How many they are.
-        category: What most of the bytes are ("activation"); "": unknown.
-        lifetime: How most of the bytes live ("forward_to_backward"); "": unknown.
-        life: How long they live, mean over bytes, in ``Comparison.life_unit``; of those only whose end the trace shows;
-            None: of none.
-        kept_bytes: Bytes of which the trace does not show the end.
+        bytes: Bytes of their blocks.
+        num_tensors: Number of tensors.
+        category: Category of most of the bytes ("activation"), or "" if unknown.
+        lifetime: Lifetime of most of the bytes ("forward_to_backward"), or "" if unknown.
+        life: Mean lifetime weighted by bytes, in ``Comparison.life_unit``, of the tensors that are freed within the
+            trace; None if none is.
+        kept_bytes: Bytes of tensors that are not freed within the trace.
     """
 
     bytes: int = 0
@@ -66,7 +65,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A place, what its tensors hold, and what the largest of them are called."""
+    """A call site, the memory its tensors hold, and the names of the largest of them."""
 
     place: CodePlace
     amount: Amount
@@ -75,7 +74,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ComparedFinding:
-    """A finding in few words."""
+    """A finding, shortened to its main fields."""
 
     code: str
     severity: Severity
@@ -85,26 +84,26 @@ class ComparedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One trace of a comparison, and the moment of it that is compared.
+    """One trace of a comparison, at the compared moment.
 
     Attributes:
         letter: "A", "B", …
         path: The file.
         device: Index of the device.
-        facts: What the trace says of itself (backend, format, torch version, capacity, …), in words.
-        settings: Allocator settings as the file has them, in words.
-        run: Options of the command, environment and versions, as the manifest of its run has them; empty: it has none.
-        num_steps: Training steps in it; None: not known.
-        at_event: The moment that is compared; None: the file tells one state only.
+        facts: Facts that the trace states about itself (backend, format, torch version, capacity, …), in words.
+        settings: Allocator settings recorded in the file, in words.
+        run: Command options, environment and versions from the run's manifest; empty if there is none.
+        num_steps: Number of training steps, or None if unknown.
+        at_event: The compared moment, or None if the file records only one state.
         moment: Its name ("event 1,204 (step 3, backward)").
-        moment_kind: What it is, see ``memdiag.trace.moments.ChosenMoment``.
-        usage: Bytes then.
-        peak, peak_allocated: The highest points of both curves.
-        split: Where what is reserved and not asked for is, then.
-        counts: Segments obtained and given back, retries, failures; None: not known.
-        sites: Who holds memory then, most first; None: the file does not say where tensors were made.
-        names: The same by name; None: it has no names.
-        findings: What an analysis of it finds, the worst first.
+        moment_kind: Kind of moment, see ``memdiag.trace.moments.ChosenMoment``.
+        usage: Memory at that moment, in bytes.
+        peak, peak_allocated: Peaks of the reserved and the allocated curve.
+        split: Breakdown of reserved minus requested bytes at that moment.
+        counts: Numbers of segments reserved and released, retries and failures; None if unknown.
+        sites: Call sites that hold memory at that moment, largest first; None if the file has no call sites.
+        names: The same by tensor name; None if the file has no names.
+        findings: Findings of its analysis, worst first.
     """
 
     letter: str
@@ -129,17 +128,17 @@ class Side:
 
     @property
     def peak_bytes(self) -> int | None:
-        """What is compared first: bytes reserved at the moment; where that is not known, bytes allocated."""
+        """The first number to compare: reserved bytes at the moment, or allocated bytes if reserved is unknown."""
         return self.usage.reserved_bytes if self.usage.reserved_bytes is not None else self.usage.allocated_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """A place in the code in all traces. ``amounts`` is None where a trace does not say where tensors were made.
+    """A call site in all traces. ``amounts`` is None for a trace without call sites.
 
     Attributes:
-        places: Where it is in each trace; None: it holds nothing there then.
-        how: How it was found again in each; None where it was not.
+        places: Its location in each trace, or None if it holds nothing there at that moment.
+        how: How it was matched in each trace, or None if it was not.
     """
 
     places: tuple[CodePlace | None, ...]
@@ -155,7 +154,7 @@ class SiteRow:
 
 @dataclass(frozen=True, slots=True)
 class NameRow:
-    """Tensors of one name in all traces; ``amounts`` is None where a trace has no names."""
+    """Tensors of one name in all traces; ``amounts`` is None for a trace without names."""
 
     name: str
     amounts: tuple[Amount | None, ...]
@@ -163,7 +162,7 @@ class NameRow:
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A setting or fact that is not the same in all traces; a value is None where a trace does not say."""
+    """A setting or fact that differs between the traces; a value is None if a trace does not record it."""
 
     what: str
     values: tuple[str | None, ...]
@@ -171,13 +170,13 @@ class FactDifference:
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """A finding in all traces; None: not there."""
+    """A finding in all traces; an entry is None if that trace does not have it."""
 
     code: str
     found: tuple[ComparedFinding | None, ...]
 
     def fate(self, number: int) -> Fate:
-        """Returns what has become of it in trace ``number``, held against the first."""
+        """Returns how the finding changed in trace ``number``, compared with the first trace."""
         base, found = self.found[0], self.found[number]
         if base is None or found is None:
             return "new" if found is not None else "gone" if base is not None else "absent"
@@ -187,15 +186,15 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Curves on one axis.
+    """Curves of several traces on one axis.
 
     Attributes:
-        aligned_by: "step": one step of each trace lies below the same step of the others; "share": from beginning to
-            end of each.
-        start, end: Of the axis, in steps (below 0: before the first step) or as shares (0 and 1).
-        first_steps: Step of each trace that lies at 0; None where aligned by share.
-        reserved, allocated: For each trace the highest value in each of equal parts of the axis; -1: not known, or none
-        there.
+        aligned_by: "step" aligns one step of each trace with the same step of the others; "share" scales each trace
+            from beginning to end.
+        start, end: Ends of the axis, in steps (below 0: before the first step) or as fractions (0 and 1).
+        first_steps: Step of each trace at position 0, or None if aligned by share.
+        reserved, allocated: For each trace, the highest value in each of equal parts of the axis; -1 if unknown or if
+            the trace has no data there.
     """
 
     aligned_by: Literal["step", "share"]
@@ -208,20 +207,21 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two or more traces beside each other.
+    """Comparison of two or more traces.
 
     Attributes:
-        verdicts: A sentence for each trace but the first.
-        is_same: Nothing that is compared differs.
-        life_unit: Of ``Amount.life``: "steps" or "share" (of the trace).
-        sites: Every place that holds anything in any trace, largest difference first; None: fewer than two traces tell.
-        names: The same by name.
+        verdicts: One sentence for each trace except the first.
+        is_same: Whether no compared value differs.
+        life_unit: Unit of ``Amount.life``: "steps", or "share" of the trace.
+        sites: Every call site that holds memory in any trace, largest difference first; None if fewer than two traces
+            have call sites.
+        names: The same by tensor name.
         differences: Settings, versions and facts that differ.
-        findings: Those of any trace.
-        curves: None: fewer than two traces have any.
-        at: The moment, as in ``memdiag.trace.moments``.
-        top: How many rows a list is meant to show.
-        shared_end: Of a file that lies elsewhere in another trace, the end that its paths share; "": none does.
+        findings: Findings of any trace.
+        curves: None if fewer than two traces have curves.
+        at: The chosen moment, as in ``memdiag.trace.moments``.
+        top: Number of rows to show in a list.
+        shared_end: The common suffix of the paths of files that moved between traces, or "" if there is none.
     """
 
     sides: tuple[Side, ...]

@@ -1,4 +1,4 @@
-"""The report of ``memdiag conf``: one text of allocator settings, explained and judged."""
+"""The report of ``memdiag conf``: an allocator settings string, explained and judged."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from memdiag.results.finding import SCHEMA_VERSION, Finding
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key as it stands in the text, explained.
+    """One key of the settings string, explained.
 
     Attributes:
-        key: The key that it is, or that was probably meant.
-        value: The value as written; "" where there is none.
-        meaning: What the key does; "" for a key that nobody knows.
-        default: What holds without it.
+        key: The key, or the key that was probably meant.
+        value: The value as written, or "" if there is none.
+        meaning: Effect of the key, or "" for an unknown key.
+        default: Behaviour without it.
         range: Allowed values.
-        since: First version that knows it ("2.6"); None: unknown.
+        since: First version that supports it ("2.6"), or None if unknown.
     """
 
     key: str
@@ -30,19 +30,19 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ConfReport:
-    """The whole of it.
+    """The report of ``memdiag conf``.
 
     Attributes:
-        backend: Whose settings they are.
-        torch_version: The version that was asked about; None: the newest known.
+        backend: Backend that the settings belong to.
+        torch_version: The requested version, or None for the newest known.
         checked_version: The version whose rules were applied.
         variable: The environment variable that they belong in.
-        text: The settings as written; None: the variable is not set.
+        text: The settings as written, or None if the variable is not set.
         settings: Each key, in order.
-        findings: The worst first.
-        corrected: The text to use instead ("": the variable should not be set); None: the text is right as it is.
-        line: The same as a line to paste; "" where there is none.
-        related: Other variables that are set and say something about memory (name, value, what it does).
+        findings: Findings, worst first.
+        corrected: The text to use instead ("" if the variable should not be set), or None if the text is correct.
+        line: The same as a line to paste, or "" if there is none.
+        related: Other variables that are set and affect memory (name, value, effect).
     """
 
     backend: str

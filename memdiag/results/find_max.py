@@ -1,4 +1,4 @@
-"""Result of ``memdiag record --find-max``: the largest value of a placeholder with which a command fits into memory."""
+"""Result of ``memdiag record --find-max``: the largest placeholder value with which a command fits into memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The values to search: ``low``, ``low + step``, … up to ``high``, which itself need not be one of them."""
+    """The values to search: ``low``, ``low + step``, … up to ``high``, which need not be one of them."""
 
     name: str
     low: int
@@ -16,11 +16,11 @@ class ValueRange:
 
     @property
     def last(self) -> int:
-        """The place of the largest value; values are counted from 0."""
+        """The index of the largest value, counted from 0."""
         return (self.high - self.low) // self.step
 
     def at(self, place: int) -> int:
-        """The value at a place."""
+        """Returns the value at an index."""
         return self.low + place * self.step
 
 
@@ -29,15 +29,15 @@ class Trial:
     """One run.
 
     Attributes:
-        place: Of the value in the range.
+        place: Index of the value in the range.
         value: The value that replaced the placeholder.
-        fits: Whether the run ended without running out of memory.
-        reserved_bytes, allocated_bytes: Peaks of the process that had most; None: nothing was recorded.
+        fits: Whether the run ended without an out-of-memory error.
+        reserved_bytes, allocated_bytes: Peaks of the process with the highest peak, or None if nothing was recorded.
         capacity_bytes: Memory of the device, if an out-of-memory error reported it.
-        steps: Training steps of the process that did most.
+        steps: Training steps of the process with the most steps.
         seconds: How long the program ran.
-        folder: Its files, as people would type it here.
-        why: The out-of-memory error in one line; "" if it fits.
+        folder: Its files, as a path relative to the current directory where possible.
+        why: The out-of-memory error in one line, or "" if it fits.
         caught: Failed allocations that did not end the program.
     """
 
@@ -56,15 +56,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class LargestFit:
-    """The answer, with the runs that it rests on.
+    """The result of the search, with the runs it is based on.
 
     Attributes:
         values: The range that was searched.
         trials: Every run, in the order of the search.
-        fits: The largest value that fits; None: not even the smallest does.
-        fails: The smallest value that does not fit; None: all fit.
-        phantom: The simulated device; None: a real one.
-        folder: The files of the search, as people would type it here.
+        fits: The largest value that fits, or None if even the smallest does not.
+        fails: The smallest value that does not fit, or None if all fit.
+        phantom: The simulated device, or None for a real one.
+        folder: The files of the search, as a path relative to the current directory where possible.
     """
 
     values: ValueRange
@@ -75,5 +75,5 @@ class LargestFit:
     folder: str
 
     def trial_of(self, value: int | None) -> Trial | None:
-        """Returns the run with a value; None: the value was not tried."""
+        """Returns the run with a value, or None if the value was not tried."""
         return next((trial for trial in self.trials if trial.value == value), None)

@@ -20,13 +20,13 @@ Basis = Literal["measured", "simulated", "estimated"]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number and where it was found.
+    """One number and its source.
 
     Attributes:
-        what: What the number is, in words ("stranded at the peak").
-        value: The number; None where the source cannot know it.
+        what: Label of the number, in words ("stranded at the peak").
+        value: The number, or None if the source cannot provide it.
         unit: "bytes", "events", "tensors", "us", "ratio", "bytes/step", …; "" for plain text in ``value``.
-        where: Place: a line of the user's code ("train.py:35 forward"), an event ("event 1,204"), a pool; "" if none.
+        where: A line of the user's code ("train.py:35 forward"), an event ("event 1,204") or a pool; "" if none.
     """
 
     what: str
@@ -42,9 +42,9 @@ class Fix:
     Attributes:
         title: The remedy in an imperative sentence.
         kind: "env" (an environment variable), "flag", "code", "version" or "record" (record again, differently).
-        change: The exact line to paste; "" where it has to be worked out.
+        change: The exact line to paste, or "" if it has to be worked out.
         applicability: When it helps ("torch >= 2.1", "CUDA and NPU").
-        caveat: What it may cost, or when it does not help.
+        caveat: Its cost, or when it does not help.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Bytes that a remedy would free at the reserved peak, as a range, with how they are known and how to check."""
+    """Bytes that a remedy would free at the reserved peak, as a range, with its basis and how to verify it."""
 
     low_bytes: int
     expected_bytes: int
@@ -76,12 +76,12 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
     saving: Saving | None = None
-    weight_bytes: int = 0  # for sorting within a severity: how many bytes the problem is about
+    weight_bytes: int = 0  # for sorting within a severity: number of bytes concerned
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about the input that limits the diagnosis (codes MD9xx)."""
+    """A property of the input that limits the diagnosis (codes MD9xx)."""
 
     code: str
     text: str

@@ -1,4 +1,4 @@
-"""The report of ``memdiag fleet``, made once all ranks have been read."""
+"""The report of ``memdiag fleet``, built after all ranks have been read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ class Rank:
     """One rank.
 
     Attributes:
-        rank: Its number; ``file`` is where it came from.
-        group: Number of the group of ranks that hold the same.
-        device: The device looked at: of several in one file, the one that fares worst; None: the file holds none.
-        capacity_bytes: Of the device; None: unknown.
-        peak_reserved_bytes, peak_allocated_bytes: None: unknown.
-        headroom_bytes: What was left at the reserved peak; below 0: what the request that failed was short of; None:
+        rank: Its number; ``file`` is the file it was read from.
+        group: Number of its group of equally loaded ranks.
+        device: Index of the analyzed device: of several in one file, the one with the least headroom; None if the file
+            has none.
+        capacity_bytes: Capacity of the device, or None if unknown.
+        peak_reserved_bytes, peak_allocated_bytes: Peaks, or None if unknown.
+        headroom_bytes: Bytes left at the reserved peak; negative if a request failed, by the bytes it lacked; None if
             unknown.
-        ran_out: A request failed.
-        failed: Of the last one: request_bytes, step, phase, …
-        step, phase: Where the reserved peak is.
-        unused_bytes: Of the reserved peak, what was never in use at once: cached or fragmented.
+        ran_out: Whether a request failed.
+        failed: Facts of the last failed request: request_bytes, step, phase, …
+        step, phase: Step and phase of the reserved peak.
+        unused_bytes: Part of the reserved peak that was never in use at the same time: cached or fragmented.
         headline: The verdict on this rank alone.
-        by_category: Bytes at the moment of the report.
+        by_category: Bytes by category at the moment of the report.
     """
 
     rank: int
@@ -51,19 +52,19 @@ class Rank:
 
     @property
     def peak_bytes(self) -> int:
-        """The reserved peak; where that is not known the allocated one; 0: neither is."""
+        """The reserved peak, else the allocated peak, else 0 if neither is known."""
         return self.peak_reserved_bytes or self.peak_allocated_bytes or 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference:
-    """Something that one rank holds more of than another (less, where below 0), when most is allocated.
+    """Memory that one rank holds more of than another (less, if negative) at the allocated peak.
 
     Attributes:
-        kind: Category of the tensors; "unused" for memory that is reserved beyond what is in use.
-        part: Part of the model or place in the code; "" for unused memory.
+        kind: Category of the tensors, or "unused" for reserved memory that is not in use.
+        part: Part of the model or call site; "" for unused memory.
         delta_bytes: Bytes here minus bytes there.
-        num_here, num_there, bytes_here, bytes_there: Tensors and bytes of both.
+        num_here, num_there, bytes_here, bytes_there: Tensors and bytes of both ranks.
     """
 
     kind: str
@@ -77,18 +78,18 @@ class GroupDifference:
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Ranks that need another amount than those that hold the same, all for one cause.
+    """Outlier ranks: they need more or less memory than ranks with the same model shard, all for one cause.
 
     Attributes:
-        ranks: Their numbers; ``rank`` is the one that differs most, to which the numbers belong.
-        against: The rank it is compared with: the middle one of its group.
-        curve: "reserved" or "allocated": which peak is odd.
+        ranks: Their numbers; ``rank`` is the one that differs most, which the numbers describe.
+        against: The rank it is compared with: the median rank of its group.
+        curve: "reserved" or "allocated": the peak that is unusual.
         delta_bytes: Peak of ``rank`` minus that of ``against``.
         cause: "model", "more", "larger", "data", "experts", "communication", "unused", "ended" (the trace stops
             earlier) or "unknown".
         why: The cause, in words with numbers.
-        differences: What it consists of, the largest first.
-        places: The places in the code that differ most: (place, bytes more).
+        differences: Components of the difference, largest first.
+        places: The call sites that differ most: (site, additional bytes).
     """
 
     ranks: tuple[int, ...]
@@ -104,21 +105,21 @@ class Odd:
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """Ranks that hold the same part of the model, and as many activations at once: a pipeline stage, as a rule.
+    """Ranks with the same part of the model and the same number of live activations, usually a pipeline stage.
 
     Attributes:
-        number: From 0, in order of its lowest rank.
-        label: What it holds that others do not, in words.
+        number: Number of the group, from 0, in order of its lowest rank.
+        label: Contents that distinguish it from other groups, in words.
         ranks: Its ranks.
         middle: The rank with the median peak.
-        low_bytes, middle_bytes, high_bytes: Peaks.
-        parameter_bytes: Of parameters in its middle rank.
-        num_activations: Tensors of activations alive at once in its middle rank.
-        against: The group most ranks are in; None: this is it.
-        why: How its middle rank differs from the other's, in words; "" if it does not.
-        differences: What that consists of.
-        apart: How the rank of the group that needs most differs from the one that needs least, in words; "" if they do
-            not.
+        low_bytes, middle_bytes, high_bytes: Lowest, median and highest peak.
+        parameter_bytes: Bytes of parameters in its median rank.
+        num_activations: Activation tensors that are live at the same time in its median rank.
+        against: The group with the most ranks, or None if this is it.
+        why: How its median rank differs from that group's median rank, in words; "" if it does not.
+        differences: Components of that difference.
+        apart: How the rank with the highest peak differs from the one with the lowest, in words; "" if they do not
+            differ.
     """
 
     number: int
@@ -138,9 +139,9 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A finding of several ranks: one code, one place.
+    """A finding of several ranks: one code, one call site.
 
-    Title and fixes are those of the rank in which it is about the most bytes.
+    Title and fixes are taken from the rank with the most bytes.
     """
 
     code: str
@@ -156,7 +157,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Ranks whose peak lies in [low, high)."""
+    """Ranks whose peak is in [low, high)."""
 
     low_bytes: int
     high_bytes: int
@@ -169,10 +170,10 @@ class HeatMap:
 
     Attributes:
         what: "reserved" or "allocated".
-        along: "step", or "trace": equal parts of each trace, where there are no steps.
-        columns: Their names.
-        ranks: One for each row.
-        rows: Highest bytes in each column; None: the rank has nothing there.
+        along: "step", or "trace" for equal parts of each trace if there are no steps.
+        columns: Column names.
+        ranks: One rank for each row.
+        rows: Highest bytes in each column, or None if the rank has no data there.
     """
 
     what: str
@@ -184,7 +185,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A file that could not be read; ``rank`` as its name tells."""
+    """A file that could not be read; ``rank`` is inferred from its name."""
 
     file: str
     rank: int | None
@@ -194,15 +195,15 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class SettingsCheck:
-    """A line of settings, replayed on every rank.
+    """A settings line, replayed on every rank.
 
     Attributes:
-        num_ranks: On how many it could be.
-        failing_before, failing_after: Ranks in which a request fails under the recorded settings, and under these.
+        num_ranks: Number of ranks that could be replayed.
+        failing_before, failing_after: Ranks in which a request fails with the recorded settings, and with these.
         peak_before_bytes, peak_after_bytes: The highest reserved peak of all ranks.
-        rank_after: Whose that is.
-        worse: Ranks that need more than before (beyond the error of the replay).
-        not_replayed: Ranks that could not be.
+        rank_after: The rank with that peak.
+        worse: Ranks that need more than before (by more than the calibration error).
+        not_replayed: Ranks that could not be replayed.
     """
 
     num_ranks: int
@@ -226,15 +227,15 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """The whole of it.
+    """The report of ``memdiag fleet``.
 
     Attributes:
         verdict: Sentences, the most important first.
         ranks: In order of their numbers.
-        world: Ranks of the job, as recordings say; None: unknown.
-        backends: What they were recorded on.
-        notes: What else is to be known: ranks with one number, with other settings, that are missing.
-        num_kept: How many results were there from an earlier run.
+        world: Number of ranks of the job according to the recordings, or None if unknown.
+        backends: Backends they were recorded on.
+        notes: Other remarks: duplicate rank numbers, differing settings, missing ranks.
+        num_kept: Number of results reused from an earlier run.
     """
 
     verdict: tuple[str, ...]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """One pool at one moment: its name, segments, and bytes held, handed out, and handed out to tensors that outlive their window."""
+    """One pool at one moment: name, segments, bytes reserved, bytes allocated, and bytes that outlive their window."""
 
     pool: str
     num_segments: int
@@ -19,13 +19,13 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class Misfiled:
-    """Tensors in the wrong pool.
+    """Tensors that were allocated in the wrong pool.
 
     Attributes:
-        num, num_bytes: Over the whole replay; bytes of blocks.
-        peak_bytes: Of those that were live at the peak of reserved bytes.
-        cost_bytes: What they cost at that peak. Thought long: bytes of segments obtained for them that lie idle. Thought short: free bytes
-            in segments of the short-lived that a survivor keeps.
+        num, num_bytes: Tensors and bytes of their blocks, over the whole replay.
+        peak_bytes: Bytes of those that were live at the reserved peak.
+        cost_bytes: Their cost at that peak. For false long-lived tensors: idle bytes of segments that were reserved for
+            them. For false short-lived tensors: free bytes in short-lived segments that a surviving tensor retains.
     """
 
     num: int
@@ -36,16 +36,16 @@ class Misfiled:
 
 @dataclass(frozen=True, slots=True)
 class LifetimePools:
-    """How it went.
+    """Outcome of lifetime-segregated pools.
 
     Attributes:
-        hooks: What counted as a forward call: "layer" or "stack".
-        bases: What the marks rest on, for each of "setup", "forward", "step" and "optimizer".
-        num_bytes: Bytes of all blocks handed out.
-        thought_long_bytes: Those of tensors that were decided to be long-lived.
-        thought_long_wrongly: Decided long-lived, but freed within the window in which they were made.
-        thought_short_wrongly: Decided short-lived within a window, but still there when it ended.
-        pools: The four pools at the peak of reserved bytes.
+        hooks: Unit that counted as a forward call: "layer" or "stack".
+        bases: Basis of the marks for each of "setup", "forward", "step" and "optimizer".
+        num_bytes: Bytes of all allocated blocks.
+        thought_long_bytes: Bytes of tensors classified as long-lived.
+        thought_long_wrongly: Classified as long-lived, but freed within the window in which they were allocated.
+        thought_short_wrongly: Classified as short-lived within a window, but still live when it ended.
+        pools: The four pools at the reserved peak.
     """
 
     hooks: str

@@ -9,12 +9,12 @@ from memdiag.results.finding import SCHEMA_VERSION, Finding, Note
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """The places that rules point at, file by file and line by line.
+    """Places in source code that match a rule, by file and line.
 
     Attributes:
-        num_files: How many files the given paths name.
-        findings: Each has the place as ``path:line`` and the line itself in its first piece of evidence.
-        num_ignored: Places that a comment in the source silences.
+        num_files: Number of files that the given paths contain.
+        findings: Each has ``path:line`` and the line itself in its first evidence.
+        num_ignored: Places that a comment in the source suppresses.
         notes: Why files were not checked.
         unchecked: Paths of the files that were not checked.
     """

@@ -1,4 +1,4 @@
-"""The result of a program's own memory pools in a simulated run."""
+"""Result of simulating a program with its own memory pools (``torch.cuda.MemPool``)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PoolAtPeak:
-    """Pools of one name at the peak of reserved bytes.
+    """Pools of one name at the reserved peak.
 
     Attributes:
         pool: Their name.
-        reserved_bytes, requested_bytes: Held, and asked for by what is in them.
-        num_scopes: How many scopes send requests there.
-        num_pools: How many they are.
+        reserved_bytes, requested_bytes: Bytes reserved by the pools, and bytes requested by their live tensors.
+        num_scopes: Number of scopes whose requests go there.
+        num_pools: Number of pools.
     """
 
     pool: str
@@ -26,12 +26,12 @@ class PoolAtPeak:
 
 @dataclass(frozen=True, slots=True)
 class Mempools:
-    """How it went.
+    """Outcome of a program's own memory pools.
 
     Attributes:
-        bases: What the scopes rest on, for each of "weights", "optimizer" and "layers"; "none": there is no such scope.
-        num_requests: Over the whole replay.
-        pools: The default pool (with others that the recording had), then those of the scopes.
+        bases: Basis of the scopes for each of "weights", "optimizer" and "layers"; "none" if there is no such scope.
+        num_requests: Number of requests over the whole replay.
+        pools: The default pool (with other pools of the recording), then those of the scopes.
     """
 
     bases: Mapping[str, str]

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MovedTensors:
-    """Tensors alike that move.
+    """A group of similar tensors that are offloaded.
 
     Attributes:
-        category: As in CATEGORIES; "activation" for what forward leaves for backward.
-        name: Their name, a star for each number; their line of code where they have none.
+        category: As in CATEGORIES; "activation" for tensors that forward saves for backward.
+        name: Their name with each number replaced by a star, or their line of code if they have none.
         place: "host" or "disk".
-        away_in, back_in: Phase in which most of them go, and in which they come back ("" if they do not).
-        num_moves: Over the whole trace.
-        bytes: Copied from the device, over the whole trace.
-        exposed_us: That the program waits for them.
+        away_in, back_in: Phase in which most of them are offloaded, and in which they are reloaded ("" if they are
+            not).
+        num_moves: Number of moves over the whole trace.
+        bytes: Bytes copied from the device, over the whole trace.
+        exposed_us: Time that the program waits for the copies.
     """
 
     category: str
@@ -31,7 +32,7 @@ class MovedTensors:
 
 @dataclass(frozen=True, slots=True)
 class Recomputable:
-    """Activations of one part of the model at the peak, which recomputing would not keep."""
+    """Activations of one part of the model at the peak that recomputation would not retain."""
 
     module: str
     bytes: int
@@ -40,13 +41,13 @@ class Recomputable:
 
 @dataclass(frozen=True, slots=True)
 class Hooked:
-    """What the snippet of saved-tensor hooks does by itself: it moves all that its modules save, and brings each back when it is needed.
+    """Effect of the saved-tensor hooks alone: they offload everything that their modules save, and reload it on use.
 
     Attributes:
-        modules: Whose forward it stands around.
-        smallest_bytes: Smaller tensors stay.
-        bytes_a_step: Copied from the device, a mean over steps.
-        peak_reserved_bytes, peak_allocated_bytes: Of the device, replayed.
+        modules: Modules whose forward call the hooks surround.
+        smallest_bytes: Smaller tensors stay on the device.
+        bytes_a_step: Bytes copied from the device per step, on average.
+        peak_reserved_bytes, peak_allocated_bytes: Device peaks from the replay.
     """
 
     modules: tuple[str, ...]
@@ -58,31 +59,31 @@ class Hooked:
 
 @dataclass(frozen=True, slots=True)
 class Offloading:
-    """A plan for moving, and what comes of it. Bytes and times of a step are means over the steps of the trace.
+    """An offloading plan and its effect. Bytes and times per step are means over the steps of the trace.
 
     Attributes:
         strategy: "automatic" or "forced".
-        budget_bytes: Of the device; None: no limit.
-        fits: The replay of what is left needs no more, and host and disk have room; None: so it is up to the allocation that failed when
-            it was recorded, and the rest is unknown.
-        missing_bytes: Device memory that is lacking if it does not fit; with so much more, the replay goes through.
-        fits_with_host_bytes: Host memory with which it would fit; None: it fits, or no amount helps.
-        load_peak_bytes, load_left_bytes: Live bytes at most, before and with the moves.
-        bound_bytes: Live bytes at most if all that is idle were away, and copies took no time.
-        host_peak_bytes: Held by the pinned pool; ``host_used_bytes`` of it are used at most.
-        disk_peak_bytes: On disk.
-        host_budget_bytes, disk_budget_bytes: Of these.
-        num_moves: Over the whole trace.
-        bytes_away, bytes_back: Copied a step from the device and to it.
-        hidden_us, exposed_us: Of the copies a step; None: the trace has no times.
-        step_us, new_step_us: Length of a step as recorded, and with what is waited for; None as above.
-        link, disk: How fast copies are taken to be, in words.
-        moved: What moves, most bytes first.
-        recomputable: What could be recomputed instead of moved, most bytes first.
-        hooked: What saved-tensor hooks come to by themselves; None: no activations move, or their modules have no
-            names.
-        snippets: How to do it today: (name, which part of the plan it realises, text).
-        notes: What had to be assumed.
+        budget_bytes: Memory budget of the device, or None for no limit.
+        fits: Whether the replay with the moves stays within the budget, and host and disk have room. None if it fits
+            only up to the recorded failed allocation, so the rest is unknown.
+        missing_bytes: Device memory that is missing if it does not fit; with that much more, the replay succeeds.
+        fits_with_host_bytes: Host memory with which it would fit, or None if it fits or no amount helps.
+        load_peak_bytes, load_left_bytes: Peak of live bytes without and with the moves.
+        bound_bytes: Lower bound of the peak of live bytes: every idle tensor is offloaded and copies take no time.
+        host_peak_bytes: Peak size of the pinned pool; at most ``host_used_bytes`` of it are in use.
+        disk_peak_bytes: Peak bytes on disk.
+        host_budget_bytes, disk_budget_bytes: Budgets for host memory and disk.
+        num_moves: Number of moves over the whole trace.
+        bytes_away, bytes_back: Bytes copied from the device and to the device, per step.
+        hidden_us, exposed_us: Copy time per step that overlaps computation, and that the program waits for; None if the
+            trace has no times.
+        step_us, new_step_us: Length of a step as recorded, and including the waits; None if the trace has no times.
+        link, disk: Assumed copy speeds, in words.
+        moved: Tensors to offload, most bytes first.
+        recomputable: Tensors that could be recomputed instead of offloaded, most bytes first.
+        hooked: Effect of saved-tensor hooks alone, or None if no activations move or their modules have no names.
+        snippets: How to implement the plan today: (name, part of the plan it implements, text).
+        notes: Assumptions.
     """
 
     strategy: str

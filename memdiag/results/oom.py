@@ -1,4 +1,4 @@
-"""The report of ``memdiag oom``: out-of-memory messages, their causes and their accounts."""
+"""The report of ``memdiag oom``: out-of-memory messages, their causes and memory accounts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Confidence = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What caused the failure.
+    """The cause of a failure.
 
     Attributes:
         verdict: The most probable cause.
-        confidence: "high" where the numbers leave no other cause, "low" where the message alone cannot decide.
-        alternatives: Runners-up, the more probable first; never ``verdict`` itself.
-        reasons: The arithmetic, a sentence each, with the numbers in it; the decisive one first.
-        rule: Rule of ``diagnosis.classifier`` that decided; "" if the message itself or its surroundings did.
+        confidence: "high" if the numbers leave no other cause, "low" if the message alone cannot decide.
+        alternatives: Other possible causes, the more probable first; never ``verdict`` itself.
+        reasons: The arithmetic, one sentence with numbers each, the decisive one first.
+        rule: Rule of ``diagnosis.classifier`` that decided, or "" if the message itself or its context did.
     """
 
     verdict: Cause
@@ -49,12 +49,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One line of the account of a device's memory.
+    """One line of the memory account of a device.
 
     Attributes:
-        what: "total", or a part of it in words ("allocated by PyTorch", "reserved but unallocated", "context and libraries of
-            this process", "process 4711", "free", "unknown").
-        bytes: Its size; None if unknown.
+        what: "total", or the name of a part ("allocated by PyTorch", "reserved but unallocated", "context and libraries
+            of this process", "process 4711", "free", "unknown").
+        bytes: Its size, or None if unknown.
         owner: "this process", "other processes", "free", "unknown", or "total" for the sum.
         basis: "printed", "computed" (from printed numbers) or "inferred" (with an assumption, which ``what`` names).
     """
@@ -67,9 +67,9 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One out-of-memory message, or several of a rank that are the same (``count``).
+    """One out-of-memory message, or several identical ones of a rank (``count``).
 
-    ``moment`` holds the options with which ``memdiag analyze`` looks at this failure in the trace; "" if no trace
+    ``moment`` holds the options with which ``memdiag analyze`` shows this failure in the trace, or "" if no trace
     contains it.
     """
 
@@ -91,17 +91,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class OomReport:
-    """All messages of a report, in the order in which they were printed.
+    """All out-of-memory messages of an input, in the order in which they were printed.
 
     Attributes:
         messages: All failures; warnings only if there is no failure.
         sources: Names of the files read; "text" for text, "-" for standard input.
         num_lines: Lines read.
         num_bytes: Bytes read.
-        num_warnings_left_out: Warnings ("not a failure") beside real failures.
+        num_warnings_left_out: Warnings ("not a failure") that are omitted because there are real failures.
         first_rank: The rank with the first message; None if unknown.
-        trace: The trace that explains the messages; "" if there was none.
-        num_left_out: Messages beyond the first 20,000 that differ, which are only counted.
+        trace: The trace that explains the messages, or "" if there is none.
+        num_left_out: Distinct messages beyond the first 20,000, which are only counted.
     """
 
     messages: tuple[Message, ...]

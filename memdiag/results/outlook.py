@@ -1,29 +1,31 @@
-"""The result of a simulated run: it fits, it does not, or nobody knows; and an estimate of the part that was not recorded."""
+"""Estimates whether a simulated run fits, including the part that was not recorded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# On what it rests that a simulated run fits, or does not; from the weakest to the strongest.
+# Bases of the answer whether a simulated run fits, from the weakest to the strongest.
 REPLAY = "replay"  # it does not fit: a recorded request fails in the replay
-PAST_FAILURE = "past_failure"  # unknown: the recorded run failed at an allocation that is served here
-RECORDED_PART = "recorded_part"  # nothing fails as far as the recording goes
+PAST_FAILURE = "past_failure"  # unknown: the recorded run failed at an allocation that succeeds here
+RECORDED_PART = "recorded_part"  # no request fails in the recorded part
 WHOLE_RUN = "whole_run"  # nor to the program's own end
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """An estimate of a run after the allocation that failed when it was recorded.
+    """An estimate of the run after the recorded failed allocation.
 
     Attributes:
-        basis: "earlier_step" (what followed in an earlier step that asked for the same) or "optimizer_state" (the next step, with the
-            state that the optimizer makes at the end of the first: a lower bound).
-        peak_reserved_bytes, peak_allocated_bytes: Of the run so far and this estimate.
-        fits: False: a request would fail; True: none would; None: the lower bound is within what there is.
-        step: The earlier step; -1: the basis is another.
-        optimizer: Class of the optimizer; "" where the basis is another.
-        is_optimizer_assumed: The recording does not say which one it is.
-        state_bytes: Bytes of state that were not made yet.
+        basis: "earlier_step" (the requests that followed in an earlier step with the same requests) or
+            "optimizer_state" (the next step, with the state that the optimizer allocates at the end of the first step:
+            a lower bound).
+        peak_reserved_bytes, peak_allocated_bytes: Peaks of the run so far and this estimate.
+        fits: False if a request would fail, True if none would, None if only the lower bound is within the available
+            memory.
+        step: The earlier step, or -1 for the other basis.
+        optimizer: Class of the optimizer, or "" for the other basis.
+        is_optimizer_assumed: Whether the optimizer is assumed because the recording does not name it.
+        state_bytes: Bytes of optimizer state that were not allocated yet.
     """
 
     basis: str
@@ -41,14 +43,13 @@ class Outlook:
     """Whether a simulated run fits.
 
     Attributes:
-        fits: None: unknown.
-        basis: "replay" (a recorded request fails), "whole_run" (the recording goes from an empty allocator to the program's end),
-            "recorded_part" (only a part was recorded, in which no request fails), or "past_failure" (the recorded run failed at an
-            allocation that is served here, so the rest was not recorded).
-        failed_at: Event of the allocation that failed when it was recorded, with the bytes it asked for and its step
-            (-1: unknown).
-        rest: An estimate of what follows that; None: there is nothing to base one on.
-        rerun: A command that records the whole run; "" where it is not needed.
+        fits: None if unknown.
+        basis: "replay" (a recorded request fails), "whole_run" (the recording goes from an empty allocator to the
+            program's end), "recorded_part" (only a part was recorded, in which no request fails), or "past_failure"
+            (the recorded run failed at an allocation that succeeds here, so the rest was not recorded).
+        failed_at: Event of the recorded failed allocation, with its requested bytes and step (-1: unknown).
+        rest: An estimate of the following part, or None if there is no basis for one.
+        rerun: A command that records the whole run, or "" if it is not needed.
     """
 
     fits: bool | None

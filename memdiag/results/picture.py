@@ -1,4 +1,4 @@
-"""The data of the HTML report, ready for JSON: the diagnosis, and what the page draws of each device."""
+"""The data of the HTML report, ready for JSON: the diagnosis and the drawing data of each device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Picture:
         report: The diagnosis.
         devices: One dict for each device.
         frames, stacks, strings, modules: Texts and call stacks that the devices refer to by number.
-        labels, kinds, sites: Of each frame its short name and whose code it is, of each stack the frame that it is
-        named after.
-        codes: The lists that codes stand for: categories, lifetimes, phases, causes, actions.
-        simulated: Curves under other policies and settings.
+        labels, kinds, sites: The short name and the code origin of each frame, and for each stack the frame it is named
+            after.
+        codes: Values of coded columns: categories, lifetimes, phases, causes, actions.
+        simulated: Curves with other policies and settings.
     """
 
     report: Report

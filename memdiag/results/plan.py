@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rival:
-    """Another way of placing the same buffers.
+    """Another placement of the same buffers.
 
     Attributes:
         name: Short, stable: ``first_fit_by_size``, ``online_first_fit``, ``online_best_fit``.
-        height_bytes: Bytes that it needs; None: not tried, it would take too long.
+        height_bytes: Bytes it needs, or None if it was not tried because it would take too long.
     """
 
     name: str
@@ -20,24 +20,24 @@ class Rival:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """One plan, and what it is compared with. Bytes throughout.
+    """A placement plan and the placements it is compared with. All sizes are in bytes.
 
     Attributes:
         source: The file.
-        format: Its form, a key of ``memdiag.registry.SOURCES``.
-        device: Whose tensors were placed; None: a list of lifetimes.
-        ends: Which ends of a lifetime are alive: "half-open" (the lower), "closed" (both) or "open" (none).
-        num_buffers: Rows; ``num_empty`` of them have no bytes or no life.
-        before, after: Tensors that were there before the trace, and at its end.
-        align, seed, seconds_allowed: As asked for.
-        capacity_bytes: All memory of the card, as asked for; None: the lowest plan was wanted.
-        outside_bytes: What lay outside the allocator when it was recorded; None: unknown, and none is assumed.
-        load_bytes, requested_bytes: The most bytes live at one moment, sizes rounded up to ``align`` and as they are.
-        height_bytes, bound_bytes: Of the plan; what was proved to be needed.
+        format: Input format, a key of ``memdiag.registry.SOURCES``.
+        device: Device whose tensors were placed, or None for a list of lifetimes.
+        ends: Ends of a lifetime interval that are included: "half-open" (the lower), "closed" (both) or "open" (none).
+        num_buffers: Number of rows; ``num_empty`` of them have no bytes or an empty lifetime.
+        before, after: Tensors that are live before the trace begins, and after its end.
+        align, seed, seconds_allowed: Options of the command.
+        capacity_bytes: Total device memory given on the command line, or None to search for the lowest plan.
+        outside_bytes: Memory outside the allocator when it was recorded, or None if unknown (none is assumed).
+        load_bytes, requested_bytes: Peak of live bytes, with sizes rounded up to ``align`` and as requested.
+        height_bytes, bound_bytes: Height of the plan, and the proved lower bound.
         method, ended, seconds: As in ``Plan``.
-        rivals: On the same buffers.
-        recorded_bytes: What the recorded allocator held at most; None: unknown.
-        output: The file with the offsets; None: not written.
+        rivals: Other placements of the same buffers.
+        recorded_bytes: Recorded reserved peak, or None if unknown.
+        output: The file with the offsets, or None if it was not written.
     """
 
     source: str
@@ -67,15 +67,15 @@ class PlanReport:
 
     @property
     def ratio(self) -> float:
-        """Height over load; 1.0 where nothing lives."""
+        """Height divided by load; 1.0 if there are no live buffers."""
         return self.height_bytes / self.load_bytes if self.load_bytes else 1.0
 
     @property
     def fits(self) -> bool | None:
-        """Whether the tensors fit the room on the card; None: no card was given."""
+        """True if the tensors fit into the allocator's room, or None if no capacity was given."""
         return None if self.room_bytes is None else self.height_bytes <= self.room_bytes
 
     @property
     def room_bytes(self) -> int | None:
-        """What an allocator could hold of the card; None: no card was given."""
+        """Memory that the allocator can reserve on the device, or None if no capacity was given."""
         return None if self.capacity_bytes is None else max(self.capacity_bytes - (self.outside_bytes or 0), 0)

@@ -1,4 +1,4 @@
-"""The result of a placement plan: how much of it held in steps that it had not seen, and what was allocated beside it."""
+"""Result of a placement plan: how well it fitted unseen steps, and the memory allocated outside it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What became of some requests of the default pool; bytes are rounded up to 512.
+    """Outcome of requests of the default pool; bytes are rounded up to 512.
 
     Attributes:
-        num, num_bytes: All of them.
-        num_planned, planned_bytes: Those that got a place of the plan, made for as much or for more.
-        num_in_gaps, gap_bytes: Those that got none, but room that the plan leaves just then.
-        num_unknown, num_too_large, num_taken, num_no_room: The others, which the caching allocator served: nothing like it is near in the
-            plan, it asks for more than was planned for, its place was taken, there was no memory for the plan.
+        num, num_bytes: All requests.
+        num_planned, planned_bytes: Requests that got a planned slot of at least their size.
+        num_in_gaps, gap_bytes: Requests without a slot that got space that the plan leaves free at that moment.
+        num_unknown, num_too_large, num_taken, num_no_room: The other requests, which the caching allocator served: the
+            plan has no similar request nearby, the request exceeds its slot, its slot was in use, or there was no
+            memory for the plan.
     """
 
     num: int
@@ -31,20 +32,20 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class PlanTold:
-    """How it went.
+    """Outcome of a placement plan.
 
     Attributes:
-        basis: What the steps rest on.
-        num_steps: How many there are.
-        planned_step: Number of the step that was planned; None: none is known, and all of the recording was planned as
-            it was.
-        plan_bytes, load_bytes: Height of the plan, and the most bytes that it has live at one moment: no plan is below.
-        bound_bytes: The most bytes that are live at one moment of the whole run: no allocator is below.
-        next_step: Number of the next recorded step (else the one before), which the plan has not seen; None: there is
-            none.
-        next: What became of its requests.
+        basis: How the steps were identified.
+        num_steps: Number of steps.
+        planned_step: Number of the planned step, or None if no steps are known and the whole recording was planned.
+        plan_bytes, load_bytes: Height of the plan, and its peak of live bytes, the lower bound of any plan.
+        bound_bytes: Peak of live bytes of the whole run, the lower bound of any allocator.
+        next_step: Number of the next recorded step (else the previous one), which the plan has not seen; None if there
+            is none.
+        next: Outcome of its requests.
         unseen: The same for all steps that the plan has not seen.
-        arena_bytes, fallback_bytes: Most bytes held for the plan, and beside it by the caching allocator.
+        arena_bytes, fallback_bytes: Peak bytes reserved for the plan, and by the caching allocator for all other
+            requests.
     """
 
     basis: str

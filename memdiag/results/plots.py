@@ -1,6 +1,6 @@
-"""The data of the pictures that ``memdiag plot`` draws: curves, marks and areas in events and bytes, thinned to what can be seen.
+"""The data of the plots of ``memdiag plot``: curves, marks and areas in events and bytes, thinned to plot resolution.
 
-Columns are tuples of plain integers. They have some values for each column of pixels, however long the trace is.
+Columns are tuples of plain integers. They have a few values for each column of pixels, however long the trace is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class PlotCurve:
-    """Bytes after some of the events; they hold until the next of them."""
+    """Bytes after some of the events; each value holds until the next."""
 
     name: str
     at: Numbers
@@ -21,7 +21,7 @@ class PlotCurve:
 
 @dataclass(frozen=True)
 class PhaseBand:
-    """A stretch of events of one phase, ``end`` not included."""
+    """A range of events of one phase; ``end`` is exclusive."""
 
     start: int
     end: int
@@ -30,14 +30,14 @@ class PhaseBand:
 
 @dataclass(frozen=True)
 class PlotMark:
-    """The moment of a picture: the event, and the bytes of a curve there.
+    """The moment of a plot: the event, and the bytes of a curve at that event.
 
     Attributes:
         at: The event.
-        bytes: Bytes of the curve there.
+        bytes: Bytes of the curve at that event.
         title: Its name: "peak", "out of memory", "chosen event", …
         words: The bytes and the event.
-        highest: The most bytes that the curve has anywhere.
+        highest: Highest value of the curve.
     """
 
     at: int
@@ -49,17 +49,18 @@ class PlotMark:
 
 @dataclass(frozen=True)
 class PlotFrame:
-    """Facts of a run beside its curves.
+    """Facts about a run, shown with its curves.
 
     Attributes:
         facts: The file, its device and its size; the first ones matter most.
         num_events: Events of the trace.
         bands: Phases, in order; empty if none is known.
         steps: First event and number of each training step.
-        retries, ooms: Events at which the allocator released cached memory for a request, and at which memory ran out.
+        retries, ooms: Events at which the allocator released cached memory for a request, and at which it ran out of
+            memory.
         asked_bytes: Size of the last failed allocation.
-        capacity_bytes: Bytes of the device; None: unknown.
-        notes: Limits to know when reading the picture.
+        capacity_bytes: Bytes of the device, or None if unknown.
+        notes: Limits to know when reading the plot.
     """
 
     facts: tuple[str, ...]
@@ -75,7 +76,10 @@ class PlotFrame:
 
 @dataclass(frozen=True)
 class TimelinePlot:
-    """A curve is None if the file does not have it; ``active`` also if no freed block ever waited for a stream."""
+    """The curves of a run.
+
+    A curve is None if the file does not have it; ``active`` is also None if no freed block ever waited for a stream.
+    """
 
     frame: PlotFrame
     reserved: PlotCurve | None
@@ -89,12 +93,12 @@ class FragmentationPlot:
     """The split of reserved memory.
 
     Attributes:
-        frame: Of the whole run.
+        frame: Facts about the whole run.
         at: Events.
-        requested: Bytes that live tensors requested, at each of them.
-        parts: Bytes of each part, bottom to top; with ``requested`` they add up to what is reserved.
-        moment: The moment of the report, and what is reserved then.
-        at_moment: Bytes of ``requested`` and of each part there.
+        requested: Bytes that live tensors requested, at each event.
+        parts: Bytes of each part, bottom to top; together with ``requested`` they add up to reserved bytes.
+        moment: The moment of the report, and the reserved bytes at that moment.
+        at_moment: Bytes of ``requested`` and of each part at that moment.
     """
 
     frame: PlotFrame
@@ -107,7 +111,7 @@ class FragmentationPlot:
 
 @dataclass(frozen=True)
 class LifetimeLayer:
-    """One lifetime class: its key, its name, what it means, bytes at each event, bytes at the moment of the report."""
+    """One lifetime class: key, name, meaning, bytes at each event, bytes at the moment of the report."""
 
     key: str
     name: str
@@ -118,7 +122,7 @@ class LifetimeLayer:
 
 @dataclass(frozen=True)
 class LifetimesPlot:
-    """Bytes of blocks, pending ones included, by lifetime; layers from the bottom up, only those that ever hold anything."""
+    """Bytes of blocks, including pending ones, by lifetime; layers from the bottom up, without empty ones."""
 
     frame: PlotFrame
     at: Numbers
@@ -128,7 +132,7 @@ class LifetimesPlot:
 
 @dataclass(frozen=True)
 class MapRow:
-    """One row: the name of its pool (most important part first; empty if the pool continues), and its segments as [start, end) in bytes."""
+    """One row: the name of its pool (empty if the pool continues), and its segments as [start, end) in bytes."""
 
     name: tuple[str, ...]
     segments: tuple[tuple[int, int], ...]
@@ -139,10 +143,11 @@ class MapPlot:
     """A map of memory.
 
     Attributes:
-        frame: Of the whole run; its facts name the moment.
-        row_bytes: Bytes from the left to the right of a row.
+        frame: Facts about the whole run; they include the moment.
+        row_bytes: Bytes from the left end to the right end of a row.
         rows: From the top down.
-        pieces: By kind (a lifetime, "pending", or the cause of free memory): row, start and length in bytes of each.
+        pieces: By kind (a lifetime, "pending", or the cause of free memory): row, start and length in bytes of each
+            block.
         amounts: Bytes of each kind, in the order of the legend: (kind, name, bytes).
     """
 
@@ -160,10 +165,10 @@ class SimulatedCurve:
     Attributes:
         label: Policy and settings.
         reserved: Its curve, over the events of the recording.
-        peak_bytes: The most that it reserved.
-        saved_bytes: Recorded peak - this one; None: the recorded peak is not known.
-        failed_at: The first event at which it ran out of memory; None: it did not.
-        num_failed: How often it did.
+        peak_bytes: Its reserved peak.
+        saved_bytes: Recorded peak - this one, or None if the recorded peak is unknown.
+        failed_at: The first event at which it ran out of memory, or None if it did not.
+        num_failed: Number of failed allocations.
     """
 
     label: str
@@ -176,7 +181,7 @@ class SimulatedCurve:
 
 @dataclass(frozen=True)
 class PoliciesPlot:
-    """``recorded`` is None where the file does not know it; ``allocated`` is what the recorded run handed out."""
+    """``recorded`` is None if the file does not have it; ``allocated`` is the allocated curve of the recorded run."""
 
     frame: PlotFrame
     recorded: PlotCurve | None

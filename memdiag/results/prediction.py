@@ -1,4 +1,4 @@
-"""The report of ``memdiag simulate``: calibration, the recorded run and each simulated one."""
+"""The report of ``memdiag simulate``: calibration, the recorded run and each simulated run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from memdiag.results.stitching import Stitching
 
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
-    """Where the replay of the recorded settings first differs from the recording, and probably why (all in words but ``at_event``)."""
+    """The first difference between the replay of the recorded settings and the recording, and its probable cause.
+
+    All fields except ``at_event`` are words.
+    """
 
     at_event: int
     what: str
@@ -31,11 +34,11 @@ class CalibrationReport:
 
     Attributes:
         events: Requests and segment events compared.
-        exact: Those that are as recorded; None: the file has no addresses to compare.
-        num_requests, exact_requests: The requests among them.
-        error_bytes: By how much a predicted peak may be off; None: unknown.
-        torch_version: The version whose rules were taken.
-        notes: What had to be assumed.
+        exact: Number of those that match the recording, or None if the file has no addresses to compare.
+        num_requests, exact_requests: Requests among the compared events, and among the matching ones.
+        error_bytes: Largest error of a predicted peak, or None if unknown.
+        torch_version: The version whose rules were applied.
+        notes: Assumptions.
     """
 
     events: int
@@ -50,7 +53,7 @@ class CalibrationReport:
 
     @property
     def is_exact(self) -> bool:
-        """Whether everything compared is as recorded."""
+        """True if every compared event matches the recording."""
         return self.exact is not None and self.exact == self.events
 
 
@@ -60,13 +63,13 @@ class FirstOom:
 
     Attributes:
         at_event: Event of the input.
-        requested_bytes: What it asked for.
-        name: What the tensor is called; "": not known.
-        site: The line that made it; "": not known.
-        reserved_bytes, allocated_bytes: Held then.
-        room_bytes: What the allocator could have held at most.
-        missing_bytes: What it lacked: bytes wanted from the driver beyond those left.
-        largest_free_bytes: Largest free block that it could have used; None: unknown.
+        requested_bytes: Requested bytes.
+        name: Name of the tensor, or "" if unknown.
+        site: Line that allocated it, or "" if unknown.
+        reserved_bytes, allocated_bytes: Reserved and allocated bytes at that moment.
+        room_bytes: Memory that the allocator could reserve at most.
+        missing_bytes: Bytes requested from the driver beyond those left.
+        largest_free_bytes: Largest free block that the request could have used, or None if unknown.
     """
 
     at_event: int
@@ -85,26 +88,27 @@ class Prediction:
     """One simulated run.
 
     Attributes:
-        policy, conf, torch_version, capacity_bytes: What was simulated; capacity (the whole card) None: unlimited.
-        room_bytes: What the allocator could hold of that card; None: unlimited.
-        num_cycles: Calls in which memory was given back to the driver.
-        num_undefined: Calls at and after which the real allocator stops at an assertion of its own.
-        fits: Whether the run fits; None: unknown, since the recorded one failed at a request that is served here.
-        outlook: On what that rests, and what is estimated of the rest; None: not worked out.
-        saved_bytes: Recorded reserved peak - this one; None: the recorded one is not known. Where the trace begins with
-            tensors already
-            there and the settings are others: that of the recorded settings from the same beginning - this one.
-        error_bytes: By how much that may be off; None: unknown.
-        is_recorded: These are the settings of the recording.
-        mallocs_per_step: Ranges obtained from the driver per training step; None: no steps are known.
-        min_capacity_bytes: Smallest card on which it runs; None: not asked for, or none. ``min_room_bytes``: the
-            allocator's room on it.
-        lifetimes: Result of lifetime-segregated pools; None: the policy has none.
-        planned: How far a plan held; None: the policy makes none.
-        stitching: What stitching came to; None: the policy does not stitch.
-        offload: The plan for moving what is idle; None: nothing is to move.
-        mempools: What pools of the program's own came to; None: the policy has none.
-        moment: The moment of ``fragmentation``; its event is one of the input. None: unknown.
+        policy, conf, torch_version, capacity_bytes: Simulated settings; capacity (of the whole device) is None for no
+            limit.
+        room_bytes: Part of the capacity that the allocator can reserve, or None for no limit.
+        num_cycles: Calls in which memory was released to the driver.
+        num_undefined: Calls at and after which the real allocator fails one of its assertions.
+        fits: Whether the run fits, or None if unknown because the recorded run failed at a request that succeeds here.
+        outlook: Basis of that answer, with an estimate of the rest; None if not computed.
+        saved_bytes: Recorded reserved peak - this one, or None if the recorded one is unknown. If the trace begins with
+            live tensors and the settings differ, it is the replayed peak of the recorded settings from the same
+            beginning - this one.
+        error_bytes: Error of ``saved_bytes``, or None if unknown.
+        is_recorded: Whether these are the settings of the recording.
+        mallocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
+        min_capacity_bytes: Smallest device on which it runs, or None if not requested or if there is none.
+            ``min_room_bytes`` is the allocator's room on that device.
+        lifetimes: Result of lifetime-segregated pools, or None if the policy has none.
+        planned: Result of the placement plan, or None if the policy has none.
+        stitching: Result of stitching, or None if the policy does not stitch.
+        offload: The offloading plan, or None if nothing is to be moved.
+        mempools: Result of the program's own pools, or None if the policy has none.
+        moment: The moment of ``fragmentation``, an event of the input. None if unknown.
     """
 
     policy: str
@@ -141,7 +145,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The recorded run beside the simulated ones, split at ``moment``; None where the file does not tell."""
+    """The recorded run for comparison with the simulated ones, split at ``moment``; None where unknown."""
 
     peak_reserved_bytes: int | None
     peak_allocated_bytes: int | None
@@ -157,17 +161,17 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True)
 class PredictionReport:
-    """The whole of it.
+    """The report of ``memdiag simulate``.
 
     Attributes:
         path: The trace.
         device: Index of the device.
-        capacity_bytes: Bytes of the card, as the file says; else the allocator's room, as its failures prove; None:
-            nothing tells.
-        is_capacity_known: The file says how large the card is.
-        with_min_capacity: The smallest card was asked for.
+        capacity_bytes: Capacity of the device from the file, else the allocator's room inferred from its failures, else
+            None.
+        is_capacity_known: Whether the file records the capacity.
+        with_min_capacity: Whether the smallest sufficient capacity was requested.
         advice: Effect of lifetime-segregated pools (MD114), if they were simulated.
-        card: What is known of the card beside its size.
+        card: Other known facts about the device memory.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Result of ``memdiag record``: what a run has recorded, and what its trace shows."""
+"""Result of ``memdiag record``: the recorded run, and a summary of its trace."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from memdiag.results.report import Report
 
 @dataclass(frozen=True)
 class RunMemory:
-    """What the trace of one process of a run shows.
+    """Summary of the trace of one process of a run.
 
     Attributes:
-        report: The diagnosis; None: the trace was not read, for one of the next two reasons.
-        too_large_bytes: Size of a trace that is too large to be read without being asked for; None: it is not.
-        unreadable: Why the trace cannot be read, and what to do; None: it can.
-        oom: The out-of-memory error that ended the program; None: none did.
-        steered: On a simulated device, for a program that failed: notes on values that were not computed or calls that
-            are not imitated.
-        is_steered_by_values: Whether one of them is about values that were not computed.
+        report: The diagnosis, or None if the trace was not read, for one of the next two reasons.
+        too_large_bytes: Size of a trace that is too large to be read without a request, otherwise None.
+        unreadable: Why the trace cannot be read, and what to do; None if it can.
+        oom: The out-of-memory error that ended the program, or None if none did.
+        steered: For a program that failed on a simulated device: notes on values that were not computed and on calls
+            that are not simulated.
+        is_steered_by_values: Whether one of the notes is about values that were not computed.
     """
 
     report: Report | None = None
@@ -37,21 +37,21 @@ class RunSummary:
     """A recorded run.
 
     Attributes:
-        folder: Its folder, as people would type it here.
-        wanted: The path that the trace of one process was to have as well; "": none.
-        single: The path that it has; None: it has none.
+        folder: Its folder, as a path relative to the current directory where possible.
+        wanted: The additional path requested for the trace of a single process, or "" if none was requested.
+        single: The additional path that was written, or None if none was.
         recorded: Status files of the processes with a trace, by rank, with "trace" (its path) and "bytes".
-        chosen: The one to speak of: the first that ran out of memory, else rank 0; without ranks, the one with the most events. None:
-            nothing was recorded.
-        steps: Training steps of the process that did most.
-        seconds: Duration of the run; ``marks_seconds`` and ``dumps_seconds`` the part that recording took.
+        chosen: The process to summarise: the first that ran out of memory, else rank 0, else the one with the most
+            events. None if nothing was recorded.
+        steps: Training steps of the process with the most steps.
+        seconds: Duration of the run; ``marks_seconds`` and ``dumps_seconds`` are the parts that recording took.
         is_phantom: Whether it ran on a simulated device.
         was_sent_away: Whether a signal asked the command to end at once.
         warnings: Warnings of the recorder.
         problems: Files that could not be written or redacted, and why.
         nested: Folders of ``memdiag record`` commands inside the command.
-        reasons: Why nothing was recorded, the most likely reason first; (): something was.
-        memory: What the trace of ``chosen`` shows; None: it was not looked at.
+        reasons: Why nothing was recorded, the most likely reason first; empty if something was.
+        memory: Summary of the trace of ``chosen``, or None if it was not read.
     """
 
     folder: str

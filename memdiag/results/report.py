@@ -11,7 +11,7 @@ from memdiag.results.finding import SCHEMA_VERSION, Finding, Note, Severity
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes at one event of one device, after it. None where the source cannot know."""
+    """Bytes at one event of one device, after it. A value is None if the source cannot provide it."""
 
     reserved_bytes: int | None
     allocated_bytes: int | None
@@ -21,7 +21,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Peak(Usage):
-    """The highest point of a curve: the first event that reaches it (-1: it stood there before the trace began)."""
+    """The highest point of a curve: the first event that reaches it (-1: before the trace began)."""
 
     at_event: int | None = None
     at_us: int | None = None
@@ -31,11 +31,11 @@ class Peak(Usage):
 
 @dataclass(frozen=True, slots=True)
 class ReportMoment(Peak):
-    """The moment of a report: lists, split and findings are of this one, unless they name another.
+    """The moment of a report: lists, split and findings refer to it unless they name another one.
 
     Attributes:
         kind: "oom", "peak", "allocated", "reserved", "end", "event" or "snapshot", see ``memdiag.trace.moments``.
-        lost_bytes: Free bytes that the reference request cannot use; None where that is unknown.
+        lost_bytes: Free bytes that the reference request cannot use, or None if unknown.
     """
 
     kind: str = "peak"
@@ -44,7 +44,7 @@ class ReportMoment(Peak):
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """The split of reserved - requested at one event, seen from a reference request (docs/fragmentation.md)."""
+    """The split of reserved - requested at one event, relative to a reference request (docs/fragmentation.md)."""
 
     at_event: int | None
     reference_request_bytes: int | None
@@ -58,7 +58,7 @@ class Fragmentation:
 
     @property
     def lost_bytes(self) -> int | None:
-        """Free bytes that the reference request cannot use, the loss to fragmentation; None where that is unknown."""
+        """The loss to fragmentation: free bytes that the reference request cannot use, or None if unknown."""
         return (
             None
             if self.stranded_bytes is None or self.foreign_bytes is None
@@ -68,7 +68,7 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the code and what it holds live at the moment of the report; ``names`` are those of its largest tensors."""
+    """A call site and its live memory at the moment of the report; ``names`` are those of its largest tensors."""
 
     bytes: int
     num_tensors: int
@@ -79,7 +79,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class ModuleUsage:
-    """A part of the model and what it holds at the moment looked at: ``share`` of all that is live then."""
+    """A part of the model and its memory at the moment of the report; ``share`` is its fraction of all live bytes."""
 
     name: str
     bytes: int
@@ -99,19 +99,19 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class CardReport:
-    """The card of a recording, and the room that the allocator had on it.
+    """The memory of the device, and the room that the allocator had on it.
 
     Attributes:
-        capacity_bytes: All memory of the card; None: unknown.
-        room_bytes: What the allocator could hold of it; None: unknown, and nothing was refused.
-        outside_bytes: What lay outside the allocator (context, buffers of NCCL or HCCL, other processes) at most; None:
-            unknown.
-        outside_basis: "recorded" (the driver was asked), "refused" (refused requests show it), "given" (by the user); "": unknown, and
-            none is assumed.
-        at_start_bytes, at_peak_bytes, at_end_bytes: Outside the allocator when the device was first seen in use, when the allocator held
-            most, and at the end; None: not recorded.
-        fraction: The share of the card that the process may use; None: unknown.
-        notes: What had to be assumed.
+        capacity_bytes: Total memory of the device, or None if unknown.
+        room_bytes: Memory that the allocator could reserve, or None if unknown because no request failed.
+        outside_bytes: Peak of memory outside the allocator (context, buffers of NCCL or HCCL, other processes), or None
+            if unknown.
+        outside_basis: "recorded" (from the driver), "refused" (inferred from failed requests), "given" (by the user),
+            or "" if unknown and none is assumed.
+        at_start_bytes, at_peak_bytes, at_end_bytes: Memory outside the allocator at the first use of the device, at the
+            reserved peak, and at the end; None if not recorded.
+        fraction: Per-process memory fraction, or None if unknown.
+        notes: Assumptions.
     """
 
     capacity_bytes: int | None = None
@@ -127,7 +127,7 @@ class CardReport:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What is said of one device, apart from findings."""
+    """The results for one device, except findings."""
 
     device: int
     end: Usage
@@ -146,26 +146,25 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a replay of the trace under changed settings gives.
+    """Result of replaying the trace with changed settings.
 
     Attributes:
         device: Index of the device.
         change: The line to paste.
-        codes: Findings of which it is a remedy; of several lines in one ("combination") all of theirs.
-        is_combination: All remedies by settings together.
-        peak_reserved_bytes: Predicted.
-        saved_bytes: Recorded reserved peak - predicted one; negative: it would be higher. Of a trace that does not
-            begin at the start
-            less: cached memory of an earlier time is no merit of other settings.
-        error_bytes: By how much that may be off: what a replay of the recorded settings is off.
-        num_ooms: Requests that fail; ``recorded_ooms`` is how many did.
+        codes: Findings that it remedies; a combination of several settings has the codes of all of them.
+        is_combination: Whether it combines all remedies that are settings.
+        peak_reserved_bytes: Predicted reserved peak.
+        saved_bytes: Recorded reserved peak - predicted one; negative if the prediction is higher. For a trace that does
+            not begin at the start it is smaller, since memory cached before the trace is not a merit of other settings.
+        error_bytes: Calibration error, which the prediction carries too.
+        num_ooms: Requests that fail; ``recorded_ooms`` is the recorded number.
         calibration: How exactly the recorded settings reproduce the recording, in words.
-        repro: The command that shows more.
+        repro: The command that shows details.
         num_retries: Requests for which all cached memory is released first.
         num_driver_calls: Segments reserved and released.
-        rejected: Why the replay shows that this is no remedy; "" if it is one.
-        begins_late: Tensors were allocated before the first event; the replay places them anew, so the result is a
-            guess.
+        rejected: Why the replay shows that this is not a remedy, or "" if it is one.
+        begins_late: Whether tensors were allocated before the first event; the replay chooses their addresses, so the
+            result is approximate.
     """
 
     device: int
@@ -186,17 +185,17 @@ class WhatIf:
 
     @property
     def is_offered(self) -> bool:
-        """Whether it is a remedy."""
+        """True if it is offered as a remedy."""
         return not self.rejected
 
     @property
     def is_shown(self) -> bool:
-        """Whether it deserves a row: it helps, or a finding suggested it."""
+        """True if it gets a row: it helps, or a finding suggested it."""
         return self.is_offered or bool(self.codes)
 
     @property
     def conf(self) -> str:
-        """The settings that ``change`` makes, without the variable; "" for none."""
+        """The settings in ``change`` without the variable, or "" if there are none."""
         return self.change.partition("=")[2]
 
     @property
@@ -207,25 +206,24 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The card that every form of a report starts with. Renderers draw it and compute nothing.
+    """The card at the top of every form of a report. Renderers draw it and compute nothing.
 
     Attributes:
-        severity: The worst one of the findings; "ok" without any above info.
+        severity: The worst severity of the findings, or "ok" if none is above info.
         happened: What happened, in one or two sentences.
-        device: The device that it is about; None: the file has none.
-        loss_bytes: Free bytes that the request at the moment of the report cannot use; None: unknown.
+        device: Its device, or None if the file has none.
+        loss_bytes: Free bytes that the request at the moment of the report cannot use, or None if unknown.
         loss: The same in words.
         remedy: The first thing to do.
-        command: The line to paste for it; "": there is none.
-        code: The finding that it is from; "": none.
-        peak_bytes: Reserved peak that the prediction is compared with; None: nothing was predicted.
-        predicted_peak_bytes: Reserved peak with the remedy; None: nothing was predicted.
-        fits: Whether the run fits with the remedy; None: unknown, or the recorded run failed and the remedy gets past
-            that.
-        prediction: What the remedy gives, in words.
+        command: The line to paste for it, or "" if there is none.
+        code: The finding it comes from, or "" if none.
+        peak_bytes: Reserved peak that the prediction is compared with, or None without a prediction.
+        predicted_peak_bytes: Reserved peak with the remedy, or None without a prediction.
+        fits: Whether the run fits with the remedy, or None if unknown or if the remedy only gets past the recorded
+            failure.
+        prediction: The predicted effect of the remedy, in words.
         calibration: How exactly the recorded settings reproduce the recording, or why there is no prediction.
-        fits_basis: On what ``fits`` rests (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN); None: nothing was
-            predicted.
+        fits_basis: Basis of ``fits`` (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN), or None without a prediction.
     """
 
     severity: Severity | Literal["ok"]
@@ -249,19 +247,22 @@ FitAnswer = Literal["cache", "segment", "retry", "no", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class WouldFit:
-    """Whether the allocator can serve a tensor at the moment of a report; sizes are in bytes, None: unknown.
+    """The answer whether the allocator can serve a request at the moment of a report.
+
+    Sizes are in bytes, or None if unknown.
 
     Attributes:
-        request_bytes: ``requested_bytes``, rounded as the recorded settings do.
-        answer: From cache, with a new segment, with one after a retry (cached memory is released first), not at all, or
-            unknown.
-        text, details: The answer in words, and the facts that it rests on.
+        request_bytes: ``requested_bytes``, rounded according to the recorded settings.
+        answer: Served from cache, with a new segment, with a new segment after a retry (which releases cached memory),
+            not at all, or unknown.
+        text, details: The answer in words, and the facts it is based on.
         free_bytes, num_free, largest_free_bytes: Free blocks of the pool and stream ``pool``.
-        missing_in_block_bytes: By how much the largest of them is too small.
-        range_bytes, between_bytes, num_between, between: The range of that length that holds the fewest live bytes, and those tensors.
-        new_segment_bytes, driver_free_bytes: What the driver must give, and what it has left (at most, where that was
-        not recorded).
-        released_bytes: What a retry gives back; ``missing_bytes``: what the driver has too little even then.
+        missing_in_block_bytes: Bytes that the largest free block lacks.
+        range_bytes, between_bytes, num_between, between: The address range of that length with the fewest live bytes,
+            and its live tensors.
+        new_segment_bytes, driver_free_bytes: Bytes that the driver must provide, and bytes it has left (an upper bound
+            if that was not recorded).
+        released_bytes: Bytes that a retry releases; ``missing_bytes`` are the bytes that the driver lacks even then.
     """
 
     device: int
@@ -288,7 +289,7 @@ class WouldFit:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a trace came from and how complete it is."""
+    """Origin of a trace, and how complete it is."""
 
     path: str
     format: str
@@ -298,17 +299,17 @@ class Source:
     num_events: int
     num_tensors: int
     complete_from_start: bool | None
-    bases: Mapping[str, str] = field(default_factory=dict)  # phase, step, category, lifetime: on what evidence
+    bases: Mapping[str, str] = field(default_factory=dict)  # evidence for phase, step, category and lifetime
 
 
-# Ends the basis of lifetimes of which some were inferred from the same call site in earlier steps:
+# Suffix of the basis of lifetimes, some of which were inferred from the same call site in earlier steps:
 # "marks+earlier_steps".
 EARLIER_STEPS = "+earlier_steps"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole diagnosis."""
+    """The report of ``memdiag analyze``."""
 
     source: Source
     devices: tuple[DeviceReport, ...]

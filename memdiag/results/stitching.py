@@ -1,4 +1,4 @@
-"""The result of stitching free blocks together in a simulated run."""
+"""Result of stitching free blocks together in a simulated run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stitching:
-    """How it went, over the whole run.
+    """Outcome of stitching over the whole run.
 
     Attributes:
         frag_limit_bytes: Requests below it are not stitched together.
-        num_exact, num_cut: Large requests that got one free block, of just their size or cut from a larger one.
-        num_reused: Those that got a stitched block made for an earlier one.
-        num_stitched, stitched_bytes: Those for which free blocks were stitched together.
-        num_new: Those that needed new memory.
-        num_pieces: Most pieces that one tensor lay in.
-        num_maps: Calls of the driver that map a chunk of 2 MiB, those for new memory (``num_created``) and those for
-            stitching.
-        num_created: Chunks of memory obtained.
-        num_unmaps: Calls that unmap one.
-        num_taken_apart: Stitched blocks unmapped again.
-        peak_stitched_bytes: Most address space that stitched blocks took at a time, beside that of the memory itself.
+        num_exact, num_cut: Large requests served by one free block, of exactly their size or split from a larger one.
+        num_reused: Requests served by an existing stitched block.
+        num_stitched, stitched_bytes: Requests for which free blocks were stitched together.
+        num_new: Requests that needed new memory.
+        num_pieces: Largest number of primitive blocks in one tensor.
+        num_maps: Driver calls that map a 2 MiB chunk, for new memory (``num_created``) and for stitching.
+        num_created: Chunks of memory created.
+        num_unmaps: Driver calls that unmap a chunk.
+        num_taken_apart: Stitched blocks that were unmapped again.
+        peak_stitched_bytes: Peak address space of stitched blocks, in addition to that of the memory itself.
     """
 
     frag_limit_bytes: int

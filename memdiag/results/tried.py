@@ -1,4 +1,4 @@
-"""Results of ``memdiag try``: what is predicted of a rerun with other allocator settings, and what the rerun measured."""
+"""Results of ``memdiag try``: the prediction for a rerun with other allocator settings, and its measurements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class LastFailure:
     """The last failed allocation of a run of one rank.
 
     Attributes:
-        requested_bytes: Its request.
-        step, phase: Its place in the training; -1 and "": unknown.
-        num_allocations: Allocations served before it.
-        is_last: Nothing was allocated after it.
+        requested_bytes: Its requested size.
+        step, phase: Step and phase of the training; -1 and "" if unknown.
+        num_allocations: Successful allocations before it.
+        is_last: Whether nothing was allocated after it.
     """
 
     requested_bytes: int
@@ -30,13 +30,13 @@ class LastFailure:
 
 @dataclass(frozen=True)
 class RankForecast:
-    """What is predicted of one rank.
+    """The prediction for one rank.
 
     Attributes:
-        name: File of its trace.
-        peak_bytes: Predicted peak of reserved bytes; ``recorded_bytes`` the recorded one.
+        name: File name of its trace.
+        peak_bytes: Predicted reserved peak; ``recorded_bytes`` is the recorded one.
         num_ooms: Predicted failed allocations.
-        outlook: Whether the run fits, as far as the recording shows that.
+        outlook: Whether the run fits, as far as the recording can show.
         calibrated: How exactly a replay of the recorded settings reproduces the recording.
     """
 
@@ -50,15 +50,15 @@ class RankForecast:
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What is predicted of a rerun.
+    """The prediction for a rerun.
 
     Attributes:
         command: The command, as it would be typed.
-        cwd: The directory in which it runs.
-        phantom: The simulated device; None: a real one.
+        cwd: Its working directory.
+        phantom: The simulated device, or None for a real one.
         variable: The environment variable of the settings.
         conf: The settings to try.
-        ranks: By rank.
+        ranks: One forecast per rank.
     """
 
     command: str
@@ -75,11 +75,12 @@ class RankComparison:
 
     Attributes:
         name: File of the rank.
-        num_allocations: Of the common part; ``num_recorded`` of the recorded run, ``num_now`` of the new one.
-        recorded, predicted, now: Peaks of reserved bytes over the common part; ``ooms_*`` failed allocations in it.
-        now_whole: Peak of reserved bytes of the whole new run.
+        num_allocations: Allocations of the common part; ``num_recorded`` of the recorded run, ``num_now`` of the new
+            one.
+        recorded, predicted, now: Reserved peaks over the common part; ``ooms_*`` are its failed allocations.
+        now_whole: Reserved peak of the whole new run.
         calibrated: How exactly a replay of the recorded settings reproduces the recording.
-        failed_before, failed_now: The last failed allocations; None: none failed.
+        failed_before, failed_now: The last failed allocation of each run, or None if there is none.
     """
 
     name: str
@@ -110,10 +111,10 @@ class TryReport:
 
     Attributes:
         variable, conf: The environment variable, and the settings that were tried.
-        exit_status: Of the command.
-        folder: The folder of the new run, as people would type it here.
-        ranks: By rank; those that left no trace are missing.
-        outcomes: For each of them: "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier" or
+        exit_status: Exit status of the command.
+        folder: The folder of the new run, as a path relative to the current directory where possible.
+        ranks: One comparison per rank; ranks that left no trace are missing.
+        outcomes: One per rank: "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier" or
             "ends_with_another_error".
     """
 
@@ -125,7 +126,7 @@ class TryReport:
     outcomes: tuple[str, ...]
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Returns the report as JSON has it, in English."""
+        """Returns the report for JSON, in English."""
         from dataclasses import asdict
 
         from memdiag.text import in_language

@@ -12,14 +12,14 @@ from memdiag.results.report import CardReport
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a choice of settings does to all traces.
+    """Effect of a choice of settings on all traces.
 
     Attributes:
-        num_failing: Traces in which a request fails; where none fails, a run may still go on past the end of its
+        num_failing: Traces in which a request fails; even if there are none, a run may continue past the end of its
             recording.
-        num_ooms: Requests that fail, over all traces.
+        num_ooms: Failing requests, over all traces.
         peaks: Reserved peak of each trace, bytes.
-        num_retries, device_allocs, device_frees: Over all traces.
+        num_retries, device_allocs, device_frees: Totals over all traces.
     """
 
     num_failing: int
@@ -31,27 +31,31 @@ class Score:
 
     @property
     def peak(self) -> int:
-        """Reserved peak of the trace that needs most."""
+        """The highest reserved peak of all traces."""
         return max(self.peaks, default=0)
 
     @property
     def num_driver_calls(self) -> int:
-        """Ranges obtained and given back."""
+        """Number of segments reserved and released."""
         return self.device_allocs + self.device_frees
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """What is to be small."""
+        """The values to minimise."""
         return self.num_failing, self.num_ooms, self.peak, self.num_retries, self.num_driver_calls
 
     def dominates(self, other: Score) -> bool:
-        """Whether it is as good in everything and better in something."""
+        """Returns whether this score is at least as good in every value and better in one."""
         return self.axes != other.axes and all(
             mine <= theirs for mine, theirs in zip(self.axes, other.axes, strict=True)
         )
 
     def fits(self, basis: str) -> tuple[bool | None, str]:
-        """Returns whether all runs fit (None: unknown) and on what that rests; ``basis``: of recordings in which no request fails."""
+        """Returns whether all runs fit (None if unknown), and the basis of that answer.
+
+        Args:
+            basis: Basis of the answer for recordings in which no request fails.
+        """
         if self.num_failing:
             return False, REPLAY
         return (None if basis == PAST_FAILURE else True), basis
@@ -59,7 +63,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One choice: its settings text (without what is kept), what it does, and what it saves of the recorded peak (None: not known)."""
+    """One choice: its settings (without those that are kept), its effect, and the bytes saved (None if unknown)."""
 
     conf: str
     score: Score
@@ -68,7 +72,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What one setting of the recommended line is good for: the same line without it."""
+    """Contribution of one setting of the recommended line: the result of the same line without it."""
 
     setting: str
     without_peak_bytes: int
@@ -79,15 +83,15 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """What to set.
+    """The recommended settings.
 
     Attributes:
-        conf: The settings text, with all that was set and is kept.
-        line: To paste into a shell.
-        tried: What it does.
-        reasons: Why each of its settings is there.
+        conf: The settings string, including settings that are kept.
+        line: Shell line to paste.
+        tried: Their effect.
+        reasons: Why each setting is included.
         caveats: What to know before.
-        outlooks: Whether each trace's run fits with it, as far as that is known.
+        outlooks: For each trace, whether its run fits with these settings, as far as known.
     """
 
     conf: str
@@ -100,9 +104,9 @@ class Recommended:
 
 @dataclass(frozen=True, slots=True)
 class TunedTrace:
-    """One trace: where it is, how exactly the model reproduces it, its recorded peak, and the card that was assumed.
+    """One trace: its path, how exactly the model reproduces it, its recorded peak, and the assumed capacity.
 
-    ``capacity_bytes`` is the whole card, ``room_bytes`` what the allocator can hold of it; None: no limit.
+    ``capacity_bytes`` is the whole device, ``room_bytes`` the part that the allocator can reserve; None for no limit.
     """
 
     path: str
@@ -119,20 +123,19 @@ class TunedTrace:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The whole of it.
+    """The report of ``memdiag tune``.
 
     Attributes:
-        recorded: What was recorded; the baseline where the traces do not tell.
-        baseline: The recorded settings, replayed from an empty cache, as all others are.
-        front: What nothing else beats in everything, the smallest peak first.
-        recommended: None where nothing is worth setting.
-        verdict: Why, in a sentence.
-        error_bytes: By how much a peak may be off; None: unknown.
-        num_choices: Different settings looked at; num_cut_short: those given up after a part of the trace.
+        recorded: The recorded result, or the baseline if the traces do not record it.
+        baseline: The recorded settings, replayed from an empty cache like all others.
+        front: The Pareto front, smallest peak first.
+        recommended: None if no settings are worth changing.
+        verdict: The reason, in one sentence.
+        error_bytes: Error of a peak, or None if unknown.
+        num_choices: Number of settings evaluated; num_cut_short: those abandoned before the end of the trace.
         seconds: How long the search took, calibration not included.
-        is_complete: False: the time was over first.
-        basis: What "fits" rests on where no recorded request fails, the weakest of all traces
-            (``memdiag.trace.reach``).
+        is_complete: False if the time limit ended the search.
+        basis: Basis of "fits" where no recorded request fails, the weakest of all traces (``memdiag.trace.reach``).
     """
 
     traces: tuple[TunedTrace, ...]

@@ -1,1 +1,1 @@
-"""Block and segment sizes of the allocators that memdiag models: one module for each, with the names of the original."""
+"""Block and segment sizes of the modelled allocators: one module for each, with the original names."""

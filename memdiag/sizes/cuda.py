@@ -1,6 +1,6 @@
 """Sizes in PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp), in bytes.
 
-The functions are compiled into loops, too.
+The functions are also compiled into Numba loops.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ MIN_BLOCK = 512  # kMinBlockSize
 SMALL_LIMIT = MIB  # kSmallSize: rounded requests up to this go to the small pool
 SMALL_SEGMENT = 2 * MIB  # kSmallBuffer
 LARGE_SEGMENT = 20 * MIB  # kLargeBuffer, large_segment_size_mb
-OWN_SEGMENT = 10 * MIB  # kMinLargeAlloc: rounded requests from here on get a segment of their own size
+OWN_SEGMENT = 10 * MIB  # kMinLargeAlloc: rounded requests of at least this size get a segment of their size
 SEGMENT_GRAIN = 2 * MIB  # kRoundLarge: in units of this
 
 
@@ -25,7 +25,7 @@ def get_allocation_size(size: int, large_segment: int = LARGE_SEGMENT) -> int:
 
 
 def should_split(remaining: int, size: int, is_small: bool, is_expandable: bool, max_split_size: int) -> bool:
-    """Whether a block is split for a request (should_split).
+    """Returns whether a block is split for a request (should_split).
 
     Args:
         remaining: Bytes of the block beyond the request.
@@ -40,5 +40,5 @@ def should_split(remaining: int, size: int, is_small: bool, is_expandable: bool,
 
 
 def oversize_from(size: int, max_split_size: int, max_non_split_rounding: int) -> int:
-    """Returns the bytes from which on a free block may not serve a request of ``size`` bytes (get_free_block)."""
+    """Returns the size from which a free block may not serve a request of ``size`` bytes (get_free_block)."""
     return max_split_size if size < max_split_size else size + max_non_split_rounding

@@ -1,4 +1,4 @@
-"""Where sizes in torch_npu's caching allocator (NPUCachingAllocator.cpp) differ from CUDA's, in bytes."""
+"""Sizes in torch_npu's caching allocator (NPUCachingAllocator.cpp) that differ from CUDA's, in bytes."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from memdiag.units import GIB, KIB, MIB
 
 PAD = 32  # added to each request before it is rounded
 HUGE_PAGE = GIB  # page_size:1g
-ALIGNED_FROM = 2 * MIB  # rounded requests from here on begin at multiples of base_addr_aligned_kb
-ALIGNMENT = 16 * KIB  # its default
+ALIGNED_FROM = 2 * MIB  # rounded requests of at least this size begin at multiples of base_addr_aligned_kb
+ALIGNMENT = 16 * KIB  # default of base_addr_aligned_kb
