@@ -17,7 +17,7 @@ namespace phantom {
 
 // Results. The runtime and the driver number these alike.
 enum : int {
-  kSuccess = 0, kInvalidValue = 1, kMemoryAllocation = 2, kNoDevice = 100, kInvalidDevice = 101, kInvalidHandle = 400, kIllegalState = 401,
+  kSuccess = 0, kInvalidValue = 1, kMemoryAllocation = 2, kNoDevice = 100, kInvalidDevice = 101, kNoKernelImage = 209, kInvalidHandle = 400, kIllegalState = 401,
   kNotFound = 500, kNotReady = 600, kNotSupported = 801, kCaptureInvalidated = 901, kUnknown = 999,
 };
 

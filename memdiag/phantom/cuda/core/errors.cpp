@@ -18,6 +18,7 @@ constexpr Error kErrors[] = {
     {kMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {kNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {kInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {kNoKernelImage, "cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
     {kInvalidHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {kIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
     {kNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},

@@ -4,6 +4,7 @@
 #include "kernels.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "config.h"
+#include "errors.h"
 #include "memory.h"
 #include "signatures.h"
 #include "streams.h"
@@ -26,9 +29,16 @@ namespace {
 
 constexpr size_t kMostArguments = 96, kLargestArgument = 4096;
 
+struct Kernel {
+  const char* name;
+  const void* module;
+  std::shared_ptr<const Signature> signature;
+};
+
 struct Kernels {
   std::mutex mutex;
-  std::unordered_map<const void*, std::pair<const char*, std::shared_ptr<const Signature>>> by_function;
+  std::unordered_map<const void*, Kernel> by_function;
+  std::unordered_map<const void*, CodeVersion> by_module;
 };
 
 Kernels& kernels() {
@@ -36,15 +46,36 @@ Kernels& kernels() {
   return *all;
 }
 
+CodeVersion version_of(Kernels& all, const void* module) {
+  auto found = all.by_module.find(module);
+  if (found == all.by_module.end()) found = all.by_module.emplace(module, choose_code(module)).first;
+  return found->second;
+}
+
+// None: the library has no code of this kernel for the device.
 std::shared_ptr<const Signature> signature_of(const void* function) {
   static const auto unknown = std::make_shared<const Signature>();
   Kernels& all = kernels();
   Lock lock(all.mutex);
   auto found = all.by_function.find(function);
   if (found == all.by_function.end()) return unknown;
-  auto& signature = found->second.second;
-  if (!signature) signature = std::make_shared<const Signature>(read_signature(found->second.first));
-  return signature;
+  Kernel& kernel = found->second;
+  if (!kernel.signature) {
+    if (!version_of(all, kernel.module).exists()) return nullptr;
+    kernel.signature = std::make_shared<const Signature>(read_signature(kernel.name));
+  }
+  return kernel.signature;
+}
+
+int say_no_code() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    fprintf(stderr,
+            "memdiag: a library of this program has no kernels for %s (compute capability %d.%d), so the launch fails as on the "
+            "real device. Install a build that supports it, or choose a newer device (memdiag devices).\n",
+            config().name.c_str(), config().major, config().minor);
+  });
+  return remember(kNoKernelImage);
 }
 
 struct Stack {
@@ -127,41 +158,54 @@ void touch_on(Stream stream, std::vector<uint64_t> words) {
   perform(stream, [words = std::move(words)] { touch_words(words.data(), words.size()); });
 }
 
-}  // namespace
-
-void name_kernel(const void* host_function, const char* device_name) {
-  Kernels& all = kernels();
-  Lock lock(all.mutex);
-  all.by_function[host_function] = {device_name, nullptr};
-}
-
-void launch(const void* function, void** arguments, Stream stream) {
-  let_watchdog_see();
-  if (!arguments) return;
-  std::shared_ptr<const Signature> signature = signature_of(function);
-  if (signature->fill_bytes) {
+// Finds which memory the kernel may write, and what is known of the values.
+void write_through(const Signature& signature, void** arguments, Stream stream) {
+  if (signature.fill_bytes) {
     int64_t count = *static_cast<int*>(arguments[0]);
-    unsigned each = signature->fill_bytes;
+    unsigned each = signature.fill_bytes;
     uint64_t value = 0, output = *static_cast<uint64_t*>(arguments[2]);
     memcpy(&value, arguments[1], each);
     return perform(stream, [=] { write_pattern(output, &value, each, static_cast<uint64_t>(count) * each); });
   }
-  Question question = signature->question;
+  Question question = signature.question;
   if (question != Question::kNone && question != Question::kAll && !is_capturing(stream) && answer(question, arguments)) return;
-  if (signature->output >= 0) return touch_on(stream, {*static_cast<uint64_t*>(arguments[signature->output])});
+  if (signature.output >= 0) return touch_on(stream, {*static_cast<uint64_t*>(arguments[signature.output])});
   static thread_local const Stack stack;
   std::vector<uint64_t> words;
-  if (signature->is_reduction && stack.holds(number(arguments)) && words_of_reduction(arguments, stack, words)) {
+  if (signature.is_reduction && stack.holds(number(arguments)) && words_of_reduction(arguments, stack, words)) {
     uint64_t output = words.front();
     touch_on(stream, std::move(words));
     if (question == Question::kAll && !is_capturing(stream)) answer_all(output);
     return;
   }
-  if (stack.holds(number(arguments))) words_on_stack(arguments, *signature, stack, words);
+  if (stack.holds(number(arguments))) words_on_stack(arguments, signature, stack, words);
   else words_elsewhere(arguments, words);
   std::sort(words.begin(), words.end());
   words.erase(std::unique(words.begin(), words.end()), words.end());
   touch_on(stream, std::move(words));
+}
+
+}  // namespace
+
+void name_kernel(const void* host_function, const char* device_name, const void* module) {
+  Kernels& all = kernels();
+  Lock lock(all.mutex);
+  all.by_function[host_function] = {device_name, module, nullptr};
+}
+
+CodeVersion code_of(const void* host_function) {
+  Kernels& all = kernels();
+  Lock lock(all.mutex);
+  auto found = all.by_function.find(host_function);
+  return found == all.by_function.end() ? code_for_this_device() : version_of(all, found->second.module);
+}
+
+int launch(const void* function, void** arguments, Stream stream) {
+  let_watchdog_see();
+  std::shared_ptr<const Signature> signature = signature_of(function);
+  if (!signature) return say_no_code();
+  if (arguments) write_through(*signature, arguments, stream);
+  return kSuccess;
 }
 
 void launch_packed(const void* buffer, size_t bytes, Stream stream) {

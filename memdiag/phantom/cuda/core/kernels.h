@@ -4,13 +4,17 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "device_code.h"
 
 namespace phantom {
 
-void name_kernel(const void* host_function, const char* device_name);
+// `module` is what the library gave to __cudaRegisterFatBinary.
+void name_kernel(const void* host_function, const char* device_name, const void* module);
+CodeVersion code_of(const void* host_function);
 
 // `function` may be null or unknown (kernels of the driver API): then every pointer among the arguments may be written.
-void launch(const void* function, void** arguments, Stream stream);
+// Returns kNoKernelImage where the library has no code for this device, as the real runtime does.
+int launch(const void* function, void** arguments, Stream stream);
 void launch_packed(const void* buffer, size_t bytes, Stream stream);
 
 // A library call that may write through any of these words.

@@ -82,11 +82,12 @@ void fill(DeviceProp& to, int device) {
   to.pci_bus = device + 1;
 }
 
-void fill(FuncAttributes& to) {
+void fill(FuncAttributes& to, CodeVersion code) {
   memset(&to, 0, sizeof to);
   to.max_threads = kMaxThreads;
   to.registers = 32;
-  to.ptx_version = to.binary_version = config().major * 10 + config().minor;
+  to.ptx_version = code.ptx;
+  to.binary_version = code.binary;
   to.max_dynamic_shared = kSharedPerBlock;
 }
 

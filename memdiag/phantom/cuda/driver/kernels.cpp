@@ -23,8 +23,7 @@ int load(void** module) {
 
 int launch_any(void** arguments, void** extra, Stream stream) {
   if (!extra) {
-    launch(nullptr, arguments, stream);
-    return kSuccess;
+    return launch(nullptr, arguments, stream);
   }
   const void* buffer = nullptr;
   size_t bytes = 0;

@@ -23,13 +23,12 @@ thread_local struct {
 
 }  // namespace
 
-API void** __cudaRegisterFatBinary(void*) {
-  static void* handle = nullptr;
-  return &handle;
-}
+API void** __cudaRegisterFatBinary(void* module) { return new void*(module); }
 API void __cudaRegisterFatBinaryEnd(void**) {}
-API void __cudaUnregisterFatBinary(void**) {}
-API void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) { name_kernel(host, name); }
+API void __cudaUnregisterFatBinary(void**) {}  // at exit: kernels still name the module
+API void __cudaRegisterFunction(void** module, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
+  name_kernel(host, name, *module);
+}
 API void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 API void __cudaRegisterManagedVar(void**, void**, char*, const char*, int, size_t, int, int) {}
 API char __cudaInitModule(void**) { return 1; }
@@ -50,23 +49,21 @@ API int __cudaPopCallConfiguration(Dim3* grid, Dim3* block, size_t* shared_bytes
 }
 
 API int cudaLaunchKernel(const void* function, Dim3, Dim3, void** arguments, size_t, Stream stream) {
-  launch(function, arguments, stream);
-  return kSuccess;
+  return launch(function, arguments, stream);
 }
 API int __cudaLaunchKernel(const void* kernel, Dim3, Dim3, void** arguments, size_t, Stream stream) {
-  launch(kernel, arguments, stream);
-  return kSuccess;
+  return launch(kernel, arguments, stream);
 }
 API int cudaLaunchCooperativeKernel(const void* function, Dim3, Dim3, void** arguments, size_t, Stream stream) {
-  launch(function, arguments, stream);
-  return kSuccess;
+  return launch(function, arguments, stream);
 }
 API int cudaLaunchKernelExC(const LaunchConfig* how, const void* function, void** arguments) {
-  launch(function, arguments, how->stream);
-  return kSuccess;
+  return launch(function, arguments, how->stream);
 }
-API int cudaFuncGetAttributes(FuncAttributes* attributes, const void*) {
-  fill(*attributes);
+API int cudaFuncGetAttributes(FuncAttributes* attributes, const void* function) {
+  CodeVersion code = code_of(function);
+  if (!code.exists()) return remember(kNoKernelImage);
+  fill(*attributes, code);
   return kSuccess;
 }
 API int cudaFuncSetAttribute(const void*, int, int) { return kSuccess; }

@@ -1,0 +1,29 @@
+"""Operators that choose their kernels by the code the library contains: sorts, scans and selections (CUB), and an embedding.
+
+Prints "ok" if all run; "no kernels" if torch contains no code for the device, which is what PyTorch's own list says too.
+"""
+
+import torch
+
+major, minor = torch.cuda.get_device_capability()
+architectures = [int(name.removeprefix("sm_").rstrip("af")) for name in torch.cuda.get_arch_list()]
+runs = any(each // 10 == major and each % 10 <= minor for each in architectures)
+
+try:
+    x = torch.randn(100_000, device="cuda")
+    x.cumsum(0)
+    x.sort()
+    x.topk(5)
+    x.nonzero()
+    torch.unique(x)
+    torch.randperm(70_000, device="cuda")
+    table = torch.nn.Embedding(1000, 16, device="cuda")
+    table(torch.arange(900, device="cuda")).sum().backward()
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    if runs or "no kernel image is available for execution on the device" not in str(error):
+        raise
+    print("no kernels")
+else:
+    assert runs
+    print("ok")
