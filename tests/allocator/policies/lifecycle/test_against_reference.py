@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay_check import check as checked
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.check import check as checked
 from memdiag.allocator.policies.lifecycle.marks import Marks
 from memdiag.allocator.policies.lifecycle.replay import replay_lifecycle
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replay_check import check as checked
 
-from memdiag.allocator.check import check as checked
 from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.policies.lifecycle.report import Lifecycle

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import MIB, Program, cuda_program, npu_program
+from replay_check import check
 from rows import Call
 
-from memdiag.allocator.check import check
 from memdiag.allocator.replay import replay
 from memdiag.trace.schema import ACTION_CODES
 
