@@ -1,4 +1,4 @@
-"""Phrases by key, in English and Chinese: the text of reports, findings, fixes and evidence.
+"""Phrases by key, in English and Chinese; and text of a file made safe to show.
 
 A phrase is looked up by its key in a catalogue, ``messages/<area>.json``, which holds both texts of every key next to
 each other::
@@ -14,10 +14,13 @@ characters and Latin words or numbers.
 
 A ``Phrase`` is a ``str`` in the language that was active when it was created. It remembers its key and values, so a
 renderer can show it in another language (``in_language``); the HTML report holds both.
+
+Text that may come from a file goes through ``plain`` before it is shown, and through ``in_ascii`` where only ASCII can be.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -217,4 +220,63 @@ _CHINESE = {
     " ": "",
     ", ": "\uff0c",
     "; ": "\uff1b",
-}  # separators of joined texts; Chinese has full-width punctuation and no spaces
+}  # separators of joined texts; Chinese has full-width signs and no blanks
+
+# ---------------------------------------------------------------------------------------------- text of a file
+# Drawings one character for one character, so that bars stay aligned where they are replaced last.
+_ASCII = dict(zip("█▓▒▚░·▼▲─│┤└…", "#%+x:.v^-||+~", strict=True)) | {"→": "->", "±": "+-"}
+FALLBACK = "memdiag-ascii"  # how to encode what an encoding lacks, as ``errors`` of streams and of ``str.encode``
+
+
+def plain(text: object, limit: int = 0) -> str:
+    r"""Returns ``text`` on one line without anything a terminal would act on.
+
+    Control characters (ESC, newlines), bidirectional and other invisible formatting characters, unusual spaces and lone
+    surrogates
+    are written as escapes: ``\x1b``, ``\u202e``. The result holds printable characters and spaces only.
+
+    Args:
+        text: Anything, see ``text_of``.
+        limit: At most this many characters, the middle left out; 0: no limit.
+    """
+    safe = text_of(text)
+    if not safe.isprintable():
+        safe = "".join(char if char.isprintable() else _escape(char) for char in safe)
+    return shorten(safe, limit) if limit else safe
+
+
+def text_of(value: object) -> str:
+    """Returns ``str(value)``; for what has none (a number of thousands of digits, containers in containers without end) its type."""
+    try:
+        return shown(value) if isinstance(value, str) else str(value)
+    except (RecursionError, ValueError):
+        return f"({type(value).__name__}, too large to show)"
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if char in "\t\n\r":
+        return {"\t": "\\t", "\n": "\\n", "\r": "\\r"}[char]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Returns ``text`` in at most ``limit`` characters; the middle goes first, since paths and names differ at their ends."""
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) * 2 // 3
+    return text[: limit - 1 - tail] + "…" + text[len(text) - tail :]
+
+
+def in_ascii(text: str) -> str:
+    """Returns ``text`` in ASCII: drawings and signs as characters that look like them, the rest as escapes."""
+    return text.encode("ascii", FALLBACK).decode("ascii")
+
+
+def _fallback(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_ASCII.get(char) or _escape(char) for char in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(FALLBACK, _fallback)

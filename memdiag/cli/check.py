@@ -170,7 +170,7 @@ def _show(report: CheckReport, *, as_json: bool, junit: Path | None, github: boo
         emit(lambda look: as_xml(report, look), junit)
     if (github or os.environ.get("GITHUB_ACTIONS") == "true") and sys.stderr is not None:
         from memdiag.redaction import is_on, redact_text
-        from memdiag.render.support.text import FALLBACK
+        from memdiag.text import FALLBACK
 
         lines = renderer("check", "github")(report)
         lines = redact_text(lines) if is_on() else lines

@@ -26,7 +26,7 @@ def devices(
     from memdiag.cli.talk import look_of, write_out
     from memdiag.phantom.profiles import choose, profiles
     from memdiag.render import renderer
-    from memdiag.render.support.text import in_ascii
+    from memdiag.text import in_ascii
 
     chosen = [choose(name) for name in names or ()] or list(profiles())
     look = look_of(sys.stdout)

@@ -42,7 +42,7 @@ class Line:
             return
         import shutil
 
-        from memdiag.render.support.text import in_ascii, plain
+        from memdiag.text import in_ascii, plain
 
         self._next, self._shown = time.monotonic() + _PAUSE, True
         width = max(shutil.get_terminal_size().columns - 2, 20)

@@ -23,7 +23,7 @@ def say(text: str) -> None:
     if sys.stderr is None:  # closed when Python began
         return
     from memdiag.redaction import is_on, redact_text
-    from memdiag.render.support.text import in_ascii, plain
+    from memdiag.text import in_ascii, plain
 
     line = plain(redact_text(text) if is_on() else text)
     if not _takes_unicode(sys.stderr):
@@ -57,7 +57,7 @@ def busy(text: str) -> Iterator[None]:
     if shown:
         import shutil
 
-        from memdiag.render.support.text import in_ascii, plain
+        from memdiag.text import in_ascii, plain
 
         width = max(shutil.get_terminal_size().columns - 2, 20)
         sys.stderr.write(in_ascii(plain(text, width)))
@@ -109,7 +109,7 @@ def do_without_unicode() -> None:
     """Lets streams that lack characters write others that look like them: also what is printed by others, as help and tracebacks are."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
-            from memdiag.render.support.text import FALLBACK
+            from memdiag.text import FALLBACK
 
             stream.reconfigure(errors=FALLBACK)
 
@@ -120,7 +120,7 @@ def write_out(text: str) -> None:
     What the encoding of stdout lacks is written in ASCII.
     """
     from memdiag.redaction import is_on, redact_text
-    from memdiag.render.support.text import FALLBACK
+    from memdiag.text import FALLBACK
 
     stream = sys.stdout
     if stream is None:

@@ -54,7 +54,7 @@ def view(
     path = choose_trace(trace)
     with busy(phrase("progress.loading", lead="")):
         from memdiag.redaction import is_on, redact_path
-        from memdiag.render.support.text import plain
+        from memdiag.text import plain
         from memdiag.tui.app import Viewer
 
     def read() -> Trace:

@@ -21,7 +21,7 @@ import numpy as np
 
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, nanoseconds, whole_file
-from memdiag.render.support.text import plain
+from memdiag.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array

@@ -15,7 +15,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, whole_file
-from memdiag.render.support.text import plain
+from memdiag.text import plain
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Stacks
 from memdiag.version import __version__

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.exports.model import Wanted
-from memdiag.render.support.text import plain
+from memdiag.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.snapshot_fields import TEXT_COLUMNS

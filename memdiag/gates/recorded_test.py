@@ -220,7 +220,7 @@ def _devices() -> str:
 def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
     """Returns what is said of a test, the worst first."""
     from memdiag.render.check.words import holder_words, title
-    from memdiag.render.support.text import plain
+    from memdiag.text import plain
 
     order = ("failed", "unknown", "ok")
     found = sorted(each.judgements, key=lambda judgement: order.index(judgement.status))

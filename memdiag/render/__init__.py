@@ -4,7 +4,7 @@
 ``support``.
 
 A renderer lays out what is in the report and works nothing out about memory. Everything that comes from a file (paths,
-frames, names) goes through ``memdiag.render.support.text.plain`` first: a name in a trace must not be able to move the
+frames, names) goes through ``memdiag.text.plain`` first: a name in a trace must not be able to move the
 cursor, colour the terminal or forge a line of the report.
 """
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memdiag import vocabulary
-from memdiag.render.support.text import plain
+from memdiag.text import plain
 
 LONGEST = 4000  # characters of a text that are looked at at all
 HELD, WAITING, FREE = (vocabulary.color("curve", key) for key in ("allocated", "active", "reserved"))

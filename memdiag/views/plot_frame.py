@@ -17,8 +17,8 @@ import numpy as np
 from memdiag import vocabulary
 from memdiag.analyzers.support.places import moment_name
 from memdiag.errors import MemdiagError
-from memdiag.render.support.text import plain
 from memdiag.results.plots import PhaseBand, PlotCurve, PlotFrame, PlotMark
+from memdiag.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, failed_allocations, require_moment

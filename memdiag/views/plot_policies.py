@@ -9,8 +9,8 @@ import numpy as np
 from memdiag.allocator.simulated_run import SimulatedRun, SimulatedRuns
 from memdiag.allocator.subject import recorded_peak
 from memdiag.errors import MemdiagError
-from memdiag.render.support.text import plain
 from memdiag.results.plots import PlotCurve, PoliciesPlot, SimulatedCurve
+from memdiag.text import plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import format_bytes, format_count

@@ -24,10 +24,9 @@ from memdiag.render.support.chart import chart
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Page, indented, new_grid
 from memdiag.render.support.split import fit, no_split, split, split_title
-from memdiag.render.support.text import plain, shorten
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.report import DeviceReport, Report, Site, Usage
-from memdiag.text import phrase, sentence
+from memdiag.text import phrase, plain, sentence, shorten
 from memdiag.units import format_bytes
 
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code

@@ -14,10 +14,9 @@ from memdiag.render.support.chart import chart
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import WIDTH, cell, code, escape, fence, table
 from memdiag.render.support.split import fit, no_split, split, split_title
-from memdiag.render.support.text import in_ascii, plain
 from memdiag.results.finding import Finding
 from memdiag.results.report import DeviceReport, Report
-from memdiag.text import joined, phrase, sentence
+from memdiag.text import in_ascii, joined, phrase, plain, sentence
 from memdiag.units import format_bytes
 from memdiag.version import __version__
 

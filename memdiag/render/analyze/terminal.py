@@ -17,9 +17,8 @@ from memdiag.render.support.bar import bar, stacked_bar
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Page, indented, new_grid, shorten
 from memdiag.render.support.split import split
-from memdiag.render.support.text import plain
 from memdiag.results.report import DeviceReport, Report
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 MOST_LINES = 45

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.render.support.text import plain
 from memdiag.results.report import Report, WhatIf
-from memdiag.text import joined, phrase
+from memdiag.text import joined, phrase, plain
 from memdiag.units import format_bytes
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memdiag.render.support.page import Page
-from memdiag.render.support.text import plain
 from memdiag.results.report import Report, WouldFit
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.check.words import holder_words, title
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 
 if TYPE_CHECKING:
     from memdiag.results.check import CheckReport, DeviceCheck, MetricJudgement

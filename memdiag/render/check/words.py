@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memdiag.render.support.text import plain
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:

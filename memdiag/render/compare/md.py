@@ -12,8 +12,7 @@ from memdiag.render.compare import rows
 from memdiag.render.compare.curves import chart, how_aligned, legend
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import WIDTH, cell, code, escape, table
-from memdiag.render.support.text import in_ascii, plain
-from memdiag.text import phrase
+from memdiag.text import in_ascii, phrase, plain
 from memdiag.version import __version__
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from memdiag import vocabulary
 from memdiag.render.support.split import PARTS
-from memdiag.render.support.text import plain, shorten
 from memdiag.render.support.words import USAGE
-from memdiag.text import Phrase, catalogue, joined, phrase
+from memdiag.text import Phrase, catalogue, joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from memdiag.render.compare import rows
 from memdiag.render.compare.curves import chart, how_aligned, legend
 from memdiag.render.support.lightpage import Cell, LightPage, cells
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain, shorten
-from memdiag.text import joined, phrase, sentence
+from memdiag.text import joined, phrase, plain, sentence, shorten
 
 if TYPE_CHECKING:
     from memdiag.results.compare import Comparison, NameRow, SiteRow

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain
 from memdiag.render.support.words import severity_name
 from memdiag.results.conf import ConfReport, Setting
 from memdiag.results.finding import Evidence, Finding
 from memdiag.settings.tables import backend_words
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 
 LONGEST = 300  # characters of a text
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.render.support.lightpage import Cell, LightPage, cells
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain
-from memdiag.text import joined, phrase
+from memdiag.text import joined, phrase, plain
 
 if TYPE_CHECKING:
     from memdiag.recorder.machine import Python

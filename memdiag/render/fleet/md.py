@@ -8,9 +8,8 @@ from memdiag import vocabulary
 from memdiag.render.fleet import words
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import cell, code, escape, fence, table
-from memdiag.render.support.text import in_ascii, plain
 from memdiag.render.support.words import severity_name
-from memdiag.text import joined, phrase, sentence
+from memdiag.text import in_ascii, joined, phrase, plain, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
 from memdiag.version import __version__
 

@@ -10,9 +10,8 @@ from memdiag.render.fleet import words
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.lightpage import cells as width
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain, shorten
 from memdiag.render.support.words import SEVERITY_STYLE, percent, severity_name
-from memdiag.text import joined, phrase
+from memdiag.text import joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:

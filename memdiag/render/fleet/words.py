@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memdiag import vocabulary
 from memdiag.quoting import file_argument
-from memdiag.render.support.text import plain
-from memdiag.text import Phrase, joined, phrase
+from memdiag.text import Phrase, joined, phrase, plain
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from collections import Counter
 
 from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain
 from memdiag.results.finding import Finding
 from memdiag.results.lint import LintReport
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 from memdiag.units import format_count
 
 LONGEST = 200  # characters of a line of source

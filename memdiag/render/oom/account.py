@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memdiag.render.oom.words import card
-from memdiag.render.support.text import plain
 from memdiag.render.support.words import Row
 from memdiag.results.oom import LedgerEntry, Message
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 from memdiag.units import MIB, format_bytes
 
 LONGEST_PART = 300  # characters of the name of a part

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from memdiag.quoting import file_argument
 from memdiag.render.oom.words import cause_name, is_shortage
-from memdiag.render.support.text import plain
 from memdiag.results.finding import Finding, Fix
 from memdiag.results.oom import Message
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 
 RECORD = "memdiag record -- python train.py"
 _RECORDS_THIS = "memdiag record -- "  # the program that failed; "memdiag record --phantom" records another

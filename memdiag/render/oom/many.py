@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from memdiag.render.oom.words import cause_name, framework_name, place, reasons
-from memdiag.render.support.text import plain, shorten
 from memdiag.results.oom import Message, OomReport
-from memdiag.text import joined, phrase
+from memdiag.text import joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count
 
 EXAMPLES = (

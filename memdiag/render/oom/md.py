@@ -9,11 +9,10 @@ from memdiag.render.oom import account, actions, many, words
 from memdiag.render.support.bar import stacked_bar
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import WIDTH, escape, fence, table
-from memdiag.render.support.text import in_ascii, plain
 from memdiag.render.support.words import percent
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
-from memdiag.text import joined, phrase
+from memdiag.text import in_ascii, joined, phrase, plain
 from memdiag.units import format_bytes
 from memdiag.version import __version__
 

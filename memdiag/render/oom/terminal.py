@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from memdiag.render.oom import account, actions, many, words
 from memdiag.render.support.lightpage import Cell, LightPage, wrap
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain
 from memdiag.render.support.words import Row, percent
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
-from memdiag.text import joined, phrase
+from memdiag.text import joined, phrase, plain
 from memdiag.units import format_bytes
 
 LONGEST = 400  # characters of a text

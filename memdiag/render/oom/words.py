@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.render.support.text import plain
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message
-from memdiag.text import Phrase, joined, language, phrase
+from memdiag.text import Phrase, joined, language, phrase, plain
 
 _FRAMEWORKS = {
     "pytorch": "PyTorch",

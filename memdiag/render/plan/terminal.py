@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.text import plain
 from memdiag.results.plan import PlanReport
-from memdiag.text import Phrase, joined, phrase
+from memdiag.text import Phrase, joined, phrase, plain
 from memdiag.units import format_bytes, format_count
 
 LONGEST = 200  # characters of a path

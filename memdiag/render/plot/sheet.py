@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memdiag.render.plot.style import COMPACT, GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for
-from memdiag.render.support.text import shorten
+from memdiag.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from memdiag.errors import MemdiagError
-from memdiag.render.support.text import plain, shorten
+from memdiag.text import plain, shorten
 from memdiag.units import GIB, KIB, MIB, TIB
 from memdiag.vocabulary import LINES, STYLES, Kind
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.render.support.lightpage import Cell, LightPage
-from memdiag.render.support.text import plain
 from memdiag.results.finding import Finding
-from memdiag.text import phrase, sentence
+from memdiag.text import phrase, plain, sentence
 from memdiag.units import format_bytes
 
 _LONGEST = 300

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.render.support.text import plain
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART
 from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
-from memdiag.text import Phrase, joined, phrase
+from memdiag.text import Phrase, joined, phrase, plain
 from memdiag.units import format_bytes
 
 _BY_SETTINGS = frozenset({"caching", "expandable", "npu", "npu-expandable"})  # the settings alone choose between these

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from memdiag import vocabulary
 from memdiag.render.support.lightpage import Cell, LightPage
-from memdiag.render.support.text import plain
 from memdiag.results.offloading import MovedTensors, Offloading
-from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.text import Phrase, joined, phrase, plain, sentence
 from memdiag.units import format_bytes, format_count, format_us
 
 _LISTED = 8

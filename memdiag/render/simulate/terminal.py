@@ -15,9 +15,8 @@ from memdiag.render.simulate.stitching import stitching
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import fate, meanings, name_of, on, past_failure, saving, sentences
-from memdiag.render.support.text import plain
 from memdiag.results.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
-from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.text import Phrase, joined, phrase, plain, sentence
 from memdiag.units import format_bytes, format_count
 
 LONGEST = 200  # characters of settings

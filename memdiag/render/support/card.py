@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memdiag.render.support import words
-from memdiag.render.support.text import plain
 from memdiag.results.finding import Finding, Fix
 from memdiag.results.report import Report, Verdict
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 
 
 class Row(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from numbers import Integral, Real
 from typing import Any
 
-from memdiag.render.support.text import text_of
 from memdiag.results.finding import Finding
 from memdiag.results.outlook import Outlook
 from memdiag.results.report import CardReport, Peak, ReportMoment, Usage
+from memdiag.text import text_of
 
 _LARGEST = 1 << 1000
 _DEEPEST = 20  # settings come from a file, and a file may nest them without end

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from memdiag.render.support.look import Look
-from memdiag.render.support.text import in_ascii
+from memdiag.text import in_ascii
 
 NARROWEST, WIDEST = 40, 132
 _CODES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from memdiag.render.support.text import plain
+from memdiag.text import plain
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
 _PING = re.compile(r"@(?=\w)|(?<=\\#)(?=\d)")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memdiag.render.support.look import Look
-from memdiag.render.support.text import in_ascii
+from memdiag.text import in_ascii
 
 NARROWEST, WIDEST = 40, 132
 WIDE = 110

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from memdiag import vocabulary
-from memdiag.render.support.text import plain
 from memdiag.render.support.words import SNAPSHOT, Row
 from memdiag.results.report import DeviceReport, Usage
-from memdiag.text import phrase
+from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 PARTS = tuple(vocabulary.STYLES["part"])  # in the order of the bar

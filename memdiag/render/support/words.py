@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from memdiag import vocabulary
-from memdiag.render.support.text import plain, shorten
 from memdiag.results.finding import SEVERITIES, Evidence, Finding, Saving, Severity
 from memdiag.results.report import EARLIER_STEPS, DeviceReport, Peak, Report, Source, Usage
-from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.text import Phrase, joined, phrase, plain, sentence, shorten
 from memdiag.units import format_bytes, format_count, format_us
 
 USAGE = tuple(vocabulary.STYLES["curve"])  # the rows of the usage table

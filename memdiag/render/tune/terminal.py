@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import fate, meanings, name_of, on, saving, sentences
-from memdiag.render.support.text import plain
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.tune import Reason, Recommended, Tried, TunedTrace, TuneReport
-from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.text import Phrase, joined, phrase, plain, sentence
 from memdiag.units import format_bytes, format_count
 
 LONGEST = 200  # characters of settings

@@ -18,8 +18,7 @@ from memdiag.render.analyze import what_if
 from memdiag.render.analyze.json import as_dict
 from memdiag.render.support import card, words
 from memdiag.render.support.json import as_json
-from memdiag.render.support.text import plain
-from memdiag.text import LANGUAGES, Language, catalogue, phrase, speaking
+from memdiag.text import LANGUAGES, Language, catalogue, phrase, plain, speaking
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from memdiag.render.support.text import plain
-from memdiag.text import language
+from memdiag.text import language, plain
 from memdiag.version import __version__
 
 _REPORT = files("memdiag.render.analyze.html") / "assets"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.render.support.text import in_ascii, plain, shorten
+from memdiag.text import in_ascii, plain, shorten
 
 
 @pytest.mark.parametrize(
