@@ -95,7 +95,7 @@ def layout_of(settings: Mapping[str, object], raws: Sequence[RawDevice], backend
         large_segment=large,
         expandable=bool(settings.get("expandable_segments"))
         or _is_expandable(raws)
-        or conf.get("expandable_segments") == "True",
+        or (conf.get("expandable_segments") == "True" and not _has_segments(raws)),
     )
 
 
@@ -111,6 +111,14 @@ def _is_expandable(raws: Sequence[RawDevice]) -> bool:
     return any(
         (raw.segments is not None and raw.segments.expandable.any())
         or np.isin(raw.action, (schema.SEGMENT_MAP, schema.SEGMENT_UNMAP)).any()
+        for raw in raws
+    )
+
+
+def _has_segments(raws: Sequence[RawDevice]) -> bool:
+    """Returns whether any segment is known: then they show whether expandable segments were in effect."""
+    return any(
+        (raw.segments is not None and len(raw.segments) > 0) or (raw.action == schema.SEGMENT_ALLOC).any()
         for raw in raws
     )
 

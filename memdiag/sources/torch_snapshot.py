@@ -125,6 +125,7 @@ class _Reader(ColumnReader):
             stacks, raws, bool(settings), has_time, self.has_expandable_key
         )
         version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
+        settings = settings or environment_in(self.own)  # torch_npu's snapshots have none
         return {
             "backend": backend,
             "raws": raws,
@@ -132,7 +133,7 @@ class _Reader(ColumnReader):
             "stacks": stacks,
             "torch_version": version,
             "phantom": self.own.get("phantom") is True,
-            "settings": settings or environment_in(self.own),
+            "settings": settings,
             "strings": names,
             "annotations": annotations,
             "notes": self.notes,

@@ -7,11 +7,15 @@ import pickle
 import numpy as np
 import pytest
 
+from memdiag.analyzers import settings
+from memdiag.analyzers.support.context import Context
 from memdiag.errors import RefusedFile
 from memdiag.recorder.columns import pack_bytes
 from memdiag.sources import load
+from memdiag.sources.recorded import FORMAT
 from memdiag.trace import schema
 from memdiag.trace.recorded import place
+from memdiag.units import MIB
 
 NAME = "cuda-2.13.0-recorded"
 
@@ -240,3 +244,35 @@ def test_what_is_seen_at_both_ends_was_there_all_the_time(opened):
         "blocks.1.down.bias",
         "head.weight",
     }
+
+
+@pytest.fixture
+def on_npu(goldens, tmp_path):
+    """Opens a snapshot of torch_npu as if the recorder had written it, with a line of settings in the environment."""
+
+    def open_with(conf):
+        content = pickle.loads((goldens / "npu-2.13.0-train" / "snapshot.pickle").read_bytes())
+        content["memdiag"] = {"format": FORMAT, "settings": {"PYTORCH_NPU_ALLOC_CONF": conf}}
+        path = tmp_path / "npu.pickle"
+        path.write_bytes(pickle.dumps(content, 4))
+        return load(path)
+
+    return open_with
+
+
+def test_settings_in_the_environment_decide_sizes_as_those_in_a_snapshot_do(on_npu):
+    layout = on_npu("max_split_size_mb:64,roundup_power2_divisions:4,large_segment_size_mb:40").layout
+    assert (layout.max_split, layout.divisions, layout.large_segment) == (64 * MIB, (4,) * 16, 40 * MIB)
+
+
+def test_segments_show_that_expandable_segments_in_the_environment_were_not_in_effect(on_npu):
+    assert not on_npu("expandable_segments:True").layout.expandable
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+def test_a_split_limit_of_an_npu_needs_a_segment_as_large(on_npu, has_effect):
+    trace = on_npu("")
+    largest = max(int(device.segments.total_size.max()) for device in trace.devices)
+    limit = largest // MIB + (0 if has_effect else 1)
+    codes = {finding.code for finding in settings.analyze(on_npu(f"max_split_size_mb:{limit}"), Context())}
+    assert ("MD601" not in codes) == has_effect
