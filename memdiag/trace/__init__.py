@@ -1,1 +1,1 @@
-"""The one model of a trace, and how it is worked out from a file's columns."""
+"""The trace model, and how it is built from a file's columns."""

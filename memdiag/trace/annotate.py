@@ -1,9 +1,9 @@
-"""Fills in what the file does not say outright: phase and step of every event, category and lifetime of every tensor.
+"""Infers phases, steps, categories and lifetimes that the file does not record.
 
-``Trace.bases`` tells for each of "phase", "step", "category" and "lifetime" on what evidence it rests: "marks" (the
-file says it), "annotations" (named spans), "stacks", both of them ("annotations+stacks"), "periodicity" (sizes that
-repeat) or "none". That of "lifetime" ends in "+earlier_steps" if lifetimes of tensors still live at the end were
-inferred from the same call site in earlier steps.
+``Trace.bases`` gives the evidence for each of "phase", "step", "category" and "lifetime": "marks" (recorded in the
+file), "annotations" (named spans), "stacks", both of these ("annotations+stacks"), "periodicity" (sizes that repeat) or
+"none". The basis of "lifetime" ends in "+earlier_steps" if lifetimes of tensors still live at the end were inferred
+from the same call site in earlier steps.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ BASES = ("phase", "step", "category", "lifetime")
 
 
 def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
-    """Returns ``trace`` with phases, steps, categories, lifetimes and names; a trace that has them is returned as it is.
+    """Returns ``trace`` with phases, steps, categories, lifetimes and names.
 
-    What a recorder marked counts before what can be inferred.
+    A trace that has them is returned unchanged. Marks of a recorder take precedence over inference.
     """
     if all(name in trace.bases for name in BASES):
         return trace

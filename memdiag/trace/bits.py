@@ -1,7 +1,7 @@
-"""An ordered set of small integers, compiled: insert, remove, next and previous member in four steps for up to 16 million.
+"""An ordered set of small integers, compiled.
 
-Each bit of a word says whether the 64 numbers below it hold any member; the levels lie one after the other in one
-array.
+Insert, remove, successor and predecessor take four steps for up to 16 million numbers. Each bit of a word says whether
+the 64 numbers below it contain any member. The levels follow each other in one array.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 def new_set(capacity: int) -> tuple[Array, Array]:
-    """Returns an empty set for the numbers 0 to ``capacity`` - 1: the words and, per level, where it begins."""
+    """Returns an empty set for the numbers 0 to ``capacity`` - 1: the words, and the offset of each level."""
     starts = [0]
     words = max(capacity, 1)
     while True:
@@ -70,13 +70,13 @@ def remove(words: Array, starts: Array, member: int) -> None:
 
 @njit
 def contains(words: Array, member: int) -> bool:
-    """Whether ``member`` is in the set."""
+    """Returns whether ``member`` is in the set."""
     return words[member >> 6] >> np.uint64(member & 63) & _ONE != 0
 
 
 @njit
 def successor(words: Array, starts: Array, bound: int) -> int:
-    """Returns the smallest member of at least ``bound``; -1: none."""
+    """Returns the smallest member of at least ``bound``, or -1 if there is none."""
     levels = len(starts) - 1
     for level in range(levels):
         at = bound >> 6
@@ -94,7 +94,7 @@ def successor(words: Array, starts: Array, bound: int) -> int:
 
 @njit
 def predecessor(words: Array, starts: Array, bound: int) -> int:
-    """Returns the largest member of at most ``bound``; -1: none."""
+    """Returns the largest member of at most ``bound``, or -1 if there is none."""
     levels = len(starts) - 1
     for level in range(levels):
         if bound < 0:

@@ -1,6 +1,6 @@
-"""The card of a device: free memory at a few moments of a recorded run, and the memory outside the allocator.
+"""Memory of a device outside the allocator, and free memory at some moments of a recorded run.
 
-The context of the runtime, buffers of NCCL or HCCL, and other processes lie outside: total - free - reserved.
+Outside are the context of the runtime, buffers of NCCL or HCCL, and other processes: total - free - reserved.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """Figures of driver and allocator at one moment.
+    """Values from the driver and the allocator at one moment.
 
     Attributes:
-        when: "start" (the device was first seen in use), "step", "oom" or "end".
-        step: Training steps done by then.
-        total_bytes, free_bytes: Of the device, as its driver said.
-        reserved_bytes: Held by the allocator.
+        when: "start" (first use of the device), "step", "oom" or "end".
+        step: Number of completed training steps.
+        total_bytes, free_bytes: Memory of the device according to its driver.
+        reserved_bytes: Memory that the allocator has reserved.
     """
 
     when: str
@@ -27,17 +27,17 @@ class MemorySample:
 
     @property
     def outside_bytes(self) -> int:
-        """Bytes in use that the allocator does not hold."""
+        """Bytes in use outside the allocator."""
         return max(self.total_bytes - self.free_bytes - self.reserved_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Facts about the device of a recording, beside its capacity.
+    """Facts about the device of a recording, except its capacity.
 
     Attributes:
-        samples: In order; empty: none were taken.
-        fraction: The share of the device that the process may use; None: unknown.
+        samples: Samples in order of time; may be empty.
+        fraction: Per-process memory fraction, or None if unknown.
     """
 
     samples: tuple[MemorySample, ...] = ()
@@ -45,10 +45,10 @@ class Card:
 
     @property
     def outside_bytes(self) -> int | None:
-        """The most bytes outside the allocator at any of these moments; None: unknown."""
+        """Peak of bytes outside the allocator over all samples, or None if unknown."""
         return max((sample.outside_bytes for sample in self.samples), default=None)
 
     @property
     def peak(self) -> MemorySample | None:
-        """The sample at which the allocator held most."""
+        """The sample with the most reserved bytes."""
         return max(self.samples, key=lambda sample: sample.reserved_bytes, default=None)

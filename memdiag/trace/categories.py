@@ -1,20 +1,23 @@
-"""What each tensor is for (parameter, gradient, optimizer state, activation, …), inferred from where it was made and how long it lives.
+"""Infers the category of each tensor (parameter, gradient, activation, …) from its call site and lifetime.
 
-An inference, not a mark: a report says so. What a source itself knows is kept, and what cannot be told stays unknown:
+Reports say that the category is inferred. Categories recorded by the source are kept. A tensor without evidence stays
+unknown. The rules are:
 
-* parameter: moved, loaded, or made by the constructor of a module before training, and kept; or made before training in any other
-  way and of the size of a gradient; or there all along, with as many of that size as there are gradients;
-* optimizer state: made in an optimizer's step (or its constructor), and alive after it; or there before, and replaced
-  in one;
-* gradient: made in backward, and alive after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right after
-  its parameter;
-* activation: made in forward, and alive after it (of what outlives the next step as well, nothing can be told);
-* input: made between two steps, before the forward that uses it;
-* temporary: dies in the stretch of a phase in which it was made;
-* KV cache: made by a function, or in a file, that is named after it;
-* workspace, collective: by the frames of the libraries that ask for them.
+* parameter: retained, and moved, loaded, or allocated by a module's constructor before training; or allocated before
+  training in another way with the size of a gradient; or live throughout, if there are as many tensors of that size as
+  gradients;
+* optimizer state: allocated in an optimizer's step (or constructor) and live after it; or live before, and replaced in
+  one;
+* gradient: allocated in backward and live after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right
+  after its parameter;
+* activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown);
+* input: allocated between two steps, before the forward that uses it;
+* temporary: freed within the visit of the phase in which it was allocated;
+* KV cache: allocated by a function, or in a file, with such a name;
+* workspace, collective: identified by frames of the libraries that request them.
 
-What is still alive when the trace ends is judged by earlier tensors of the same stack and size, where there are any.
+Tensors that are live at the end of the trace get the category of earlier tensors with the same stack and size, if there
+are any.
 """
 
 from __future__ import annotations
@@ -41,15 +44,15 @@ from memdiag.trace.table import Array
     _KV_CACHE,
 ) = range(len(schema.CATEGORIES))
 
-# cuBLAS's default workspaces (parseChosenWorkspaceSize in CublasHandlePool.cpp). No tensor has the size of
-# :4096:2:16:8; Hopper's 32 MiB is a common size, and counts only for what is made in a pass, in one of its first
-# matmuls, and kept for steps.
+# cuBLAS's default workspaces (parseChosenWorkspaceSize in CublasHandlePool.cpp). No other tensor has the size of
+# :4096:2:16:8. Hopper's 32 MiB is a common size, so it counts only if it is allocated in one of the first matmuls of a
+# forward or backward, and retained for several steps.
 CUBLAS_WORKSPACE = 8_519_680
 HOPPER_WORKSPACE = 33_554_432
 
 
 def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
-    """Returns the category (int8, index into CATEGORIES) of every tensor; what the source said is kept."""
+    """Returns the category (int8, index into CATEGORIES) of every tensor; categories from the source are kept."""
     tensors = device.tensors
     stack, born = tensors.stack, lives.phase_alloc
     stays = ~lives.same_visit
@@ -57,7 +60,7 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     in_step, survived = evidence.optimizer[stack], lives.steps_survived
     zeroed = (
         evidence.marker[tensors.free_stack] == OUTSIDE
-    )  # only zero_grad() is told by a stack to be outside of the other phases
+    )  # only zero_grad() has a stack that places it outside the other phases
     replaced = lives.before & (born == UNKNOWN) & evidence.optimizer[tensors.free_stack]
     outlasts = lives.kept | (lives.step_free > 0)
     making = evidence.moving[stack] | evidence.building[stack]
@@ -80,7 +83,7 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
         _TEMPORARY: lives.same_visit | loaded & (lives.phase_free == INITIALISATION),
     }
     category = np.select(list(conditions.values()), list(conditions), _UNKNOWN).astype(np.int8)
-    # saved by an earlier forward, so freed by the first backward of the trace
+    # Saved by an earlier forward, so freed by the first backward of the trace.
     category[(category == _UNKNOWN) & lives.before & (born == UNKNOWN) & (lives.phase_free == BACKWARD)] = _ACTIVATION
     category = _like_earlier(category, lives, stack, tensors.requested_bytes)
     category[_like_gradients(category, lives, tensors.requested_bytes)] = _PARAMETER
@@ -90,10 +93,15 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
 
 
 def _moved_gradients(device: DeviceTrace, line: Array) -> Array:
-    """Returns which tensors are gradients that ``Module._apply`` moved; ``line``: the line of it that moves each tensor, or 0.
+    """Returns which tensors are gradients that ``Module._apply`` moved.
 
-    ``_apply`` moves each parameter, then its gradient on a later line, then the module's buffers on another. So all that the line of
-    gradients moves is as large as the parameter that was moved just before, and most parameters have one.
+    ``_apply`` moves each parameter, then its gradient on a later line, then the module's buffers on another line. So
+    every tensor moved by the gradient line has the size of the parameter moved just before, and most parameters have
+    one.
+
+    Args:
+        device: The device.
+        line: Per tensor, the line of ``_apply`` that moved it, or 0.
     """
     tensors = device.tensors
     found = np.zeros(len(tensors), bool)
@@ -112,7 +120,7 @@ def _moved_gradients(device: DeviceTrace, line: Array) -> Array:
 
 
 def _like_earlier(category: Array, lives: Lives, stack: Array, size: Array) -> Array:
-    """Returns ``category`` with each open tensor taken for what most earlier ones of its stack and size were."""
+    """Returns ``category`` with open tensors set to the majority category of earlier ones of their stack and size."""
     sure = np.isin(category, (_WORKSPACE, _PARAMETER))
     unsure = np.flatnonzero(lives.open & ~sure)
     if not len(unsure):
@@ -132,12 +140,15 @@ def _like_earlier(category: Array, lives: Lives, stack: Array, size: Array) -> A
 
 
 def _like_gradients(category: Array, lives: Lives, size: Array) -> Array:
-    """Returns the rows that are parameters by this: they are there all along, and as many of that size as gradients are made a step."""
+    """Returns the rows of parameters, recognised by their number.
+
+    They are live throughout the trace, and there are as many of their size as gradients of that size per step.
+    """
     gradients = np.flatnonzero(category == _GRADIENT)
     rows = np.flatnonzero((category == _UNKNOWN) & lives.before & lives.kept)
     if not len(gradients) or not len(rows):
         return rows[:0]
-    step = np.bincount(lives.step_alloc[gradients] + 1).argmax() - 1  # -1: those that were there before the trace
+    step = np.bincount(lives.step_alloc[gradients] + 1).argmax() - 1  # -1: live before the trace began
     sizes, wanted = np.unique(size[gradients[lives.step_alloc[gradients] == step]], return_counts=True)
     place = np.minimum(np.searchsorted(sizes, size[rows]), len(sizes) - 1)
     same = sizes[place] == size[rows]

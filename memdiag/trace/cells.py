@@ -1,6 +1,6 @@
-"""Cells of the address space and the boundaries between them that a free range cannot run across, compiled.
+"""Cells of the address space, and the boundaries that a free range cannot cross, compiled.
 
-See ``regions`` for what a cell is. ``breaks`` is a set (``bits``) of boundaries.
+See ``regions`` for the definition of a cell. ``breaks`` is a set (``bits``) of boundaries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from memdiag.trace.table import Array
 
 @njit
 def cell_at(bounds: Array, address: int) -> int:
-    """Cell that contains an address; -1: before or behind all of them."""
+    """Returns the cell that contains an address, or -1 if none does."""
     lo, hi = 0, len(bounds) - 1
     if hi < 1 or address < bounds[0] or address >= bounds[hi]:
         return -1
@@ -27,7 +27,7 @@ def cell_at(bounds: Array, address: int) -> int:
 
 @njit
 def bounds_of(cell: int, bounds: Array, breaks: Array, break_starts: Array) -> tuple[int, int]:
-    """First and last address of the segment that a cell belongs to."""
+    """Returns the first address and the end of the segment that contains a cell."""
     return bounds[predecessor(breaks, break_starts, cell)], bounds[successor(breaks, break_starts, cell + 1)]
 
 
@@ -41,7 +41,7 @@ def set_break(
     breaks: Array,
     break_starts: Array,
 ) -> None:
-    """Decides whether a free range can run across the boundary ``b``."""
+    """Records whether a free range can cross the boundary ``b``."""
     joins = False
     if 0 < b < len(bounds) - 1 and cell_group[b - 1] >= 0 and cell_group[b - 1] == cell_group[b]:
         joins = (cell_expandable[b] and cell_expandable[b - 1]) or (
@@ -57,6 +57,6 @@ def set_break(
 def set_breaks(
     bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array, break_starts: Array
 ) -> None:
-    """Decides it for every boundary."""
+    """Records this for every boundary."""
     for b in range(len(bounds)):
         set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)

@@ -1,9 +1,9 @@
-"""The one door to numba: loops over millions of events run compiled, or, where numba is missing, as the plain Python they are.
+"""The only module that imports numba: hot loops run compiled, or as plain Python if numba is not installed.
 
-Compiled code is kept on disk, so only the first run of an installation waits for the compiler (compiling.py estimates
-how long). It is kept beside the module, or else in numba's cache of the user, or else in a temporary folder. numba
-compiles a function again when its own file changes, but not when the file of a function that it calls changes. So the
-name under which a function is kept is a digest of its code and of all code below it.
+Compiled code is cached on disk, so only the first run of an installation waits for the compiler (compiling.py estimates
+how long). The cache is next to the module, else in numba's user cache, else in a temporary folder. numba recompiles a
+function when its own file changes, but not when the file of a function that it calls changes. So the cache name of a
+function is a digest of its code and of all code that it calls.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KEPT: list[Any] = []  # the functions of njit and lean whose modules were imported so far
+KEPT: list[Any] = []  # functions of njit and lean in the modules imported so far
 
 numba: Any
 try:
     import numba
-except ImportError:  # slow, but right
+except ImportError:  # slow, but correct
     numba = None
 
 
 def njit(function: F) -> F:
-    """Compiles ``function`` with numba, cached on disk; returns it unchanged where numba is missing."""
+    """Compiles ``function`` with numba, cached on disk; returns it unchanged if numba is not installed."""
     return _compile(function, is_kept=True)
 
 
 def njit_part(function: F) -> F:
-    """Compiles ``function`` as a part of others that ``njit`` keeps on disk. Only compiled code may call it."""
+    """Compiles ``function`` as a part of functions that ``njit`` caches on disk. Only compiled code may call it."""
     return _compile(function, is_kept=False)
 
 
 def lean(function: F) -> F:
-    """The same as ``njit`` for a function that makes no array: it need not count who has those that it was given."""
+    """Like ``njit``, for a function that creates no array: reference counting of its arguments is omitted."""
     return _compile(function, is_kept=True, _nrt=False)
 
 
 def lean_part(function: F) -> F:
-    """The same as ``njit_part`` for a function that makes no array.
+    """Like ``njit_part``, for a function that creates no array.
 
-    For a short one the counting takes longer than the work.
+    In a short function, reference counting takes longer than the work.
     """
     return _compile(function, is_kept=False, _nrt=False)
 
@@ -62,7 +62,7 @@ def _compile(function: F, *, is_kept: bool, **options: bool) -> F:
             _hasten(kept, counts=options.get("_nrt", True))
             KEPT.append(kept)
             return kept
-    # Without entries for Python and C, a part takes less time to compile; Python crashes if it calls one.
+    # Without entry points for Python and C, a part compiles faster; Python crashes if it calls one.
     compiled: F = numba.njit(no_cpython_wrapper=not is_kept, no_cfunc_wrapper=not is_kept, **options)(function)
     if is_kept:
         KEPT.append(compiled)
@@ -70,10 +70,10 @@ def _compile(function: F, *, is_kept: bool, **options: bool) -> F:
 
 
 def _cached(function: F, options: dict[str, bool]) -> F | None:
-    """The function, cached in the first folder that can be written; None: there is no such folder."""
+    """Returns the function, cached in the first writable folder, or None if there is no such folder."""
     try:
         kept: F = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor numba's cache of the user can be written
+    except RuntimeError:  # neither the package's folder nor numba's user cache is writable
         folder = temporary_folder()
         if folder is None:
             return None
@@ -88,8 +88,8 @@ def _cached(function: F, options: dict[str, bool]) -> F | None:
 
 
 def temporary_folder() -> Path | None:
-    """Returns this user's own folder for temporary files, made now if need be; None: there is none that is safe to load code from."""
-    if not hasattr(os, "getuid"):  # Windows: its folder of temporary files belongs to the user
+    """Returns this user's own temporary folder, created if necessary, or None if none is safe to load code from."""
+    if not hasattr(os, "getuid"):  # Windows: the folder of temporary files belongs to the user
         return Path(tempfile.gettempdir()) / "memdiag"
     try:
         folder = Path(tempfile.gettempdir()) / f"memdiag-{os.getuid()}"
@@ -102,11 +102,11 @@ def temporary_folder() -> Path | None:
 
 
 def _hasten(compiled: Any, *, counts: bool) -> None:
-    """Lets code that is on disk be taken from there at once.
+    """Makes loading compiled code from disk fast.
 
-    Before it looks, numba loads all that it knows about compiling, which takes longer than starting up does. What is compiled already needs
-    the addresses of numba's own functions only, and if it makes arrays (``counts`` who has them) what does that. A numba that is built
-    otherwise goes its own way.
+    Before it looks at the cache, numba initialises its whole compiler, which takes longer than memdiag's start-up.
+    Cached code needs only the addresses of numba's own functions, and, if it creates arrays (``counts``), numba's
+    reference counting. With an unknown version of numba, nothing is changed.
     """
     cache: Any = getattr(compiled, "_cache", None)
     if not hasattr(cache, "_load_overload"):
@@ -126,7 +126,7 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
 
 
 def folder_of(compiled: Any) -> Path | None:
-    """Returns where the code of a function of ``njit`` or ``lean`` is kept; None: nowhere."""
+    """Returns the folder with the cached code of a function of ``njit`` or ``lean``, or None if there is none."""
     path = compiled.stats.cache_path
     return Path(path) if path else None
 
@@ -142,10 +142,10 @@ def is_cold(compiled: Any) -> bool:
 
 
 def stamp(function: Any) -> str:
-    """Returns a short name for what ``function`` is made of: its code, the constants it uses, and the same of what it calls.
+    """Returns a digest of ``function``: its code, the constants it uses, and the same of the functions it calls.
 
-    Modules count too: compiled code imports those of all functions in it, so it cannot be loaded once one of them has
-    moved.
+    Module names are included: compiled code imports the modules of all functions in it, so it cannot be loaded after
+    one of them has moved.
     """
     words: list[str] = []
     for each in called_by(function):
@@ -161,7 +161,7 @@ def stamp(function: Any) -> str:
 
 
 def called_by(function: Any) -> list[FunctionType]:
-    """Returns ``function`` and all functions of this package that it calls, directly or not, each once."""
+    """Returns ``function`` and all functions of this package that it calls directly or indirectly, each once."""
     found: dict[CodeType, FunctionType] = {}
     waiting = [function]
     while waiting:
@@ -175,7 +175,7 @@ def called_by(function: Any) -> list[FunctionType]:
 
 
 def _used(function: FunctionType, code: CodeType) -> dict[str, Any]:
-    """The globals that a part of a function names, and the members that it may name of modules of this package."""
+    """Returns the globals that a part of a function names, and the members it may name of modules of this package."""
     used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
     for module in [
         value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")
@@ -185,7 +185,7 @@ def _used(function: FunctionType, code: CodeType) -> dict[str, Any]:
 
 
 def num_instructions(function: FunctionType) -> int:
-    """Returns the length of a function's bytecode, without the functions that it calls; compiling takes time in proportion."""
+    """Returns the length of a function's bytecode without its callees; compilation time is proportional to it."""
     return sum(len(code.co_code) // 2 for code in _codes(function.__code__))
 
 

@@ -1,8 +1,8 @@
 """Watches numba compile this package's functions, and estimates how long that will take.
 
-The first run of an installation compiles for half a minute and more. numba reports each function that it begins and
-ends, also those that a function calls. Compiling takes time in proportion to their bytecode, so the share that is done
-and the speed so far give the rest.
+The first run of an installation compiles for half a minute or more. numba reports the start and end of each function,
+including callees. Compilation time is proportional to bytecode length, so the completed share and the speed so far
+predict the rest.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 from memdiag.trace import compiled
 
-SECONDS_PER_INSTRUCTION = 1.4e-3  # of a processor of 2023, until the speed of this one has been measured
+SECONDS_PER_INSTRUCTION = 1.4e-3  # on a processor of 2023, until the speed of this one has been measured
 _KIND = "numba:compile"
 _ENOUGH = 300  # instructions after which the speed is known
-_PATIENCE = 2.0  # seconds after which the first estimate does without
+_PATIENCE = 2.0  # seconds after which the first estimate is made without it
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """How far compiling has come.
+    """Progress of compilation.
 
     Attributes:
-        share: The part that is done, from 0 to 1.
+        share: Completed fraction, from 0 to 1.
         seconds_left: The estimated rest.
-        has_grown: More has to be compiled than was known before.
-        purpose: What the functions are for.
+        has_grown: Whether more code has to be compiled than was known before.
+        purpose: Purpose of the functions.
     """
 
     share: float
@@ -39,7 +39,7 @@ class Compilation:
 
 
 def watch(tell: Callable[[Compilation], None]) -> Callable[[], None]:
-    """Calls ``tell`` whenever a function of this package begins or ends to be compiled; returns a function that stops this."""
+    """Calls ``tell`` whenever compilation of a function begins or ends; returns a function that stops this."""
     if compiled.numba is None:
         return lambda: None
     event, seen = compiled.numba.core.event, _Watch(tell)
@@ -53,13 +53,13 @@ class _Watch:
         self._tell = tell
         self._waiting: dict[CodeType, int] = {}  # instructions of the functions that have to be compiled
         self._total = self._done = self._depth = 0
-        self._seconds = 0.0  # of compiling that has ended
+        self._seconds = 0.0  # of completed compilation
         self._began = 0.0
         self._purpose = ""
         self._has_grown = False
 
     def on_start(self, event: Any) -> None:
-        """A function begins, perhaps one that another calls."""
+        """A function begins to compile, perhaps a callee."""
         self._depth += 1
         if self._depth > 1:
             self._report()
@@ -75,7 +75,7 @@ class _Watch:
         self._report()
 
     def on_end(self, event: Any) -> None:
-        """A function ends."""
+        """A function has been compiled."""
         self._depth -= 1
         self._done += self._waiting.pop(event.data["dispatcher"].py_func.__code__, 0)
         if not self._depth:

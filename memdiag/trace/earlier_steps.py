@@ -1,9 +1,9 @@
 """Lifetimes of tensors that are still live when a trace ends, inferred from the same call site in completed steps.
 
 A trace that ends in a failure does not say when the tensors of its last step would have been freed. Training steps
-repeat, so tensors that the same code made in completed steps answer that. A vote counts only those that lived at least
-as long as the open
-tensor has lived by now: a short-lived tensor of the same call site says nothing about one that has outlived it.
+repeat, so tensors of the same call site in completed steps give the answer. Only tensors that lived at least as long as
+the open tensor so far have a vote: a short-lived tensor of the same call site says nothing about one that has outlived
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
-# Share of the earlier tensors that must agree. With fewer the lifetime stays unknown.
+# Share of the earlier tensors that must agree. With fewer, the lifetime stays unknown.
 MAJORITY = 0.9
 
 _UNKNOWN = schema.LIFETIMES.index("unknown")
@@ -23,17 +23,17 @@ _NUM_LIFETIMES = len(schema.LIFETIMES)
 
 
 def like_earlier_steps(device: DeviceTrace, lives: Lives, lifetime: Array, is_silent: Array) -> Array:
-    """Infers the unknown lifetimes of tensors of the last step that are live at its end.
+    """Infers the unknown lifetimes of tensors of the last step that are live at the end of the trace.
 
-    Earlier tensors of the same stack, phase and requested size vote; if there are none, those of the same power of two; if there are
-    none of these either, those of any size, since inputs of another length change every size. Where no stack names a call site, only
-    the same size counts: backward without Python frames makes gradients and scratch memory of all sizes.
+    Earlier tensors of the same stack, phase and requested size vote; else those of the same power of two; else those of
+    any size, since inputs of another length change every size. If no stack names a call site, only the same size
+    counts: backward without Python frames allocates gradients and scratch memory of all sizes.
 
     Args:
         device: The device.
         lives: Birth and death of its tensors.
         lifetime: int8: index into LIFETIMES, 0 where unknown.
-        is_silent: bool: the tensor has no stack, or its stack names no code.
+        is_silent: bool: the tensor has no stack, or its stack names no user code.
 
     Returns:
         The lifetimes (int8), those that could be inferred filled in.
@@ -71,7 +71,7 @@ def site_key(stack: Array, phase: Array, size: Array) -> Array:
 
 
 def _vote(lifetime: Array, key: Array, open_rows: Array, earlier: Array, num_allocs: Array) -> Array:
-    """Sets the lifetime of each open row to that of the majority of earlier rows with its key; returns the rows without any such.
+    """Sets the lifetime of each open row to the majority of earlier rows with its key; returns the rows without any.
 
     Args:
         lifetime: Changed in place.
@@ -84,7 +84,7 @@ def _vote(lifetime: Array, key: Array, open_rows: Array, earlier: Array, num_all
     place = np.minimum(np.searchsorted(keys, key[earlier]), len(keys) - 1)
     is_wanted = keys[place] == key[earlier]
     earlier, place = earlier[is_wanted], place[is_wanted]
-    # Rows of one key stand together, the longest-lived last: those at least as old as an open tensor are the end of its
+    # Rows of one key are adjacent, sorted by lifetime: those at least as old as an open tensor are the end of its
     # range.
     span = int(num_allocs.max(initial=0)) + 1
     rank = place * span + num_allocs[earlier]

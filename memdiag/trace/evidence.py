@@ -1,16 +1,16 @@
-"""What a call stack says about the moment at which it was taken: which phase of training, and for what purpose.
+"""Evidence from call stacks: the training phase in which a stack was taken, and the purpose of the allocation.
 
-Facts a newcomer lacks:
+Background:
 
-* Autograd runs backward on a thread of its own. Tensors made there have no Python frame at all, or only those of hooks; with C++
-  frames recorded, ``torch::autograd::Engine`` stands among them. Only the first allocation of ``loss.backward()`` has its frame.
-* A forward inside of backward is recomputation (checkpointing): it counts as backward. A forward inside of an optimizer
-  step is a
-  closure: it counts as forward.
-* ``torch.optim.Optimizer`` wraps the ``step`` of every subclass, so a step of somebody's own optimizer shows a frame of
+* Autograd runs backward on its own thread. Tensors allocated there have no Python frame, or only frames of hooks; with
+  C++ frames recorded, ``torch::autograd::Engine`` is one of them. Only the first allocation of ``loss.backward()`` has
+  its frame.
+* A forward inside backward is recomputation (checkpointing) and counts as backward. A forward inside an optimizer step
+  is a closure and counts as forward.
+* ``torch.optim.Optimizer`` wraps the ``step`` of every subclass, so a user-defined optimizer also has a frame of
   ``torch/optim/optimizer.py``.
 
-Everything is worked out once per frame and once per distinct stack, never per event.
+Everything is computed once per frame and once per distinct stack, never per event.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
 
 UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(len(PHASES))
-# What a stack can say is a phase or one of these: it has no Python frame at all, or none that tells anything.
+# The result for a stack is a phase, SILENT (no Python frame) or OTHER (no frame that identifies a phase).
 SILENT, OTHER = len(PHASES), len(PHASES) + 1
 
-# Bits of what one frame says.
+# Bits that describe one frame.
 (
     _PYTHON,
     _CONSTRUCTOR,
@@ -62,7 +62,7 @@ _KV_CACHE = re.compile(
     re.IGNORECASE,
 )
 _KV_CACHE_FILES = ("transformers/cache_utils.py", "/cache_engine.py", "/kv_cache.py")
-_NEAR = 4  # Python frames, innermost first, that tell for what memory is made: those further out call much else
+_NEAR = 4  # number of innermost Python frames that identify the purpose of memory: outer frames call much else
 _COLLECTIVE_NAME = re.compile(
     r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast"
 )
@@ -73,20 +73,22 @@ _WORKSPACE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class StackEvidence:
-    """What each stack says. Arrays have one entry a stack and a last one for "no stack", so that -1 finds it.
+    """The evidence from each stack.
+
+    Arrays have one entry per stack and a last one for "no stack", so that index -1 finds it.
 
     Attributes:
         marker: int8: a phase (index into PHASES), SILENT or OTHER.
-        loading: A constructor runs, or parameters are made, moved or loaded.
-        moving: Parameters are made, moved or loaded.
-        building: A module makes its parameters: a constructor of PyTorch's modules runs, or one in a file with a forward that
-            runs in this trace, or a function named after weights. Constructors in general make anything.
-        kv_cache: A cache of keys and values is made.
-        apply_line: int32: the line of ``Module._apply`` that moves something; 0: none does.
+        loading: A constructor runs, or parameters are created, moved or loaded.
+        moving: Parameters are created, moved or loaded.
+        building: A module creates its parameters: a constructor of a PyTorch module runs, or one in a file with a
+            forward that runs in this trace, or a function named after weights. Other constructors may create anything.
+        kv_cache: A cache of keys and values is created.
+        apply_line: int32: the line of ``Module._apply`` that moves a tensor, or 0 if none does.
         optimizer: An optimizer's step runs.
-        state: An optimizer makes or loads its state.
-        collective: A collective, or the sharding library, asks for the memory.
-        workspace: A library asks for scratch memory that it keeps.
+        state: An optimizer creates or loads its state.
+        collective: A collective, or the sharding library, requests the memory.
+        workspace: A library requests scratch memory that it retains.
     """
 
     marker: Array
@@ -102,12 +104,12 @@ class StackEvidence:
 
     @property
     def found(self) -> bool:
-        """Whether any stack says anything about phases."""
+        """Returns whether any stack identifies a phase."""
         return bool((self.marker < SILENT).any())
 
 
 def read_stacks(stacks: Stacks) -> StackEvidence:
-    """Returns what the stacks of a trace say."""
+    """Returns the evidence from the stacks of a trace."""
     bits = np.array([_frame_bits(frame) for frame in stacks.frames], np.int32)
     modules = {frame.filename for frame in stacks.frames if frame.name == "forward"}
     own = np.array([frame.name == "__init__" and frame.filename in modules for frame in stacks.frames], bool)
@@ -140,7 +142,10 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
 
 
 def _near(stacks: Stacks, mask: Array, python: Array) -> Array:
-    """Returns, per stack, whether one of its innermost Python frames is one of ``mask`` (per frame, as is ``python``)."""
+    """Returns, per stack, whether one of its innermost Python frames is in ``mask``.
+
+    ``mask`` and ``python`` have one entry per frame.
+    """
     near = stacks.with_frame(mask)
     for stack in np.flatnonzero(near):
         frames = stacks.frame_ids[stacks.offsets[stack] : stacks.offsets[stack + 1]]
@@ -149,7 +154,10 @@ def _near(stacks: Stacks, mask: Array, python: Array) -> Array:
 
 
 def _apply_lines(stacks: Stacks) -> Array:
-    """Returns, per stack and for no stack, the line of the innermost ``Module._apply``: those further out call it for their children."""
+    """Returns, per stack and for no stack, the line of the innermost ``Module._apply``.
+
+    Outer ``_apply`` frames call it for their child modules.
+    """
     lines = np.zeros(len(stacks) + 1, np.int32)
     of_apply = np.array(
         [frame.name == "_apply" and frame.filename.endswith("nn/modules/module.py") for frame in stacks.frames], bool
@@ -161,7 +169,7 @@ def _apply_lines(stacks: Stacks) -> Array:
 
 
 def _frame_bits(frame: Frame) -> int:
-    """Returns what one frame says."""
+    """Returns the bits that describe one frame."""
     name, file = frame.name, frame.filename
     if not frame.is_python:
         bits = _WORKSPACE if _WORKSPACE_NAME.search(name) else 0
@@ -198,7 +206,7 @@ def _frame_bits(frame: Frame) -> int:
 
 
 def _optimizer_bits(name: str, file: str) -> int:
-    """Returns whether a Python frame is one of an optimizer's step, and whether it makes the optimizer's state."""
+    """Returns whether a Python frame belongs to an optimizer's step, and whether it creates the optimizer's state."""
     if name == "_init_group":
         return _STEP | _STATE
     if "lr_scheduler" in file or "swa_utils" in file or name == "zero_grad":

@@ -1,4 +1,4 @@
-"""The split of a device's free bytes at one moment, as a request sees them (docs/fragmentation.md)."""
+"""The split of a device's free bytes at one moment, relative to a request (docs/fragmentation.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memdiag.trace.table import Array
 
 
 def num_before_a_gap(device: DeviceTrace, rows: Array) -> int:
-    """Returns how many of the given tensors stood right before free memory of their segment when the trace began."""
+    """Returns how many of the given tensors were directly before free memory of their segment when the trace began."""
     blocks = device.topology(-1).blocks
     mine = np.flatnonzero(np.isin(blocks["tensor"][:-1], rows))
     return int(((blocks["tensor"][mine + 1] < 0) & (blocks["segment"][mine + 1] == blocks["segment"][mine])).sum())
@@ -20,7 +20,7 @@ def num_before_a_gap(device: DeviceTrace, rows: Array) -> int:
 
 @dataclass(frozen=True)
 class Split:
-    """Free bytes as a request sees them (docs/fragmentation.md), and the largest free range of its pool and stream."""
+    """Free bytes relative to a request (docs/fragmentation.md), and the largest free range of its pool and stream."""
 
     cache: int
     stranded: int
@@ -31,14 +31,17 @@ class Split:
 def whole_bytes(
     segment_start: Array, segment_size: Array, start: Array, size: Array, expandable: Array, page: Array
 ) -> Array:
-    """Returns the bytes of free ranges that a retry gives back: all of a whole segment, the whole pages of an expandable one."""
+    """Returns the bytes of free ranges that a retry releases: whole segments, whole pages of expandable segments."""
     all_of_it = (start == segment_start) & (size == segment_size)
     pages = (start + size - segment_start) // page * page - -(-(start - segment_start) // page) * page
     return np.where(all_of_it, size, np.where(expandable, np.maximum(pages, 0), 0))
 
 
 def split_at(device: DeviceTrace, at: int, request: int, group: int, large_page: int) -> Split:
-    """Returns the split of the free bytes after event ``at`` as a rounded request in ``group`` (-1: a pool that has nothing) sees them."""
+    """Returns the split of the free bytes after event ``at``, relative to a rounded request in ``group``.
+
+    A group of -1 stands for a pool without memory.
+    """
     topology = device.topology(at)
     free = np.flatnonzero(topology.blocks["tensor"] < 0)
     home = topology.blocks["segment"][free]

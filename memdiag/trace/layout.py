@@ -1,4 +1,4 @@
-"""How an allocator turns a request into a block: the few settings that decide sizes, as numbers."""
+"""How an allocator turns a request into a block: the settings that determine sizes, as numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def allocation_sizes(rounded: Array, large_segment: int = LARGE_SEGMENT) -> Arra
 
 
 def are_split(remaining: Array, size: Array, is_fine: Array, max_split_size: int) -> Array:
-    """Returns ``cuda.should_split`` for each block; ``is_fine``: in the small pool, or with expandable segments (bool)."""
+    """Returns ``cuda.should_split`` for each block (bool).
+
+    Args:
+        is_fine: Whether each block is in the small pool, or in an expandable segment.
+    """
     found: Array = np.where(is_fine, remaining >= MIN_BLOCK, (size < max_split_size) & (remaining > SMALL_LIMIT))
     return found
 

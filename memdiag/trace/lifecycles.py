@@ -1,8 +1,8 @@
-"""From events to lifecycles: which free belongs to which allocation, and what must have been there before the trace.
+"""Pairs events into lifecycles: which free belongs to which allocation, and which blocks existed before the trace.
 
-A free of an address that the trace never allocated is a block from before; so is a block of the final state that the
-trace never mentions. A second free of the same allocation, or an allocation on a live address, cannot have happened: it
-is counted, not used.
+A free of an address that the trace never allocated belongs to a block from before, and so does a block of the final
+state without any event. A second free of the same allocation, or an allocation on a live address, is impossible: it is
+counted as an anomaly and not used.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from memdiag.trace.compiled import njit
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, FREE_REQUESTED
 from memdiag.trace.table import Array
 
-# What an address holds while the events are walked.
+# State of an address while the events are walked.
 _NEVER, _LIVE, _PENDING, _GONE = range(4)
-# Positions in the vector of anomalies.
+# Indices into the vector of anomalies.
 DOUBLE_FREE, UNMATCHED_FREE, ALLOC_ON_LIVE, NUM_PAIRING = range(4)
 
 
@@ -27,17 +27,18 @@ def pair(
 
     Args:
         action: Codes of the events.
-        key: int32 per event: number of the address; -1: not an alloc or free.
-        num_keys: How many addresses there are.
-        final_state: int8 per address: state of the block that the file has there at the end; 0: none.
+        key: int32 per event: index of the address, or -1 if the event is not an alloc or free.
+        num_keys: Number of addresses.
+        final_state: int8 per address: state of the block that the file has there at the end, or 0 if none.
 
     Returns:
-        Tensor of each event (int32, -1: none); key, alloc_at, free_requested_at, free_completed_at of each tensor (len(action):
-        not in the trace, -1: before it); anomalies. Tensors from before the trace come first, in no particular order.
+        Tensor of each event (int32, -1: none); key, alloc_at, free_requested_at, free_completed_at of each tensor
+        (len(action): not in the trace, -1: before it); anomalies. Tensors from before the trace come first, in no
+        particular order.
     """
     n = len(action)
     state = np.zeros(num_keys, np.int8)
-    # First pass: which addresses hold something before the trace? Those whose first event is a free, or that have no
+    # First pass: find the addresses that hold a block before the trace. Their first event is a free, or they have no
     # event but a block at the end.
     before = np.zeros(num_keys, np.int8)
     for i in range(n):

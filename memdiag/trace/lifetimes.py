@@ -1,7 +1,7 @@
 """How long each tensor lives, measured in phases and steps rather than in events.
 
-Two tensors that both live a thousand events may be of quite different kinds: an activation that waits for its backward,
-and a scratch buffer of one long forward. A *visit* is one uninterrupted stretch of a phase.
+Two tensors that both live for a thousand events may differ in kind: an activation that waits for its backward, and a
+scratch buffer of one long forward. A *visit* is one uninterrupted stretch of a phase.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import EventPhases
 from memdiag.trace.table import Array, index_type
 
-# A tensor during whose life at most so many others are made is temporary: freed within the operation or two that made
-# it.
+# A tensor is temporary if at most this many others are allocated during its life: it is freed within an operation or
+# two.
 TEMPORARY_ALLOCS = 10
-# What a trace of fewer events shows of a tensor's life is no life: "never freed" means nothing there.
+# In a trace with fewer events, lifetimes are not classified: "never freed" means nothing there.
 FEWEST_EVENTS = 100
 
 (
@@ -36,21 +36,21 @@ FEWEST_EVENTS = 100
 
 @dataclass(frozen=True)
 class Lives:
-    """Birth and death of every tensor; one entry a tensor.
+    """Allocation and free of every tensor; one entry per tensor.
 
     Attributes:
-        phase_alloc, phase_free: int8: index into PHASES. Of what was there before the trace, its stack tells the phase
-        of birth.
-        step_alloc, step_free: int32: step; -1: unknown, before the first, or (of a death) never.
-        before: It was there when the trace began.
-        kept: It is there when the trace ends.
+        phase_alloc, phase_free: int8: index into PHASES. For a tensor from before the trace, its stack identifies the
+            phase of allocation.
+        step_alloc, step_free: int32: step, or -1 if unknown, before the first step, or (of a free) never.
+        before: It was live when the trace began.
+        kept: It is live when the trace ends.
         at_exit: It is freed after the last event of forward, backward and the optimizer, as the program ends.
-        same_visit: It dies in the very stretch of a (known) phase in which it was made.
-        open: It is kept, and was made in a stretch that memory ran out in with which the trace ends: how it goes on is
-            not told.
-        next_phase: int8: the phase that follows the stretch in which it was made.
-        num_allocs: How many others are made during its life.
-        last_step: The last step of the trace; -1: there are none.
+        same_visit: It is freed in the same visit of a known phase in which it was allocated.
+        open: It is live at the end, and was allocated in the last visit, in which memory ran out: its lifetime is
+            unknown.
+        next_phase: int8: the phase after the visit in which it was allocated.
+        num_allocs: Number of other allocations during its life.
+        last_step: The last step of the trace, or -1 if there are none.
     """
 
     phase_alloc: Array
@@ -68,13 +68,13 @@ class Lives:
 
     @property
     def steps_survived(self) -> Array:
-        """How many ends of steps each tensor lives to see; -1: unknown."""
+        """Number of step ends that each tensor outlives, or -1 if unknown."""
         until = np.where(self.kept, self.last_step, self.step_free)
         return np.where((self.step_alloc >= 0) & (until >= 0), until - self.step_alloc, -1)
 
 
 def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) -> Lives:
-    """Returns birth and death of every tensor of a device."""
+    """Returns allocation and free of every tensor of a device."""
     tensors, n = device.tensors, device.num_events
     visit = np.zeros(n + 1, index_type(n))
     np.cumsum(marks.phase[1:] != marks.phase[:-1], out=visit[1:n])
@@ -107,7 +107,10 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
 
 
 def _ends_in_failure(device: DeviceTrace, visit: Array) -> bool:
-    """Returns whether memory ran out in the last stretch of a phase (a trace without that was written when the stretch was over)."""
+    """Returns whether memory ran out in the last visit of a phase.
+
+    A trace without such a failure was written after the visit had ended.
+    """
     failed = np.flatnonzero(device.events.action == schema.OOM)
     return bool(len(failed)) and bool(visit[failed[-1]] == visit[-1])
 

@@ -1,7 +1,7 @@
-"""The one model of a trace that every analyzer, policy and renderer works on.
+"""The trace model that all analyzers, policies and renderers work on.
 
-A trace is what happened on one or more devices: events in the order of the allocator, the tensors whose lifecycles they
-are, the ranges of memory held from the driver, and the bytes after every event. Nothing in it can be changed.
+A trace records one or more devices: events in the allocator's order, tensors (one lifecycle each), ranges of memory
+reserved from the driver, and the bytes after every event. It is immutable.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class DeviceTrace:
     """One device's part of a trace. Tables are described in ``memdiag.trace.schema``.
 
     Attributes:
-        device: Index of the device, as the file has it.
-        has_addresses: Whether places in memory are known; without them there are no regions and no fragmentation.
-        start: Bytes before the first event: reserved, allocated, active, requested; -1 where unknown.
-        anomalies: What did not fit together, by kind, with counts ("double_free": 3).
-        capacity_bytes: Bytes of the device, all of it (the card); None: unknown.
-        card: What of it lay outside the allocator, and which share the process may use, as far as recorded.
-        has_final_state: The file lists segments of its own (``segments``, ``blocks``).
-        num_uncertain_blocks: Blocks from before the trace of which the file does not tell whether they are up to 1 MiB larger than the
-            rounded request (what is left of a free block after such a request is not split off if it is no more than that).
+        device: Device index from the file.
+        has_addresses: Whether addresses are known; without them there are no regions and no fragmentation.
+        start: Bytes before the first event: reserved, allocated, active, requested; -1 if unknown.
+        anomalies: Counts of contradictions in the file, by kind ("double_free": 3).
+        capacity_bytes: Total bytes of the device, or None if unknown.
+        card: Memory outside the allocator and the per-process memory fraction, as far as recorded.
+        has_final_state: Whether the file lists its own segments (``segments``, ``blocks``).
+        num_uncertain_blocks: Blocks from before the trace that may be up to 1 MiB larger than the rounded request: the
+            allocator does not split off a remainder of at most that size, and the file does not record the block size.
     """
 
     device: int
@@ -57,13 +57,13 @@ class DeviceTrace:
 
     @property
     def end(self) -> dict[str, int]:
-        """Bytes at the end: as the file's own segments and blocks have them, else after the last event; -1: unknown."""
+        """Bytes at the end: from the file's own segments and blocks, else after the last event; -1 if unknown."""
         if not self.has_final_state:
             return self.usage_at(self.num_events - 1)
         blocks, segments = self.blocks, self.segments
 
         def total(name: str, states: tuple[int, ...]) -> int:
-            """Sum over segments, where they give it; else over blocks; -1: neither tells."""
+            """Returns the sum over segments if they record it, else over blocks, or -1."""
             said = segments[name]
             if not (said >= 0).all():
                 return int(blocks.size[np.isin(blocks.state, states)].sum()) if len(blocks) else -1
@@ -71,7 +71,7 @@ class DeviceTrace:
 
         allocated = total("allocated_size", (schema.ACTIVE_ALLOCATED,))
         active = total("active_size", (schema.ACTIVE_ALLOCATED, schema.ACTIVE_PENDING_FREE))
-        # Segments count what is pending as requested too: only blocks tell what live tensors asked for.
+        # Segments count pending bytes as requested too, so bytes requested by live tensors come from blocks.
         asked = np.where(blocks.requested_size >= 0, blocks.requested_size, blocks.size)
         requested = int(asked[blocks.state == schema.ACTIVE_ALLOCATED].sum())
         if not len(blocks) and len(segments):
@@ -85,28 +85,34 @@ class DeviceTrace:
 
     @property
     def num_events(self) -> int:
-        """Entries of the trace."""
+        """Number of entries of the trace."""
         return len(self.events)
 
     @property
     def most_held_bytes(self) -> int:
-        """The most that was reserved or allocated at any moment, the beginning and the end included; -1: neither is known."""
+        """The peak of reserved or allocated bytes, including the beginning and the end; -1 if neither is known."""
         curves = (self.usage.reserved, self.usage.allocated)
         return max(*(int(curve.max(initial=-1)) for curve in curves), *self.start.values(), *self.end.values())
 
     def usage_at(self, at: int) -> dict[str, int]:
-        """Returns reserved, allocated, active and requested bytes after event ``at`` (-1: before the first); -1: unknown."""
+        """Returns reserved, allocated, active and requested bytes after event ``at`` (-1: before the first event).
+
+        A value is -1 if unknown.
+        """
         if at < 0:
             return dict(self.start)
         return {name: int(self.usage[name][at]) for name in ("reserved", "allocated", "active", "requested")}
 
     def live(self, at: int, *, pending: bool = False) -> Array:
-        """Returns the rows of tensors live after event ``at`` (-1: before the first); with ``pending`` also those freed but waiting."""
+        """Returns the rows of tensors live after event ``at`` (-1: before the first event).
+
+        With ``pending``, tensors that were freed but wait for a stream are included.
+        """
         gone = self.tensors.free_completed_at if pending else self.tensors.free_requested_at
         return np.flatnonzero((self.tensors.alloc_at <= at) & (gone > at))
 
     def peak(self, curve: str) -> int:
-        """Returns the first event at which ``curve`` ("reserved", "allocated", …) is highest; -1: it was before the trace."""
+        """Returns the first event at which ``curve`` ("reserved", "allocated", …) is highest; -1: before the trace."""
         values = self.usage[curve]
         if not len(values):
             return -1
@@ -114,7 +120,7 @@ class DeviceTrace:
         return best if values[best] > self.start[curve] else -1
 
     def topology(self, at: int) -> Topology:
-        """Returns segments and blocks as they stood after event ``at`` (-1: before the first)."""
+        """Returns segments and blocks after event ``at`` (-1: before the first event)."""
         return topology_at(self.regions, self.tensors, at)
 
 
@@ -123,22 +129,22 @@ TENSORS_OF_ALL = {"device": schema.Column("int32", "", "index of the device"), *
 
 @dataclass(frozen=True)
 class Trace:
-    """A whole trace.
+    """A trace.
 
     Attributes:
-        path: Where it was read from.
+        path: File that it was read from.
         format: Name of the source, a key of ``memdiag.registry.SOURCES``.
-        backend: "cuda", "npu", "xpu", "cpu" …; None: unknown.
-        torch_version: As the file says; a guess ends in "?"; None: unknown.
+        backend: "cuda", "npu", "xpu", "cpu" …, or None if unknown.
+        torch_version: Version recorded in the file, a guess ends in "?"; None if unknown.
         phantom: True if recorded on a simulated device.
-        settings: Allocator settings as the file has them ("PYTORCH_CUDA_ALLOC_CONF": raw text, …); empty: unknown.
+        settings: Allocator settings recorded in the file ("PYTORCH_CUDA_ALLOC_CONF": raw text, …); empty if unknown.
         strings: Names used by annotations and by ``event_strings``.
         annotations: Named spans (``schema.ANNOTATIONS``).
         bases: How phases, steps and categories were found: "marks", "annotations", "stacks", "periodicity" or "none".
-        notes: What limits the diagnosis.
-        complete_from_start: The trace begins on an empty allocator; None: unknown.
+        notes: Limits of the diagnosis.
+        complete_from_start: Whether the trace begins with an empty allocator, or None if unknown.
         layout: Sizes that the allocator used.
-        recorded: What a recorder marked, as it stands in the file; None: it was not recorded by memdiag.
+        recorded: Marks of a recorder, as in the file; None if it was not recorded by memdiag.
     """
 
     path: str
@@ -159,17 +165,17 @@ class Trace:
 
     @property
     def num_events(self) -> int:
-        """Entries of all devices."""
+        """Number of entries of all devices."""
         return sum(device.num_events for device in self.devices)
 
     @property
     def num_tensors(self) -> int:
-        """Lifecycles of all devices."""
+        """Number of lifecycles of all devices."""
         return sum(len(device.tensors) for device in self.devices)
 
     @cached_property
     def tensors(self) -> Table:
-        """Every lifecycle, all devices, with a column ``device``."""
+        """All lifecycles of all devices, with a column ``device``."""
         parts = [
             {"device": np.full(len(d.tensors), d.device, np.int32), **{c: d.tensors[c] for c in d.tensors}}
             for d in self.devices

@@ -1,9 +1,9 @@
-"""The moment that a report is about: its definition, its names on the command line, and the event that a name stands for.
+"""The moment of a report: its definition, its names on the command line, and the event for each name.
 
-Unless another one is chosen, that is the failed allocation (the last one, if several failed). Without one it is the
-peak: of the events within 2 % of the most that was reserved, the first at which most was allocated. The first event at
-the reserved peak itself is only the new segment, before the tensor that needed it exists, and a small segment may raise
-reserved to its peak long after most tensors are freed.
+The default is the failed allocation (the last one, if several failed). Without one, it is the peak: of the events
+within 2 % of the reserved peak, the first with the most allocated bytes. The first event at the reserved peak itself is
+not suitable. It is only the new segment, before its tensor exists, and a small segment may raise reserved bytes to
+their peak long after most tensors are freed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOMENTS: tuple[str, ...] = ("oom", "peak", "allocated", "reserved", "end")
 DEFAULT = "default"  # "oom" for a device with a failed allocation, else "peak"
-PEAK_BAND_PERCENT = 2  # below the reserved peak; events in this band count as the peak of reserved bytes
+PEAK_BAND_PERCENT = 2  # below the reserved peak; events in this band count as the reserved peak
 _EVENT = re.compile(r"-1|[0-9]{1,15}")
 
 
@@ -29,7 +29,7 @@ class ChosenMoment(NamedTuple):
     """A moment of one device.
 
     Attributes:
-        event: The moment is after this event; -1: before the first.
+        event: The moment is after this event, or before the first event if -1.
         kind: One of MOMENTS, "event" (any other event), or "snapshot" (the file has no history, only a state).
     """
 
@@ -38,10 +38,10 @@ class ChosenMoment(NamedTuple):
 
 
 def parse_moment(text: str) -> str | int:
-    """Returns the moment that ``--at`` names: one of MOMENTS, DEFAULT, or the number of an event.
+    """Parses ``--at``: one of MOMENTS, DEFAULT, or an event number.
 
     Raises:
-        MemdiagError: It names none.
+        MemdiagError: ``text`` is none of these.
     """
     word = text.strip().lower()
     if word in {*MOMENTS, DEFAULT}:
@@ -54,7 +54,10 @@ def parse_moment(text: str) -> str | int:
 
 
 def has_history(device: DeviceTrace) -> bool:
-    """Returns whether the file tells how things came about (a recording of the state only keeps a ring of one entry)."""
+    """Returns whether the file has a history of events.
+
+    A recording of the state only keeps a ring of one entry, which does not count.
+    """
     return device.num_events > 1
 
 
@@ -68,7 +71,7 @@ def require_moment(devices: Iterable[DeviceTrace], at: str | int) -> None:
     """Checks that at least one of ``devices`` has the moment.
 
     Raises:
-        MemdiagError: None of them has the event, or a failed allocation.
+        MemdiagError: No device has the event, or a failed allocation.
     """
     devices = list(devices)
     if isinstance(at, int) and not any(-1 <= at < device.num_events for device in devices):
@@ -86,8 +89,8 @@ def choose_moment(device: DeviceTrace, at: str | int = DEFAULT) -> ChosenMoment:
 
     Args:
         device: The device.
-        at: One of MOMENTS, DEFAULT, or an event. A device without a failed allocation has its peak in place of "oom"; of one with
-            fewer events, the last one is taken.
+        at: One of MOMENTS, DEFAULT, or an event. If the device has no failed allocation, "oom" means its peak; if it
+            has fewer events, its last event is used.
     """
     last = device.num_events - 1
     failed = failed_allocations(device)
@@ -108,9 +111,9 @@ def choose_moment(device: DeviceTrace, at: str | int = DEFAULT) -> ChosenMoment:
 
 
 def peak_event(device: DeviceTrace) -> int:
-    """Returns the event with most allocated bytes among those near the reserved peak (see the top of this module); -1: before the first.
+    """Returns the event with the most allocated bytes near the reserved peak (see the module docstring).
 
-    Where only one of the two is known, the peak of that one.
+    If only one of the two curves is known, the peak of that one. -1 means before the first event.
     """
     reserved, allocated, start = device.usage.reserved, device.usage.allocated, device.start
     most = max(int(reserved.max(initial=-1)), start["reserved"])
@@ -127,7 +130,10 @@ def peak_event(device: DeviceTrace) -> int:
 
 
 def reserved_peak(device: DeviceTrace) -> int:
-    """Returns the first event at which most is reserved; if a request raised it, the one at which it has its block. -1: before all."""
+    """Returns the first event at which reserved bytes are highest, or -1 if before all events.
+
+    If a request raised them, it is the event at which the request has its block.
+    """
     at = device.peak("reserved")
     request = int(device.usage.reference[at]) if at >= 0 else -1
     if request < 0:

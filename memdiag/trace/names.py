@@ -1,10 +1,10 @@
-"""What each tensor is called, in a trace that a recorder marked.
+"""Names of tensors in a trace that a recorder marked.
 
-* seen under a name: a parameter's place in the model, ``exp_avg of …``, ``grad of …``, an input;
-* made in a module: the module's path, and the operation where a frame tells it: ``layers.3.mlp (gelu)``;
-* made elsewhere: the operation and the user's line: ``cross_entropy at train.py:35 step``;
-* made in backward, where there are no frames: of the only module that made tensors of just that size before it in the step, the gradient;
-  the name says that this is by size.
+* recorded under a name: a parameter's path in the model, ``exp_avg of …``, ``grad of …``, an input;
+* allocated in a module: the module's path, and the operation if a frame identifies it: ``layers.3.mlp (gelu)``;
+* allocated elsewhere: the operation and the user's line: ``cross_entropy at train.py:35 step``;
+* allocated in backward without frames: named as the gradient of the only module that allocated tensors of exactly that
+  size earlier in the step; the name says that it was inferred from the size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
 _NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.\s(])")
-# Functions that only pass a call on: the operation is what called them.
+# Functions that only forward a call: the operation is their caller.
 _PASSING = {
     "forward",
     "__call__",
@@ -48,7 +48,11 @@ def collapsed(name: str) -> str:
 def name_tensors(
     trace: Trace, recorded: Recorded, seen: Sequence[Array]
 ) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
-    """Returns all strings of a trace and its devices with names; ``seen``: what ``Recorded.seen`` says of names, per device."""
+    """Returns all strings of a trace and its devices with names.
+
+    Args:
+        seen: Names from ``Recorded.seen``, per device.
+    """
     strings = list(trace.strings)
     places = _Places(trace.stacks)
     numbers: dict[str, int] = {}
@@ -92,14 +96,14 @@ def _each(keys: Array, make: Callable[[int], int]) -> Array:
 
 
 class _Places:
-    """What stacks say, each looked at once: a hostile file has long ones, and many tensors for each."""
+    """Operation and user line of each stack, computed once: hostile files have long stacks with many tensors each."""
 
     def __init__(self, stacks: Stacks) -> None:
         self._stacks = stacks
         self._known: dict[int, tuple[str, str]] = {}
 
     def of(self, stack: int) -> tuple[str, str]:
-        """Returns the operation and the user's line of a stack; "" where it has none."""
+        """Returns the operation and the user's line of a stack, or "" where it has none."""
         if stack not in self._known:
             line = self._stacks.label(stack) if any(frame.is_user for frame in self._stacks[stack]) else ""
             self._known[stack] = _operation(self._stacks, stack)[:_MOST_OPERATION], line[-_MOST_LINE:]
@@ -117,7 +121,7 @@ def _made(recorded: Recorded, places: _Places, number: Callable[[str], int], mod
 
 
 def _operation(stacks: Stacks, stack: int) -> str:
-    """Returns the innermost function of a library on a stack, if it is one that does something itself."""
+    """Returns the innermost library function on a stack if it performs an operation itself."""
     for frame in stacks[stack][:2]:
         if not frame.is_python or frame.is_user or frame.name.startswith("<"):
             break
@@ -129,7 +133,10 @@ def _operation(stacks: Stacks, stack: int) -> str:
 def _by_size(
     device: DeviceTrace, *, module_of: Array, name: Array, recorded: Recorded, number: Callable[[str], int]
 ) -> Array:
-    """Names what backward made without frames after the one module whose forward made tensors of that size in the same step."""
+    """Names tensors that backward allocated without frames.
+
+    The name is that of the one module whose forward allocated tensors of that size in the same step.
+    """
     tensors = device.tensors
     key = tensors.requested_bytes << 20 | np.maximum(tensors.step_alloc, 0)
     forward = np.flatnonzero((tensors.phase_alloc == _FORWARD) & (module_of >= 0))

@@ -34,7 +34,7 @@ def notes_on(devices: Sequence[DeviceTrace], raws: Sequence[RawDevice]) -> list[
 
 
 def _on_device(device: DeviceTrace, raw: RawDevice) -> Iterator[tuple[str, Phrase]]:
-    """Yields code and text of the notes on one device."""
+    """Yields the code and text of each note on one device."""
     odd = device.anomalies
     if any(name in odd for name in _DISAGREE):
         yield "MD901", phrase("notes.disagree", kinds=_listed(odd, _DISAGREE))

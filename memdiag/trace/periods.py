@@ -1,8 +1,8 @@
 """Finds training steps in a trace without stacks or marks: sequences of sizes that repeat.
 
-A training step asks for the same sizes in the same order every time. Layers repeat too, and sooner: so the period is
-the shortest that holds (almost) everywhere, not the most frequent one. The first steps differ (optimizer state is made,
-libraries take their workspaces), so only the later half of the trace is asked.
+A training step requests the same sizes in the same order every time. Layers repeat too, and more often, so the period
+is the shortest that holds almost everywhere, not the most frequent one. The first steps differ (optimizer state is
+allocated, libraries allocate their workspaces), so only the later half of the trace is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
-WINDOW = 6  # allocations that must agree to count as "the same place in a step"
+WINDOW = 6  # allocations that must match to count as the same position in a step
 MIN_PERIOD = 8  # shorter repetitions are loops, not training steps
 MIN_STEPS = 3
 MIN_AGREEMENT = 0.9  # share of allocations that repeat one period later
@@ -21,7 +21,7 @@ CANDIDATES = 48
 
 
 def find_steps(device: DeviceTrace) -> Array:
-    """Returns the events at which steps begin (the lowest point of the curve of allocated bytes); empty if nothing repeats."""
+    """Returns the events at which steps begin (the minimum of allocated bytes per period); empty if none repeat."""
     allocs = np.flatnonzero(device.events.action == schema.ALLOC)
     nothing = np.empty(0, np.int64)
     if len(allocs) < MIN_STEPS * MIN_PERIOD:
@@ -31,7 +31,7 @@ def find_steps(device: DeviceTrace) -> Array:
     period = _period(size, window)
     if period == 0:
         return nothing
-    # A step begins where least is allocated: the place must be unmistakable within the last period.
+    # A step begins at the minimum of allocated bytes, which must be unique within the last period.
     last = window[len(window) - period :]
     _, inverse, count = np.unique(last, return_inverse=True, return_counts=True)
     at = allocs[len(window) - period : len(window)]
@@ -46,7 +46,7 @@ def find_steps(device: DeviceTrace) -> Array:
 
 
 def _windows(size: Array) -> Array:
-    """Returns a hash (uint64) of each WINDOW successive sizes."""
+    """Returns a hash (uint64) of each window of WINDOW successive sizes."""
     mixed = (size.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     num = len(size) - WINDOW + 1
@@ -57,7 +57,7 @@ def _windows(size: Array) -> Array:
 
 
 def _period(size: Array, window: Array) -> int:
-    """Returns the number of allocations of a step; 0: nothing repeats."""
+    """Returns the number of allocations per step, or 0 if nothing repeats."""
     order = np.argsort(window, kind="stable")
     again = window[order][1:] == window[order][:-1]
     gaps = (order[1:] - order[:-1])[again]
@@ -65,7 +65,7 @@ def _period(size: Array, window: Array) -> int:
     if not len(gaps):
         return 0
     lengths, count = np.unique(gaps, return_counts=True)
-    # a step's own period shows once a step and place: weigh it with its length, or layers would crowd it out
+    # A step's own period occurs once per step and position: weight it with its length, or layers would outvote it.
     likely = lengths[np.argsort(-(count * lengths), kind="stable")[:CANDIDATES]]
     agreement = {int(length): _agreement(size, int(length)) for length in likely}
     best = max(agreement.values())

@@ -1,14 +1,13 @@
-"""Which phase of training (initialisation, forward, backward, optimizer) and which step every event belongs to.
+"""Assigns a training phase (initialisation, forward, backward, optimizer) and a step to every event.
 
-Some events are markers: their stack, or a named span, tells the phase. What lies between two markers is filled in from
-both: user code between a forward and a backward computes the loss; allocations without any frame before an optimizer
-step come from autograd's thread; frees belong to what was being done when they happened.
+Some events are markers: their stack, or a named span, identifies the phase. Events between two markers are filled in
+from both. User code between a forward and a backward computes the loss. Allocations without any frame before an
+optimizer step come from autograd's thread. Frees belong to the phase in which they happen.
 
-A step ends with an optimizer step (one that follows a backward or a forward; several in a row are one). What is freed
-before the
-next allocation still belongs to it: that is ``zero_grad()`` after ``step()``. Where no optimizer shows (one that
-allocates nothing leaves no event), a forward after a backward begins a step; without any marks, steps are what repeats
-(``periods``).
+A step ends with an optimizer step that follows a backward or a forward; several in a row count as one. Frees before the
+next allocation still belong to the step: they are ``zero_grad()`` after ``step()``. If no optimizer is visible (one
+that allocates nothing leaves no event), a forward after a backward begins a step. Without any markers, steps are
+inferred from repetition (``periods``).
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from memdiag.trace.periods import find_steps
 from memdiag.trace.spans import NamedSpans
 from memdiag.trace.table import Array, index_type
 
-# A single optimizer step that so many passes follow: the optimizer allocates (its state) only then, and does not mark
+# If this many passes follow a single optimizer step, the optimizer allocated its state only then and does not delimit
 # steps.
 PASSES_AFTER_ONLY_STEP = 2
 
 
 @dataclass(frozen=True)
 class EventPhases:
-    """Phase (int8) and step (int32) of every event of a device, and how they were found ("stacks", "periodicity", …)."""
+    """Phase (int8) and step (int32) of every event of a device, and their basis ("stacks", "periodicity", …)."""
 
     phase: Array
     step: Array
@@ -55,7 +54,7 @@ def mark(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> Eve
     told = bool(((marker >= 0) & (marker < SILENT)).any())
     if told and bool((evidence.marker[device.events.stack] != SILENT).any()):
         phase = _fill(device, marker)
-    else:  # spans at most (no stacks, or only names of operators): what lies between them is not known
+    else:  # at most spans (no stacks, or only operator names): the phase between them is unknown
         phase = np.where((marker >= 0) & (marker < SILENT), marker, UNKNOWN).astype(np.int8)
     phase_basis = "none"
     if told:
@@ -67,11 +66,14 @@ def mark(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> Eve
 
 
 def _markers(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> Array:
-    """Returns, per event, the phase its stack or a span tells, else SILENT or OTHER. Frees that tell nothing are -1."""
+    """Returns, per event, the phase identified by its stack or a span, else SILENT or OTHER.
+
+    Frees that identify no phase are -1.
+    """
     action = device.events.action
     marker = evidence.marker[device.events.stack].copy()
     marker[~_is_request(action) & (marker >= SILENT)] = -1
-    # Objects are made all the time: only before training proper does a constructor mean initialisation.
+    # Objects are constructed all the time: a constructor means initialisation only before training.
     training = np.flatnonzero((marker == FORWARD) | (marker == BACKWARD) | (marker == OPTIMIZER))
     if len(training):
         late = marker[training[0] :]
@@ -83,14 +85,14 @@ def _markers(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) ->
 
 
 def _is_request(action: Array) -> Array:
-    """Returns which events happen because the program asks for memory (their stack is where it asks)."""
+    """Returns which events are requests of the program (their stack is the call site)."""
     asks = np.zeros(len(schema.ACTIONS), bool)
     asks[[schema.ALLOC, schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.OOM]] = True
     return asks[action]
 
 
 def _fill(device: DeviceTrace, marker: Array) -> Array:
-    """Returns the phase of every event, markers' own and what lies between them."""
+    """Returns the phase of every event: of the markers, and of the events between them."""
     n = len(marker)
     resolved = np.flatnonzero(marker >= 0)
     kind = marker[resolved]
@@ -99,14 +101,12 @@ def _fill(device: DeviceTrace, marker: Array) -> Array:
     before, after = np.where(is_marker, index, -1), np.where(is_marker, index, len(kind))[::-1]
     np.maximum.accumulate(before, out=before)
     np.minimum.accumulate(after, out=after)
-    edged = np.concatenate(
-        (kind, np.array([UNKNOWN], np.int8))
-    )  # index -1 and len(kind): there is no marker on that side
+    edged = np.concatenate((kind, np.array([UNKNOWN], np.int8)))  # index -1 and len(kind): no marker on that side
     between = _between(bool((kind == BACKWARD).any()), starts_empty=device.start["active"] == 0)
-    # One small number for what stands around and what it is: three columns of indices would take 24 bytes an event.
+    # One small number encodes the neighbours and the kind: three index columns would take 24 bytes per event.
     around = (edged[before] * np.int8(len(schema.PHASES)) + edged[after[::-1]]) * np.int8(2) + (kind != SILENT)
     filled = np.where(is_marker, kind, between.ravel()[around])
-    # everything else was done while the last of these was going on
+    # Every other event belongs to the last of these phases before it.
     phase = np.zeros(n, np.int8)
     phase[resolved] = filled
     last = np.where(marker >= 0, np.arange(n, dtype=index_type(n)), -1)
@@ -115,16 +115,16 @@ def _fill(device: DeviceTrace, marker: Array) -> Array:
 
 
 def _between(has_backward: bool, *, starts_empty: bool) -> Array:
-    """Returns the phase of what lies between two markers: int8, [marker before, marker after, 0: no frames, 1: user code].
+    """Returns the phase of events between two markers: int8, [marker before, marker after, 0: no frames, 1: user code].
 
-    UNKNOWN as a marker stands for the beginning or the end of the trace.
+    UNKNOWN as a marker means the beginning or the end of the trace.
     """
     table = np.full((len(schema.PHASES), len(schema.PHASES), 2), OUTSIDE, np.int8)
     silent, user = table[:, :, 0], table[:, :, 1]
     user[FORWARD, [FORWARD, UNKNOWN]] = FORWARD if has_backward else OUTSIDE
     user[FORWARD, [UNKNOWN, OUTSIDE]] = FORWARD
     user[[UNKNOWN, INITIALISATION, FORWARD, OPTIMIZER, OUTSIDE], BACKWARD] = (
-        FORWARD  # a model, or a loss, that is no Module
+        FORWARD  # a model or loss that is not a Module
     )
     user[BACKWARD, BACKWARD] = BACKWARD
     user[OPTIMIZER, OPTIMIZER] = OPTIMIZER
@@ -140,7 +140,7 @@ def _between(has_backward: bool, *, starts_empty: bool) -> Array:
 
 
 def _steps(device: DeviceTrace, marker: Array, spans: NamedSpans) -> tuple[Array, str]:
-    """Returns the step of every event and how it was found."""
+    """Returns the step of every event and the basis."""
     if len(spans.step_starts):
         return _number(device.num_events, spans.step_starts), "annotations"
     passes = np.flatnonzero((marker == FORWARD) | (marker == BACKWARD))
@@ -155,7 +155,7 @@ def _steps(device: DeviceTrace, marker: Array, spans: NamedSpans) -> tuple[Array
     if (marker == BACKWARD).any():
         first = _first_of_training(device, marker)
         return _number(device.num_events, np.append(first, starts_of_passes[1:])), "stacks"
-    if len(passes):  # forward only: what repeats there are layers
+    if len(passes):  # forward only: layers repeat there
         return _number(device.num_events, np.array([_first_of_training(device, marker)])), "stacks"
     found = find_steps(device)
     if len(found):
@@ -171,17 +171,17 @@ def _number(num_events: int, starts: Array) -> Array:
 
 
 def _optimizer_ends(marker: Array, spans: NamedSpans, passes: Array) -> tuple[Array, bool]:
-    """Returns the events after each optimizer step, and whether spans (rather than stacks) tell them."""
+    """Returns the events after each optimizer step, and whether spans (rather than stacks) identify them."""
     at = np.flatnonzero(marker == OPTIMIZER)
     from_spans = bool((spans.phase == OPTIMIZER).any())
     if from_spans:
         ends = spans.last[spans.phase == OPTIMIZER]
     else:
-        # the last of each run of optimizer events that no pass interrupts
+        # The last of each run of optimizer events that no forward or backward interrupts.
         pass_number = np.searchsorted(passes, at)
         ends = at[np.append(pass_number[1:] != pass_number[:-1], True)] + 1 if len(at) else at
-    # several optimizers one after the other are one step; where no pass is known, anything between them tells them
-    # apart
+    # Several optimizers in a row are one step; if no forward or backward is known, any event between them separates
+    # them.
     number = np.searchsorted(passes if len(passes) else np.flatnonzero((marker >= 0) & (marker != OPTIMIZER)), ends)
     return (ends[np.append(number[1:] != number[:-1], True)] if len(ends) else ends), from_spans
 
@@ -197,9 +197,9 @@ def _pass_starts(marker: Array, passes: Array) -> Array:
 
 
 def _first_of_training(device: DeviceTrace, marker: Array) -> int:
-    """Returns the event with which the first step begins: after initialisation, inputs included."""
+    """Returns the event with which the first step begins: after initialisation, including the inputs."""
     training = np.flatnonzero((marker == FORWARD) | (marker == BACKWARD) | (marker == OPTIMIZER))
-    if not len(training):  # spans told of optimizer steps in which nothing happened
+    if not len(training):  # spans of optimizer steps without any events
         return 0
     initialising = np.flatnonzero(marker[: training[0]] == INITIALISATION)
     if len(initialising):
@@ -208,7 +208,10 @@ def _first_of_training(device: DeviceTrace, marker: Array) -> int:
 
 
 def _next_request(device: DeviceTrace, marker: Array, ends: Array) -> Array:
-    """Returns, for each event, the first from it on that is an allocation or belongs to a pass; num_events: there is none."""
+    """Returns, for each event, the next one (inclusive) that is an allocation or belongs to a forward or backward.
+
+    The value is num_events if there is none.
+    """
     begins = (device.events.action == schema.ALLOC) | (marker == FORWARD) | (marker == BACKWARD)
     where = np.append(np.flatnonzero(begins & (marker != OPTIMIZER)), device.num_events)
     found: Array = where[np.searchsorted(where, ends)]

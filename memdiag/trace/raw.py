@@ -1,4 +1,4 @@
-"""What a source hands over: columns as they stand in the file, before anything is worked out."""
+"""The columns that a source passes on, exactly as in the file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ class RawDevice:
     """One device's columns.
 
     Attributes:
-        device: Index of the device.
+        device: Device index.
         action: int8 codes (``schema.ACTIONS``), in the order of the allocator.
-        addr: int64 address, or identity of the tensor where ``has_addresses`` is False; -1: none (a curves-only
-            source).
+        addr: int64 address, or identity of the tensor if ``has_addresses`` is False; -1 for a source with curves only.
         size: int64 bytes (requested bytes for alloc and free).
-        stream, time_us, stack: As in ``schema.EVENTS``; None: unknown throughout.
-        pool: int64 (num_events, 2) pool ids, -1 where unknown; None: the file has none.
-        segments, blocks: The file's last state; None: it has none.
-        has_addresses: Places in memory are known.
-        curves: Bytes after each event as the file itself records them ("reserved", "allocated", "active", "requested"), used
-            in place of what events add up to. -1: unknown at that event.
-        category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None: the file does not say.
-        capacity_bytes: Bytes of the device; None: unknown.
-        texts: Columns of text that the file has (``snapshot_fields.TEXT_COLUMNS``): int32, index into the trace's
-            strings; -1: none.
-        card: What else the file says of it.
+        stream, time_us, stack: As in ``schema.EVENTS``; None if unknown for all events.
+        pool: int64 (num_events, 2) pool ids, -1 where unknown; None if the file has none.
+        segments, blocks: The file's final state, or None.
+        has_addresses: Whether addresses are known.
+        curves: Bytes after each event as recorded in the file ("reserved", "allocated", "active", "requested"), used
+            instead of sums over the events; -1 where unknown.
+        category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None if the file has none.
+        capacity_bytes: Bytes of the device, or None if unknown.
+        texts: Text columns of the file (``snapshot_fields.TEXT_COLUMNS``): int32, index into the trace's strings, or
+            -1.
+        card: Other facts about the device memory.
     """
 
     device: int
@@ -57,18 +56,18 @@ def events_from_lifetimes(alloc_time: Array, free_time: Array, size: Array) -> d
     """Turns lifetimes into events: columns action, addr (row of the lifetime), size, time.
 
     Args:
-        alloc_time: Time of birth, any unit; NaN or a negative value is not allowed.
-        free_time: Time of death; a value below ``alloc_time`` (or NaN) means "never freed".
+        alloc_time: Time of allocation in any unit; NaN and negative values are not allowed.
+        free_time: Time of free; a value below ``alloc_time`` (or NaN) means "never freed".
         size: Bytes.
 
-    Frees go before allocations of the same moment (half-open intervals), rows otherwise keep their order. An empty lifetime
-    (dead at the moment of its birth) keeps its alloc before its free.
+    Frees precede allocations of the same time (half-open intervals); otherwise rows keep their order. An empty lifetime
+    (freed at the time of its allocation) keeps its alloc before its free.
     """
     rows = np.arange(len(size))
     dies = np.flatnonzero(~(np.isnan(free_time.astype(float)) | (free_time < alloc_time)))
     empty = free_time[dies] == alloc_time[dies]
     time = np.concatenate((alloc_time, free_time[dies]))
-    # order within a moment: 0 frees of earlier tensors, 1 allocs, 2 frees of tensors born at this very moment
+    # Order within one time: 0 frees of earlier tensors, 1 allocs, 2 frees of tensors allocated at this time.
     rank = np.concatenate((np.ones(len(rows), np.int8), np.where(empty, 2, 0).astype(np.int8)))
     row = np.concatenate((rows, rows[dies]))
     action = np.concatenate(

@@ -1,7 +1,7 @@
-"""How far a recording covers the run of a program.
+"""How much of a program's run a recording covers.
 
-A recording holds the requests of a program until an allocation failed, or until recording ended. If a simulated run
-serves the allocation that failed, the program goes on with requests that nobody recorded, so nobody knows whether the
+A recording contains the requests of a program until an allocation failed, or until recording ended. If a simulated run
+serves the failed allocation, the program continues with requests that were not recorded, so it is unknown whether the
 run fits.
 """
 
@@ -15,19 +15,19 @@ from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_R
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
-_GAPS = frozenset({"MD917", "MD921", "MD922"})  # notes: a window of steps, a full ring, a gap
+_GAPS = frozenset({"MD917", "MD921", "MD922"})  # notes about partial recordings: a window of steps, a full ring, a gap
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a recording of one device goes.
+    """How much of the run the recording of one device covers.
 
     Attributes:
         basis: WHOLE_RUN (from an empty allocator to the program's own end), RECORDED_PART, or PAST_FAILURE (an
             allocation failed).
-        failed_at: Event of the first failed allocation; -1: none failed.
-        requested_bytes: What it asked for.
-        step: Training step that it was in; -1: none, or unknown.
+        failed_at: Event of the first failed allocation, or -1 if none failed.
+        requested_bytes: Its requested bytes.
+        step: Its training step, or -1 if unknown.
     """
 
     basis: str
@@ -36,14 +36,18 @@ class Reach:
     step: int = -1
 
     def fits(self, *, fails: bool) -> tuple[bool | None, str]:
-        """Returns whether a simulated run fits (None: unknown) and the basis of that; ``fails``: a recorded request fails in it."""
+        """Returns whether a simulated run fits (None if unknown), and the basis of that answer.
+
+        Args:
+            fails: Whether a recorded request fails in the simulated run.
+        """
         if fails:
             return False, REPLAY
         return (None if self.basis == PAST_FAILURE else True), self.basis
 
 
 def reach_of(trace: Trace, device: DeviceTrace) -> Reach:
-    """Returns how far the recording of ``device`` goes."""
+    """Returns how much of the run the recording of ``device`` covers."""
     failed = np.flatnonzero(device.events.action == schema.OOM)
     if len(failed):
         at = int(failed[0])

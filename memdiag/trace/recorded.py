@@ -1,8 +1,8 @@
-"""What a recorder marked while the program ran, laid onto the events of a device: phases, steps, modules, and what tensors are.
+"""Maps the marks of a recorder to the events of a device: phases, steps, modules and the identity of tensors.
 
-A mark says when it was made by counts (blocks handed out and given back so far: exact) or by time; see
-``memdiag.recorder.marks``.
-A tensor was seen at an address at a mark: of the lifecycles at that address it is the one that was alive then.
+A mark stores its time as counts (blocks allocated and freed so far, which is exact) or as clock time; see
+``memdiag.recorder.marks``. A tensor was seen at an address at a mark: it is the lifecycle at that address that was live
+then.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from memdiag.trace.table import Array
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
 UNNAMED = -1
-_MOST_SIGHTINGS = (
-    1 << 22
-)  # honest recordings have far fewer; a hostile one names any number of moments for each of its rows
-_MOST_MOMENTS = 200  # at which views into larger blocks are looked for: each is a walk over all tensors
+_MOST_SIGHTINGS = 1 << 22  # genuine recordings have far fewer; a hostile one may name any number of marks for each row
+_MOST_MOMENTS = 200  # number of marks at which views into larger blocks are searched: each search walks all tensors
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
 _INPUT = schema.CATEGORIES.index("input")
 _NS = 1000
 
 
 def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
-    """Returns, for each row, the first event after it (int64); num_events: it is after the last; -1: it cannot be placed."""
+    """Returns, for each row, the first event after it (int64).
+
+    The value is num_events after the last event, or -1 if the row cannot be placed.
+    """
     where = np.full(len(columns["time_ns"]), -1, np.int64)
     clock = device.events.time_us
     if len(clock) and (clock >= 0).any():
-        # An event's microsecond is cut off; code runs a few of them between a mark and the next allocation.
+        # Event times are truncated to microseconds, and some microseconds pass between a mark and the next allocation.
         ends = (np.maximum.accumulate(clock) + 1) * _NS
         where = np.searchsorted(ends, columns["time_ns"], side="right").astype(np.int64)
     else:
-        where[: next(iter(np.flatnonzero(columns["allocs"] >= 0)), 0)] = 0  # made before the device was in use
+        where[: next(iter(np.flatnonzero(columns["allocs"] >= 0)), 0)] = 0  # made before the first use of the device
     counts = recorded.counts.get(device.device)
     counted = (columns["allocs"] >= 0) & (columns["device"] == device.device)
     if counts is not None and counted.any():
         allocs = np.flatnonzero(device.events.action == schema.ALLOC) + 1
         frees = _ends_of_frees(device)
-        # The counters are read after the events, when tensors may have been freed: no more frees can be missing than
+        # The counters are read after the events, when tensors may have been freed: at most as many frees are missing as
         # allocations.
         missing = max(counts[0] - len(allocs), 0)
         after_alloc = _after(allocs, columns["allocs"], missing)
@@ -56,21 +57,22 @@ def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array])
 
 
 def phases_of(recorded: Recorded, device: DeviceTrace) -> EventPhases | None:
-    """Returns phase and step of every event; None where no mark tells of training."""
+    """Returns phase and step of every event, or None if no mark identifies a training phase."""
     kind, value, n = recorded.marks["kind"], recorded.marks["value"], device.num_events
     where = place(recorded, device, recorded.marks)
     phases = np.flatnonzero((kind == PHASE) & (where >= 0) & (value > _UNKNOWN) & (value < len(schema.PHASES)))
     if not np.isin(value[phases], (_FORWARD, _BACKWARD, _OPTIMIZER)).any():
         return None
     number = value[phases].copy()
-    # what a loss is computed from its model's output stands between the end of forward and the beginning of backward
+    # A loss computed from the model's output is between the end of forward and the beginning of backward.
     loss = (number[1:-1] == _OUTSIDE) & (number[:-2] == _FORWARD) & (number[2:] == _BACKWARD)
     number[1:-1][loss] = _FORWARD
     phase = _spread(where[phases], number, n, _UNKNOWN).astype(np.int8)
     first = where[phases[np.isin(number, (_FORWARD, _BACKWARD, _OPTIMIZER))][0]]
     ends = where[(kind == STEP) & (where >= 0)]
     asks = np.append(np.flatnonzero((device.events.action == schema.ALLOC) | (device.events.action == schema.OOM)), n)
-    starts = np.append(first, asks[np.searchsorted(asks, ends)])  # zero_grad() after step() belongs to the step before
+    # zero_grad() after step() belongs to the preceding step.
+    starts = np.append(first, asks[np.searchsorted(asks, ends)])
     begins = np.zeros(n + 1, np.int32)
     np.add.at(begins, starts, 1)
     before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
@@ -79,14 +81,14 @@ def phases_of(recorded: Recorded, device: DeviceTrace) -> EventPhases | None:
 
 
 def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
-    """Returns category (int8, 0: unknown) and name (index into ``names``, -1: none) of every tensor, as far as they were seen."""
+    """Returns category (int8, 0: unknown) and name (index into ``names``, -1: none) of every tensor that was seen."""
     tensors = device.tensors
     category, name = np.zeros(len(tensors), np.int8), np.full(len(tensors), UNNAMED, np.int64)
     where = place(recorded, device, recorded.marks)
     rows = np.flatnonzero(recorded.tensors["device"] == device.device)
     if not len(rows) or not len(tensors) or not len(where):
         return category, name
-    # moments: the marks of each kind, one kind after the other, each event once
+    # The marks of each kind, one kind after the other, each event once.
     key = recorded.marks["kind"] << 32 | recorded.marks["value"]
     order = np.lexsort((np.arange(len(key)), key))
     is_new = np.append(True, (key[order][1:] != key[order][:-1]) | (where[order][1:] != where[order][:-1]))
@@ -99,8 +101,8 @@ def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
     end = moment[last]
     begin = np.where(key[first] == key[last], np.minimum(moment[first], end), end)
     row, tensor = _sighted(device, recorded.tensors["addr"][rows], begin, end, at)
-    # A parameter may be handed to a module too, as compiled code does with all of them: what a tensor is outweighs
-    # that.
+    # A parameter may also be passed to a module as an input, as compiled code does with all of them; its own category
+    # wins.
     order = np.argsort(recorded.tensors["category"][rows[row]] != _INPUT, kind="stable")
     row, tensor = row[order], tensor[order]
     category[tensor] = recorded.tensors["category"][rows[row]]
@@ -109,17 +111,18 @@ def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
 
 
 def module_at(recorded: Recorded, device: DeviceTrace) -> Array:
-    """Returns for every event the name of the module whose code ran; -1: none."""
+    """Returns, for every event, the name of the module whose code ran, or -1."""
     where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)
     return _spread(where[rows], recorded.modules["name"][rows], device.num_events, UNNAMED)
 
 
 def _around_ooms(where: Array, columns: Mapping[str, Array], device: DeviceTrace) -> None:
-    """Puts marks made before an out-of-memory event before it, and others after it: no count changes with it."""
+    """Places marks made before an out-of-memory event before it and others after it, since it changes no count."""
     marks = np.flatnonzero((columns["kind"] == OOM) & (columns["device"] == device.device)).tolist()
     events = np.flatnonzero(device.events.action == schema.OOM).tolist()
-    for mark, event in zip(reversed(marks), reversed(events), strict=False):  # the oldest events may be gone
+    # The oldest events may have been overwritten.
+    for mark, event in zip(reversed(marks), reversed(events), strict=False):
         where[mark] = event
         before = where[:mark]
         before[before > event] = event
@@ -128,7 +131,10 @@ def _around_ooms(where: Array, columns: Mapping[str, Array], device: DeviceTrace
 
 
 def _ends_of_frees(device: DeviceTrace) -> Array:
-    """Returns for each free the event after it. One that is completed at once is one call, which no mark can divide."""
+    """Returns, for each free, the event after it.
+
+    A free that is completed at once is a single call, and no mark can fall within it.
+    """
     events = device.events
     ends = np.flatnonzero(events.action == schema.FREE_REQUESTED) + 1
     following = np.minimum(ends, device.num_events - 1)
@@ -139,19 +145,19 @@ def _ends_of_frees(device: DeviceTrace) -> Array:
 
 
 def _after(ends: Array, count: Array, missing: int) -> Array:
-    """Returns the event after the one with which a count was reached; 0: before the first that is kept.
+    """Returns the event after the one that reached a count, or 0 if that was before the first retained event.
 
     Args:
-        ends: Of each event of the kind that is kept, the event after it.
+        ends: For each retained event of the kind, the event after it.
         count: Events of the kind so far.
-        missing: How many of them came before the first that is kept.
+        missing: Events of the kind before the first retained one.
     """
     after: Array = np.append(0, ends)[np.clip(count - missing, 0, len(ends))]
     return after
 
 
 def _spread(where: Array, value: Array, n: int, before: int) -> Array:
-    """Returns for each of n events the value of the last row placed at or before it."""
+    """Returns, for each of n events, the value of the last row placed at or before it."""
     order = np.argsort(where, kind="stable")
     number = np.searchsorted(where[order], np.arange(n), side="right")
     spread: Array = np.append(before, value[order])[number]
@@ -163,12 +169,12 @@ def _sighted(device: DeviceTrace, addr: Array, begin: Array, end: Array, at: Arr
 
     Args:
         device: The device.
-        addr: The address that each row saw something at, ...
-        begin, end: ... at each of these moments, ``end`` included.
-        at: The event before which each moment is; -1: unknown.
+        addr: The address at which each row saw a tensor.
+        begin, end: Range of marks at which it was seen, ``end`` included.
+        at: The event before which each mark is placed, or -1 if unknown.
     """
     lifecycles = _Lifecycles.of(device)
-    # what is there at both ends was there all the time: parameters, states
+    # A tensor that is live at both ends was live throughout: parameters, optimizer state.
     there = lifecycles.alive(addr, at[end])
     begin = np.where((there >= 0) & (lifecycles.alive(addr, at[begin]) == there), end, begin)
     if (end - begin + 1).sum() > _MOST_SIGHTINGS:
@@ -186,7 +192,7 @@ def _sighted(device: DeviceTrace, addr: Array, begin: Array, end: Array, at: Arr
 
 @dataclass(frozen=True)
 class _Lifecycles:
-    """The tensors of a device by address and time. ``key`` is ascending: place of the address, then birth."""
+    """The tensors of a device by address and time. ``key`` is ascending: index of the address, then allocation."""
 
     device: DeviceTrace
     places: Array
@@ -201,7 +207,7 @@ class _Lifecycles:
         return cls(device, places, key[order], order)
 
     def alive(self, addr: Array, at: Array) -> Array:
-        """Returns the tensor alive at each address just before event ``at``; -1: none."""
+        """Returns the tensor live at each address just before event ``at``, or -1."""
         tensors = self.device.tensors
         wanted = np.searchsorted(self.places, addr)
         known = (
@@ -215,7 +221,10 @@ class _Lifecycles:
 
 
 def _within(device: DeviceTrace, addr: Array, at: Array) -> Array:
-    """Returns the tensor whose block holds each address just before event ``at`` (a view into a bucket); -1: none, or not looked for."""
+    """Returns the tensor whose block contains each address just before event ``at`` (a view into a bucket).
+
+    The value is -1 if there is none, or if it was not searched.
+    """
     tensors, found = device.tensors, np.full(len(addr), -1, np.int64)
     for moment in np.unique(at)[-_MOST_MOMENTS:].tolist():
         rows = np.flatnonzero(at == moment)

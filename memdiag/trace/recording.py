@@ -1,4 +1,4 @@
-"""The marks that a recorder wrote while the program ran, as they stand in the file; ``memdiag.trace.recorded`` places them."""
+"""The marks that a recorder wrote, exactly as in the file; ``memdiag.trace.recorded`` maps them to events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Optimizer:
     """An optimizer that existed when a run failed in its first step.
 
     Attributes:
-        name: Its class.
-        parameter_bytes: Of its parameters on the device.
-        num_states: Parameters that had a state by then.
-        settings: Those of "amsgrad", "momentum" and "centered" that are on: each adds to the state.
+        name: Class name.
+        parameter_bytes: Bytes of its parameters on the device.
+        num_states: Number of parameters that already had state.
+        settings: Which of "amsgrad", "momentum" and "centered" are on; each adds to the state.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Ended:
     """When and why a recording was written.
 
     Attributes:
-        reason: "exit", "oom", "window", "every", "demand", "signal" or "ended by the program"; "": unknown.
-        error: Class of the exception that ended the program; "": none did, or it is unknown.
-        is_windowed: Only some steps were to be recorded.
+        reason: "exit", "oom", "window", "every", "demand", "signal" or "ended by the program"; "" if unknown.
+        error: Class of the exception that ended the program, or "" if none did or it is unknown.
+        is_windowed: Whether only some steps were recorded.
         optimizers: Those that existed at a failure in the first step.
-        phantom_device: The simulated device that it ran on; "": a real one, or unknown.
+        phantom_device: The simulated device, or "" for a real or unknown one.
     """
 
     reason: str = ""
@@ -49,14 +49,14 @@ class Recorded:
     """Marks of one process.
 
     Attributes:
-        names: What ``name`` columns (and the ``value`` of a mark of the program's own) refer to.
+        names: Strings that the ``name`` columns (and the ``value`` of the program's own marks) refer to.
         marks: Columns time_ns, kind (phase, step, mark, look, oom), value, device, allocs, frees; -1 where unknown.
-        modules: Columns time_ns, name (-1: none), device, allocs, frees: from here on that module's code ran.
-        tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` that is of the kind
-            and value of ``first``.
-        counts: Blocks handed out and given back on each device when the file was written.
-        rank, world: Of the process, as its launcher said; None: it had none.
-        ended: When and why it was written.
+        modules: Columns time_ns, name (-1: none), device, allocs, frees: from this point on, that module's code ran.
+        tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` with
+            the kind and value of ``first``.
+        counts: Blocks allocated and freed on each device when the file was written.
+        rank, world: From the launcher of the process, or None.
+        ended: When and why the file was written.
     """
 
     names: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""The requests from which fragmentation is seen: those for which the allocator had to grow, flush its cache, or give up.
+"""Reference requests: those for which the allocator had to reserve a segment, release its cache, or fail.
 
-Free bytes are only useful or useless *to somebody*. At every event the next such request is asked; behind the last one,
-the last.
+Free bytes are useful or useless only *to a specific request*. Each event uses the next such request; events after the
+last one use the last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SEGMENT_ACTIONS = (schema.SEGMENT_ALLOC, schema.SEGMENT_FREE, schema.SEGMENT_MA
 
 
 def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Groups) -> tuple[Table, Array]:
-    """Returns the table of references and, int32 per event, the reference of each event (-1: the trace has no request at all)."""
+    """Returns the table of references and, int32 per event, the reference of each event (-1 without any request)."""
     action = raw.action
     n = len(action)
     is_request = (action == schema.ALLOC) | (action == schema.OOM)
@@ -36,7 +36,7 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
     failed = action[at] == schema.OOM
     size = np.where(failed, raw.size[at], layout.round(raw.size[at]))
 
-    # A malloc's own entries stand right before its request: releases, then the new segment.
+    # The entries of a malloc directly precede its request: releases, then the new segment.
     other = np.flatnonzero(~np.isin(action, _SEGMENT_ACTIONS))
     previous = np.searchsorted(other, at) - 1
     opened_at = np.where(previous >= 0, other[np.maximum(previous, 0)], -1) + 1
@@ -46,7 +46,7 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
     stream = raw.stream[at] if raw.stream is not None else np.zeros(len(at), np.int64)
     pool = np.maximum(raw.pool[at], 0) if raw.pool is not None else np.zeros((len(at), 2), np.int64)
     group = groups.rows(pool[:, 0], pool[:, 1], size <= SMALL_LIMIT, stream)
-    # The segment that was opened for it knows the pool better than the entry, which seldom names one.
+    # The segment that was reserved for it identifies the pool more reliably than the entry, which seldom names one.
     mine = np.searchsorted(opens, at) - 1
     has = (mine >= 0) & (opens[np.maximum(mine, 0)] >= opened_at) if len(opens) else np.zeros(len(at), bool)
     group = np.where(has, plan.group[plan.opens][np.maximum(mine, 0)] if len(opens) else -1, group)
@@ -67,7 +67,10 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
 
 
 def reference_sizes(references: Table, num_groups: int) -> tuple[Array, Array, Array]:
-    """Returns the distinct sizes sorted within each group, where each group's begin, and each reference's position in its group."""
+    """Returns the distinct sizes sorted within each group.
+
+    Also returns the start of each group, and each reference's index in its group.
+    """
     group, size = references.group.astype(np.int64), references.size
     order = np.lexsort((size, group))
     new = np.ones(len(order), bool)

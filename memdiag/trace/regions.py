@@ -1,8 +1,8 @@
-"""Which memory was held from the driver, and when: the segments of the final state, with the trace's segment events undone.
+"""Memory reserved from the driver over time: the segments of the final state, with the trace's segment events undone.
 
-The address space is cut at every boundary that occurs anywhere into *cells*; each cell is held or not, as a whole. That
-serves cudaMalloc segments, expandable segments that grow and shrink by pages, and addresses that are used again with
-another size.
+The address space is cut into *cells* at every boundary that occurs anywhere; each cell is reserved or not, as a whole.
+This works for cudaMalloc segments, for expandable segments that grow and shrink by pages, and for addresses that are
+reused with another size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 from memdiag.trace.table import Array
 
-# A segment event touches the cells it covers. In real traces that is one or a few for each event.
+# A segment event touches the cells it covers. In real traces, that is one cell or a few for each event.
 _MOST_PIECES = 2_000_000
 _PIECES_AN_EVENT = 16
 
@@ -32,7 +32,7 @@ class Groups:
         self._rows: dict[GroupKey, int] = {}
 
     def row(self, key: GroupKey) -> int:
-        """Returns the number of a pool and stream, a new one if need be."""
+        """Returns the number of a pool and stream, adding it if it is new."""
         return self._rows.setdefault(key, len(self._rows))
 
     def rows(self, major: Array, minor: Array, small: Array, stream: Array) -> Array:
@@ -53,15 +53,15 @@ class RegionPlan:
     """Segment events and segments before the trace, in terms of cells.
 
     Attributes:
-        bounds: int64, addresses at which cells begin; the last one only ends.
+        bounds: int64, addresses at which cells begin; the last one is only an end.
         event: Index of each segment event.
-        opens, expandable: Whether it maps (else unmaps); whether it is a map or unmap (else cudaMalloc or cudaFree).
-        lo, hi: Cells of the event, half open.
-        group, segment: Numbers of its group and range (segment -1: expandable).
-        start_group, start_segment: Per cell before the trace; group -1: not held.
+        opens, expandable: Whether it reserves (else releases), and whether it is a map or unmap (else cudaMalloc or
+            cudaFree).
+        lo, hi: Half-open range of the event's cells.
+        group, segment: Numbers of its group and range (segment -1 if expandable).
+        start_group, start_segment: Per cell before the trace; group -1 if not reserved.
         start_expandable: Per cell before the trace.
-        contradictions: Cells that are opened while held, or closed while not, when the events are undone from the final
-            state.
+        contradictions: Cells that are reserved twice or released twice when the events are undone from the final state.
     """
 
     bounds: Array
@@ -82,8 +82,11 @@ class RegionPlan:
 def _undo(
     num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array, has_final: bool
 ) -> tuple[Array, int]:
-    """Returns, per cell, which opener it belongs to before the trace (final segment i: i, closing event j: F + j, none: below 0)."""
-    owner = np.full(num_cells, -1 if has_final else -2, np.int64)  # -2: nothing is known yet
+    """Returns, per cell, the opener it belongs to before the trace.
+
+    Final segment i is i, closing event j is F + j, and a negative number means none.
+    """
+    owner = np.full(num_cells, -1 if has_final else -2, np.int64)  # -2: undetermined
     contradictions = 0
     num_final = len(final_lo)
     for i in range(num_final):
@@ -103,7 +106,7 @@ def _undo(
 
 
 def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
-    """Works out a device's cells and what was held before its trace began."""
+    """Computes a device's cells and which of them were reserved before its trace began."""
     event = np.flatnonzero(
         np.isin(raw.action, (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)) & (raw.size > 0)
     )
@@ -121,7 +124,8 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
     if touched > _MOST_PIECES + _PIECES_AN_EVENT * len(raw.action):
         raise ValueError(f"segments overlap each other in {touched:,} pieces")
 
-    # Whose pool? An entry's own pool id, else that of a final segment at the same place, else the default pool.
+    # Determine the pool. It is the entry's own pool id, else that of a final segment at the same address, else the
+    # default pool.
     home = _containing(final_addr, final_size, addr)
     stream = raw.stream[event] if raw.stream is not None else np.zeros(len(event), np.int64)
     pool = raw.pool[event] if raw.pool is not None else np.full((len(event), 2), -1, np.int64)
@@ -143,7 +147,7 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
     all_expandable = np.concatenate((final_expandable, expandable))
     start_group = np.where(held, all_groups[owner] if len(all_groups) else -1, -1)
     start_expandable = np.where(held, all_expandable[owner] if len(all_expandable) else False, False)
-    # Ranges are numbered: those from before the trace by place, then those of the trace in order.
+    # Ranges are numbered: those from before the trace by address, then those of the trace in order.
     _, ordinal = np.unique(owner[held], return_inverse=True)
     start_segment = np.full(len(owner), -1)
     start_segment[held] = ordinal
@@ -168,7 +172,7 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
 
 
 def _containing(start: Array, size: Array, addr: Array) -> Array:
-    """Returns, per address, the row of the range that contains it; -1: none."""
+    """Returns, per address, the row of the range that contains it, or -1."""
     if not len(start):
         return np.full(len(addr), -1)
     order = np.argsort(start, kind="stable")
@@ -190,10 +194,11 @@ def _is_small(
     raw: RawDevice,
     layout: Layout,
 ) -> Array:
-    """Whether a segment event is of the small pool: its segments are 2 MiB, and it never maps more than one page of 2 MiB.
+    """Returns whether each segment event belongs to the small pool.
 
-    An unmap can cover any number of pages: what was mapped there tells. For pages from before the trace the blocks that were in them
-    do, else whoever had the place later (addresses that are reserved again may go to the other pool).
+    Segments of the small pool are 2 MiB, and it never maps more than one page of 2 MiB. An unmap can cover any number
+    of pages, so the pool is that of the preceding map. For pages from before the trace, it is inferred from the blocks
+    in them, else from the next owner of the addresses (which may be in the other pool).
     """
     small: Array = size == SMALL_SEGMENT
     unmaps = np.flatnonzero(expandable & ~opens)
@@ -224,7 +229,7 @@ def _is_small(
 
 @njit
 def _mapped_before(num_cells: int, lo: Array, hi: Array, opens: Array, small: Array) -> Array:
-    """Returns, per event, whether what was last mapped there is small (1) or not (0); -1: not in the trace."""
+    """Returns, per event, whether the preceding map of its cells is small (1) or not (0), or -1 if not in the trace."""
     kind = np.full(num_cells, -1, np.int8)
     found = np.full(len(lo), -1, np.int8)
     for j in range(len(lo)):

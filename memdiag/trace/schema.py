@@ -1,8 +1,8 @@
 """The columns of a trace, as data: name, dtype, unit, meaning. Tables are checked against this once, then frozen.
 
-Indices of events count within one device's trace, from 0. Intervals are half open: a tensor is live in ``[alloc_at,
-free_completed_at)``. ``alloc_at`` is -1 for what was there before the trace began; a free that the trace does not
-contain has the index ``num_events``.
+Event indices count from 0 within one device's trace. Intervals are half open: a tensor is live in ``[alloc_at,
+free_completed_at)``. ``alloc_at`` is -1 for tensors from before the trace; a free that the trace does not contain has
+the index ``num_events``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Column(NamedTuple):
     meaning: str
 
 
-# Codes of Events.action. The first ten are what allocators log (C++ order of torch_npu); the rest are what plain event
-# files add: calls of the program that no allocator logs.
+# Codes of Events.action. The first ten are logged by allocators (C++ order of torch_npu); the rest are added for plain
+# event files: calls of the program that no allocator logs.
 ACTIONS: tuple[str, ...] = (
     "alloc",
     "free_requested",
@@ -146,8 +146,8 @@ TENSORS: dict[str, Column] = {
     "name": Column("int32", "", "index into Trace.strings; -1: not named"),
 }
 
-# A piece of memory held from the driver, for a span of events. Pieces of one ``segment`` belong together; pieces of
-# expandable segments have none, and those that touch, of one group, are one segment in a snapshot.
+# A range of memory that is reserved from the driver during a span of events. Rows with the same ``segment`` belong
+# together. Rows of expandable segments have no ``segment``: adjacent ones of one group are one segment in a snapshot.
 REGIONS: dict[str, Column] = {
     "start": Column("int64", "", "first address"),
     "size": Column("int64", "bytes", "length"),
@@ -165,7 +165,7 @@ GROUPS: dict[str, Column] = {
     "stream": Column("int64", "", "stream handle"),
 }
 
-# The file's own last state, as it stands there.
+# The file's own final state, unchanged.
 SEGMENTS: dict[str, Column] = {
     "address": Column("int64", "", "first address"),
     "total_size": Column("int64", "bytes", "length"),

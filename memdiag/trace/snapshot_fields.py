@@ -1,4 +1,4 @@
-"""The fields of PyTorch's memory snapshots, as data: what the reader, the builder, the writer and redaction do with each.
+"""The fields of PyTorch's memory snapshots, as data for the reader, the builder, the writer and redaction.
 
 A new plain field of trace entries is one row here and a column of ``schema.EVENTS``.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# What a field holds: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything, which
-# is not read.
+# Content of a field: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything else,
+# which is not read.
 NUMBER, WORD, BOXED, PAIR, TEXT, IGNORED = range(6)
 ENTRY, SEGMENT, BLOCK = "entry", "segment", "block"
 
@@ -18,11 +18,12 @@ class Field(NamedTuple):
 
     Attributes:
         name: The key.
-        level: The dicts that have it: ENTRY (of ``device_traces``), SEGMENT or BLOCK.
-        kind: What it holds.
-        column: The column of ``RawDevice`` or of the tables SEGMENTS and BLOCKS that it goes to; "": none.
-        missing: The value of a NUMBER where the key is missing.
-        constant: What memdiag writes into every dict, since nothing was read; None: the column's values, or nothing.
+        level: The dicts that contain it: ENTRY (of ``device_traces``), SEGMENT or BLOCK.
+        kind: Type of its content.
+        column: The column of ``RawDevice`` or of the tables SEGMENTS and BLOCKS that stores it, or "" if none.
+        missing: The value of a NUMBER if the key is missing.
+        constant: Value that memdiag writes into every dict for a field that is not read; None to write the column's
+            values, or nothing.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Field(NamedTuple):
 FIELDS = (
     Field("action", ENTRY, WORD, "action"),
     Field("addr", ENTRY, NUMBER, "addr"),
-    Field("device_free", ENTRY, NUMBER, "addr"),  # of a request that failed, which has no address
+    Field("device_free", ENTRY, NUMBER, "addr"),  # of a failed request, which has no address
     Field("size", ENTRY, NUMBER, "size"),
     Field("stream", ENTRY, NUMBER, "stream", missing=0),
     Field("time_us", ENTRY, NUMBER, "time_us"),
@@ -75,10 +76,10 @@ def fields_of(level: str) -> list[Field]:
 
 
 def ignored_of(level: str) -> set[str]:
-    """Returns the names of a level's fields that are known and not read."""
+    """Returns the names of a level's fields that are known but not read."""
     return {field.name for field in FIELDS if field.level == level and field.kind == IGNORED}
 
 
 TEXT_COLUMNS = tuple(field.column for field in fields_of(ENTRY) if field.kind == TEXT)
-# Values that PyTorch itself chooses: they name nobody.
+# Values that PyTorch itself chooses: they identify nobody.
 PYTORCHS_WORDS = frozenset(field.name for field in FIELDS if field.kind == WORD or field.constant is not None)

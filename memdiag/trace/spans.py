@@ -1,8 +1,8 @@
-"""Spans that the program or a profiler named (external annotations), laid onto the events of a device by time.
+"""Maps spans that the program or a profiler named (external annotations) to the events of a device by time.
 
 PyTorch writes START and END of every ``record_function`` range: ``ProfilerStep#3``, ``Optimizer.step#AdamW.step``,
-``Optimizer.zero_grad#AdamW.zero_grad``, and whatever the user called "forward" or "backward". Events and annotations
-share a clock; events without a time (torch_npu) cannot be placed.
+``Optimizer.zero_grad#AdamW.zero_grad``, and any name such as "forward" or "backward" that the user chose. Events and
+annotations share a clock; events without a time (torch_npu) cannot be placed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _STEP_NAME = re.compile(r"ProfilerStep#\d+$")
 
 @dataclass(frozen=True)
 class NamedSpans:
-    """Named spans on one device's events; each array has one entry a span, in order of time.
+    """Named spans on one device's events; each array has one entry per span, in order of time.
 
     Attributes:
         first, last: Events in ``[first, last)`` happened within the span.
         phase: Index into PHASES.
-        step_starts: Events at which a step of the profiler begins.
+        step_starts: Events at which a profiler step begins.
     """
 
     first: Array
@@ -43,13 +43,13 @@ class NamedSpans:
 
 
 def lay_out(trace: Trace, device: DeviceTrace) -> NamedSpans:
-    """Returns the spans that tell phases and steps, as ranges of events."""
+    """Returns the spans that identify phases and steps, as ranges of events."""
     nothing = np.empty(0, np.int64)
     annotations, time = trace.annotations, device.events.time_us
     known = np.flatnonzero(time >= 0)
     if not len(annotations) or not len(known):
         return NamedSpans(nothing, nothing, nothing, nothing)
-    # Threads write a little out of order; a running maximum makes times searchable.
+    # Threads write slightly out of order; a running maximum makes times searchable.
     clock = np.maximum.accumulate(time[known])
     kinds = {number: kind for number, name in enumerate(trace.strings) if (kind := _kind(name)) is not None}
     mine = (annotations.device == device.device) | (annotations.device < 0)
@@ -73,14 +73,17 @@ _STEP = -1
 
 
 def _kind(name: str) -> int | None:
-    """Returns the phase that an annotation's name tells, ``_STEP`` for a step of the profiler, None for any other name."""
+    """Returns the phase that an annotation's name identifies, ``_STEP`` for a profiler step, or None."""
     if _STEP_NAME.match(name):
         return _STEP
     return next((phase for pattern, phase in _PHASE_NAMES if pattern.match(name)), None)
 
 
 def _pairs(starts: Array, ends: Array, num_events: int) -> list[tuple[int, int]]:
-    """Pairs each start with the first end after it that no later start comes before; a span cut off ends with the trace."""
+    """Pairs each start with the first end after it that precedes the next start.
+
+    A truncated span ends with the trace.
+    """
     after = np.append(starts[1:], num_events)
     found = np.append(ends, num_events)[np.searchsorted(ends, starts, side="left")]
     return [(int(a), int(b)) for a, b in zip(starts, np.minimum(found, after), strict=True)]

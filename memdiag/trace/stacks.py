@@ -1,7 +1,7 @@
-"""Call stacks, interned: a stack is a number, equal stacks are the same number.
+"""Interned call stacks: equal stacks have the same number.
 
-Frames stand innermost first, as PyTorch writes them. C++ frames (stacks="all") are kept; labels skip them and every
-frame of a library, so that a stack is named after the user's own line.
+Frames are ordered innermost first, as in PyTorch's files. C++ frames (stacks="all") are kept. Labels skip them and all
+library frames, so a stack is named after the user's own line.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LIBRARY = (
     "/torchinductor_",
     "memdiag/recorder/",
 )
-# C++ frames that no label shows: the unwinder, the allocator, ways to make an empty tensor, the Python interpreter,
-# bindings, and the start of a thread. The node of autograd, or the operator, that called them says more.
+# C++ frames that labels never show: the unwinder, the allocator, ways to create an empty tensor, the Python
+# interpreter, bindings, and the start of a thread. The autograd node or operator that called them is more informative.
 _MACHINERY = re.compile(
     r"torch::unwind|torch::CapturedTraceback|torch::cuda::|torch_npu::|c10::|c10_npu::|at::detail::|at::TensorBase"
     r"|_?Py(_|[A-Z])|__[Pp]yx_|pybind11::|THP[A-Z]|(cfunction|function|method|object|partial|type)_\w*call|slot_tp_"
@@ -47,24 +47,24 @@ class Frame(NamedTuple):
 
     @property
     def is_python(self) -> bool:
-        """Whether this is a Python frame (a C++ frame has no file, or a C++ source)."""
+        """True for a Python frame (a C++ frame has no file, or a C++ source)."""
         return (
             bool(self.filename) and self.filename != "??" and not self.filename.endswith(_CPP_ENDINGS) and self.line > 0
         )
 
     @property
     def is_user(self) -> bool:
-        """Whether this is a Python frame outside of any installed library."""
+        """True for a Python frame outside all installed libraries."""
         return self.is_python and not any(mark in self.filename for mark in _LIBRARY)
 
     @property
     def is_pytorch(self) -> bool:
-        """Whether this is a C++ frame, or a Python frame of PyTorch itself."""
+        """True for a C++ frame, or a Python frame of PyTorch itself."""
         return not self.is_python or _PYTORCH.search(self.filename) is not None
 
     @property
     def is_machinery(self) -> bool:
-        """Whether this is a C++ frame of the allocator, of the interpreter, or of taking the stack."""
+        """True for a C++ frame of the allocator, of the interpreter, or of the stack capture."""
         return not self.is_python and _MACHINERY.match(self.name) is not None
 
     @property
@@ -117,7 +117,7 @@ class Stacks:
         return len(self.offsets) - 1
 
     def __getitem__(self, stack: int) -> tuple[Frame, ...]:
-        """Returns the frames of a stack, innermost first; () for -1."""
+        """Returns the frames of a stack, innermost first, or () for -1."""
         if stack < 0:
             return ()
         return tuple(self.frames[i] for i in self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]])
@@ -127,9 +127,9 @@ class Stacks:
         return np.array([frame.is_user for frame in self.frames], bool)
 
     def site(self, stack: int) -> Frame | None:
-        """Returns the frame a stack is named after: the innermost of the user's, else of Python, else of C++ behind the allocator.
+        """Returns the frame that names a stack: the innermost user, else Python, else C++ frame outside the allocator.
 
-        None where a stack is unknown, or nothing but the machinery of C++ and of the interpreter.
+        None if the stack is unknown, or contains only C++ and interpreter internals.
         """
         if stack < 0:
             return None
@@ -145,12 +145,12 @@ class Stacks:
         return found or next((frame for frame in frames if not frame.is_machinery), None)
 
     def label(self, stack: int) -> str:
-        """Returns ``train.py:35 forward``, the short name of a stack; "" for none."""
+        """Returns the short name of a stack, ``train.py:35 forward``, or "" if it has none."""
         frame = self.site(stack)
         return "" if frame is None else frame.label
 
     def with_frame(self, mask: Array) -> Array:
-        """Returns, per stack, whether it holds any frame for which ``mask`` (bool, per frame) is set."""
+        """Returns, per stack, whether it contains a frame for which ``mask`` (bool, per frame) is set."""
         if not len(self.frame_ids):
             return np.zeros(len(self), bool)
         hits = np.concatenate(([0], np.cumsum(mask[self.frame_ids])))

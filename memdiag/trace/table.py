@@ -17,15 +17,17 @@ Array = NDArray[Any]
 
 
 class Table:
-    """Columns of equal length, read-only, reachable by name: ``table.size`` or ``table["size"]``."""
+    """Columns of equal length, read-only, accessible by name: ``table.size`` or ``table["size"]``."""
 
     __slots__ = ("_columns", "_rows", "schema")
 
     def __init__(self, schema: Mapping[str, Column], columns: Mapping[str, Array]) -> None:
-        """Takes ``columns`` (all of ``schema``'s, no others, one length), casts them to the schema's dtypes, freezes them.
+        """Checks, casts and freezes ``columns``.
+
+        They must have the names of ``schema``, and one length; they are cast to the schema's dtypes.
 
         Raises:
-            ValueError: A column is missing, unknown, or of another length.
+            ValueError: A column is missing, unknown, or has another length.
         """
         if schema.keys() != columns.keys():
             raise ValueError(f"columns differ from the schema: {sorted(schema.keys() ^ columns.keys())}")
@@ -80,7 +82,7 @@ class Table:
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the table as a pandas DataFrame (copied; one column each, dtypes of the schema)."""
-        import pandas as pd  # 0.5 s: only for who asks
+        import pandas as pd  # importing pandas takes 0.5 s: only on request
 
         return pd.DataFrame({name: values.copy() for name, values in self._columns.items()})
 
@@ -91,6 +93,9 @@ def index_type(count: int) -> type[np.signedinteger[Any]]:
 
 
 def highest_in_parts(values: Array, parts: int) -> Array:
-    """Returns the highest value in each of so many equal parts of a column that is not empty; with more parts than values, some repeat."""
+    """Returns the highest value in each of ``parts`` equal parts of a non-empty column.
+
+    With more parts than values, some values repeat.
+    """
     highest: Array = np.maximum.reduceat(values, np.arange(parts, dtype=np.int64) * len(values) // parts)
     return highest

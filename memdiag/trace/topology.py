@@ -1,7 +1,6 @@
-"""The ranges of a device at one moment, and the split of its bytes, worked out afresh from lifecycles and pieces.
+"""The ranges of a device at one moment, and the split of its bytes, computed directly from lifecycles and pieces.
 
-This is slower and plainer than ``heap`` (which walks all events) and serves single moments; tests hold one against the
-other.
+This is slower and simpler than ``heap`` (which walks all events) and serves single moments; tests compare the two.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from memdiag.trace.table import Array, Table
 
 @dataclass(frozen=True)
 class Topology:
-    """Every range of one device's memory at one event, in order of address.
+    """Every range of one device's memory at one event, in address order.
 
     Attributes:
-        at: The event after which this holds; -1: before the first.
+        at: The state is after this event, or before the first event if -1.
         segments: Columns start, size (bytes), group, expandable: as a snapshot at that moment would list them.
-        blocks: Columns segment (row above), address, size (bytes), tensor (row in Tensors, -1: free), pending (bool: freed,
-            waiting for a stream). Free blocks are the maximal gaps between the others.
+        blocks: Columns segment (row above), address, size (bytes), tensor (row in Tensors, -1: free), pending (bool:
+            freed, waiting for a stream). Free blocks are the maximal gaps between the others.
     """
 
     at: int
@@ -31,7 +30,7 @@ class Topology:
 
 
 def topology_at(pieces: Table, tensors: Table, at: int) -> Topology:
-    """Returns segments and blocks of a device with these regions and tensors after event ``at`` (-1: before the first)."""
+    """Returns segments and blocks of a device after event ``at`` (-1: before the first event)."""
     held = np.flatnonzero((pieces.opened_at <= at) & (pieces.closed_at > at))
     held = held[np.argsort(pieces.start[held], kind="stable")]
     start, size = pieces.start[held], pieces.size[held]
@@ -53,7 +52,7 @@ def topology_at(pieces: Table, tensors: Table, at: int) -> Topology:
     if len(first):
         inside = (home >= 0) & (address + length <= segments["start"][home] + segments["size"][home])
     rows, address, length, home = rows[inside], address[inside], length[inside], home[inside]
-    # Free blocks are the gaps: from the end of each block, and of each segment's start, to what comes next.
+    # Free blocks are the gaps: from the end of each block, and from the start of each segment, to the next block.
     edge_start = np.concatenate((segments["start"], address + length))
     edge_home = np.concatenate((np.arange(len(first)), home))
     next_block = np.searchsorted(address, edge_start)

@@ -1,7 +1,8 @@
-"""Tells private pools whose segments are never cut (``MemPool(no_split=True)``): a block of theirs is all that was free around it.
+"""Detects private pools whose segments are never split (``MemPool(no_split=True)``).
 
-No file says so. But a block that the file knows to be larger than any cut would have left it does, and so does a new
-segment for a request that what another one had to spare would have served.
+A block in such a pool takes the whole free range around it. No file records this. There are two signs: a block whose
+recorded size is larger than any split would have left it, and a new segment for a request that the remainder of another
+segment would have served.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from memdiag.trace.layout import Layout, are_split
 from memdiag.trace.table import Array
 
-_MOST_TENSORS = 20_000  # looked at one by one
+_MOST_TENSORS = 20_000  # number of segments that are examined individually
 
 
 def uncut_groups(
@@ -24,14 +25,14 @@ def uncut_groups(
     group_of: Array,
     regions: Mapping[str, Array],
 ) -> Array:
-    """Returns, per group, whether it is of a pool whose segments are not cut.
+    """Returns, per group, whether it belongs to a pool whose segments are not split.
 
     Args:
         groups: Columns of ``schema.GROUPS``.
         layout: The settings in effect.
         tensors: Columns addr, requested_bytes, alloc_at, free_completed_at.
-        known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
-        group_of: Group of each tensor; -1: none.
+        known: Bytes of each tensor's block if the file records them, else -1.
+        group_of: Group of each tensor, or -1.
         regions: Columns start, size, opened_at, closed_at, group, expandable.
     """
     pool = _numbered(groups["pool_major"], groups["pool_minor"])
@@ -60,7 +61,7 @@ def uncut_groups(
 
 
 def _numbered(major: Array, minor: Array) -> Array:
-    """The pool of each group as one number, 0 for the default pool."""
+    """Returns the pool of each group as one number, 0 for the default pool."""
     ids = np.stack((major, minor), axis=1).astype(np.int64)
     _, number = np.unique(ids, axis=0, return_inverse=True)
     found: Array = np.where((major == 0) & (minor == 0), 0, number.reshape(-1) + 1)
@@ -68,12 +69,12 @@ def _numbered(major: Array, minor: Array) -> Array:
 
 
 def _has_rest(rest: Array, rounded: Array, fine: Array, layout: Layout) -> Array:
-    """Whether what a block has beyond ``rounded`` would have been cut off."""
+    """Returns whether the remainder of a block beyond ``rounded`` would have been split off."""
     return are_split(rest, rounded, fine, layout.max_split or np.iinfo(np.int64).max)
 
 
 def _regions_of(addr: Array, alloc_at: Array, regions: Mapping[str, Array]) -> Array:
-    """The region (row) in which each tensor lies; -1: none."""
+    """Returns the region (row) that contains each tensor, or -1."""
     order = np.lexsort((regions["opened_at"], regions["start"]))
     starts = regions["start"][order]
     found = np.full(len(addr), -1)
@@ -96,14 +97,14 @@ def _regions_of(addr: Array, alloc_at: Array, regions: Mapping[str, Array]) -> A
 def _is_spared(
     places: Array, born: Array, gone: Array, rounded: Array, fine: Array, regions: Mapping[str, Array], layout: Layout
 ) -> bool:
-    """Whether a segment was obtained for one of these tensors though another one had enough beside the tensor in it."""
+    """Returns whether a segment was reserved for one of these tensors although another one had enough free memory."""
     rest = regions["size"][places] - rounded
     has_rest = _has_rest(rest, rounded, fine, layout) & (regions["expandable"][places] == 0)
     group = regions["group"][places]
     for k in np.argsort(born, kind="stable").tolist():
         opened = int(regions["opened_at"][places[k]])
         if opened < 0 or (born[(places == places[k]) & (born > opened)] < born[k]).any():
-            continue  # not the tensor that it was obtained for
+            continue  # not the tensor for which it was reserved
         beside = has_rest & (group == group[k]) & (born < opened) & (gone > opened) & (rest >= rounded[k])
         if beside.any():
             return True
