@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import FOUND, found
 
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice import CODES, EXCLUSIVE, advise, exclude, features
 from memdiag.oom.dialects import dialects
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
 from memdiag.results.oom import CAUSES, Judgement

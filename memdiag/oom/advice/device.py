@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import expandable, max_split, newer, recording, snapshot, system
 from memdiag.oom.advice.training import training
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
 from memdiag.units import GIB, MIB, format_bytes

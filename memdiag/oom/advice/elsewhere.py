@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.thresholds import ROUNDING
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import hccl_room
@@ -12,7 +13,6 @@ from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import has_settings, setting, snapshot, system
 from memdiag.oom.advice.training import training
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.units import GIB, MIB, format_bytes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Fix
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import of_stage
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.systems import has_settings, snapshot, system
 from memdiag.oom.advice.training import training
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.units import format_bytes

@@ -8,9 +8,9 @@ run out: while weights are loaded (they do not fit: other switches come too late
 
 from __future__ import annotations
 
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.dialects import tensorrt_llm
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Fix
 
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 
 from memdiag.diagnosis import remedies
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Fix
 from memdiag.text import phrase
 from memdiag.units import MIB

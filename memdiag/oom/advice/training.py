@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.results.finding import Fix
 
 _DO = "micro-batch"  # text for a failure at no known stage

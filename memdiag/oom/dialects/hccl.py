@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.ascend import blocks
 from memdiag.oom.dialects.parts import number, shown
-from memdiag.oom.lazy_fix import LazyFix
 from memdiag.oom.model import Found
 from memdiag.oom.programs import FUSED_COMMUNICATION
 from memdiag.oom.squeezed import Squeezed
