@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 KEPT: list[Any] = []  # functions of njit and lean in the modules imported so far
@@ -152,11 +154,11 @@ def stamp(function: Any) -> str:
         for code in _codes(each.__code__):
             constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
             words.append(repr((each.__module__, code.co_code, constants, code.co_names, code.co_varnames)))
-            words += [
-                f"{name}={value!r}"
-                for name, value in _used(each, code).items()
-                if isinstance(value, int | float | tuple)
-            ]
+            for name, value in _used(each, code).items():
+                if isinstance(value, int | float | tuple):
+                    words.append(f"{name}={value!r}")
+                elif isinstance(value, np.ndarray):  # a table: numba compiles its content in
+                    words.append(f"{name}={value.tobytes()!r}")
     return f"{zlib.crc32(' '.join(words).encode()):08x}"
 
 

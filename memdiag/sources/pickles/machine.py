@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from memdiag.sources.pickles import opcodes as op
 from memdiag.sources.pickles.arguments import decimal, line_end, unsigned
 from memdiag.sources.pickles.rows import store_row
 from memdiag.sources.pickles.store import (
@@ -54,7 +55,6 @@ from memdiag.sources.pickles.tags import (
     DICT,
     FLOAT_TEXT,
     INT,
-    LIST,
     LITTLE_ENDIAN,
     NONE_THERE,
     PENDING,
@@ -63,7 +63,6 @@ from memdiag.sources.pickles.tags import (
     RAW_ESCAPE,
     REAL,
     ROW_0,
-    SET,
     STR,
     TUPLE,
     UTF8,
@@ -79,43 +78,7 @@ POS, TOP, MARKS, ROOT, NUM_STATE = range(5)
 _LEAST_PAIRS = 5  # in an entry of a trace: the dry run counts such dicts, since it knows no keys
 _LOOK_AHEAD = 6  # bytes: MEMOIZE or BINPUT, then MARK
 
-FORBIDDEN_OPCODES = {
-    ord("c"): "GLOBAL",
-    ord("R"): "REDUCE",
-    ord("b"): "BUILD",
-    ord("i"): "INST",
-    ord("o"): "OBJ",
-    ord("P"): "PERSID",
-    ord("Q"): "BINPERSID",
-    0x81: "NEWOBJ",
-    0x82: "EXT1",
-    0x83: "EXT2",
-    0x84: "EXT4",
-    0x92: "NEWOBJ_EX",
-    0x93: "STACK_GLOBAL",
-    0x97: "NEXT_BUFFER",
-    0x98: "READONLY_BUFFER",
-}
-_FORBIDDEN = np.zeros(256, np.bool_)
-_FORBIDDEN[list(FORBIDDEN_OPCODES)] = True
 MOST_MARKS = 1 << 16  # open lists and dicts within each other: a snapshot has less than ten
-
-# Opcodes with a counted argument: bytes of the count, kind of what follows (0 text, 1 bytes, 2 long integer).
-_COUNTED = np.full((256, 2), -1, np.int8)
-for _code, _width, _kind in (
-    ("\x8c", 1, 0),
-    ("X", 4, 0),
-    ("\x8d", 8, 0),
-    ("U", 1, 1),
-    ("T", 4, 1),
-    ("C", 1, 1),
-    ("B", 4, 1),
-    ("\x8e", 8, 1),
-    ("\x96", 8, 1),
-    ("\x8a", 1, 2),
-    ("\x8b", 4, 2),
-):
-    _COUNTED[ord(_code)] = _width, _kind
 
 
 @lean_part
@@ -123,16 +86,16 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
     """Whether an empty dict, whose opcode ends at ``at``, gets its items next and cannot be referred to later."""
     if at >= size:
         return False
-    if buf[at] == 0x94:  # MEMOIZE
+    if buf[at] == op.MEMOIZE:
         index, at = np.int64(counts[N_MEMO]), at + 1
-    elif buf[at] == 0x71 or buf[at] == 0x72:  # BINPUT LONG_BINPUT
-        width = 1 if buf[at] == 0x71 else 4
+    elif buf[at] == op.BINPUT or buf[at] == op.LONG_BINPUT:
+        width = 1 if buf[at] == op.BINPUT else 4
         if at + 1 + width > size:
             return False
         index, at = np.int64(unsigned(buf, at + 1, width)), at + 1 + width
     else:
         index = np.int64(-1)  # protocols without a memo
-    return at < size and buf[at] == 0x28 and (index < 0 or (index < len(fetched) and not fetched[index]))  # MARK
+    return at < size and buf[at] == op.MARK and (index < 0 or (index < len(fetched) and not fetched[index]))
 
 
 @lean
@@ -168,13 +131,13 @@ def run(
     stack = store.stack
     while pos < size:
         state[POS], state[TOP], state[MARKS] = pos, top, num_marks
-        op = buf[pos]
+        opcode = buf[pos]
         at = pos + 1
-        if _FORBIDDEN[op]:
+        if op.IS_FORBIDDEN[opcode]:
             return FORBIDDEN
         pushes = False
-        if op == 0x68 or op == 0x6A or op == 0x67:  # BINGET LONG_BINGET GET
-            if op == 0x67:
+        if opcode == op.BINGET or opcode == op.LONG_BINGET or opcode == op.GET:
+            if opcode == op.GET:
                 end = line_end(buf, at)
                 if end < 0:
                     return TRUNCATED
@@ -183,7 +146,7 @@ def run(
                     return BAD_NUMBER
                 at = end + 1
             else:
-                width = 1 if op == 0x68 else 4
+                width = 1 if opcode == op.BINGET else 4
                 if at + width > size:
                     return TRUNCATED
                 index = unsigned(buf, at, width)
@@ -197,27 +160,27 @@ def run(
             else:
                 fetched[index] = True
             pushes = True
-        elif op == 0x4B or op == 0x4D or op == 0x4A:  # BININT1 BININT2 BININT
-            width = 1 if op == 0x4B else 2 if op == 0x4D else 4
+        elif opcode == op.BININT1 or opcode == op.BININT2 or opcode == op.BININT:
+            width = 1 if opcode == op.BININT1 else 2 if opcode == op.BININT2 else 4
             if at + width > size:
                 return TRUNCATED
             number = unsigned(buf, at, width)
-            if op == 0x4A and number >= 1 << 31:
+            if opcode == op.BININT and number >= 1 << 31:
                 number -= np.int64(1) << 32
             at += width
             fresh = number << 3 | INT
             pushes = True
-        elif _COUNTED[op, 0] > 0:
-            width = np.int64(_COUNTED[op, 0])
+        elif op.COUNT_BYTES[opcode] > 0:
+            width = np.int64(op.COUNT_BYTES[opcode])
             if at + width > size:
                 return TRUNCATED
             length = unsigned(buf, at, width)
             at += width
             if length < 0 or length > size - at:
                 return TRUNCATED
-            kind = _COUNTED[op, 1]
+            kind = op.COUNTED_KIND[opcode]
             number = np.int64(0)
-            short = kind == 2 and length <= 8
+            short = kind == op.LONG_NUMBER and length <= 8
             if short:
                 number = unsigned(buf, at, length)
                 if 0 < length < 8 and buf[at + length - 1] >= 128:
@@ -229,22 +192,27 @@ def run(
                 row = np.int64(0)
                 if build:
                     row = keep_string(
-                        buf, at, length, UTF8 if kind == 0 else RAW_BYTES if kind == 1 else LITTLE_ENDIAN, counts, store
+                        buf,
+                        at,
+                        length,
+                        UTF8 if kind == op.TEXT else RAW_BYTES if kind == op.BYTES else LITTLE_ENDIAN,
+                        counts,
+                        store,
                     )
                 else:
                     counts[N_STRINGS] += 1
                     counts[N_ARENA] += length
-                fresh = row << 3 | (STR if kind == 0 else BYTES if kind == 1 else WIDE)
+                fresh = row << 3 | (STR if kind == op.TEXT else BYTES if kind == op.BYTES else WIDE)
             at += length
             pushes = True
-        elif op == 0x28:  # MARK
+        elif opcode == op.MARK:
             if num_marks == MOST_MARKS:
                 return TOO_DEEP
             marks[num_marks] = top
             num_marks += 1
-        elif op == 0x94 or op == 0x71 or op == 0x72 or op == 0x70:  # MEMOIZE BINPUT LONG_BINPUT PUT
+        elif opcode == op.MEMOIZE or opcode == op.BINPUT or opcode == op.LONG_BINPUT or opcode == op.PUT:
             index = counts[N_MEMO]
-            if op == 0x70:
+            if opcode == op.PUT:
                 end = line_end(buf, at)
                 if end < 0:
                     return TRUNCATED
@@ -252,8 +220,8 @@ def run(
                 if not good or index < 0:
                     return BAD_NUMBER
                 at = end + 1
-            elif op != 0x94:
-                width = 1 if op == 0x71 else 4
+            elif opcode != op.MEMOIZE:
+                width = 1 if opcode == op.BINPUT else 4
                 if at + width > size:
                     return TRUNCATED
                 index = unsigned(buf, at, width)
@@ -266,52 +234,31 @@ def run(
                 stack[top - 1] = filled(stack[top - 1], counts, store)
                 store.memo[memo_slot(index, fetched, store)] = stack[top - 1] ^ NONE_THERE
             counts[N_MEMO] = max(counts[N_MEMO], index + 1)
-        elif op == 0x7D or op == 0x5D or op == 0x29 or op == 0x8F:  # EMPTY_DICT EMPTY_LIST EMPTY_TUPLE EMPTY_SET
+        elif op.EMPTY_BOX[opcode] >= 0:
             if not is_last and at + _LOOK_AHEAD > size:
                 return TRUNCATED
             if not build:
                 counts[N_BOXES] += 1
-            elif op == 0x7D and _begins_row(buf, at, size, counts, fetched):
+            elif opcode == op.EMPTY_DICT and _begins_row(buf, at, size, counts, fetched):
                 fresh = np.int64(PENDING)
             else:
-                fresh = np.int64(
-                    new_box(DICT if op == 0x7D else LIST if op == 0x5D else TUPLE if op == 0x29 else SET, counts, store)
-                    << 3
-                    | BOX
-                )
+                fresh = np.int64(new_box(np.int64(op.EMPTY_BOX[opcode]), counts, store) << 3 | BOX)
             pushes = True
-        elif (
-            op == 0x75
-            or op == 0x65
-            or op == 0x90
-            or op == 0x73
-            or op == 0x61  # SETITEMS APPENDS ADDITEMS SETITEM APPEND
-            or op == 0x74
-            or op == 0x6C
-            or op == 0x64
-            or op == 0x91  # TUPLE LIST DICT FROZENSET
-            or op == 0x85
-            or op == 0x86
-            or op == 0x87  # TUPLE1 TUPLE2 TUPLE3
-        ):
+        elif op.FILLED_BOX[opcode] >= 0:
             # What goes into the box stands on the stack from `first` on.
-            if op == 0x73 or op == 0x61:
-                first = top - (2 if op == 0x73 else 1)
-            elif op == 0x85 or op == 0x86 or op == 0x87:
-                first = top - (np.int64(op) - 0x84)
+            if op.NUM_VALUES[opcode] > 0:
+                first = top - np.int64(op.NUM_VALUES[opcode])
             else:
                 if num_marks == 0:
                     return UNDERFLOW
                 num_marks -= 1
                 first = marks[num_marks]
-            makes = not (op == 0x75 or op == 0x65 or op == 0x90 or op == 0x73 or op == 0x61)
+            makes = op.MAKES_BOX[opcode]
             floor = marks[num_marks - 1] if num_marks > 0 else 0
             if first < floor + (0 if makes else 1):
                 return UNDERFLOW
             taken = top - first
-            kind = DICT if op == 0x75 or op == 0x73 or op == 0x64 else SET if op == 0x90 or op == 0x91 else LIST
-            if makes and kind == LIST and op != 0x6C:
-                kind = TUPLE
+            kind = np.int64(op.FILLED_BOX[opcode])
             if kind == DICT and taken & 1:
                 return UNDERFLOW
             box = np.int64(0)
@@ -348,10 +295,10 @@ def run(
                     append(box, first, taken, counts, store)
             top = first
             pushes = makes
-        elif op == 0x4E or op == 0x88 or op == 0x89:  # NONE NEWTRUE NEWFALSE
-            fresh = np.int64(C_NONE if op == 0x4E else C_TRUE if op == 0x88 else C_FALSE) << 3 | CONST
+        elif opcode == op.NONE or opcode == op.NEWTRUE or opcode == op.NEWFALSE:
+            fresh = np.int64(C_NONE if opcode == op.NONE else C_TRUE if opcode == op.NEWTRUE else C_FALSE) << 3 | CONST
             pushes = True
-        elif op == 0x47:  # BINFLOAT
+        elif opcode == op.BINFLOAT:
             if at + 8 > size:
                 return TRUNCATED
             row = counts[N_REALS]
@@ -364,59 +311,67 @@ def run(
             at += 8
             fresh = row << 3 | REAL
             pushes = True
-        elif op == 0x95:  # FRAME
+        elif opcode == op.FRAME:
             if at + 8 > size:
                 return TRUNCATED
             length = unsigned(buf, at, 8)
             at += 8
             if length < 0 or length > size - at:
                 return TRUNCATED
-        elif op == 0x80:  # PROTO
+        elif opcode == op.PROTO:
             if at + 1 > size:
                 return TRUNCATED
             if buf[at] > 5:
                 return UNKNOWN_OPCODE
             at += 1
         elif (
-            op == 0x49 or op == 0x4C or op == 0x46 or op == 0x56 or op == 0x53
+            opcode == op.INT or opcode == op.LONG or opcode == op.FLOAT or opcode == op.UNICODE or opcode == op.STRING
         ):  # INT LONG FLOAT UNICODE STRING, as text
             end = line_end(buf, at)
             if end < 0:
                 return TRUNCATED
             good, number = decimal(buf, at, end)
-            if op == 0x49 and end - at == 2 and buf[at] == 48 and good and number < 2:  # 00 and 01 are False and True
+            if (
+                opcode == op.INT and end - at == 2 and buf[at] == 48 and good and number < 2
+            ):  # 00 and 01 are False and True
                 fresh = np.int64(C_TRUE if number else C_FALSE) << 3 | CONST
-            elif (op == 0x49 or op == 0x4C) and good:
+            elif (opcode == op.INT or opcode == op.LONG) and good:
                 fresh = number << 3 | INT
             else:
                 row = np.int64(0)
                 if build:
                     coding = (
-                        RAW_ESCAPE if op == 0x56 else QUOTED if op == 0x53 else FLOAT_TEXT if op == 0x46 else DECIMAL
+                        RAW_ESCAPE
+                        if opcode == op.UNICODE
+                        else QUOTED
+                        if opcode == op.STRING
+                        else FLOAT_TEXT
+                        if opcode == op.FLOAT
+                        else DECIMAL
                     )
                     row = keep_string(buf, at, end - at, coding, counts, store)
                 else:
                     counts[N_STRINGS] += 1
                     counts[N_ARENA] += end - at
-                fresh = row << 3 | (STR if op == 0x56 or op == 0x53 else WIDE)
+                fresh = row << 3 | (STR if opcode == op.UNICODE or opcode == op.STRING else WIDE)
             at = end + 1
             pushes = True
-        elif op == 0x30 or op == 0x31 or op == 0x32:  # POP POP_MARK DUP
-            if op == 0x31 or (op == 0x30 and num_marks > 0 and marks[num_marks - 1] == top):
+        elif opcode == op.POP or opcode == op.POP_MARK or opcode == op.DUP:
+            if opcode == op.POP_MARK or (opcode == op.POP and num_marks > 0 and marks[num_marks - 1] == top):
                 if num_marks == 0:
                     return UNDERFLOW
                 num_marks -= 1
                 top = marks[num_marks]
             elif top == 0 or (num_marks > 0 and marks[num_marks - 1] == top):
                 return UNDERFLOW
-            elif op == 0x30:
+            elif opcode == op.POP:
                 top -= 1
             else:
                 if build:
                     stack[top - 1] = filled(stack[top - 1], counts, store)
                     fresh = stack[top - 1]
                 pushes = True
-        elif op == 0x2E:  # STOP
+        elif opcode == op.STOP:
             if top != 1 or num_marks > 0:
                 return UNDERFLOW
             if build:

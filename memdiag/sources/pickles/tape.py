@@ -15,6 +15,7 @@ from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles import store as st
 from memdiag.sources.pickles import tags as t
 from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
+from memdiag.sources.pickles.opcodes import FORBIDDEN_OPCODES
 from memdiag.sources.pickles.rows import Rows, described
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
@@ -326,7 +327,7 @@ class _Window:
 def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> RefusedFile:
     at = before + pos
     if status == m.FORBIDDEN:
-        opcode = m.FORBIDDEN_OPCODES[int(buf[pos])]
+        opcode = FORBIDDEN_OPCODES[int(buf[pos])]
         target = _target(buf, pos, opcode)
         what = f"{opcode} {target}" if target else opcode
         return RefusedFile(f"{name}: refused, the pickle asks to run code: {what} at byte {at:,}", _HINT)
