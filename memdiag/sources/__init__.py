@@ -1,7 +1,7 @@
-"""Formats in: one file a format, with ``FORMAT`` (its name), ``sniff(head) -> bool`` and ``read(path) -> Trace``.
+"""Input formats: one file per format, with ``FORMAT`` (its name), ``sniff(head) -> bool`` and ``read(path) -> Trace``.
 
-``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` for what it will not or cannot open, and
-says in notes (codes MD9xx) what the format cannot know.
+``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` if the file cannot be opened, and reports in
+notes (codes MD9xx) what the format does not contain.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def load(path: str | PathLike[str]) -> Trace:
     """Reads a trace of any known format. Nothing in the file is executed.
 
     Args:
-        path: A PyTorch or torch_npu snapshot (.pickle, .pkl, .gz), a memory_viz page, a profiler trace, an Ascend profiler or
-            msmemscope file, a lifespans csv, or an .npz of plain events.
+        path: A PyTorch or torch_npu snapshot (.pickle, .pkl, .gz), a memory_viz page, a profiler trace, an Ascend
+            profiler or msmemscope file, a lifespans csv, or an .npz of plain events.
 
     Raises:
-        RefusedFile: The file is unsafe, damaged, or holds no memory trace; the message says which.
+        RefusedFile: The file is unsafe, damaged, or contains no memory trace; the message says which.
     """
     file = Path(path)
     head = read_head(file)
@@ -44,11 +44,11 @@ def load(path: str | PathLike[str]) -> Trace:
 
 
 def _is_text(head: bytes) -> bool:
-    """Returns whether a file is text, as the output of a program is."""
+    """Returns whether a file is text, such as the output of a program."""
     if b"\0" in head:
         return False
     try:
-        getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+        getincrementaldecoder("utf-8")().decode(head)  # the last character may be truncated
     except UnicodeDecodeError:
         return False
     return True

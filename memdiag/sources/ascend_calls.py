@@ -1,7 +1,7 @@
-"""Call stacks and steps of an Ascend profiler run: trace_view.json beside the tables has both, the tables have neither.
+"""Call stacks and steps of an Ascend profiler run, from the trace_view.json next to the tables, which have neither.
 
-A row of operator_memory names the operator and the moment, not the thread; the call of that operator around that moment
-is its call.
+A row of operator_memory names the operator and the time, but not the thread. It is matched with the call of that
+operator around that time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from memdiag.units import MIB
 
 NAME = "trace_view.json"
 
-_LARGEST = 512 * MIB  # larger ones would take longer than what they are good for
+_LARGEST = 512 * MIB  # reading larger files would take longer than the stacks are worth
 
 
 def read_calls(path: Path, memory: AscendMemory, budget: ByteLimit) -> tuple[list[str], Table] | None:
-    """Gives ``memory`` the calls in a trace_view.json; returns names and table of the steps in it.
+    """Adds the calls in a trace_view.json to ``memory``; returns names and table of its steps.
 
     Args:
-        path: The file; None is returned if it is too large, or not there.
-        memory: Has its operators already.
-        budget: What may be kept.
+        path: The file; None is returned if it is too large or missing.
+        memory: Already contains its operators.
+        budget: Memory limit.
 
     Raises:
-        RefusedFile: It is damaged.
+        RefusedFile: The file is damaged.
     """
     if not path.is_file() or path.stat().st_size > _LARGEST:
         return None

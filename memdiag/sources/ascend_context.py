@@ -1,4 +1,4 @@
-"""What lies beside Ascend profiler files and says how they were made: versions, settings, and how to read the clock."""
+"""Reads the files next to Ascend profiler files that describe the run: versions, settings and clock."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ProfilerFacts:
     """Facts about a profiler run.
 
     Attributes:
-        version: torch_npu's version; None: unknown.
-        settings: Allocator settings as they stood in the environment; an empty text: not set.
-        clock_offset: Nanoseconds between the profiler's counter at its start and 1970; None: unknown.
+        version: torch_npu's version, or None if unknown.
+        settings: Allocator settings from the environment; empty text if a variable is not set.
+        clock_offset: Nanoseconds between the profiler's counter at its start and 1970, or None if unknown.
         start_count: The counter at its start.
         tick: Nanoseconds per tick of the counter.
     """
@@ -32,7 +32,10 @@ class ProfilerFacts:
 
 
 def context_of(path: Path) -> ProfilerFacts:
-    """Returns what profiler_info and profiler_metadata say, one or two folders above a profiler's file; nothing if they are not there."""
+    """Returns the facts in profiler_info and profiler_metadata, one or two folders above a profiler's file.
+
+    Facts of missing files are unknown.
+    """
     info = _find(path, "profiler_info*.json")
     start, end = _dict(info.get("start_info")), _dict(info.get("end_info"))
     version = info.get("torch_npu_version")
@@ -40,7 +43,7 @@ def context_of(path: Path) -> ProfilerFacts:
     start_count, tick = 0, 1.0
     try:
         offset = int(end["collectionTimeEnd"]) - int(end["MonotonicTimeEnd"])
-        if start["syscnt_enable"]:  # a counter of the processor, at freq MHz
+        if start["syscnt_enable"]:  # a processor counter, at freq MHz
             start_count, tick = int(start["start_cnt"]), 1000 / float(start["freq"])
             offset += int(start["start_monotonic"])
     except (KeyError, TypeError, ValueError, ArithmeticError):
@@ -55,7 +58,7 @@ def context_of(path: Path) -> ProfilerFacts:
 
 
 def settings_in(environment: Any) -> dict[str, object]:
-    """Returns the allocator's settings among environment variables (a dict, or JSON of one)."""
+    """Returns the allocator settings among environment variables (a dict, or JSON of one)."""
     if isinstance(environment, str):
         try:
             environment = json.loads(environment[:MIB])
@@ -75,5 +78,5 @@ def _find(path: Path, pattern: str) -> dict[str, Any]:
                 if file.is_file() and file.stat().st_size <= MIB:
                     return _dict(json.loads(file.read_text(encoding="utf-8")))
             except (OSError, ValueError, RecursionError):
-                continue  # a help, not a must
+                continue  # optional information
     return {}

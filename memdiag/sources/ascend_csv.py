@@ -1,8 +1,8 @@
 """Csv files of the Ascend PyTorch profiler and of msprof: operator_memory, memory_record, npu_module_mem, npu_mem.
 
-``operator_memory.csv`` and ``memory_record.csv`` are two halves of one thing: given either, the other beside it is read
-too. Columns are found by name, since older releases lack Active and Stream, and msprof's raw exports count in KB and
-name devices by number.
+``operator_memory.csv`` and ``memory_record.csv`` contain complementary data: given one, the other in the same folder is
+read too. Columns are found by name, since older releases lack Active and Stream. msprof's raw exports use KB and number
+the devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WITHOUT_MEMORY = (
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the first line names the columns of a profiler's table."""
+    """Returns whether the first line names the columns of a profiler table."""
     columns = columns_in(head)
     return any(names <= columns for names in (_OPERATORS, _MODULES, _PROCESS)) or _unfit(columns) is not None
 
@@ -56,10 +56,10 @@ def _unfit(columns: set[str]) -> str | None:
 
 
 def read(path: Path) -> Trace:
-    """Reads a profiler's table, and its other half if that lies beside it.
+    """Reads a profiler table, and its complement if that is in the same folder.
 
     Raises:
-        RefusedFile: It is damaged, or a table without memory in it.
+        RefusedFile: The table is damaged, or contains no memory data.
     """
     notes = Notes()
     with guard(path, _WHAT, RECORD):
@@ -98,7 +98,7 @@ def read(path: Path) -> Trace:
 
 
 def _beside(path: Path, *pairs: tuple[str, str]) -> Path | None:
-    """Returns the file in the same folder whose name has the second text of a pair in place of the first."""
+    """Returns the file in the same folder whose name has the second text of a pair instead of the first."""
     for mine, other in pairs:
         head, found, tail = path.name.rpartition(mine)
         file = path.with_name(head + other + tail)
@@ -130,7 +130,7 @@ def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: 
 
 
 def _device(table: CsvTable, row: list[str]) -> int:
-    """Returns the device of a row: ``NPU:1``, or a column of numbers; 0 where the file has neither."""
+    """Returns the device of a row: ``NPU:1``, or a numeric column, or 0 if the file has neither."""
     for name in ("device type", "device", "device_id"):
         text = table.text(row, name).rpartition(":")[2]
         if text.isdecimal() and len(text) < 6:
@@ -144,7 +144,10 @@ def _stream(table: CsvTable, row: list[str]) -> int:
 
 
 def _known(value: int | None) -> int:
-    """Returns a value of a cell; BLANK where it has none, or one below zero (an allocator that saw only frees)."""
+    """Returns the value of a cell.
+
+    BLANK for an empty cell, and for a negative value (an allocator that saw only frees).
+    """
     return BLANK if value is None or value < 0 else value
 
 
@@ -160,7 +163,7 @@ def _operators(table: CsvTable, memory: AscendMemory) -> None:
             dies = _known(table.nanoseconds(row, "release time"))
             gone = _known(table.nanoseconds(row, "active release time"))
             lasts = _known(table.nanoseconds(row, "duration"))
-            if "release time" not in table.columns and BLANK not in (born, lasts):  # msprof gives no end
+            if "release time" not in table.columns and BLANK not in (born, lasts):  # msprof does not record the end
                 dies = born + lasts
             at_birth, at_death = _totals(table, row, "allocation "), _totals(table, row, "release ")
         except ValueError:
@@ -190,7 +193,7 @@ def _modules(table: CsvTable, driver: DriverMemory) -> None:
 
 
 def _process(table: CsvTable, driver: DriverMemory) -> None:
-    """Reads npu_mem: rows of the process (app) and of the whole device; the process counts."""
+    """Reads npu_mem: rows of the process (app) and of the whole device; only the process is used."""
     for row in table.rows():
         time, held = table.nanoseconds(row, "timestamp"), table.bytes(row, "hbm")
         if time is not None and held is not None and table.text(row, "event").lower() == "app":

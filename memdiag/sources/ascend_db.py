@@ -1,8 +1,8 @@
 """Databases of the Ascend profilers: ``ascend_pytorch_profiler_<rank>.db`` and msprof's ``msprof_<time>.db``.
 
 MEMORY_RECORD and OP_MEMORY are memory_record.csv and operator_memory.csv in bytes and nanoseconds; their names are
-numbers of STRING_IDS. NPU_OP_MEM has the calls of the graph engine's allocator, with addresses; NPU_MODULE_MEM what the
-driver's modules hold.
+numbers of STRING_IDS. NPU_OP_MEM has the calls of the graph engine's allocator, with addresses; NPU_MODULE_MEM has the
+memory of the driver's modules.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ FORMAT = "ascend-db"
 _WHAT = "a database of the Ascend profiler"
 RECORD = "profile with torch_npu.profiler.profile(profile_memory=True), or with msprof --task-memory=on"
 _MOST_STEPS = 100_000
-_CHAIN = 200  # bytes of a line of a call chain in a list
+_CHAIN = 200  # bytes of a call chain's line in a list
 _TOTALS = ("totalAllocated", "totalReserved", "totalActive")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this is an SQLite database, and not msmemscope's (a table's name need not stand in the head: ``read`` looks again)."""
+    """Returns whether this is an SQLite database other than msmemscope's.
+
+    The table name may be outside the head, so ``read`` checks again.
+    """
     return head.startswith(MAGIC) and not is_memscope(head)
 
 
@@ -52,7 +55,7 @@ def read(path: Path) -> Trace:
     """Reads a profiler's database.
 
     Raises:
-        RefusedFile: It is damaged, or holds no memory tables.
+        RefusedFile: The database is damaged, or has no memory tables.
     """
     with guard(path, _WHAT, RECORD), open_database(path) as database:
         if table_in(database):
@@ -100,7 +103,7 @@ def _names(database: Database, table: str, column: str, budget: ByteLimit) -> di
 
 
 def _value(value: Any) -> int:
-    """Returns a number of a cell; BLANK for none, or one below zero."""
+    """Returns the number in a cell, or BLANK if it is empty or negative."""
     return BLANK if value is None or value == "" else max(whole(value), BLANK)
 
 
@@ -154,7 +157,7 @@ def _records(database: Database, names: dict[int, str], memory: AscendMemory) ->
 
 
 def _calls_of_operators(database: Database, names: dict[int, str], memory: AscendMemory, budget: ByteLimit) -> None:
-    """Reads which lines of Python the operators were called from."""
+    """Reads the Python lines that the operators were called from."""
     if not (
         database.has("PYTORCH_API", ("startNs", "endNs", "name", "callchainId"))
         and database.has("PYTORCH_CALLCHAINS", ("id", "stack"))
@@ -171,7 +174,7 @@ def _calls_of_operators(database: Database, names: dict[int, str], memory: Ascen
             try:
                 memory.add_call(label, whole(start), whole(end), ";".join(line for _, line in sorted(chains[chain])))
             except ValueError:
-                continue  # a line less
+                continue  # one line less
 
 
 def _modules(database: Database, budget: ByteLimit) -> DriverMemory:
@@ -187,7 +190,7 @@ def _modules(database: Database, budget: ByteLimit) -> DriverMemory:
 def _calls(
     database: Database, names: dict[int, str], stacks: StackTable, notes: Notes, budget: ByteLimit
 ) -> list[RawDevice]:
-    """Reads NPU_OP_MEM: one row a call, with the address and the totals after it."""
+    """Reads NPU_OP_MEM: one row per call, with the address and the totals after it."""
     kinds = {
         **_names(database, "ENUM_MEMORY", "name", budget),
         **{n: t for n, t in names.items() if t in ("allocate", "release")},
@@ -240,7 +243,7 @@ def _calls(
 
 
 def _calls_of(rows: dict[str, Array], number: int) -> RawDevice:
-    rows = take(rows, np.lexsort((rows["born"], rows["time"])))  # frees before allocations of the same moment
+    rows = take(rows, np.lexsort((rows["born"], rows["time"])))  # frees before allocations of the same time
     nothing = unknown(len(rows["time"]))
     return RawDevice(
         device=number,
@@ -268,7 +271,7 @@ def _settings(database: Database) -> dict[str, object]:
 
 
 def _steps(database: Database) -> tuple[tuple[str, ...], Table] | None:
-    """Returns the profiler's steps under the name PyTorch's profiler gives them."""
+    """Returns the profiler's steps under the names that PyTorch's profiler uses."""
     if not database.has("STEP_TIME", ("id", "startNs", "endNs")):
         return None
     found = islice(database.rows("STEP_TIME", ("id", "startNs", "endNs")), _MOST_STEPS)

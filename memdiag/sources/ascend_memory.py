@@ -1,13 +1,14 @@
-"""What the Ascend PyTorch profiler knows of memory, whether it stands in csv files or in a database.
+"""Memory data of the Ascend PyTorch profiler, from csv files or from a database.
 
-Two tables: *operators*, one row a tensor born in the window with its birth, death and the totals at both; and
-*records*, the totals at every call of an allocator. Components are PTA (torch_npu's caching allocator), GE (the graph
-engine's), WORKSPACE, APP (the whole process as the driver sees it) and PTA+GE (a running sum of the two, one more row
-for each of theirs). A trace follows one allocator: PTA where there is any; what the others hold is noted.
+There are two tables. *operators* has one row per tensor allocated in the window, with its allocation, its free and the
+totals at both. *records* has the totals at every call of an allocator. Components are PTA (torch_npu's caching
+allocator), GE (the graph engine's), WORKSPACE, APP (the whole process according to the driver) and PTA+GE (a running
+sum of the two, one additional row for each of theirs). A trace follows one allocator: PTA if there is one; notes report
+the memory of the others.
 
-A free has two moments: asked for (``release``), and complete once no stream needs the block (``active release``). Where
-nothing waits, the profiler writes the second a few hundred nanoseconds before the first, with the same totals: that is
-one event, then.
+A free has two times: requested (``release``), and completed once no stream needs the block (``active release``). If no
+stream is pending, the profiler writes the second a few hundred nanoseconds before the first, with the same totals: this
+becomes one event.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _TOTALS = ("allocated", "reserved", "active")
 
 
 class AscendMemory:
-    """Collects both tables and makes devices of them.
+    """Collects both tables and builds devices from them.
 
     Attributes:
-        stacks: Names of operators, with the lines that called them where calls were added.
-        unusable: Rows that could not be read.
+        stacks: Operator names, with the lines that called them if calls were added.
+        unusable: Number of rows that could not be read.
     """
 
     def __init__(self, budget: ByteLimit) -> None:
@@ -80,12 +81,13 @@ class AscendMemory:
         """Adds a tensor.
 
         Args:
-            name: The operator it was made for.
-            size: Bytes of its block; negative: freed in the window, made before it.
-            times: Nanoseconds of its allocation, of its free, and of the end of that free; BLANK: not in the window.
-            at_birth, at_death: Allocated, reserved and active bytes then; BLANK: unknown.
-            stream: Handle; BLANK: unknown.
-            device: Index.
+            name: The operator that requested it.
+            size: Bytes of its block; negative if it was freed in the window but allocated before it.
+            times: Nanoseconds of its allocation, its free request, and the completion of the free; BLANK if outside the
+                window.
+            at_birth, at_death: Allocated, reserved and active bytes at allocation and at free; BLANK if unknown.
+            stream: Stream handle, or BLANK if unknown.
+            device: Device index.
         """
         born, dies, gone = times
         dies = gone if dies == BLANK else dies
@@ -95,7 +97,7 @@ class AscendMemory:
         if name.startswith("cann::"):
             component = "GE"
         elif BLANK < at_birth[0] < size or (dies != BLANK and gone == BLANK and at_death[2] != BLANK):
-            # The workspace allocator counts before it hands out, and its frees have one moment where the others have
+            # The workspace allocator updates its totals before it allocates, and its frees have one time instead of
             # two.
             component = "WORKSPACE"
         else:
@@ -116,19 +118,23 @@ class AscendMemory:
         )
 
     def knows(self, name: str) -> bool:
-        """Whether any tensor was made for this operator."""
+        """Returns whether any tensor was allocated for this operator."""
         return self._names.find(name) != BLANK
 
     def add_call(self, name: str, start: int, end: int, lines: str) -> None:
-        """Adds a call of an operator (nanoseconds) and the lines of Python around it, innermost first, ``;`` between."""
+        """Adds a call of an operator (nanoseconds).
+
+        Args:
+            lines: The Python lines around it, innermost first, separated by ``;``.
+        """
         self._calls.add(self._names.number(name), start, end, name, lines)
 
     def add_record(self, component: str, time: int, totals: Sequence[int], stream: int, device: int) -> None:
-        """Adds what an allocator holds (allocated, reserved and active bytes) at a moment (nanoseconds)."""
+        """Adds an allocator's totals (allocated, reserved and active bytes) at a time (nanoseconds)."""
         self._records.add(self._components.number(component), time, *totals, stream, device)
 
     def devices(self, notes: Notes) -> list[RawDevice]:
-        """Returns one device's columns each, and notes what they leave out."""
+        """Returns the columns of each device, and adds notes on omitted data."""
         operators, records = self._operators.arrays(), self._records.arrays()
         operators["stack"] = self._stacks(operators)
         numbers = np.unique(np.concatenate((operators["device"], records["device"])))
@@ -149,7 +155,7 @@ class AscendMemory:
         return raws
 
     def _stacks(self, operators: dict[str, Array]) -> Array:
-        """Returns the stack of each tensor: that of the call it was born in, else the operator's name alone."""
+        """Returns the stack of each tensor: that of the call in which it was allocated, else the operator's name."""
         named = [self.stacks.number((Frame("", 0, name),)) if name else BLANK for name in self._names.list()]
         called = self._calls.stacks_at(operators["name"], operators["born"])
         alone = np.array(named, np.int64)[operators["name"]] if named else called
@@ -196,7 +202,10 @@ class AscendMemory:
         )
 
     def _component_by_time(self, operators: dict[str, Array], records: dict[str, Array]) -> Array:
-        """Returns whose tensors the operators' are: the allocator that recorded its totals at that very moment, else as guessed."""
+        """Returns the allocator of the operators' tensors.
+
+        It is the one that recorded its totals at the same time, else a guess.
+        """
         component = operators["component"].copy()
         own = records["component"] != self._components.find(_SUM)
         time, owner = records["time"][own], records["component"][own]
@@ -211,10 +220,10 @@ class AscendMemory:
 
 
 def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str, Array]:
-    """Merges tensors and totals into events in the order of time."""
+    """Merges tensors and totals into events in order of time."""
     born = np.flatnonzero(operators["born"] != BLANK)
     dies = np.flatnonzero(operators["dies"] != BLANK)
-    # A free that was asked for at one time and complete at a later one is two events; any other is one.
+    # A free that is completed later than it was requested is two events; any other free is one.
     waits = dies[operators["gone"][dies] > operators["dies"][dies]]
     waiting = np.isin(dies, waits)
     count = len(records["time"])
@@ -235,7 +244,7 @@ def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str,
     ]
     rank = np.repeat(
         [1, 0, 0, 0, 2], [len(part["time"]) for part in parts]
-    )  # frees before allocations, totals behind both
+    )  # frees before allocations, totals after both
     events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     events = take(events, np.lexsort((rank, events["time"])))
     return take(events, _merge(events, any_tensors=len(born) + len(dies) > 0))
@@ -255,13 +264,13 @@ def _part(operators: dict[str, Array], rows: Array, moment: str, action: int, to
 
 
 def _merge(events: dict[str, Array], *, any_tensors: bool) -> Array:
-    """Lets events take over the totals that were recorded at their very moment; returns which events stay.
+    """Moves totals recorded at the time of an event to that event; returns which events remain.
 
-    Totals that say nothing new are left out, unless there is nothing else.
+    Totals that add no information are dropped, unless there is nothing else.
     """
     sample = events["action"] == schema.UNKNOWN
     time = events["time"]
-    # The totals at row i belong to the last event of the same moment before it.
+    # The totals at row i belong to the last event of the same time before it.
     twin = np.flatnonzero(sample[1:] & ~sample[:-1] & (time[1:] == time[:-1])) + 1
     keep = np.ones(len(time), bool)
     keep[twin] = False

@@ -1,8 +1,8 @@
 """``FRAMEWORK/torch.memory_usage`` of an Ascend profiler run: every call of torch_npu's allocators, with its address.
 
-The file is a row of records: type (2 bytes), length (4 bytes), value, all little-endian. A free shows as one record
-when it is asked for (1) and one when it is complete (2); where no stream waits the second is written first, and the two
-are one event here.
+The file is a sequence of records: type (2 bytes), length (4 bytes), value, all little-endian. A free has one record for
+the request (1) and one for the completion (2). If no stream is pending, the second is written first, and both become
+one event here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MALLOC, _FREE, _FREE_COMPLETE = 0, 1, 2
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this begins with the type and length of such a record."""
+    """Returns whether the file begins with the type and length of such a record."""
     return head.startswith(_START)
 
 
@@ -65,7 +65,7 @@ def read(path: Path) -> Trace:
     """Reads such a file.
 
     Raises:
-        RefusedFile: It is damaged, or of another version.
+        RefusedFile: The file is damaged, or of another version.
     """
     with guard(path, _WHAT, RECORD):
         data = read_bytes(path)
@@ -134,16 +134,16 @@ def _device(records: Array, number: int, context: ProfilerFacts) -> RawDevice:
 
 
 def _actions(addr: Array, call: Array) -> Array:
-    """Returns the action of each record (int8); -1 for the second half of a free that was complete at once."""
+    """Returns the action of each record (int8), or -1 for the second half of a free that was completed at once."""
     order = np.lexsort((np.arange(len(addr)), addr))
     calls = call[order].astype(np.int64)
     same = addr[order][1:] == addr[order][:-1]
-    before, after = np.full(len(addr), -1), np.full(len(addr), -1)  # the calls at the same address
+    before, after = np.full(len(addr), -1), np.full(len(addr), -1)  # calls at the same address
     before[1:] = np.where(same, calls[:-1], -1)
     after[:-1] = np.where(same, calls[1:], -1)
     asked = calls == _FREE
     second_half = asked & (before == _FREE_COMPLETE)
-    # Without a completion in the window a block still waits; old files have no completions at all.
+    # Without a completion in the window, a block is still pending; old files have no completions at all.
     waits = asked & ((after == _FREE_COMPLETE) | ((after == -1) & bool((call == _FREE_COMPLETE).any())))
     actions = np.empty(len(addr), np.int8)
     actions[order] = np.select(

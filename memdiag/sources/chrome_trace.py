@@ -1,9 +1,9 @@
-"""Traces of the PyTorch profiler in Chrome's format, as ``prof.export_chrome_trace`` writes them with ``profile_memory=True``.
+"""Traces of the PyTorch profiler in Chrome's format, from ``prof.export_chrome_trace`` with ``profile_memory=True``.
 
-Memory events are instants named ``[memory]``: the first Kineto knew only bytes and device, later ones also the address
-and the totals of the caching allocator. Sizes are those of blocks; a negative one is a free, written when it is asked
-for: whether the block then waits for a stream is not recorded. Device type 0 is the host. Operators and Python calls
-are spans on the same threads, so what was open at an allocation is its stack.
+Memory events are instants named ``[memory]``. The first Kineto recorded only bytes and device; later versions also
+record the address and the totals of the caching allocator. Sizes are block sizes. A negative size is a free, written at
+the request; whether the block then waits for a stream is not recorded. Device type 0 is the host. Operators and Python
+calls are spans on the same threads, so the spans that are open at an allocation form its stack.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RECORD = (
 _HOST = 0
 _MOST_DEVICES = 1024
 _JSON = re.compile(rb"\s*(\{\s*[\"}]|\[\s*[\[{\]])")
-# c10::DeviceType, as the argument "Device Type" has it. 20 is whatever a vendor registered.
+# c10::DeviceType, as in the argument "Device Type". 20 is a vendor-registered type.
 _BACKENDS = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu", 19: "mtia"}
 _OPERATORS = {"cpu_op", "Operator", "python_function", "user_annotation"}
 STEP = ("ProfilerStep#", "Optimizer.")
@@ -49,7 +49,7 @@ _COLUMNS = ("time", "thread", "bytes", "addr", "allocated", "reserved", "failed"
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this is JSON: an object, or a list (of events, as Ascend writes them)."""
+    """Returns whether this is JSON: an object, or a list (of events, as Ascend writes them)."""
     return bool(_JSON.match(head.removeprefix(b"\xef\xbb\xbf")))
 
 
@@ -57,7 +57,7 @@ def read(path: Path) -> Trace:
     """Reads a profiler trace.
 
     Raises:
-        RefusedFile: It is damaged, or holds no memory events.
+        RefusedFile: The trace is damaged, or has no memory events.
     """
     with guard(path, _WHAT, RECORD), open_text(path, errors="replace") as text:
         budget = ByteLimit(path)
@@ -66,7 +66,7 @@ def read(path: Path) -> Trace:
         if stream.peek() == "[":
             reader.events(stream)
         else:
-            for key in stream.keys():  # noqa: SIM118 - a method of the stream, not of a dict
+            for key in stream.keys():  # noqa: SIM118 a method of the stream, not of a dict
                 if key == "traceEvents":
                     reader.events(stream)
                 else:
@@ -104,12 +104,12 @@ class _Reader:
         self.marks = Columns(("name", "start", "end"), budget)
 
     def kind(self) -> str:
-        """Returns what kind of trace this is, in a word."""
+        """Returns the kind of trace in one word."""
         return "Ascend trace_view" if self.ascend else plural(self.num_events, "event")
 
     @staticmethod
     def small(key: str, value: Any) -> Any:
-        """Returns those of the trace's properties that are used; the others are not kept."""
+        """Returns the trace properties that are used; the others are dropped."""
         return value if key in ("deviceProperties", "baseTimeNanoseconds") else None
 
     def events(self, stream: JsonStream) -> None:
@@ -153,7 +153,7 @@ class _Reader:
 
     def _memory(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         key = (whole(args["Device Type"]), whole(args["Device Id"]))
-        failed = event["name"] == "[OutOfMemory]"  # then the bytes are those asked for
+        failed = event["name"] == "[OutOfMemory]"  # in that case the bytes are the requested bytes
         row = (
             nanoseconds(event["ts"]),
             self._thread(event),
@@ -163,7 +163,7 @@ class _Reader:
             _total(args.get("Total Reserved")),
             int(failed),
         )
-        if row[2] or failed:  # of 0 bytes nothing is handed out
+        if row[2] or failed:  # a request of 0 bytes allocates nothing
             if key not in self.devices and len(self.devices) >= _MOST_DEVICES:
                 raise ValueError("too many devices")
             self.devices.setdefault(key, Columns(_COLUMNS, self.budget)).add(*row)
@@ -238,16 +238,20 @@ class _Reader:
 
 
 def _curves(columns: dict[str, Array], host: bool, number: int | None, notes: Notes) -> dict[str, Array]:
-    """Returns the curves from the totals of a device; ``number``: its number, if the file has several."""
+    """Returns the curves from the totals of a device.
+
+    Args:
+        number: Device number, if the file has several.
+    """
     allocated, reserved = columns["allocated"], columns["reserved"]
     nothing = unknown(len(allocated))
     totals = {"allocated": allocated} if (allocated >= 0).all() else {}
     if not totals:
         notes.add("MD917", phrase("notes.no-totals"))
-    if host:  # no cache, and no rounding
+    if host:  # no cache and no rounding
         return {name: allocated for name in ("allocated", "active", "requested") if totals}
     notes.add("MD914")
-    if not totals or (reserved < allocated).any():  # some back ends write 0 for what they do not know
+    if not totals or (reserved < allocated).any():  # some back ends write 0 for unknown values
         reserved = nothing
     detail = phrase("notes.unreserved" if reserved is nothing else "notes.sum")
     notes.add("MD913", detail if number is None else on_device(number, detail))
@@ -262,7 +266,7 @@ def nanoseconds(value: Any) -> int:
     """Returns a time in microseconds (a number, or text as Ascend writes it) in nanoseconds.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: It is not a number.
     """
     if isinstance(value, str):
         return scaled(value.strip(), 1000)

@@ -1,8 +1,7 @@
-"""Csv files read by the names of their columns: profilers add, drop and rename columns, and write units into the header.
+"""Reads csv files by column name: profilers add, drop and rename columns, and write units into the header.
 
 Names are compared in lower case and without the unit: ``Total Reserved(MB)`` is the column ``total reserved`` in
-``mb``. Cells are
-stripped: Ascend ends its times with a tab, so that spreadsheets keep all digits.
+``mb``. Cells are stripped: Ascend ends its times with a tab, so that spreadsheets keep all digits.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, scaled
 
 _UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)\Z", re.DOTALL)
 _HEADER_LIMIT = 64 * 1024
-_ROW = 16  # bytes of the budget, though nothing may be kept of a row: a limit to the work
+_ROW = 16  # budget bytes charged per row even if nothing is kept of it: limits the work
 
 
 def columns_of(header: list[str]) -> dict[str, tuple[int, str]]:
-    """Returns place and unit ("" for none) of each column of a header; of two of one name the first counts."""
+    """Returns index and unit ("" for none) of each column of a header; the first of duplicate names wins."""
     columns: dict[str, tuple[int, str]] = {}
     for place, cell in enumerate(header):
         text = cell.strip().lower()
@@ -32,7 +31,7 @@ def columns_of(header: list[str]) -> dict[str, tuple[int, str]]:
 
 
 def columns_in(head: bytes) -> set[str]:
-    """Returns the names of the columns of a csv file that begins with ``head``; empty if it does not look like one."""
+    """Returns the column names of a csv file that begins with ``head``; empty if it does not look like one."""
     line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0][:_HEADER_LIMIT]
     try:
         row = next(csv.reader([line.decode()]), [])
@@ -45,10 +44,10 @@ class CsvTable:
     """Rows of a csv file with a header.
 
     Attributes:
-        columns: Place and unit of each column.
+        columns: Index and unit of each column.
 
     Raises:
-        csv.Error: The text is no csv.
+        csv.Error: The text is not valid csv.
     """
 
     def __init__(self, text: TextIO, budget: ByteLimit) -> None:
@@ -57,10 +56,10 @@ class CsvTable:
         self.columns = columns_of(next(self._reader, []))
 
     def rows(self) -> Iterator[list[str]]:
-        """Yields each row that is not empty.
+        """Yields each non-empty row.
 
         Raises:
-            RefusedFile: The budget is spent.
+            RefusedFile: The budget is exhausted.
         """
         for row in self._reader:
             self._budget.spend(_ROW)
@@ -68,24 +67,24 @@ class CsvTable:
                 yield row
 
     def text(self, row: list[str], name: str) -> str:
-        """Returns a cell, stripped; "" if it is blank, or the file has no such column."""
+        """Returns a cell, stripped; "" if it is blank or the file has no such column."""
         place, _ = self.columns.get(name, (-1, ""))
         return row[place].strip() if 0 <= place < len(row) else ""
 
     def bytes(self, row: list[str], name: str) -> int | None:
-        """Returns a cell in bytes by its column's unit; None if it is blank.
+        """Returns a cell in bytes, by the unit of its column; None if it is blank.
 
         Raises:
-            ValueError: It is no number.
+            ValueError: It is not a number.
         """
         text = self.text(row, name)
         return scaled(text, BYTE_UNITS.get(self.columns[name][1], 1)) if text and text != "N/A" else None
 
     def nanoseconds(self, row: list[str], name: str) -> int | None:
-        """Returns a cell in nanoseconds by its column's unit; None if it is blank.
+        """Returns a cell in nanoseconds, by the unit of its column; None if it is blank.
 
         Raises:
-            ValueError: It is no number.
+            ValueError: It is not a number.
         """
         text = self.text(row, name)
         return scaled(text, TIME_UNITS.get(self.columns[name][1], 1)) if text and text != "N/A" else None

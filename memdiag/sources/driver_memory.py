@@ -1,4 +1,4 @@
-"""What the driver holds for a process, by module (APP, HCCL, RUNTIME …), sampled some fifty times a second: a curve, no tensors."""
+"""Driver memory of a process by module (APP, HCCL, RUNTIME …): a curve sampled about fifty times a second."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes
 
-_NAMED = 4  # modules in the note
+_NAMED = 4  # number of modules in the note
 
 
 class DriverMemory:
-    """Collects samples and makes devices of them."""
+    """Collects samples and builds devices from them."""
 
     def __init__(self, budget: ByteLimit) -> None:
         self._modules = Names(budget)
         self._samples = Columns(("device", "module", "time", "reserved"), budget)
 
     def add(self, device: int, module: str, time: int, reserved: int) -> None:
-        """Adds what a module holds (bytes) at a moment (nanoseconds).
+        """Adds the memory of a module (bytes) at a time (nanoseconds).
 
-        Less than nothing means that only frees were seen: nothing.
+        A negative value means that only frees were seen; it counts as 0.
         """
         self._samples.add(device, self._modules.number(module), time, max(reserved, 0))
 
     def devices(self, notes: Notes) -> list[RawDevice]:
-        """Returns one device's columns each: the sum over modules after each moment."""
+        """Returns the columns of each device: the sum over modules after each sample."""
         samples = self._samples.arrays()
         names = self._modules.list()
         raws = []
@@ -62,7 +62,7 @@ class DriverMemory:
 
 
 def _sums(time: Array, module: Array, reserved: Array, num_modules: int) -> tuple[Array, Array, dict[int, int]]:
-    """Returns the distinct moments, the sum over modules after each, and the parts of the highest sum."""
+    """Returns the distinct times, the sum over modules after each, and the parts of the highest sum."""
     last = dict.fromkeys(range(num_modules), 0)
     total, highest = 0, -1
     at_peak: dict[int, int] = {}

@@ -1,8 +1,7 @@
-"""Call stacks for formats that have none of their own: the spans (operators, Python calls) that were open when memory was asked for.
+"""Call stacks for formats without stacks: the spans (operators, Python calls) that were open at each request.
 
-Profilers write spans and memory events side by side. On one thread spans nest, so those open at a moment are the stack
-at that
-moment: an operator's name at least, lines of code where Python calls were recorded too.
+Profilers write spans and memory events into the same file. Spans on one thread nest, so those open at a time form the
+stack: at least an operator's name, and lines of code if Python calls were recorded.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from memdiag.trace.table import Array
 
 _DEEPEST = 128
 _FRAME = 250  # bytes of a frame and its texts
-# Operators that only make room for the one around them: a stack named after them would say nothing.
+# Operators that only allocate memory for the one around them; a stack named after them would be useless.
 _ROOM = {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::resize_", "empty_tensor"}
 _PYTHON = re.compile(r"(.{1,2000}?)\(([0-9]{1,9})\): (.{1,500})\Z", re.DOTALL)
 
 
 def frame_of(name: str) -> Frame:
-    """Returns the frame that a span's name stands for: ``train.py(35): forward`` has a line, ``aten::mm`` has not."""
+    """Returns the frame for a span's name: ``train.py(35): forward`` has a line, ``aten::mm`` does not."""
     match = _PYTHON.match(name)
     if match:
         return Frame(match.group(1), int(match.group(2)), match.group(3))
@@ -32,12 +31,12 @@ def frame_of(name: str) -> Frame:
 
 
 def frames_of(text: str, separator: str) -> tuple[Frame, ...]:
-    """Returns the frames of a stack written as text, innermost first as it stands there."""
+    """Returns the frames of a stack given as text, which is ordered innermost first."""
     return tuple(frame_of(line.strip()) for line in text.split(separator) if line.strip())
 
 
 class StackTable:
-    """Collects distinct stacks; a stack has a number as soon as it is asked for."""
+    """Collects distinct stacks; a stack is numbered on first use."""
 
     def __init__(self, budget: ByteLimit) -> None:
         self._rows: dict[tuple[Frame, ...], int] = {}
@@ -47,7 +46,7 @@ class StackTable:
         """Returns the number of a stack (innermost frame first); -1 for an empty one.
 
         Raises:
-            RefusedFile: The budget is spent.
+            RefusedFile: The budget is exhausted.
         """
         if not frames:
             return -1
@@ -61,7 +60,7 @@ class StackTable:
         return len(self._rows)
 
     def has_lines(self) -> bool:
-        """Whether any frame is a line of Python."""
+        """Returns whether any frame is a Python line."""
         return any(frame.is_python for frames in self._rows for frame in frames)
 
     def finish(self) -> Stacks:
@@ -73,8 +72,8 @@ class ThreadSpans:
     """Named spans of many threads.
 
     Args:
-        stacks: Where the stacks go that are found.
-        budget: What they may take.
+        stacks: Table that receives the stacks.
+        budget: Memory limit.
     """
 
     def __init__(self, stacks: StackTable, budget: ByteLimit) -> None:
@@ -83,15 +82,19 @@ class ThreadSpans:
         self._names = Names(budget)
 
     def add(self, thread: int, start: int, end: int, name: str, outer: str = "") -> None:
-        """Adds a span (nanoseconds, both ends included); ``outer``: the stack around it as text, innermost first, ``;`` between."""
+        """Adds a span (nanoseconds, both ends included).
+
+        Args:
+            outer: The stack around it as text, innermost first, separated by ``;``.
+        """
         self._spans.add(thread, start, end, self._names.number(f"{name};{outer}" if outer else name))
 
     def stacks_at(self, thread: Array, time: Array) -> Array:
-        """Returns the number of the stack at each of the given moments (int32; -1: no span was open).
+        """Returns the number of the stack at each of the given times (int32), or -1 if no span was open.
 
         Args:
-            thread: Number of the thread, per moment.
-            time: Nanoseconds, per moment.
+            thread: Thread number for each time.
+            time: Times in nanoseconds.
         """
         found = np.full(len(time), -1, np.int32)
         chains = _Chains([frames_of(text, ";") for text in self._names.list()], self._stacks)
@@ -122,7 +125,7 @@ class ThreadSpans:
 
 
 class _Chains:
-    """Chains of nested spans, as a tree: a node is a name below another node."""
+    """Chains of nested spans, as a tree: each node is a name below its parent node."""
 
     def __init__(self, names: list[tuple[Frame, ...]], stacks: StackTable) -> None:
         self._names = names
@@ -132,7 +135,7 @@ class _Chains:
         self._number: dict[int, int] = {}
 
     def node(self, parent: int, name: int) -> int:
-        """Returns the node of a span within another one (-1: within none)."""
+        """Returns the node of a span within another one (-1: top level)."""
         number = self._nodes.setdefault((parent, name), len(self._nodes))
         if number == len(self._parent):
             self._parent.append(parent)
@@ -140,7 +143,10 @@ class _Chains:
         return number
 
     def stack(self, node: int) -> int:
-        """Returns the number of a node's stack: all names inside out, then the lines that the innermost span brought along."""
+        """Returns the number of a node's stack.
+
+        It consists of all names, innermost first, and the lines recorded with the innermost span.
+        """
         if node not in self._number:
             frames: list[Frame] = []
             lines: tuple[Frame, ...] = ()

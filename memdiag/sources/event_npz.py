@@ -1,9 +1,10 @@
-"""Plain events of an allocator's caller, one numpy array a column: ``op``, ``id``, ``size``, ``stream``, ``ops`` (names of the codes).
+"""Plain events recorded by an allocator's caller, one numpy array per column.
 
-A row is one call: an allocation gets an ``id``, by which it is freed. ``total`` is the size of the device; ``done``
-says when other
-streams are through: ``now`` (at once) or ``manual`` (at the rows ``complete`` and ``sync``). Results that may lie in
-the same archive under ``<n>/…`` are not read.
+The columns are ``op``, ``id``, ``size``, ``stream`` and ``ops`` (names of the codes).
+
+A row is one call: an allocation gets an ``id``, which its free repeats. ``total`` is the size of the device. ``done``
+says when other streams are finished: ``now`` (at once) or ``manual`` (at the rows ``complete`` and ``sync``). Results
+that may be in the same archive under ``<n>/…`` are not read.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ FORMAT = "event-npz"
 
 _WHAT = "an .npz of events"
 _HINT = "save int arrays op, id, size, stream and the names ops with numpy.savez_compressed"
-# What the program calls "free" is complete at once as far as it can tell.
+# A "free" of the program is completed at once, as far as the program can observe.
 _ACTION_OF = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
 _ZIP = b"PK\x03\x04"
 _MOST_NAMES = 256
 _LONGEST_NAME = 64
-_BYTES_PER_ROW = 80  # of all columns, with what is made of them
+_BYTES_PER_ROW = 80  # of all columns, including derived data
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this is a zip archive whose first member is a numpy array."""
+    """Returns whether this is a zip archive whose first member is a numpy array."""
     return head.startswith(_ZIP) and b".npy" in head[:4096]
 
 
@@ -46,7 +47,7 @@ def read(path: Path) -> Trace:
     """Reads an archive of events.
 
     Raises:
-        RefusedFile: It is damaged, lacks a column, or expands to an absurd size.
+        RefusedFile: The archive is damaged, lacks a column, or expands to an absurd size.
     """
     notes = Notes()
     with guard(path, _WHAT, _HINT), zipfile.ZipFile(path) as archive:
@@ -70,7 +71,7 @@ def read(path: Path) -> Trace:
 
 
 def _array(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path) -> Array:
-    """Returns a member of the archive; what its header promises is checked against the file before room is made for it."""
+    """Returns a member of the archive, after checking its header against the file size before memory is reserved."""
     info = members.get(f"{name}.npy")
     if info is None:
         raise ValueError(f"it has no column {name!r}")
@@ -120,9 +121,9 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
     allocs, frees = action == schema.ALLOC, action == schema.FREE_COMPLETED
     if (allocs & ((size < 0) | (size > MOST_BYTES))).any():
         raise ValueError("an allocation of more bytes than any device holds")
-    size = np.where((size >= 0) & (size <= MOST_BYTES), size, 0)  # of anything else it means nothing
-    # An allocation of nothing gives no memory, and its free does nothing: neither is a tensor. Nor is a free of what is
-    # not made yet.
+    size = np.where((size >= 0) & (size <= MOST_BYTES), size, 0)  # meaningless for other operations
+    # An allocation of 0 bytes gets no memory, and its free does nothing: neither is a tensor. Neither is a free before
+    # its allocation.
     sizes, newest = _sizes(identity, size, allocs, frees)
     is_tensor = (allocs | (frees & newest)) & (sizes > 0)
     skipped = int((frees & ~newest).sum())
@@ -144,7 +145,10 @@ def _device(columns: dict[str, Array], names: list[str], total: int, notes: Note
 
 
 def _sizes(identity: Array, size: Array, allocs: Array, frees: Array) -> tuple[Array, Array]:
-    """Returns sizes with those of frees filled in (that of the newest allocation under the same id before them), and where there is one."""
+    """Returns sizes, with the size of each free taken from the newest earlier allocation of the same id.
+
+    Also returns where there is such an allocation.
+    """
     rows = np.flatnonzero(allocs | frees)
     order = rows[np.lexsort((rows, identity[rows]))]
     place = np.where(allocs[order], np.arange(len(order)), -1)

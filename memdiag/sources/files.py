@@ -1,4 +1,4 @@
-"""Opens files within bounds: gzip seen through, nothing followed, nothing read that cannot be a trace."""
+"""Opens files within limits: gzip is decompressed, links are not followed, files that cannot be traces are not read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from memdiag.units import MIB, format_bytes
 GZIP_MAGIC = b"\x1f\x8b"
 HEAD = 64 * 1024
 _PIECE = 16 * MIB
-_EXPANSION_FLOOR, _EXPANSION = 256 * MIB, 40  # no file is opened that expands to more
-_BOMB_FLOOR, _BOMB_RATIO = 64 * MIB, 100  # nor one that expands like this on the way
+_EXPANSION_FLOOR, _EXPANSION = 256 * MIB, 40  # limit of the decompressed size
+_BOMB_FLOOR, _BOMB_RATIO = 64 * MIB, 100  # limit of the expansion while decompressing
 
 
 def read_head(path: Path) -> bytes:
     """Returns the first 64 KiB of a file, decompressed if it is a gzip.
 
     Raises:
-        RefusedFile: There is no such file, it is a directory, empty, unreadable, or a damaged gzip.
+        RefusedFile: The file does not exist, is a directory, empty, unreadable, or a damaged gzip.
     """
     try:
         if path.is_dir():
             raise RefusedFile(phrase("errors.directory", path=str(path)), phrase("errors.directory.hint"))
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+        if path.exists() and not path.is_file():  # reading a pipe could block, and a device is endless
             raise RefusedFile(f"{path} is not an ordinary file", "save what comes out of it to a file first")
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -69,7 +69,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def plain_content(path: Path) -> bytes | Path:
-    """Returns the file itself, to be read in pieces, or what it holds if it is a gzip.
+    """Returns the path itself for piecewise reading, or the decompressed content of a gzip.
 
     Raises:
         RefusedFile: The gzip is damaged or expands to an absurd size; or the file cannot be read.
@@ -85,10 +85,9 @@ def plain_content(path: Path) -> bytes | Path:
 
 
 def _unzip(path: Path) -> bytes:
-    """Decompresses a file piece by piece, and stops as soon as it looks like a bomb.
+    """Decompresses a file piecewise, and stops as soon as it looks like a decompression bomb.
 
-    Snapshots repeat themselves: gzip makes them 14 to 25 times smaller. A bomb is a thousand times larger than its
-    file.
+    Snapshots are repetitive: gzip makes them 14 to 25 times smaller. A bomb expands a thousandfold.
     """
     most = _EXPANSION_FLOOR + _EXPANSION * path.stat().st_size
     pieces: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Columns and names that grow while a file is read, within a budget of memory that the size of the file warrants.
+"""Columns and names that grow while a file is read, within a memory budget derived from the file size.
 
-A few bytes of a compressed or oddly written file can stand for a row of numbers: what is kept is counted, and reading
-stops before it fills the memory.
+A few bytes of a compressed or oddly written file can encode a row of numbers. So the retained bytes are counted, and
+reading stops before memory is exhausted.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ BLANK = -1  # a cell without a value
 
 _ALLOWANCE = 256 * MIB
 _RATIO = 12
-_NAME = 150  # bytes of a text and its place in a dict, besides its characters
+_NAME = 150  # bytes of a text and its dict entry, besides its characters
 
 
 class ByteLimit:
-    """Bytes that may be kept of one file."""
+    """Memory budget of one file, in bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.left = _ALLOWANCE + _RATIO * path.stat().st_size
 
     def spend(self, amount: int) -> None:
-        """Takes ``amount`` bytes.
+        """Charges ``amount`` bytes.
 
         Raises:
-            RefusedFile: There are not that many left.
+            RefusedFile: The budget is exhausted.
         """
         self.left -= amount
         if self.left < 0:
@@ -60,7 +60,7 @@ class Columns:
         """Adds a row, in the order of the names.
 
         Raises:
-            RefusedFile: The budget is spent.
+            RefusedFile: The budget is exhausted.
         """
         self._budget.spend(self._cost)
         for column, value in zip(self._arrays, values, strict=True):
@@ -72,7 +72,7 @@ class Columns:
 
 
 class Names:
-    """Numbers texts in the order in which they first come up."""
+    """Numbers texts in order of first occurrence."""
 
     def __init__(self, budget: ByteLimit) -> None:
         self._numbers: dict[str, int] = {}
@@ -85,7 +85,7 @@ class Names:
         """Returns the number of a text.
 
         Raises:
-            RefusedFile: The budget is spent.
+            RefusedFile: The budget is exhausted.
         """
         known = self._numbers.get(text)
         if known is None:
@@ -94,7 +94,7 @@ class Names:
         return known
 
     def find(self, text: str) -> int:
-        """Returns the number of a text; BLANK if it never came up."""
+        """Returns the number of a text, or BLANK if it never occurred."""
         return self._numbers.get(text, BLANK)
 
     def list(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""One door for everything a damaged or hostile file can make a reader raise: out comes ``RefusedFile``, with a hint."""
+"""Converts every exception that a damaged or hostile file can cause in a reader into ``RefusedFile``, with a hint."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _LONGEST = 160
 
 @contextmanager
 def guard(path: Path, what: str, hint: str) -> Iterator[None]:
-    """Turns what reading ``path`` raises into a refusal.
+    """Converts exceptions while reading ``path`` into a refusal.
 
     Args:
         path: The file.
-        what: What it should be, with its article ("a torch profiler trace").
+        what: Expected content, with its article ("a torch profiler trace").
         hint: What to do instead.
 
     Raises:
-        RefusedFile: Anything in the body failed because of the file's content, its size or its absence.
+        RefusedFile: The body failed because of the file's content or size, or because the file is missing.
     """
     try:
         yield

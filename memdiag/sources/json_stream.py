@@ -1,7 +1,6 @@
-"""Reads large JSON a value at a time: a profiler trace of a gigabyte costs as much memory as its largest event.
+"""Reads large JSON one value at a time: a gigabyte trace needs only as much memory as its largest event.
 
-Python's decoder does the work, on a window of text that moves along; what it cannot finish is tried again with more
-text.
+Python's decoder works on a moving window of text; an incomplete value is retried with more text.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from memdiag.sources.growing import ByteLimit
 from memdiag.units import MIB
 
 _CHUNK = MIB
-_LARGEST_VALUE = 4 * MIB  # characters; python objects of it take up to 26 times as much
-_ELEMENT = 32  # bytes of the budget, though nothing may be kept of an element: a limit to the work
+_LARGEST_VALUE = 4 * MIB  # characters; their Python objects take up to 26 times as much
+_ELEMENT = 32  # budget bytes charged per element even if nothing is kept of it: limits the work
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class JsonStream:
     """A cursor over JSON text.
 
-    Its methods raise ValueError where the text is not JSON, or a single value is absurdly long, and RefusedFile once
-    the budget is spent.
+    Its methods raise ValueError if the text is not JSON or a single value is absurdly long, and RefusedFile if the
+    budget is exhausted.
     """
 
     def __init__(self, text: TextIO, budget: ByteLimit) -> None:
@@ -33,10 +32,10 @@ class JsonStream:
         self._text = ""
         self._at = 0
         self._ended = False
-        self._decode = json.JSONDecoder(strict=False).raw_decode  # names may hold raw control characters
+        self._decode = json.JSONDecoder(strict=False).raw_decode  # names may contain raw control characters
 
     def _more(self, size: int = _CHUNK) -> bool:
-        """Drops what was read, adds more text; False at the end of the file."""
+        """Drops the text that was read and adds more; returns False at the end of the file."""
         if self._ended:
             return False
         self._text, self._at = self._text[self._at :], 0
@@ -46,7 +45,7 @@ class JsonStream:
         return not self._ended
 
     def peek(self) -> str:
-        """Returns the next character that is not space, without passing it; "" at the end."""
+        """Returns the next non-space character without consuming it; "" at the end."""
         while True:
             text, at = self._text, self._at
             if at < len(text) and text[at] > " ":
@@ -58,7 +57,7 @@ class JsonStream:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Passes one character that must come next."""
+        """Consumes one character, which must be next."""
         found = self.peek()
         if found != expected:
             raise ValueError(
@@ -83,12 +82,16 @@ class JsonStream:
                     raise ValueError(f"not JSON, or cut: {error.msg}") from None
                 continue
             if end == len(self._text) and self._more():
-                continue  # a number may go on in the next piece
+                continue  # a number may continue in the next piece
             self._at = end
             return value
 
     def items(self, *, opened: bool = False) -> Iterator[None]:
-        """Yields before each element of an array that begins here (``opened``: its bracket is passed); the caller reads the element."""
+        """Yields before each element of an array that begins here; the caller reads the element.
+
+        Args:
+            opened: Whether the opening bracket has been consumed.
+        """
         if not opened:
             self.take("[")
         if self.peek() == "]":

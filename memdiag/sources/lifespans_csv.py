@@ -1,8 +1,8 @@
-"""Lists of lifetimes, as planners of static memory use them: ``id,lower,upper,size`` (minimalloc, idealloc, TelaMalloc).
+"""Lists of lifetimes for static memory planners: ``id,lower,upper,size`` (minimalloc, idealloc, TelaMalloc).
 
-A tensor lives in [lower, upper); the unit of time is the planner's own. An older form says ``start`` and ``end``, the
-latter being the last moment of life, not the first one after it. A header may be absent: then the columns stand in the
-order above.
+A tensor is live in [lower, upper); the unit of time is the planner's. An older form uses ``start`` and ``end``, where
+``end`` is the last moment of life instead of the first moment after it. Without a header, the columns have the order
+above.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BYTES_PER_ROW = 48  # while the table grows
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the first line names those columns, or is an id and three whole numbers."""
+    """Returns whether the first line names those columns, or is an id and three whole numbers."""
     columns = columns_in(head)
     if all(any(name in columns for name in names) for names in (_LOWER, _UPPER, _SIZE)):
         return True
@@ -51,7 +51,7 @@ def read(path: Path) -> Trace:
     """Reads a list of lifetimes.
 
     Raises:
-        RefusedFile: It is damaged, or empty.
+        RefusedFile: The list is damaged or empty.
     """
     notes = Notes()
     with guard(path, _WHAT, _HINT):
@@ -81,13 +81,13 @@ def read(path: Path) -> Trace:
 
 @dataclass(frozen=True)
 class Lifespans:
-    """The rows of a list as they stand in the file, in its order.
+    """The rows of a list, unchanged and in the order of the file.
 
     Attributes:
-        ids: Names of the tensors, as written; numbers from 0 where the file gives none.
-        lower, upper: As written (int64).
+        ids: Names of the tensors, or numbers from 0 if the file has none.
+        lower, upper: Times from the file (int64).
         size: Bytes (int64).
-        is_last: ``upper`` is the last moment of life (the older form), not the first after it.
+        is_last: Whether ``upper`` is the last moment of life (the older form) instead of the first after it.
     """
 
     ids: tuple[str, ...]
@@ -98,10 +98,10 @@ class Lifespans:
 
 
 def read_rows(path: Path) -> Lifespans:
-    """Reads a list of lifetimes without making a trace of it: every row is there, and its times are those of the file.
+    """Reads a list of lifetimes without building a trace: all rows are retained, with the times of the file.
 
     Raises:
-        RefusedFile: It is damaged, empty, or a number in it cannot be.
+        RefusedFile: The list is damaged or empty, or contains an impossible number.
     """
     with guard(path, _WHAT, _HINT):
         lower, after, size = _columns(path)
@@ -126,7 +126,7 @@ def read_rows(path: Path) -> Lifespans:
 
 
 def _named(header: list[str]) -> list[str | None]:
-    """The names by which a header gives lower, upper and size; None: it does not."""
+    """Returns the names by which a header gives lower, upper and size, or None if it has none."""
     return [next((name for name in names if name in header), None) for names in (_LOWER, _UPPER, _SIZE)]
 
 

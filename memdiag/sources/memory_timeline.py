@@ -1,4 +1,6 @@
-"""What ``prof.export_memory_timeline`` writes: as ``.raw.json.gz`` every change with its category, as ``.json`` sums by category.
+"""Reads files of ``prof.export_memory_timeline``.
+
+``.raw.json.gz`` has every change with its category, ``.json`` has sums by category.
 
 A raw row is ``[time in ns, action, bytes, category]``: bytes are negative for what goes away, the time is -1 for what
 was there before. A tensor that is written to in place gives two rows, out of its old category and into its new one.
@@ -50,12 +52,12 @@ _CATEGORIES_NAMED = (
     "autograd details",
     "others",
 )
-_CHANGED = 2  # after "was there before" and "created"
+_CHANGED = 2  # follows "preexisting" and "created"
 _FIRST_NANOSECONDS = 10**17  # 1973 in nanoseconds, the year 5138 in microseconds
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this is JSON that begins with a list of numbers within a list."""
+    """Returns whether this is JSON that begins with a list of numbers within a list."""
     start = b"".join(head[:4096].split()).removeprefix(b"\xef\xbb\xbf")
     return start.startswith(b"[[") and start[2:3] in b"-0123456789]"
 
@@ -64,7 +66,7 @@ def read(path: Path) -> Trace:
     """Reads a memory timeline.
 
     Raises:
-        RefusedFile: It is damaged, or empty.
+        RefusedFile: The timeline is damaged or empty.
     """
     sums: tuple[Array, Array] | None = None
     with guard(path, _WHAT, RECORD):
@@ -96,7 +98,11 @@ def read(path: Path) -> Trace:
 
 
 def _numbers(stream: JsonStream, budget: ByteLimit, *, opened: bool = False) -> Array:
-    """Reads a list of numbers (``opened``: the bracket is passed)."""
+    """Reads a list of numbers.
+
+    Args:
+        opened: Whether the opening bracket has been consumed.
+    """
     numbers = Columns(("number",), budget)
     for _ in stream.items(opened=opened):
         numbers.add(whole(stream.value()))
@@ -104,7 +110,7 @@ def _numbers(stream: JsonStream, budget: ByteLimit, *, opened: bool = False) -> 
 
 
 def _flat(stream: JsonStream, count: int, budget: ByteLimit) -> Array:
-    """Reads ``count`` lists of equal length (the bracket around them is passed) as the rows of an array."""
+    """Reads ``count`` lists of equal length as the rows of an array; the bracket around them has been consumed."""
     flat = Columns(("number",), budget)
     width = 0
     for _ in stream.items(opened=True):
@@ -127,7 +133,7 @@ class _Rows:
         self.unusable = 0
 
     def add(self, row: Any) -> None:
-        """Adds ``[time, action, bytes, category]``, or counts what is not that."""
+        """Adds ``[time, action, bytes, category]``, or counts the row as unusable."""
         try:
             time, action, size, category = row
             time, action, size, category = whole(time), whole(action), byte_count(size), whole(category)
@@ -141,7 +147,7 @@ class _Rows:
 
 
 def _first_action(time: Array, action: Array) -> int:
-    """Returns the number of "was there before": 1 in PyTorch, 0 in torch_npu."""
+    """Returns the number of the action "preexisting": 1 in PyTorch, 0 in torch_npu."""
     before = action[(time == -1) & (action <= 1)]
     if len(before):
         return int(before[0])
@@ -218,7 +224,7 @@ def _sums(path: Path, times: Array, table: Array) -> Trace:
 
 
 def _microseconds(time: Array) -> Array:
-    """Returns times in microseconds, whether they are or are nanoseconds; -1 stays."""
+    """Returns times in microseconds, given microseconds or nanoseconds; -1 is kept."""
     nanoseconds = len(time) > 0 and int(time.max()) >= _FIRST_NANOSECONDS
     return np.where(time < 0, -1, time // 1000 if nanoseconds else time)
 

@@ -1,4 +1,4 @@
-"""Pages that ``torch.cuda._memory_viz`` writes: a viewer with the snapshot's pickle inside, in base64."""
+"""Pages written by ``torch.cuda._memory_viz``: a viewer with the snapshot's pickle inside, in base64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BASE64 = re.compile(rb"[\"'`]((?:gA|KG|fX|XX)[A-Za-z0-9+/]{40,}={0,2})[\"'`]")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this is an HTML page (which of them hold a snapshot, ``read`` finds out)."""
+    """Returns whether this is an HTML page; ``read`` checks whether it contains a snapshot."""
     start = head[:1024].lstrip().lower()
     return start.startswith((b"<!doctype html", b"<html", b"<head", b"<script", b"<body"))
 
@@ -27,7 +27,7 @@ def read(path: Path) -> Trace:
     """Reads the snapshot inside a page.
 
     Raises:
-        RefusedFile: The page holds no snapshot (a memory timeline page holds only a picture), or an unsafe one.
+        RefusedFile: The page has no snapshot (a memory timeline page has only an image), or an unsafe one.
     """
     page = read_bytes(path)
     match = _BASE64.search(page)

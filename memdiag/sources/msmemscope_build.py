@@ -1,4 +1,7 @@
-"""Makes devices of msmemscope's rows: one process and one allocator each, with segments where every one of them was seen."""
+"""Builds devices from msmemscope's rows.
+
+A device is one process and one allocator, with segments if all of them were recorded.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
     """Builds the trace of a file.
 
     Raises:
-        RefusedFile: It has no allocations.
+        RefusedFile: It contains no allocations.
     """
     columns = rows.columns.arrays()
     columns = take(columns, np.lexsort((columns["id"], columns["time"])))
@@ -69,7 +72,7 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
 
 
 def _give_places(columns: dict[str, Array], hal: int) -> None:
-    """Gives frees of the driver their device, which the rows lack: that of the allocation at the same address."""
+    """Sets the device of driver frees, which their rows lack, to that of the allocation at the same address."""
     device = columns["device"]
     home: dict[tuple[int, int], int] = {}
     mine = np.flatnonzero(columns["pool"] == hal)
@@ -83,7 +86,7 @@ def _give_places(columns: dict[str, Array], hal: int) -> None:
 
 
 def _operators(rows: MemscopeRows, columns: dict[str, Array]) -> Array:
-    """Returns, per row, the stack of the operators that were running on its thread."""
+    """Returns, per row, the stack of operators that were running on its thread."""
     operators = rows.operators.arrays()
     names = rows.names.list()
     found = np.full(len(columns["time"]), BLANK, np.int64)
@@ -138,14 +141,14 @@ def _device(
 
 
 def _totals_fit(rows: dict[str, Array]) -> bool:
-    """Whether the rows' own totals can be: they are there, and no more is used than held."""
+    """Returns whether the rows' own totals are plausible: they exist, and used bytes never exceed reserved bytes."""
     happened = rows["what"] != FAILS
     total, used = rows["total"][happened], rows["used"][happened]
     return bool((total >= 0).all() and (used >= 0).all() and (used <= total).all())
 
 
 def _highest(rows: dict[str, Array]) -> int:
-    """Returns the most bytes that were held at once."""
+    """Returns the peak of reserved bytes."""
     live: dict[int, int] = {}
     held = most = 0
     for what, addr, size in zip(*(rows[name].tolist() for name in ("what", "addr", "size")), strict=True):
@@ -158,16 +161,16 @@ def _highest(rows: dict[str, Array]) -> int:
 
 
 def _segments(blocks: dict[str, Array], driver: dict[str, Array], device: int, notes: Notes) -> Array | None:
-    """Returns the rows of the driver that gave and took the ranges in which the blocks lie; None if not all were seen.
+    """Returns the driver rows that reserved and released the ranges of the blocks, or None if some are missing.
 
-    A range counts as a segment once a block lies in it. Whether all were seen shows in the blocks' own totals.
+    A range counts as a segment once it contains a block. The blocks' own totals show whether all were recorded.
     """
     time = np.concatenate((driver["time"], blocks["time"]))
     identity = np.concatenate((driver["id"], blocks["id"]))
     count = len(driver["time"])
     starts: list[int] = []
-    live: dict[int, int] = {}  # first address: row of the driver
-    used: dict[int, int] = {}  # row that gave a range: row that took it back, BLANK for none yet
+    live: dict[int, int] = {}  # first address: driver row
+    used: dict[int, int] = {}  # row that reserved a range: row that released it, or BLANK
     outside = 0
     for at in np.lexsort((identity, time)).tolist():
         if at >= count:
@@ -201,10 +204,10 @@ def _segments(blocks: dict[str, Array], driver: dict[str, Array], device: int, n
 
 
 def _agree(blocks: dict[str, Array], driver: dict[str, Array]) -> bool:
-    """Whether the ranges add up to what the rows of blocks say is held, at every row that says it."""
+    """Returns whether the ranges add up to the reserved totals at every block row that has one."""
     change = np.where(driver["what"] == BORN, driver["size"], -driver["size"])
     freed = driver["what"] == DIES
-    # A free of the driver may give another size than the allocation did: only its address counts.
+    # The size of a driver free may differ from that of its allocation, so only its address is used.
     sizes = dict(zip(driver["addr"][~freed].tolist(), driver["size"][~freed].tolist(), strict=True))
     change[freed] = [-sizes.get(addr, 0) for addr in driver["addr"][freed].tolist()]
     held = np.concatenate(([0], np.cumsum(change)))[np.searchsorted(driver["time"], blocks["time"], side="right")]
@@ -213,7 +216,7 @@ def _agree(blocks: dict[str, Array], driver: dict[str, Array]) -> bool:
 
 
 def _with_segments(blocks: dict[str, Array], segments: Array) -> dict[str, Array]:
-    """Returns blocks and segments in the order of time; the latter have codes of their own."""
+    """Returns blocks and segments in order of time; segment rows have separate codes."""
     time, identity, what, addr, size = segments
     nothing = unknown(len(time))
     more = {"time": time, "id": identity, "what": what + _OF_SEGMENT, "addr": addr, "size": size}
@@ -246,7 +249,7 @@ def _raw(rows: dict[str, Array], number: int, has_segments: bool, scale: int, ca
 
 
 def _ranges(rows: MemscopeRows, scale: int) -> tuple[tuple[str, ...], Table]:
-    """Returns named ranges as annotations; those called "step start" are the tool's way to mark steps."""
+    """Returns named ranges as annotations; those called "step start" are the tool's step markers."""
     ranges = rows.ranges.arrays()
     names = rows.names.list()
     labels: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""``memscope_dump_<time>.csv`` of msmemscope, and ``leaks_dump_<time>.csv`` of its forerunner msleaks."""
+"""``memscope_dump_<time>.csv`` of msmemscope, and ``leaks_dump_<time>.csv`` of its predecessor msleaks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITHOUT_EVENTS = (({"base", "compare"}, "a comparison of sums"), ({"funcinfo"},
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the first line names msmemscope's columns, or those of its other tables."""
+    """Returns whether the first line names msmemscope's columns, or those of its other tables."""
     columns = columns_in(head)
     return columns >= FIRST_COLUMNS or any(names <= columns for names, _ in _WITHOUT_EVENTS)
 
@@ -29,7 +29,7 @@ def read(path: Path) -> Trace:
     """Reads a dump.
 
     Raises:
-        RefusedFile: It is damaged, or another table of msmemscope.
+        RefusedFile: The dump is damaged, or another table of msmemscope.
     """
     with guard(path, WHAT, RECORD):
         budget = ByteLimit(path)

@@ -20,7 +20,7 @@ _TABLES = ("memscope_dump", "leaks_dump")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this is an SQLite database with msmemscope's table."""
+    """Returns whether this is an SQLite database with msmemscope's table."""
     return head.startswith(MAGIC) and any(name.encode() in head for name in _TABLES)
 
 
@@ -33,7 +33,7 @@ def read(path: Path) -> Trace:
     """Reads a dump.
 
     Raises:
-        RefusedFile: It is damaged, or has no such table.
+        RefusedFile: The dump is damaged, or has no such table.
     """
     with guard(path, WHAT, RECORD):
         rows = MemscopeRows(ByteLimit(path))

@@ -1,9 +1,9 @@
-"""Rows of msmemscope (formerly msleaks), Ascend's memory tracer, whether they come from csv or from a database.
+"""Rows of msmemscope (formerly msleaks), Ascend's memory tracer, from csv or from a database.
 
-One row an event, several allocators one upon another: HAL (the driver), PTA (torch_npu's caching allocator, inside
-ranges that HAL handed out), MINDSPORE, ATB, HOST, HOST_PINNED. Rows of a block are written when it is freed, so only
-the time puts them in order. Sizes of PTA are those of blocks; msleaks wrote them negative for frees, its addresses in
-decimal, and microseconds under a heading of ns.
+There is one row per event, from several layers of allocators: HAL (the driver), PTA (torch_npu's caching allocator,
+inside ranges reserved from HAL), MINDSPORE, ATB, HOST, HOST_PINNED. Rows of a block are written when it is freed, so
+they have to be sorted by time. Sizes of PTA are block sizes. msleaks wrote negative sizes for frees, decimal addresses,
+and microseconds in a column labelled ns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memdiag.sources.quantities import byte_count, whole
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame
 
-# What a row is about.
+# Kind of a row.
 BORN, DIES, FAILS = range(3)
 HOST, NOWHERE = -2, -1  # devices
 COLUMNS = (
@@ -45,12 +45,12 @@ _DEEPEST = 128
 
 
 def attributes_of(text: str) -> dict[str, str]:
-    """Returns the pairs of an Attr cell, whether it is written ``{k:v,k:v}`` or as JSON."""
+    """Returns the pairs of an Attr cell, written as ``{k:v,k:v}`` or as JSON."""
     return {key: value.strip() for key, value in _ATTRIBUTE.findall(text[:_MOST_ATTRIBUTES])}
 
 
 def stack_of(python: str, native: str) -> tuple[Frame, ...]:
-    """Returns the frames of both stack cells, innermost first; the tracer's own are left out."""
+    """Returns the frames of both stack cells, innermost first, without the tracer's own frames."""
     frames = [Frame("", 0, _ADDRESS.sub("", line.strip())) for line in native.splitlines()[:_DEEPEST] if line.strip()]
     frames += [
         frame_of(line.strip()) for line in python.splitlines()[:_DEEPEST] if line.strip() and not _OWN.search(line)
@@ -64,10 +64,10 @@ class MemscopeRows:
     Attributes:
         columns: One row per allocation, free or out-of-memory event (``COLUMNS``).
         pools, names, threads: Numbers of pools, of operators and ranges, of threads.
-        operators: Starts and ends of operators: time, thread, name, whether it starts.
+        operators: Starts and ends of operators: time, thread, name, whether it is a start.
         ranges: Starts (and ends, name -1) of named ranges: time, thread, name.
-        capacity: Bytes of each device, where a snapshot says so.
-        unusable: Rows without the numbers they should have.
+        capacity: Bytes of each device, if recorded in a snapshot row.
+        unusable: Number of rows without the required numbers.
         last: The latest time.
     """
 
@@ -84,7 +84,7 @@ class MemscopeRows:
         self.last = 0
 
     def add(self, cells: dict[str, str]) -> None:
-        """Adds a row, given as text by the name of its column in lower case, without units."""
+        """Adds a row, given as text by column name in lower case, without units."""
         event, kind = cells.get("event", "").upper(), cells.get("event type", "").upper()
         try:
             time = whole(cells["timestamp"])
@@ -146,7 +146,7 @@ class MemscopeRows:
 
 
 def device_of(text: str) -> int:
-    """Returns the index of a device; HOST for the host, NOWHERE for none."""
+    """Returns the device index, HOST for the host, or NOWHERE for none."""
     word = text.strip().lower()
     if word in ("cpu", "host"):
         return HOST

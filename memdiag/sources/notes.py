@@ -1,7 +1,7 @@
 """Notes on limits of a diagnosis that come from the file (codes MD9xx).
 
-A source adds a note for each fact that its format, or this one file, does not contain. MD901 to MD909 are about the
-file itself, MD910 and higher about formats that carry less than a memory snapshot. The texts are in
+A source adds a note for each fact that its format, or this particular file, does not contain. MD901 to MD909 are about
+the file itself, MD910 and higher about formats that contain less than a memory snapshot. The texts are in
 ``messages/notes.json``.
 """
 
@@ -20,7 +20,7 @@ def of_format(code: str, details: Sequence[str] = ()) -> Note:
 
 
 def on_device(device: int, text: str) -> Phrase:
-    """Returns a detail that is about one device."""
+    """Returns a detail about one device."""
     return phrase("notes.device", device=str(device), text=text)
 
 

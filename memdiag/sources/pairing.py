@@ -1,7 +1,7 @@
-"""Identities for events that have none: a free is paired with the newest allocation of its kind that is still there.
+"""Assigns identities to events without them: a free is paired with the newest live allocation of its kind.
 
-Of several equal tensors the newest usually goes first, since temporaries nest. Whichever goes, what is live of each
-size at any moment is the same; only who of them lives on is a guess.
+Of several equal tensors, the newest is usually freed first, since temporaries nest. In any case, the live bytes of each
+size are correct at every moment; only the identity of the survivor is a guess.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from memdiag.trace.table import Array
 
 
 class Pairing:
-    """Gives out identities.
+    """Assigns identities.
 
     Attributes:
-        num_before: How many tensors were freed that were never seen being allocated.
+        num_before: Number of freed tensors without a recorded allocation.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Pairing:
         return self._next - 1
 
     def born(self, kind: object) -> int:
-        """Returns the identity of a new tensor of a kind (its size, say)."""
+        """Returns the identity of a new tensor of a kind (for example its size)."""
         identity = self._new()
         self._live.setdefault(kind, []).append(identity)
         return identity
 
     def dies(self, kind: object) -> int:
-        """Returns the identity of the tensor that is freed: the newest of its kind, or one from before."""
+        """Returns the identity of a freed tensor: the newest of its kind, or one from before the trace."""
         rows = self._live.get(kind)
         if rows:
             return rows.pop()
@@ -51,6 +51,6 @@ class Pairing:
 
 
 def pair_by_size(change: Iterable[int]) -> Array:
-    """Returns the identity per event (int64), given bytes gained (positive) or lost (negative); -1 for a change of 0."""
+    """Returns the identity per event (int64), given bytes gained (positive) or lost (negative); -1 for no change."""
     pairing = Pairing()
     return np.array([pairing.born(c) if c > 0 else pairing.dies(-c) if c else -1 for c in change], np.int64)

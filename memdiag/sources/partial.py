@@ -1,4 +1,4 @@
-"""Builds traces of formats that carry less than a snapshot does: windows of a run, curves, lists of lifetimes."""
+"""Builds traces from formats with less data than a snapshot: windows of a run, curves, lists of lifetimes."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def build_partial(
 
     Args:
         path, format, backend, raws, notes, stacks, torch_version, settings: As for ``build_trace``.
-        hint: What to record instead, should there be nothing in the file.
-        complete: Whether the first event met an empty allocator; None: unknown.
+        hint: What to record instead, if the file is empty.
+        complete: Whether the allocator was empty before the first event, or None if unknown.
         annotations: Names and the table that refers to them.
 
     Raises:
@@ -77,15 +77,15 @@ def build_partial(
 
 
 def _known(curves: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns curves with what cannot be (less than nothing, more than any machine holds) as unknown."""
+    """Returns curves with impossible values (negative, or more than any machine has) as unknown."""
     return {name: np.where((values < 0) | (values > _MOST), -1, values) for name, values in curves.items()}
 
 
 def _split_first_frees(raw: RawDevice) -> RawDevice:
-    """Gives frees of tensors from before the window a request of their own.
+    """Adds a free request to each free of a tensor from before the window.
 
-    These formats write one row a free. In a snapshot a completed free without its request is one that was already waiting for a
-    stream when the trace began; here it is a tensor that was still in use.
+    These formats write one row per free. In a snapshot, a completed free without its request belongs to a block that
+    was already waiting for a stream when the trace began. Here, it belongs to a tensor that was still in use.
     """
     known = np.flatnonzero(raw.addr >= 0)
     _, first = np.unique(raw.addr[known], return_index=True)
@@ -100,7 +100,7 @@ def _split_first_frees(raw: RawDevice) -> RawDevice:
     inserted = rows + np.arange(len(rows))
     action = np.insert(raw.action, rows, schema.FREE_REQUESTED)
     curves = {name: np.insert(values, rows, values[rows]) for name, values in raw.curves.items()}
-    if "active" in curves:  # until the next row it is active still
+    if "active" in curves:  # still active until the next row
         active = curves["active"]
         active[inserted] = np.where(active[inserted] >= 0, active[inserted] + raw.size[rows], -1)
     return dataclasses.replace(
@@ -118,7 +118,7 @@ def _split_first_frees(raw: RawDevice) -> RawDevice:
 
 
 def _start(raw: RawDevice) -> dict[str, int]:
-    """Returns the bytes before the first event of those curves that the file records itself; -1: unknown."""
+    """Returns the bytes before the first event for curves recorded in the file, or -1 if unknown."""
     start = dict.fromkeys(raw.curves, -1)
     for name in ("allocated", "active"):
         values = raw.curves.get(name)
@@ -132,17 +132,17 @@ def _start(raw: RawDevice) -> dict[str, int]:
 
 
 def spans_table(starts: Array, ends: Array, which: Array) -> Table:
-    """Returns annotations in the order of time.
+    """Returns annotations in order of time.
 
     Args:
-        starts, ends: Microseconds, per span.
-        which: Index of its name, per span.
+        starts, ends: Microseconds for each span.
+        which: Name index for each span.
     """
     count = len(which)
     name = np.concatenate((which, which))
     start = np.arange(2 * count) < count
     time = np.concatenate((starts, ends))
-    # At the same moment an old span ends before a new one begins, and an empty one begins before it ends.
+    # At the same time, an old span ends before a new one begins, and an empty one begins before it ends.
     rank = np.concatenate((np.ones(count, np.int8), np.where(ends > starts, 0, 2).astype(np.int8)))
     order = np.lexsort((rank, time))
     return Table(

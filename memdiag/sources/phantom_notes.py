@@ -1,4 +1,4 @@
-"""Notes on recordings from simulated devices: their assumptions, and values that the program read although no kernel computed them."""
+"""Notes on recordings from simulated devices: assumptions, and values that the program read but no kernel computed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from memdiag.results.finding import Note
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 
-_MOST = 12  # sentences, places, functions: who made the file may be a stranger
+_MOST = 12  # limits on sentences, places and functions: the file may come from a stranger
 _MOST_LETTERS = 300
 
 
 def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
-    """Returns the notes on a simulated device, from memdiag's own part of a file."""
+    """Returns the notes on a simulated device, from the key ``memdiag`` of a file."""
     notes = [Note("MD923", phrase("notes.phantom"))]
     device = own.get("phantom_device")
     if not isinstance(device, dict):
@@ -41,7 +41,7 @@ def _untimed(given: Any) -> str:
 
 
 def _computed(given: Any) -> str:
-    """Returns how many operators were computed, and the reasons for the others; "" if that is unknown."""
+    """Returns how many operators were computed, and why the others were not; "" if unknown."""
     if not isinstance(given, dict):
         return ""
     counts = {key: given.get(key) for key in ("limit_bytes", "computed", "partly", "unknown", "large", "failed")}

@@ -1,7 +1,7 @@
-"""Numbers as files write them, as the integers the trace uses: bytes and nanoseconds, exact where the text is.
+"""Converts numbers in files to the integers that a trace uses: bytes and nanoseconds, without loss of precision.
 
-A time in microseconds since 1970 with three decimals does not fit a float (it would be off by a quarter of a
-microsecond, enough to swap a free and an allocation), so text is taken apart as text.
+A time in microseconds since 1970 with three decimals does not fit a float. It would be off by a quarter of a
+microsecond, enough to swap a free and an allocation. So text is parsed as text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def whole(value: Any) -> int:
     """Returns a number of a file as an int of at most 62 bits.
 
     Raises:
-        ValueError: It is no number, or has a fraction, or is absurdly large.
+        ValueError: It is not a number, has a fraction, or is absurdly large.
     """
     if isinstance(value, str):
         value = value.strip()
@@ -41,7 +41,7 @@ def scaled(text: str, unit: int) -> int:
     """Returns ``text`` (a decimal number) times ``unit``, rounded to an integer.
 
     Raises:
-        ValueError: It is no number, or absurdly large.
+        ValueError: It is not a number, or is absurdly large.
     """
     match = _DECIMAL.match(text)
     if match:
@@ -61,7 +61,7 @@ def byte_count(value: Any) -> int:
     """Returns a size in bytes, negative for a release.
 
     Raises:
-        ValueError: It is no whole number, or more than 1 PiB.
+        ValueError: It is not a whole number, or exceeds 1 PiB.
     """
     number = whole(value)
     if abs(number) > MOST_BYTES:

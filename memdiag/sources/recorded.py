@@ -1,4 +1,4 @@
-"""Reads what memdiag's recorder adds to a snapshot under the key ``memdiag``; from a stranger it may hold anything."""
+"""Reads the key ``memdiag`` that memdiag's recorder adds to a snapshot; a file from a stranger may contain anything."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MOST_VARIABLES = 64
 _MOST_CATEGORY = 8
 _MOST_SECONDS = 1e9
 _MOST_RANKS = 1 << 24
-_MOST_VALUE = 1 << 30  # so that numbers of steps stay within 32 bits
+_MOST_VALUE = 1 << 30  # keeps step numbers within 32 bits
 
 
 def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
-    """Returns the marks in the part of a file that is memdiag's own; None where there are none, or none of this version.
+    """Returns the marks in memdiag's key of a file, or None if there are none, or only of another version.
 
     Raises:
         ValueError: They are damaged.
@@ -57,7 +57,7 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
 
 
 def environment_in(own: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the variables of the environment that the recorder kept, where the snapshot itself has no settings (torch_npu's)."""
+    """Returns the environment variables that the recorder stored, if the snapshot has no settings (torch_npu's)."""
     found = own.get("settings")
     if own.get("format") != FORMAT or not isinstance(found, dict):
         return {}
@@ -109,7 +109,7 @@ def notes_in(own: Mapping[str, Any], raws: Sequence[RawDevice]) -> list[Note]:
 
 
 def _window(given: Any) -> str:
-    """Returns the requested steps as text; "" for all steps, or if that is unknown."""
+    """Returns the requested steps as text, or "" for all steps or if unknown."""
     if not isinstance(given, list | tuple) or len(given) != 2:
         return ""
     first, last = _whole(given[0]), _whole(given[1])
@@ -119,12 +119,12 @@ def _window(given: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """Returns a whole number that a file gives; 0 where it is none, or absurd."""
+    """Returns a whole number from a file, or 0 if it is missing or absurd."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 60 else 0
 
 
 def _rank(rank: Any, world: Any) -> tuple[int | None, int | None]:
-    """Returns number and size of a job's rank; None for what is no such number."""
+    """Returns rank and world size of a job, each None if invalid."""
     known = [value if type(value) is int and 0 <= value < _MOST_RANKS else None for value in (rank, world)]
     return known[0], known[1] or None
 

@@ -1,6 +1,6 @@
-"""A trace without what tells whose it is: paths, users, command lines, environment.
+"""Removes identifying data from a trace: paths, users, command lines, environment.
 
-What it says of memory stays as it is.
+Memory data are unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BACKENDS = ("cuda", "npu")
 
 
 def redacted(trace: Trace) -> Trace:
-    """Returns ``trace`` without paths, names of users, and settings that no allocator knows."""
+    """Returns ``trace`` without paths, user names, and settings that no allocator knows."""
     frames = trace.stacks.frames
     note_homes([trace.path, *(frame.filename for frame in frames)])
     stacks = Stacks([_frame(frame) for frame in frames], trace.stacks.offsets, trace.stacks.frame_ids)
@@ -38,7 +38,7 @@ def _frame(frame: Frame) -> Frame:
 
 
 def _settings(value: Any) -> Any:
-    """Returns settings with the keys of allocators only; of a variable's text, the pairs that an allocator knows."""
+    """Returns only allocator settings; of a variable's text, only the pairs that an allocator knows."""
     if isinstance(value, Mapping):
         return {
             redact_text(str(key)): conf_text(item) if str(key).endswith("ALLOC_CONF") else _settings(item)
@@ -50,7 +50,7 @@ def _settings(value: Any) -> Any:
 
 
 def conf_text(text: Any) -> Any:
-    """Returns the text of an allocator's variable with the keys only that an allocator knows."""
+    """Returns the text of an allocator's variable, reduced to known keys."""
     if not isinstance(text, str):
         return _settings(text)
     keys = {key for backend in _BACKENDS for key in known(backend, newest(backend))}

@@ -1,7 +1,6 @@
-"""Recordings made to tell nobody whose they are, in place: the files of ``memdiag --redact record``.
+"""Redacts recordings in place: the files of ``memdiag --redact record``.
 
-The file stays a genuine snapshot with all its events. As everywhere, nothing in it is executed: what is not a plain
-value is refused.
+The result is a genuine snapshot with all its events. Nothing in it is executed: anything but plain values is refused.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from memdiag.redaction import note_homes, redact_path, redact_text
 from memdiag.sources.redacted import conf_text
 from memdiag.trace.snapshot_fields import PYTORCHS_WORDS
 
-# Of the recorder's own key and of the manifest: what says who ran what, where. It goes as a whole.
+# Keys of the recorder's data and of the manifest that identify user, command or machine. They are removed completely.
 _PRIVATE = frozenset({"argv", "cwd", "host", "hostname", "user", "executable", "python", "prefix", "folder", "file"})
-_TABLES = frozenset({"marks", "modules", "tensors"})  # of the recorder's own key: columns of numbers
+_TABLES = frozenset({"marks", "modules", "tensors"})  # in the recorder's key: columns of numbers
 
 
 def redact_snapshot(path: Path) -> None:
     """Rewrites a snapshot without paths, users, command line and environment.
 
     Raises:
-        RefusedFile: It is damaged, or holds something else than plain values.
+        RefusedFile: It is damaged, or contains anything but plain values.
     """
     try:
         with path.open("rb") as file:
@@ -63,7 +62,7 @@ def redact_lines(path: Path) -> None:
 
 @contextlib.contextmanager
 def _anew(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file that takes the place of another one when all of it is written."""
+    """Opens a file that replaces another one once it is complete."""
     scratch = path.with_name(f".{path.name}.redacted")
     try:
         with scratch.open("wb") as file:
@@ -81,14 +80,14 @@ def _refused(path: Path, error: Exception) -> RefusedFile:
 
 
 def redact_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the manifest of a run, or a part of it, as far as it tells of no one."""
+    """Returns the manifest of a run, or a part of it, without identifying data."""
     kept = {key: value for key, value in manifest.items() if key not in _PRIVATE}
     _Walk().visit(kept)
     return kept
 
 
 def redact_content(content: Any) -> None:
-    """Changes the text in nested dicts and lists, each once."""
+    """Redacts the text in nested dicts and lists, each text once."""
     walk = _Walk()
     walk.note(content)
     walk.visit(content)
@@ -98,19 +97,19 @@ class _Plain(pickle.Unpickler):
     """Reads builtin containers, numbers, bytes and text."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuses every global there is."""
+        """Refuses every global."""
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
 class _Walk:
-    """Goes through nested containers; equal texts are looked at once, containers that are shared as well."""
+    """Walks nested containers; equal texts and shared containers are processed once."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
         self._texts: dict[tuple[bool, str], str] = {}
 
     def note(self, value: Any) -> None:
-        """Remembers the users whose homes are in frames, so that their names go everywhere."""
+        """Adds the users whose home directories occur in frames, so that their names are removed everywhere."""
         paths: set[str] = set()
         _each_filename(value, paths.add, set())
         note_homes(paths)
@@ -157,7 +156,7 @@ class _Walk:
 
 
 def _repacked(table: Mapping[str, Any]) -> dict[str, str]:
-    """Returns columns of numbers as the recorder packs them, so that no other text is kept as one."""
+    """Returns columns of numbers repacked as the recorder packs them, so that no other text can remain in them."""
     unpacker = Unpacker(table.values())
     kept = {}
     for name, column in table.items():
@@ -194,7 +193,7 @@ def redact_run(folder: str) -> None:
 
 
 def redact_words(folder: str) -> None:
-    """Redacts what its processes said of themselves (``rank<k>.json``)."""
+    """Redacts the status files of its processes (``rank<k>.json``)."""
     for path in sorted(Path(folder).glob("rank*.json")):
         content = read_json(str(path))
         if content is not None:

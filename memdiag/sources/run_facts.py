@@ -1,4 +1,6 @@
-"""Reads facts about the run that memdiag's recorder writes beside its marks: the card, why the file was written, optimizers without state.
+"""Reads facts about the run from the recorder's data.
+
+They are the device memory, why the file was written, and optimizers without state.
 
 A file from a stranger may hold anything, so invalid facts are ignored.
 """
@@ -22,7 +24,7 @@ _SETTINGS = ("amsgrad", "momentum", "centered")
 
 
 def card_in(own: Mapping[str, Any], device: int) -> Card:
-    """Returns the recorded facts about the card of a device."""
+    """Returns the recorded facts about the memory of a device."""
     given = own.get("memory")
     rows = given[:_MOST_SAMPLES] if isinstance(given, list) else []
     samples = (_sample(row) for row in rows if isinstance(row, dict) and row.get("device") == device)

@@ -1,4 +1,4 @@
-"""Columns of a snapshot's rows, from the values of its pickle: sizes, flags, texts and pool ids, each checked."""
+"""Columns of a snapshot's rows, from the values of its pickle: sizes, flags, texts and pool ids, all checked."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
 from memdiag.trace.table import Array
 
-MOST_BYTES = 1 << 50  # more than any device: a damaged or hostile number
-_MOST_IN_ALL = 1 << 62  # sums stay within 64 bits
-# Rows may share what they consist of, so that a few bytes make a row, and a row takes some hundred bytes of memory.
-# Honest files spend 38 bytes and more on each.
+MOST_BYTES = 1 << 50  # more than any device has: a damaged or hostile number
+_MOST_IN_ALL = 1 << 62  # keeps sums within 64 bits
+# Rows may share their parts, so a few bytes can encode a row that takes some hundred bytes of memory. Genuine files use
+# at least 38 bytes for each.
 _ROWS_FLOOR = 500_000
 _BYTES_A_ROW = 20
 
 
 def checked(numbers: Array, what: str, missing: int) -> Array:
-    """Returns sizes in bytes as they are.
+    """Returns sizes in bytes unchanged, after a check.
 
     Raises:
-        ValueError: No program can have had them.
+        ValueError: No program can have such sizes.
     """
     if len(numbers) and (numbers.max() > MOST_BYTES or numbers.min() < min(missing, 0)):
         raise ValueError(
@@ -39,10 +39,10 @@ def checked(numbers: Array, what: str, missing: int) -> Array:
 
 
 class ColumnReader:
-    """Reads columns of one snapshot, and notes what is unknown in them.
+    """Reads columns of one snapshot, and adds notes on unknown values.
 
     Args:
-        tape: What was unpickled.
+        tape: The decoded pickle.
     """
 
     def __init__(self, tape: Tape) -> None:
@@ -53,22 +53,26 @@ class ColumnReader:
         self._rows_left = _ROWS_FLOOR + tape.num_bytes // _BYTES_A_ROW
 
     def take_rows(self, count: int) -> None:
-        """Counts rows that are about to be made.
+        """Counts rows that are about to be created.
 
         Raises:
-            ValueError: They are more than a file of this size can hold.
+            ValueError: There are more than a file of this size can contain.
         """
         self._rows_left -= count
         if self._rows_left < 0:
             raise ValueError("it lists more segments, blocks and entries than its size allows (a memory bomb)")
 
     def python(self, root: int, key: str) -> Any:
-        """Returns what a dict has under ``key``, as a Python object; None: nothing."""
+        """Returns the value under ``key`` in a dict as a Python object, or None if missing."""
         value = self.tape.get(root, key)
         return None if value is None else self.tape.python(value)
 
     def unknown(self, keys: Iterable[str], what: str) -> None:
-        """Adds a note on unknown keys or values; ``what`` is the last part of its text's key."""
+        """Adds a note on unknown keys or values.
+
+        Args:
+            what: Last part of the key of the note's text.
+        """
         names = sorted(keys)
         if names:
             shown = ", ".join(repr(n[:40]) for n in names[:8])
@@ -77,7 +81,7 @@ class ColumnReader:
             )
 
     def bytes(self, values: Array, what: str, missing: int = -1) -> Array:
-        """Returns a column of sizes in bytes, checked; ``missing`` where there is none."""
+        """Returns a column of sizes in bytes, checked, with ``missing`` for absent ones."""
         return checked(integers(values, missing), what, missing)
 
     def flags(self, values: Array) -> Array:
@@ -85,7 +89,7 @@ class ColumnReader:
         return np.asarray(values == (m.C_TRUE << 3 | m.CONST))
 
     def texts(self, values: Array, codes: dict[str, int], otherwise: int) -> tuple[Array, list[str]]:
-        """Maps a column of texts to numbers; returns it and the texts that have none."""
+        """Maps a column of texts to numbers; returns it and the texts without a number."""
         codes_of = np.full(len(self.tape.string_at) + 1, otherwise, np.int32)
         is_text = values & 7 == m.STR
         rows = np.where(
@@ -101,7 +105,7 @@ class ColumnReader:
         return codes_of[rows], strange
 
     def pools(self, values: Array) -> Array | None:
-        """Reads pool ids, tuples of two numbers, as (rows, 2); -1 where there is none."""
+        """Reads pool ids, tuples of two numbers, as (rows, 2), with -1 for absent ones."""
         if not (values & 7 == m.BOX).any():
             return None
         tape = self.tape
@@ -113,10 +117,10 @@ class ColumnReader:
         return pools
 
     def strings_of(self, column: Array) -> Array:
-        """Returns texts as int32 indices into the strings of the trace; -1: none, or empty."""
+        """Returns texts as int32 indices into the strings of the trace, or -1 if absent or empty."""
         number = np.full(len(self.tape.string_at) + 1, -1, np.int32)
         there = np.zeros(len(number), bool)
-        there[column] = True  # -1 is the last one
+        there[column] = True  # index -1 is the last entry
         for row in np.flatnonzero(there[:-1]).tolist():
             text = str(self.tape.text(row))
             if text:

@@ -1,4 +1,4 @@
-"""Which allocator wrote a snapshot, with which rules, as far as the file tells."""
+"""Infers which allocator wrote a snapshot, and with which rules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Stacks
 from memdiag.units import MIB
 
-_MOST_MIB = 1 << 24  # 16 TiB: no setting of a size is larger
+_MOST_MIB = 1 << 24  # 16 TiB: no size setting is larger
 
 
 def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
-    """Requested bytes and block bytes of the active small blocks: those always have exactly the rounded size."""
+    """Returns requested and block bytes of active small blocks, whose size is always exactly the rounded request."""
     requested, size = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for raw in raws:
         if raw.segments is not None and raw.blocks is not None and len(raw.blocks):
@@ -36,9 +36,9 @@ def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pad(raws: Sequence[RawDevice]) -> int | None:
-    """Returns the bytes added to every request, as the file's own blocks show; None: they do not show it."""
+    """Returns the bytes added to every request according to the file's own blocks, or None if they do not show it."""
     requested, size = _small_blocks(raws)
-    telling = -requested % MIN_BLOCK < npu.PAD  # a pad of 32 takes these to the next 512
+    telling = -requested % MIN_BLOCK < npu.PAD  # with a pad of 32, these are rounded up to the next 512
     if not telling.any():
         return None
     padded = size[telling] > requested[telling] + npu.PAD
@@ -48,7 +48,10 @@ def _pad(raws: Sequence[RawDevice]) -> int | None:
 def backend_of(
     stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool
 ) -> str:
-    """Returns "npu" or "cuda": by torch_npu's frames, by its padding of requests, or by its default stream, which is no 0."""
+    """Returns "npu" or "cuda".
+
+    torch_npu is recognised by its frames, by its padding of requests, or by its default stream, which is not 0.
+    """
     if any("torch_npu" in frame.filename for frame in stacks.frames):
         return "npu"
     if has_settings or has_time:
@@ -61,7 +64,7 @@ def backend_of(
 
 
 def version_of(keys: set[str], settings: Mapping[str, object], has_time: bool, backend: str) -> str | None:
-    """Returns a guess at the version of torch from the keys of the file ("2.10 or later?"); None where they do not tell."""
+    """Returns a guess at the torch version from the keys of the file ("2.10 or later?"), or None."""
     if backend != "cuda" or not keys:
         return None
     if "pool_id" in keys:
@@ -74,7 +77,7 @@ def version_of(keys: set[str], settings: Mapping[str, object], has_time: bool, b
 
 
 def layout_of(settings: Mapping[str, object], raws: Sequence[RawDevice], backend: str) -> Layout:
-    """Returns the sizes the allocator used: from the file's settings, and from what its blocks show where they are silent."""
+    """Returns the sizes that the allocator used, from the file's settings, else inferred from its blocks."""
     raw_text = next((v for k, v in settings.items() if k.endswith("ALLOC_CONF") and isinstance(v, str)), "")
     conf = parse_conf(raw_text)
     pad = _pad(raws) if backend == "npu" else 0
@@ -116,7 +119,7 @@ def _is_expandable(raws: Sequence[RawDevice]) -> bool:
 
 
 def _has_segments(raws: Sequence[RawDevice]) -> bool:
-    """Returns whether any segment is known: then they show whether expandable segments were in effect."""
+    """Returns whether any segment is known: segments show whether expandable segments were in effect."""
     return any(
         (raw.segments is not None and len(raw.segments) > 0) or (raw.action == schema.SEGMENT_ALLOC).any()
         for raw in raws
@@ -124,11 +127,11 @@ def _has_segments(raws: Sequence[RawDevice]) -> bool:
 
 
 def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
-    """Takes torch_npu's workspace memory out of a device's columns; returns the rest and the bytes taken out.
+    """Removes torch_npu's workspace memory from a device's columns; returns the rest and the removed bytes.
 
-    With TASK_QUEUE_ENABLE=2 operators' scratch has an allocator of its own. A snapshot shows it as a triple workspace_snapshot,
-    segment_alloc, alloc per stream at the head of the trace, and as segments at the end; none of it is reserved or allocated by
-    the caching allocator (NPUWorkspaceAllocator.cpp).
+    With TASK_QUEUE_ENABLE=2, the scratch memory of operators has a separate allocator. A snapshot has a triple
+    workspace_snapshot, segment_alloc, alloc per stream at the start of the trace, and segments at the end. The caching
+    allocator has reserved and allocated none of it (NPUWorkspaceAllocator.cpp).
     """
     marks = np.flatnonzero(raw.action == schema.WORKSPACE_SNAPSHOT)
     marks = marks[marks + 2 < len(raw.action)] if len(marks) else marks
@@ -145,7 +148,7 @@ def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
     segments, blocks = raw.segments, raw.blocks
     taken = int(raw.size[marks + 1].sum())
     if segments is not None and blocks is not None:
-        # The allocator's own segments come first: of equal addresses the last is the workspace's.
+        # The allocator's own segments come first: the last of equal addresses is the workspace's.
         gone = np.isin(segments.address, outside) & (np.maximum(segments.allocated_size, 0) == 0)
         number = np.cumsum(~gone) - 1
         kept = ~gone[blocks.segment]
@@ -154,9 +157,10 @@ def without_workspace(raw: RawDevice) -> tuple[RawDevice, int]:
 
 
 def without_cache(raw: RawDevice) -> RawDevice:
-    """Returns a device whose allocator keeps nothing back (the CPU's): what it holds is what is allocated, and nothing is shared.
+    """Returns a device whose allocator caches nothing (the CPU's): reserved bytes equal allocated bytes.
 
-    Other viewers want every block in a segment, so the recorder writes one around each: they are taken out.
+    Other viewers need every block in a segment, so the recorder writes a segment around each block. These are removed
+    here.
     """
     raw = _taken(raw, ~np.isin(raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_FREE)))
     change = np.where(raw.action == schema.ALLOC, raw.size, np.where(raw.action == schema.FREE_COMPLETED, -raw.size, 0))
@@ -166,7 +170,7 @@ def without_cache(raw: RawDevice) -> RawDevice:
 
 
 def _taken(raw: RawDevice, rows: np.ndarray) -> RawDevice:
-    """Returns some of a device's events."""
+    """Returns a selection of a device's events."""
     columns = {name: getattr(raw, name) for name in ("action", "addr", "size", "stream", "time_us", "stack", "pool")}
     texts = {name: column[rows] for name, column in raw.texts.items()}
     return replace(raw, texts=texts, **{name: column[rows] for name, column in columns.items() if column is not None})

@@ -1,4 +1,4 @@
-"""Entries of a snapshot's trace as columns, whether they were stored as rows or, being unusual, as dicts."""
+"""Entries of a snapshot's trace as columns, whether they were stored as rows or, if unusual, as dicts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Entries(NamedTuple):
     """Columns of entries.
 
     Attributes:
-        seen: The keys that occur.
+        seen: Keys that occur.
         action: Codes (``schema.ACTIONS``).
-        numbers: int64, by column; of an entry that failed, "addr" is device_free.
-        frames: int32, the box of each list of frames; -1: none.
-        pools: (entries, 2), ids of pools, -1: none; None: no entry has one.
-        texts: int32, by column, rows of strings on the tape, -1: none; columns that no entry has are left out.
+        numbers: int64, by column; for a failed request, "addr" is device_free.
+        frames: int32, the box of each list of frames, or -1.
+        pools: (entries, 2), pool ids, -1 if absent; None if no entry has one.
+        texts: int32, by column: string rows on the tape, or -1. Columns that no entry has are omitted.
     """
 
     seen: set[str]
@@ -39,7 +39,7 @@ class Entries(NamedTuple):
 
 
 def stored_entries(stored: rows.Rows, chosen: Array) -> Entries:
-    """Returns the entries that were stored as rows ``chosen``, as views where they follow each other."""
+    """Returns the entries stored as rows ``chosen``, as views if they are contiguous."""
     first, count = int(chosen[0]), len(chosen)
     pick = slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
     seen = {field.name for number, field in enumerate(FIELDS) if int(stored.seen[0]) >> number & 1}
@@ -57,7 +57,11 @@ def stored_entries(stored: rows.Rows, chosen: Array) -> Entries:
 
 
 def merged(one: Entries, other: Entries, is_one: Array) -> Entries:
-    """Returns entries of both kinds in their order; ``is_one``: which of them are of the first."""
+    """Returns entries of both kinds in order.
+
+    Args:
+        is_one: Whether each entry is of the first kind.
+    """
 
     def both(first: Array, second: Array) -> Array:
         column = np.empty((len(is_one), *first.shape[1:]), np.result_type(first, second))

@@ -1,7 +1,7 @@
 """Stacks of a snapshot: lists of frame dicts on the tape, interned into numbers.
 
-PyTorch shares frames and lists between entries, other writers repeat them; both come out as one number for each
-distinct stack.
+PyTorch shares frames and lists between entries, other writers repeat them. In both cases each distinct stack gets one
+number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memdiag.trace.table import Array
 
 
 class FrameReader:
-    """Collects columns of frame lists (``ids``), then numbers them all at once (``finish``, ``final``)."""
+    """Collects columns of frame lists (``ids``), then numbers all of them (``finish``, ``final``)."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
@@ -24,24 +24,24 @@ class FrameReader:
         self._number = np.empty(0, np.int32)
 
     def ids(self, values: Array) -> Array:
-        """Returns, for now, the box of each frame list (-1: none); ``final`` turns it into the number of the stack."""
+        """Returns the preliminary number of each frame list, its box (-1: none); ``final`` converts it."""
         boxes = np.where(values & 7 == m.BOX, values >> 3, -1).astype(np.int32)
         self.want(boxes)
         return boxes
 
     def want(self, boxes: Array) -> None:
-        """Notes the frame lists that are needed: the box of each; -1: none."""
+        """Notes the boxes of the frame lists that are needed (-1: none)."""
         there = np.zeros(len(self._wanted) + 1, bool)
-        there[boxes] = True  # -1 is the last one
+        there[boxes] = True  # index -1 is the last entry
         listed = np.flatnonzero(there[:-1])
         listed = listed[np.isin(self._tape.box_kind[listed], (m.LIST, m.TUPLE)) & (self._tape.box_size[listed] > 0)]
         self._wanted[listed] = True
 
     def finish(self) -> Stacks:
-        """Interns everything seen so far.
+        """Interns all stacks noted so far.
 
         Raises:
-            ValueError: A frame is no dict.
+            ValueError: A frame is not a dict.
         """
         tape = self._tape
         lists = np.flatnonzero(self._wanted)
@@ -69,13 +69,13 @@ class FrameReader:
         return Stacks(frames, offsets, flat)
 
     def final(self, boxes: Array) -> Array:
-        """Returns the numbers of stacks (-1: none) for what ``ids`` returned."""
+        """Returns the stack numbers (-1: none) for a result of ``ids``."""
         return np.asarray(self._number[boxes])
 
     def _frames(self, boxes: Array) -> tuple[list[Frame], Array]:
         tape = self._tape
         columns, _ = tape.rows(boxes << 3 | m.BOX, ("filename", "line", "name"))
-        tagged = columns["line"]  # C++ frames have been seen with lines beyond 61 bits: such a line is no line
+        tagged = columns["line"]  # C++ frames with line numbers beyond 61 bits have been observed: treated as no line
         line = np.where((tagged & 7 == m.INT) & (tagged > 0) & (tagged >> 3 < 1 << 31), tagged >> 3, 0)
         texts = []
         for key in ("filename", "name"):

@@ -1,7 +1,7 @@
-"""Opens SQLite databases of strangers: read only, no code of theirs, no journal, no more work than the size of the file warrants.
+"""Opens untrusted SQLite databases: read only, without their code or journal, and with work limited by the file size.
 
-A database can hold views, triggers, virtual tables and computed columns, all of which run expressions when they are
-read. Only plain tables are read here, by name, through an authorizer that lets nothing else pass.
+A database can contain views, triggers, virtual tables and computed columns, all of which evaluate expressions when they
+are read. Only plain tables are read here, by name, through an authorizer that rejects everything else.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from memdiag.units import MIB
 
 MAGIC = b"SQLite format 3\x00"
 
-_STEPS = 10_000  # of SQLite's machine between two looks at the clockwork
+_STEPS = 10_000  # SQLite virtual machine steps between two checks of the limit
 _LARGEST_CELL = MIB
-# Reading a row takes some tens of steps and a row some tens of bytes; a page tree in knots takes as many as it likes.
+# Reading a row takes some tens of steps and some tens of bytes; a corrupt page tree can take any number of steps.
 _ALLOWANCE = 20_000_000
 _STEPS_PER_BYTE = 20
 
@@ -39,7 +39,7 @@ def open_database(path: Path) -> Iterator[Database]:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     try:
         yield from _opened(connection, path)
-    except MemoryError:  # sqlite's own limits are far below what a machine has: a number in the file asks for it
+    except MemoryError:  # sqlite's own limits are far below the memory of a machine: a number in the file requests it
         raise ValueError("it asks for absurd room") from None
     finally:
         connection.close()
@@ -73,7 +73,7 @@ class Database:
     """The plain tables of an open database.
 
     Attributes:
-        tables: Names of the columns of each table, as the database spells them.
+        tables: Column names of each table, as spelled in the database.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -100,20 +100,20 @@ class Database:
         return sqlite3.SQLITE_OK if plain or action == sqlite3.SQLITE_SELECT else sqlite3.SQLITE_DENY
 
     def has(self, table: str, columns: Sequence[str] = ()) -> bool:
-        """Whether there is such a table with such columns."""
+        """Returns whether there is a table with these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table])
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yields the given columns of each row, None in place of columns the table has not.
+        """Yields the given columns of each row, with None for columns that the table lacks.
 
         Raises:
             sqlite3.Error: The table is damaged, or reading it takes far too long.
         """
         have = set(self.tables[table])
         wanted = ", ".join(_quoted(name) if name in have else "NULL" for name in columns)
-        cursor = self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608 - names from the schema, quoted
-        # Not "yield from": a generator that is left half read would close the cursor when it is collected, after the
-        # connection.
+        # Names from the schema, quoted.
+        cursor = self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608
+        # Not "yield from": an unfinished generator would close the cursor on garbage collection, after the connection.
         while (row := cursor.fetchone()) is not None:
             yield row
 

@@ -1,4 +1,4 @@
-"""Opens text files a piece at a time, gzip seen through, so that neither a large trace nor a bomb fills the memory."""
+"""Opens text files for piecewise reading, including gzip, so that neither a large trace nor a bomb exhausts memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from memdiag.errors import RefusedFile
 from memdiag.sources.files import GZIP_MAGIC
 from memdiag.units import MIB, format_bytes
 
-# Text is read piecewise and only numbers are kept of it, so a gzip may expand further than one that is held as a whole.
-# JSON traces shrink thirtyfold.
+# Text is read piecewise and only numbers are retained, so a gzip may expand further than one that is loaded completely.
+# JSON traces compress thirtyfold.
 _ALLOWANCE = 256 * MIB
 _RATIO = 50
 
 
 class _Counted(io.RawIOBase):
-    """A stream that refuses to give more than ``limit`` bytes."""
+    """A stream that refuses to return more than ``limit`` bytes."""
 
     def __init__(self, inner: gzip.GzipFile, limit: int, path: Path) -> None:
         self._inner = inner
@@ -44,11 +44,11 @@ class _Counted(io.RawIOBase):
 
 @contextmanager
 def open_text(path: Path, *, errors: str = "strict") -> Iterator[io.TextIOWrapper]:
-    """Opens a UTF-8 text file (a byte order mark is skipped), decompressed if it is a gzip; line ends are left as they are.
+    """Opens a UTF-8 text file (without its byte order mark), decompressed if it is a gzip, with its original line ends.
 
     Args:
         path: The file.
-        errors: As for ``open``: "strict" raises UnicodeDecodeError, "replace" reads on.
+        errors: As for ``open``: "strict" raises UnicodeDecodeError, "replace" continues.
 
     Raises:
         RefusedFile: A gzip expands to more than 256 MiB and 50 times its size (while it is read).

@@ -1,7 +1,7 @@
-"""PyTorch and torch_npu memory snapshots: what ``torch.cuda.memory._dump_snapshot`` and its kin write.
+"""PyTorch and torch_npu memory snapshots, as written by ``torch.cuda.memory._dump_snapshot`` and similar functions.
 
-Every generation is read by the keys it has: 2.0 has neither times nor settings, and keeps stacks in ``history`` of
-blocks; torch_npu has neither times nor annotations, and writes workspace memory into trace and segments; from 2.13 on
+Every version is recognised by its keys. 2.0 has neither times nor settings, and stores stacks in the ``history`` of
+blocks. torch_npu has neither times nor annotations, and writes workspace memory into trace and segments. From 2.13 on,
 entries name their pool. A bare list of segments (``memory_snapshot()``) is a snapshot without a trace.
 """
 
@@ -55,7 +55,10 @@ _RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda
 
 
 def sniff(head: bytes) -> bool:
-    """Whether this looks like a pickle: of protocol 2 or later, or an older one of a dict or list, or one that asks for code at once."""
+    """Returns whether this looks like a pickle.
+
+    That is protocol 2 or later, an older one of a dict or list, or one that begins with a call.
+    """
     return _PICKLE.match(head) is not None
 
 
@@ -63,15 +66,21 @@ def read(path: Path) -> Trace:
     """Reads a snapshot.
 
     Raises:
-        RefusedFile: It asks to run code, is damaged, or is no memory snapshot.
+        RefusedFile: It requests code execution, is damaged, or is not a memory snapshot.
     """
     return read_snapshot(plain_content(path), str(path), FORMAT)
 
 
 def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
-    """Reads the snapshot whose pickle is ``content``, or is in that file; ``name`` and ``format`` go into the trace."""
+    """Reads a snapshot from a pickle.
+
+    Args:
+        content: The pickle, or the file that contains it.
+        name: File name for messages and for the trace.
+        format: Format name for the trace.
+    """
     try:
-        # The tape is larger than what is read from it: it is gone before the trace is worked out.
+        # The tape is larger than the columns read from it, so it is deleted before the trace is built.
         columns = _Reader(read_tape(content, name, ENTRIES)).read()
         del content
         return build_trace(path=name, format=format, **columns)
@@ -90,7 +99,7 @@ class _Reader(ColumnReader):
         self.has_segments = True
 
     def read(self) -> dict[str, Any]:
-        """Returns the arguments of ``build_trace`` that the file gives."""
+        """Returns the arguments of ``build_trace`` from the file."""
         tape = self.tape
         root = tape.root
         segments, traces = root, None
@@ -196,7 +205,7 @@ class _Reader(ColumnReader):
         columns, others = tape.rows(values, [field.name for field in fields_of(BLOCK)])
         self.unknown(others - ignored_of(BLOCK), "block")
         size = self.bytes(columns["size"], "block", 0)
-        # Before 2.1 blocks have no address: they follow each other in the segment.
+        # Before 2.1, blocks have no address: they follow each other in the segment.
         before = np.cumsum(size) - size
         first = np.searchsorted(segment, segment)
         computed = segments.address[segment] + before - before[first]
@@ -221,7 +230,7 @@ class _Reader(ColumnReader):
         )
 
     def _history(self, lists: Array, stack: Array, requested: Array) -> tuple[Array, Array]:
-        """2.0 keeps stack and request of a block in the first entry of its history."""
+        """Reads stack and request of a block from the first entry of its history, where torch 2.0 stores them."""
         tape = self.tape
         rows = np.flatnonzero(lists & 7 == m.BOX)
         rows = rows[tape.box_size[lists[rows] >> 3] > 0]
@@ -245,7 +254,7 @@ class _Reader(ColumnReader):
         if len(lists) > _MOST_DEVICES:
             raise ValueError(f"'device_traces' lists {len(lists):,} devices")
         if len(lists) and all(m.is_row(each) or tape.kind(each) == m.DICT for each in lists.tolist()):
-            lists = np.array([value], np.int64)  # one device's entries, not wrapped in a list
+            lists = np.array([value], np.int64)  # the entries of one device, not wrapped in a list
         return [self._entries(int(entry)) for entry in lists]
 
     def _entries(self, value: int) -> dict[str, Array]:
@@ -275,7 +284,7 @@ class _Reader(ColumnReader):
         return entries | {name: self.strings_of(column) for name, column in found.texts.items()}
 
     def _entry_columns(self, values: Array) -> Entries:
-        """Reads entries, of which each is a row or, if it is unusual, a dict."""
+        """Reads entries; each is a row or, if unusual, a dict."""
         stored = m.is_row(values)
         if stored.all() and len(values):
             return self._stored(values)

@@ -1,9 +1,9 @@
 """Reads pickles of plain data without Python's unpickler.
 
-A pickle is a program; Python's unpickler runs it. This package has a machine of its own that knows only the opcodes of
-plain data (numbers, text, lists, tuples, sets, dicts) and writes a *tape*: flat arrays of tagged 64-bit values. No
-object is made, no name is looked up, nothing can be called; a file that asks for it is refused by name before anything
-is built. It is also several times faster than making a million dicts.
+A pickle is a program, and Python's unpickler executes it. This package has its own interpreter that accepts only the
+opcodes of plain data (numbers, text, lists, tuples, sets, dicts). It writes a *tape*: flat arrays of tagged 64-bit
+values. It creates no objects, looks up no names and calls nothing. A file that requests any of this is refused, with
+the requested name, before anything is built. It is also several times faster than creating a million dicts.
 """
 
 from __future__ import annotations

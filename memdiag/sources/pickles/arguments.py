@@ -1,4 +1,4 @@
-"""Arguments of opcodes, compiled: counts and numbers as they stand in a pickle."""
+"""Reads arguments of opcodes, compiled: counts and numbers in a pickle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def unsigned(buf: Array, at: int, width: int) -> int:
 
 @lean_part
 def line_end(buf: Array, at: int) -> int:
-    """Position of the newline at or after ``at``; -1: none."""
+    """Returns the position of the newline at or after ``at``, or -1."""
     for i in range(at, len(buf)):
         if buf[i] == 10:
             return i
@@ -28,7 +28,7 @@ def line_end(buf: Array, at: int) -> int:
 
 @lean_part
 def decimal(buf: Array, at: int, end: int) -> tuple[bool, int]:
-    """Reads a short decimal number ("-12", "34L"); the flag says whether it is one that fits 18 digits."""
+    """Reads a short decimal number ("-12", "34L"); the flag says whether it is one and fits 18 digits."""
     if end > at and buf[end - 1] == 76:  # L
         end -= 1
     negative = end > at and buf[at] == 45

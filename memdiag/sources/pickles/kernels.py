@@ -1,4 +1,4 @@
-"""Compiled loops over a tape: many dicts into columns, equal texts and equal stacks into one number."""
+"""Compiled loops over a tape: convert many dicts into columns, and number equal texts and equal stacks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from memdiag.sources.pickles.tags import BOX, INT, NONE_THERE, STR
 from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
 
-# FNV-1a, 32 bit: quick, within 64 bits without overflow (which plain Python would warn of), and every hit is compared
-# in full.
+# FNV-1a, 32 bit: fast, and within 64 bits without overflow (plain Python would warn). Every hit is compared in full.
 _FNV_START = np.int64(2166136261)
 _FNV_PRIME = np.int64(16777619)
 _FNV_BITS = np.int64(0xFFFFFFFF)
@@ -17,7 +16,10 @@ _FNV_BITS = np.int64(0xFFFFFFFF)
 
 @njit_part
 def _widened(values: Array, used: int, size: int) -> Array:
-    """Returns an array of ``size`` that begins with the first ``used`` of ``values``; a slice takes three seconds longer to compile."""
+    """Returns an array of ``size`` that begins with the first ``used`` of ``values``.
+
+    A slice would add three seconds to numba's compilation.
+    """
     wider = np.empty(size, values.dtype)
     for i in range(used):
         wider[i] = values[i]
@@ -26,7 +28,7 @@ def _widened(values: Array, used: int, size: int) -> Array:
 
 @njit
 def canonical_strings(buf: Array, string_at: Array, string_size: Array, string_coding: Array) -> Array:
-    """Returns, int32 per string, the row of the first string of the same bytes and coding."""
+    """Returns, int32 per string, the row of the first string with the same bytes and encoding."""
     n = len(string_at)
     canon = np.empty(n, np.int32)
     slots = 16
@@ -61,7 +63,7 @@ def canonical_strings(buf: Array, string_at: Array, string_size: Array, string_c
 
 @njit
 def total_items(boxes: Array, box_size: Array) -> int:
-    """Returns how many items the boxes hold together."""
+    """Returns the total number of items in the boxes."""
     total = 0
     for box in boxes:
         total += box_size[box]
@@ -72,7 +74,7 @@ def total_items(boxes: Array, box_size: Array) -> int:
 def flatten(
     boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, total: int
 ) -> Array:
-    """Returns the items of all boxes one after the other."""
+    """Returns the items of all boxes, concatenated."""
     flat = np.empty(total, np.int64)
     at = 0
     for box in boxes:
@@ -98,7 +100,7 @@ def fill_table(
     columns: Array,
     others: Array,
 ) -> bool:
-    """Writes the values of many dicts into ``columns`` (keys x rows); marks in ``others`` the keys that have no column."""
+    """Writes the values of many dicts into ``columns`` (keys x rows); marks keys without a column in ``others``."""
     for row in range(len(boxes)):
         chunk = box_first[boxes[row]]
         while chunk >= 0:
@@ -121,7 +123,7 @@ def fill_table(
 def mark_items(
     boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, seen: Array
 ) -> bool:
-    """Marks in ``seen`` (bool per box) every box that is an item of one of ``boxes``; False if an item is no box."""
+    """Marks in ``seen`` (bool per box) every box that is an item of one of ``boxes``; False if an item is not a box."""
     for box in boxes:
         chunk = box_first[box]
         while chunk >= 0:
@@ -145,14 +147,14 @@ def intern_lists(
     chunk_size: Array,
     chunk_next: Array,
 ) -> tuple[Array, Array, Array]:
-    """Numbers lists of frames so that equal ones get one number.
+    """Numbers lists of frames; equal lists get the same number.
 
     Args:
         boxes: The lists.
-        number_of: int32 per box: the number of the frame that this box is.
+        number_of: int32 per box: frame number of this box.
 
     Returns:
-        Number of each list (int32), offsets and frame numbers of the distinct lists, one after the other.
+        Number of each list (int32), and offsets and frame numbers of the distinct lists, concatenated.
     """
     n = len(boxes)
     ids = np.empty(n, np.int32)
@@ -213,7 +215,7 @@ def fill_pairs(
     chunk_size: Array,
     chunk_next: Array,
 ) -> tuple[Array, bool]:
-    """Reads tagged pairs of numbers as int64 (rows, 2), -1 where there is none; False if one is no pair of numbers."""
+    """Reads tagged pairs of numbers as int64 (rows, 2), -1 where missing; False if one is not a pair of numbers."""
     pairs = np.full((len(values), 2), -1, np.int64)
     for row in range(len(values)):
         if values[row] & 7 != BOX:
@@ -231,10 +233,10 @@ def fill_pairs(
 
 
 def integers(values: Array, missing: int) -> Array:
-    """Returns tagged values as int64 numbers, ``missing`` where there is none.
+    """Returns tagged values as int64 numbers, with ``missing`` for absent ones.
 
     Raises:
-        ValueError: A value is no integer, or does not fit 61 bits.
+        ValueError: A value is not an integer, or does not fit 61 bits.
     """
     tags = values & 7
     if not np.all((tags == INT) | (tags == NONE_THERE)):

@@ -1,4 +1,7 @@
-"""Entries of a trace as rows of columns, written while the pickle is read: a million dicts are never made, not even on the tape."""
+"""Stores trace entries as rows of columns while the pickle is read.
+
+So a million dicts are never created, not even on the tape.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from memdiag.trace.compiled import lean_part
 from memdiag.trace.snapshot_fields import BOXED, NUMBER, PAIR, TEXT, WORD, Field
 from memdiag.trace.table import Array
 
-_FIRST_WORD = 32  # codes of strings from here on are values of the word field, below are fields
+_FIRST_WORD = 32  # string codes from here on are values of the word field, below are fields
 _LARGEST = (1 << 31) - 1
 _STORED = {NUMBER: "numbers", BOXED: "links", TEXT: "links", PAIR: "pairs", WORD: "word"}
 
@@ -21,16 +24,16 @@ class Rows(NamedTuple):
     """Fields of entries, and their columns.
 
     Attributes:
-        texts, text_at, text_code: Names of fields and values of the word field: bytes, offsets, codes.
-        kind, slot: Of each field: its kind, and its row in the columns of that kind.
-        required: Bits of the fields without which a dict is no entry.
-        missing: What each NUMBER is in entries without it.
+        texts, text_at, text_code: Field names and values of the word field: bytes, offsets, codes.
+        kind, slot: Kind of each field, and its row in the columns of that kind.
+        required: Bits of the fields that every entry has.
+        missing: Value of each NUMBER in entries without it.
         numbers: int64 (fields of kind NUMBER, rows).
-        links: int32 (fields of kinds BOXED and TEXT, rows): the box, or the row of the string; -1: none.
-        pairs: int32 (fields of kind PAIR, rows, 2); -1: none.
+        links: int32 (fields of kinds BOXED and TEXT, rows): the box, or the row of the string, or -1.
+        pairs: int32 (fields of kind PAIR, rows, 2), or -1.
         word: int8 (rows).
         seen: int64 (1): bits of the fields that any entry has.
-        others: bool per string: a key of an entry that is no field.
+        others: bool per string: whether it is a key of an entry but not a field.
     """
 
     texts: Array
@@ -52,10 +55,9 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
     """Returns columns for entries of these fields, without rows.
 
     Args:
-        fields: What is read. Fields of one column stand in it together, since no entry has both; at most one column
-            holds words.
+        fields: Fields to read. Fields of one column share it, since no entry has both; at most one column holds words.
         words: Values of the word field, and the number that each is stored as.
-        required: Fields without which a dict is no entry.
+        required: Fields that every entry must have.
     """
     names = [field.name for field in fields]
     texts = [name.encode() for name in (*names, *words)]
@@ -63,7 +65,7 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
     columns = {storage: columns_of(fields, storage) for storage in _STORED.values()}
     slots = [columns[_STORED[field.kind]].index(field.column) for field in fields]
     missing = {field.column: field.missing for field in fields if field.kind == NUMBER}
-    bits = sum(1 << names.index(name) for name in required) or 1 << 62  # no dict has that one
+    bits = sum(1 << names.index(name) for name in required) or 1 << 62  # no dict has this code
     return Rows(
         texts=np.frombuffer(b"".join(texts), np.uint8),
         text_at=np.cumsum([0, *(len(text) for text in texts)]),
@@ -82,12 +84,12 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
 
 
 def columns_of(fields: Sequence[Field], storage: str) -> list[str]:
-    """Returns the columns that stand in ``Rows.numbers``, ``links``, ``pairs`` or ``word``, in their order."""
+    """Returns the columns of ``Rows.numbers``, ``links``, ``pairs`` or ``word``, in order."""
     return list(dict.fromkeys(field.column for field in fields if _STORED[field.kind] == storage))
 
 
 def empty_rows(fields: Rows, count: int, strings: int) -> Rows:
-    """Returns the same fields with columns of ``count`` rows, for a pickle of so many strings."""
+    """Returns the same fields with columns of ``count`` rows, for a pickle with that many strings."""
     return fields._replace(
         numbers=np.empty((len(fields.numbers), count), np.int64),
         links=np.empty((len(fields.links), count), np.int32),
@@ -99,7 +101,7 @@ def empty_rows(fields: Rows, count: int, strings: int) -> Rows:
 
 
 def first_rows(rows: Rows, count: int, strings: int) -> Rows:
-    """Returns the columns cut to the rows and strings that were written."""
+    """Returns the columns truncated to the rows and strings that were written."""
     return rows._replace(
         numbers=rows.numbers[:, :count],
         links=rows.links[:, :count],
@@ -111,7 +113,7 @@ def first_rows(rows: Rows, count: int, strings: int) -> Rows:
 
 @lean_part
 def text_code(buf: Array, at: int, length: int, rows: Rows) -> int:
-    """Returns what a string is to entries: the number of a field, 32 + a value of the word field, or -1."""
+    """Returns the role of a string in entries: a field number, 32 + a value of the word field, or -1."""
     for k in range(len(rows.text_code)):
         start = rows.text_at[k]
         if rows.text_at[k + 1] - start != length:
@@ -128,7 +130,10 @@ def text_code(buf: Array, at: int, length: int, rows: Rows) -> int:
 
 @lean_part
 def store_row(row: int, first: int, top: int, stack: Array, store: Any) -> bool:
-    """Writes a dict, keys and values by turns in stack[first:top], as row ``row``; False if it is no entry, or an odd one."""
+    """Writes a dict, alternating keys and values in stack[first:top], as row ``row``.
+
+    Returns False if it is not a regular entry.
+    """
     rows = store.rows
     for slot in range(len(rows.numbers)):
         rows.numbers[slot, row] = rows.missing[slot]

@@ -1,6 +1,6 @@
 """The arrays that the pickle machine writes: the tape.
 
-What occurs again and again is kept once: short strings, pairs, lists of frames.
+Repeated values are stored once: short strings, pairs, lists of frames.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from memdiag.sources.pickles.tags import BOX, DICT, LIST, PENDING, TUPLE, UTF8
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
-# Positions in the vector of counts.
+# Indices into the vector of counts.
 N_ITEMS, N_STACK, N_MEMO, N_BOXES, N_CHUNKS, N_STRINGS, N_REALS, N_ARENA, N_ROWS, N_FETCHED, N_COUNTS = range(11)
 _BYTES_OF_EACH = (8, 8, 1, 13, 16, 14, 8, 1, 0, 8)
 
-_RECENT = 1 << 12  # so many strings, pairs and lists are remembered, each where its hash puts it
+_RECENT = 1 << 12  # number of strings, pairs and lists to remember, each in the slot of its hash
 _SHORT_STRING = 64
-_SHORT_LIST = 1000  # longer ones are pickled in parts of this length
-_SHARED = -2  # of chunk_next: several lists have this chunk, so that nothing may be linked to it
+_SHORT_LIST = 1000  # longer lists are pickled in parts of this length
+_SHARED = -2  # in chunk_next: several lists share this chunk, so nothing may be linked to it
 MEMO_BLOCK = 16
-_MEMO_DIRECT = 256  # the first ones, keys above all, are read again and again: each has its place
-_PRIME = np.int64(16777619)  # of FNV-1a, 32 bit: within 64 bits without overflow, which plain Python would warn of
+_MEMO_DIRECT = 256  # the first entries, mostly keys, are read repeatedly: each has a fixed slot
+_PRIME = np.int64(16777619)  # of FNV-1a, 32 bit: within 64 bits without overflow (plain Python would warn)
 _BITS = np.int64(0xFFFFFFFF)
 
 
 class Store(NamedTuple):
-    """What the second run writes.
+    """Output of the second run.
 
     Attributes:
         stack, items: Tagged values.
-        memo: Tagged values xor NONE_THERE, so that zeros stand for nothing; only of the memo entries that are ever
-            read.
-        memo_rank: Memo entries that are read before each block of MEMO_BLOCK of them.
-        box_kind, box_size, box_first, box_last: Each box, its number of items and its chunks of them (-1: none).
+        memo: Tagged values xor NONE_THERE, so that zero means empty; only memo entries that are ever read.
+        memo_rank: Number of such entries before each block of MEMO_BLOCK entries.
+        box_kind, box_size, box_first, box_last: Kind of each box, its number of items, and its first and last chunk
+            (-1: none).
         chunk_start, chunk_size, chunk_next: Ranges of ``items``, linked.
-        arena: Bytes of all strings. string_at, string_size, string_coding: Where each stands in it, and how to read it.
-        string_code: What each string is to ``rows``: a field, a value of its text field, or -1.
+        arena: Bytes of all strings. string_at, string_size, string_coding: Offset, length and encoding of each.
+        string_code: Role of each string in ``rows``: a field, a value of its word field, or -1.
         reals: Bits of each float, as int64.
         recent: (3, _RECENT), 1 + the last string, pair and chunk with each hash.
         rows: Columns of entries.
@@ -67,20 +67,20 @@ class Store(NamedTuple):
 
 
 def needed_bytes(counts: Array) -> int:
-    """Returns the memory that a tape of these counts takes at most."""
+    """Returns an upper bound of the memory that a tape with these counts takes."""
     return sum(int(count) * size for count, size in zip(counts, _BYTES_OF_EACH, strict=True))
 
 
 def allocate(counts: Array, fetched: Array, rows: Rows) -> Store:
-    """Returns the arrays that ``run`` writes into. Pages that nothing is written to take no memory.
+    """Returns the arrays that ``run`` writes into. Untouched pages take no memory.
 
     Args:
-        counts: What a dry run counted; zeros for the dry run itself.
-        fetched: bool for each memo entry: it is read somewhere.
+        counts: Counts of a dry run, or zeros for the dry run itself.
+        fetched: bool per memo entry: whether it is ever read.
         rows: The fields of entries.
     """
     n, boxes, strings = counts, counts[N_BOXES], counts[N_STRINGS]
-    chunks, items = 2 * n[N_CHUNKS], 2 * n[N_ITEMS]  # a list that shared its first chunk may need a copy of it
+    chunks, items = 2 * n[N_CHUNKS], 2 * n[N_ITEMS]  # a list that shares its first chunk may need a copy of it
     blocks = (
         np.add.reduceat(fetched, np.arange(0, len(fetched), MEMO_BLOCK), dtype=np.int64)
         if len(fetched)
@@ -110,7 +110,7 @@ def allocate(counts: Array, fetched: Array, rows: Rows) -> Store:
 
 
 def used(store: Store, counts: Array) -> Store:
-    """Returns the arrays of boxes, strings and rows without what nothing was written to."""
+    """Returns the arrays of boxes, strings and rows without their unused ends."""
     boxes, strings = int(counts[N_BOXES]), int(counts[N_STRINGS])
     trimmed = {name: getattr(store, name)[:boxes] for name in ("box_kind", "box_size", "box_first", "box_last")}
     trimmed |= {
@@ -121,7 +121,7 @@ def used(store: Store, counts: Array) -> Store:
 
 @lean_part
 def memo_slot(index: int, fetched: Array, store: Store) -> int:
-    """Returns where a memo entry that is read somewhere stands in ``store.memo``."""
+    """Returns the index in ``store.memo`` of a memo entry that is ever read."""
     if index < _MEMO_DIRECT:
         return index
     slot = _MEMO_DIRECT + np.int64(store.memo_rank[index // MEMO_BLOCK])
@@ -133,7 +133,7 @@ def memo_slot(index: int, fetched: Array, store: Store) -> int:
 
 @lean_part
 def _mixed(code: Any, value: Any) -> Any:
-    """Returns a hash with one more value in it."""
+    """Returns a hash updated with one more value."""
     return (code ^ (value & _BITS) ^ (value >> 32 & _BITS)) * _PRIME & _BITS
 
 
@@ -144,7 +144,7 @@ def _slot_of(code: Any) -> int:
 
 @lean_part
 def keep_string(buf: Array, at: int, length: int, coding: int, counts: Array, store: Store) -> int:
-    """Returns the row of a string, a new one unless the same string was there not long ago."""
+    """Returns the row of a string; a recently seen equal string is reused."""
     slot: Any = -1
     if length <= _SHORT_STRING:
         code: Any = length * 8 + coding
@@ -175,7 +175,7 @@ def keep_string(buf: Array, at: int, length: int, coding: int, counts: Array, st
 
 @lean_part
 def new_box(kind: int, counts: Array, store: Store) -> int:
-    """Makes an empty box; returns its number."""
+    """Creates an empty box; returns its number."""
     box = counts[N_BOXES]
     counts[N_BOXES] += 1
     store.box_kind[box], store.box_size[box], store.box_first[box], store.box_last[box] = kind, 0, -1, -1
@@ -184,7 +184,7 @@ def new_box(kind: int, counts: Array, store: Store) -> int:
 
 @lean_part
 def _new_chunk(start: Any, size: Any, counts: Array, store: Store) -> int:
-    """Makes a chunk of items that nothing follows; returns its number."""
+    """Creates a chunk of items without a successor; returns its number."""
     chunk = counts[N_CHUNKS]
     counts[N_CHUNKS] += 1
     store.chunk_start[chunk], store.chunk_size[chunk], store.chunk_next[chunk] = start, size, -1
@@ -193,13 +193,13 @@ def _new_chunk(start: Any, size: Any, counts: Array, store: Store) -> int:
 
 @lean_part
 def filled(value: int, counts: Array, store: Store) -> int:
-    """Returns a value as others may refer to it: a dict that waited for items gets a box."""
+    """Returns a value in a form that others may refer to: a dict that waited for items gets a box."""
     return new_box(DICT, counts, store) << 3 | BOX if value == PENDING else value
 
 
 @lean_part
 def pair_box(one: int, other: int, counts: Array, store: Store) -> int:
-    """Returns the box of a tuple of two, a new one unless the same pair was there not long ago: nobody can change it."""
+    """Returns the box of a tuple of two; a recently seen equal pair is reused, since tuples are immutable."""
     slot = _slot_of(_mixed(_mixed(np.int64(0), one), other))
     known = store.recent[1, slot] - 1
     if known >= 0 and PENDING not in (one, other):
@@ -217,7 +217,7 @@ def pair_box(one: int, other: int, counts: Array, store: Store) -> int:
 
 @lean_part
 def _list_slot(first: int, taken: int, store: Store) -> int:
-    """Returns where lists of such values are remembered."""
+    """Returns the slot in which lists of such values are remembered."""
     code = np.int64(taken)
     for i in range(first, first + taken):
         code = _mixed(code, store.stack[i])
@@ -226,7 +226,7 @@ def _list_slot(first: int, taken: int, store: Store) -> int:
 
 @lean_part
 def _same_chunk(slot: int, first: int, taken: int, store: Store) -> int:
-    """Returns the chunk of the last list there if it is the beginning of its list and holds these values; -1 otherwise."""
+    """Returns the chunk of the last list in that slot if it begins its list and holds these values, else -1."""
     known = store.recent[2, slot] - 1
     if known < 0 or store.chunk_size[known] != taken or store.chunk_next[known] >= 0:
         return -1
@@ -240,7 +240,7 @@ def _same_chunk(slot: int, first: int, taken: int, store: Store) -> int:
 
 @lean_part
 def append(box: int, first: int, taken: int, counts: Array, store: Store) -> None:
-    """Appends ``taken`` values of the stack, from ``first`` on, to a box."""
+    """Appends ``taken`` values of the stack, beginning at ``first``, to a box."""
     slot = -1
     last = store.box_last[box]
     if last < 0 and store.box_kind[box] == LIST and 1 < taken < _SHORT_LIST:
@@ -270,7 +270,7 @@ def append(box: int, first: int, taken: int, counts: Array, store: Store) -> Non
 
 @lean_part
 def _own_chunk(box: int, counts: Array, store: Store) -> int:
-    """Gives a list whose only chunk others have too a chunk of its own, and returns it."""
+    """Copies the shared only chunk of a list, and returns the copy."""
     shared, start = store.box_last[box], counts[N_ITEMS]
     size = np.int64(store.chunk_size[shared])
     counts[N_ITEMS] += size

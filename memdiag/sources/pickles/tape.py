@@ -1,4 +1,4 @@
-"""What a pickle holds, read from the tape: single values as Python objects, long lists of dicts as columns."""
+"""Content of a pickle, read from the tape: single values as Python objects, long lists of dicts as columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 _MAX_DEPTH = 200
-_MAX_VALUES = 200_000  # in what is turned into Python objects: settings, marks
-# Snapshots, of all versions, take up to 5.3 bytes of tape for each of theirs.
+_MAX_VALUES = 200_000  # converted into Python objects: settings, marks
+# Snapshots of all versions take up to 5.3 bytes of tape per byte of pickle.
 _TAPE_FLOOR = 64 * MIB
 _TAPE_RATIO = 10
 _PIECE = 4 * MIB
-_BEHIND = 1024  # bytes around an opcode that name what it asks for
+_BEHIND = 1024  # bytes around an opcode that contain the name it requests
 _HINT = "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a file"
 
 
@@ -34,7 +34,7 @@ class Tape:
     """A decoded pickle. Values are tagged int64 (see ``machine``).
 
     Attributes:
-        root: The value that the pickle stands for.
+        root: The value of the whole pickle.
         num_bytes: Size of the pickle.
         entries: Columns of the dicts that were stored as rows.
         buf: Bytes of all strings.
@@ -63,7 +63,7 @@ class Tape:
 
     @cached_property
     def canonical(self) -> Array:
-        """int32 per row of strings: the first row of the same bytes, to be read the same way."""
+        """int32 per string row: the first row with the same bytes and encoding."""
         return canonical_strings(self.buf, self.string_at, self.string_size, self.string_coding)
 
     @cached_property
@@ -71,7 +71,7 @@ class Tape:
         return np.unique(self.canonical)
 
     def rows_of(self, text: str) -> Array:
-        """Returns the canonical rows of strings that say ``text`` (ASCII): one for each way to write it that occurs."""
+        """Returns the canonical rows of strings equal to ``text`` (ASCII): one for each encoding that occurs."""
         if text not in self._rows_of:
             found = []
             codings = self.string_coding[self._distinct]
@@ -92,7 +92,7 @@ class Tape:
         """Returns the text, bytes or long integer in a row of strings.
 
         Raises:
-            ValueError: It is not what it claims to be.
+            ValueError: The bytes do not match their type.
         """
         if row not in self._texts:
             start = int(self.string_at[row])
@@ -101,11 +101,11 @@ class Tape:
         return self._texts[row]
 
     def kind(self, value: int) -> int:
-        """Returns the kind of box (LIST, DICT, TUPLE, SET) of a value; -1: it is no box."""
+        """Returns the kind of box (LIST, DICT, TUPLE, SET) of a value, or -1 if it is not a box."""
         return int(self.box_kind[value >> 3]) if value & 7 == t.BOX else -1
 
     def list_items(self, value: int) -> Array:
-        """Returns the tagged values in a list, tuple or set; for a dict keys and values by turns."""
+        """Returns the tagged values in a list, tuple or set; for a dict, keys and values alternate."""
         boxes = np.array([value >> 3], np.int64)
         return flatten(
             boxes,
@@ -121,8 +121,8 @@ class Tape:
         """Returns a value as Python objects.
 
         Raises:
-            ValueError: It is nested absurdly deep, contains itself, is made of absurdly many parts (shared ones count each time), a text or
-                number in it is damaged, or a key cannot be one.
+            ValueError: It is nested too deep, contains itself, has too many parts (shared ones count each time),
+                contains a damaged text or number, or has an invalid key.
         """
         return self._python(value, 0, [0])
 
@@ -152,11 +152,11 @@ class Tape:
         return tuple(values) if kind == t.TUPLE else values
 
     def get(self, value: int, key: str) -> int | None:
-        """Returns the tagged value under ``key`` in a dict; None: it is not there, or ``value`` is no dict."""
+        """Returns the tagged value under ``key`` in a dict, or None if it is missing or ``value`` is not a dict."""
         if self.kind(value) != t.DICT:
             return None
         items = self.list_items(value)
-        for name, held in zip(items[-2::-2], items[::-2], strict=True):  # of equal keys the last one counts
+        for name, held in zip(items[-2::-2], items[::-2], strict=True):  # the last of equal keys wins
             if name & 7 == t.STR and self.text(int(name) >> 3) == key:
                 return int(held)
         return None
@@ -170,13 +170,13 @@ class Tape:
 
         Args:
             values: Tagged values, each a dict.
-            keys: The keys wanted.
+            keys: Keys to read.
 
         Returns:
-            A column of tagged values for each key (NONE_THERE where a row lacks it), and the other keys seen.
+            A column of tagged values for each key (NONE_THERE where a row lacks it), and the other keys that occur.
 
         Raises:
-            ValueError: A value is no dict, or a dict has a key that is no text.
+            ValueError: A value is not a dict, or a dict has a key that is not text.
         """
         if not np.all(values & 7 == t.BOX):
             raise ValueError("a list of dicts holds something else")
@@ -223,14 +223,15 @@ def _decode(raw: bytes, coding: int) -> Any:
 
 
 def read_tape(content: bytes | Path, name: str, entries: Rows | None = None) -> Tape:
-    """Decodes a pickle, piece by piece; ``name`` is for messages.
+    """Decodes a pickle piecewise.
 
     Args:
-        content: The pickle, or the file that holds it, which is read twice.
-        entries: Which dicts to store as rows; None: none.
+        content: The pickle, or the file that contains it, which is read twice.
+        name: File name for messages.
+        entries: Which dicts to store as rows, or None for none.
 
     Raises:
-        RefusedFile: It asks for anything but plain data (named in the message), or it is damaged.
+        RefusedFile: It requests anything but plain data (named in the message), or it is damaged.
         OSError: The file cannot be read.
     """
     fields = entries or described((), {}, ())
@@ -250,7 +251,7 @@ def read_tape(content: bytes | Path, name: str, entries: Rows | None = None) -> 
 
 
 class _Window:
-    """The part of a pickle that is looked at: it moves along the file."""
+    """The part of a pickle that is being read; it moves through the file."""
 
     def __init__(self, content: bytes | Path, name: str) -> None:
         self._content = content
@@ -258,7 +259,7 @@ class _Window:
         self.fetched = np.zeros(0, np.bool_)
         self._marks = np.empty(m.MOST_MARKS, np.int64)
         self._piece = _PIECE
-        self._digests: list[bytes] = []  # of the pieces of a file, as the first run read them
+        self._digests: list[bytes] = []  # of the pieces of a file during the first run
         self.num_bytes = 0
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
@@ -276,10 +277,10 @@ class _Window:
                 piece = following
 
     def _compare(self, number: int, piece: bytes, *, is_first_run: bool) -> None:
-        """Checks that a file did not change after the first run, which counted what the arrays of the second one have to hold.
+        """Checks that a file is unchanged since the first run, whose counts determine the array sizes.
 
         Raises:
-            RefusedFile: It did.
+            RefusedFile: The file changed.
         """
         if not isinstance(self._content, Path):
             return
@@ -307,7 +308,7 @@ class _Window:
             self.num_bytes = before + len(buf)
             if (
                 len(self.fetched) < self.num_bytes
-            ):  # a memo entry takes a byte at least; what is never touched takes no memory
+            ):  # a memo entry takes at least one byte; untouched pages take no memory
                 longer = np.zeros(max(2 * len(self.fetched), self.num_bytes), np.bool_)
                 longer[: counts[st.N_MEMO]] = self.fetched[: counts[st.N_MEMO]]
                 self.fetched = longer
@@ -318,7 +319,7 @@ class _Window:
                 return int(state[m.ROOT])
             self._piece = _PIECE if state[m.POS] > started else 2 * self._piece  # one value may be longer than a piece
             if status == m.FORBIDDEN and len(buf) - state[m.POS] < _BEHIND and not is_last:
-                continue  # the name of what it asks for may not be there yet
+                continue  # the requested name may not be in the window yet
             if status != m.TRUNCATED or is_last:
                 raise _refusal(buf, self._name, status, int(state[m.POS]), before)
         raise AssertionError("the last piece ends a pickle")
@@ -354,12 +355,12 @@ def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> Refus
 
 
 def _target(buf: Array, pos: int, opcode: str) -> str:
-    """Names what a forbidden opcode asks for, as far as the bytes around it tell."""
+    """Returns the name that a forbidden opcode requests, as far as the surrounding bytes show it."""
     if opcode in ("GLOBAL", "INST", "PERSID"):
         raw = bytes(buf[pos + 1 : pos + 512]).split(b"\n")[: 1 if opcode == "PERSID" else 2]
         return b".".join(raw).decode("latin-1")
     if opcode == "STACK_GLOBAL":
-        # The two names stand just before: \x8c LENGTH MODULE [\x94] \x8c LENGTH NAME [\x94].
+        # The two names directly precede it: \x8c LENGTH MODULE [\x94] \x8c LENGTH NAME [\x94].
         names: list[str] = []
         end = pos
         for _ in range(2):
