@@ -147,7 +147,7 @@ def case(machine: Machine, whole: Path, outside: int, room: int) -> Case:
     estimate = rest["fits"] if rest is not None else None
     return Case(
         room,
-        again["failed_before"]["step"],
+        again["recorded_failure"]["step"],
         conf,
         tuple(claims),
         estimate,
@@ -161,7 +161,7 @@ def cases(machine: Machine, count: int) -> Iterator[Case]:
     """Yields recordings with from too little memory for the first step to nearly enough for all."""
     _, whole = machine.record(f"{machine.kind}-whole")
     found = said("simulate", str(whole), "--min-capacity")
-    enough, outside = found["results"][0]["min_room_bytes"], found["card"]["outside_bytes"]
+    enough, outside = found["results"][0]["min_usable_bytes"], found["card"]["outside_bytes"]
     for number in range(count):
         share = LEAST + (1 - LEAST) * number / count
         yield case(machine, whole, outside, round(enough * share) // PAGE * PAGE)
@@ -174,7 +174,7 @@ def smallest(machine: Machine, options: str, conf: str) -> tuple[int, int, bool,
     result = said("simulate", str(whole), "--conf", conf, "--min-capacity")["results"][0]
     card = result["min_capacity_bytes"]
     ends = [machine.record(f"{name}-{size}", f"{options},total={size}", conf)[0] == 0 for size in (card, card - PAGE)]
-    return card, result["min_room_bytes"], ends[0], ends[1]
+    return card, result["min_usable_bytes"], ends[0], ends[1]
 
 
 def section(machine: Machine, count: int) -> tuple[list[str], list[Case], list[tuple[int, int, bool, bool]]]:

@@ -58,7 +58,7 @@ def planned(path: Path, seconds: float, capacity: int | None, seed: int) -> dict
             target, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3, 4), unpack=True, ndmin=2
         )
     shown: dict[str, Any] = json.loads(done.stdout)
-    wrong = problems(offsets, size, lower, upper, align=shown["align_bytes"], height=shown["height_bytes"])
+    wrong = problems(offsets, size, lower, upper, align=shown["alignment_bytes"], height=shown["height_bytes"])
     if wrong:
         raise SystemExit(f"{path}: {wrong[0]}")
     return {**shown, "name": name_of(path), "wall_seconds": round(wall, 2)}
@@ -79,14 +79,14 @@ def table(results: list[dict[str, Any]]) -> str:
     """The results as a markdown table."""
     rows = []
     for result in results:
-        load = max(result["load_bytes"], 1)
-        rivals = [f"{value / load:.4f}" if value else "-" for value in result["compared"].values()]
-        recorded = result["recorded_reserved_bytes"]
+        load = max(result["live_peak_bytes"], 1)
+        rivals = [f"{value / load:.4f}" if value else "-" for value in result["height_bytes_by_method"].values()]
+        recorded = result["recorded_peak_reserved_bytes"]
         fits = {True: "yes", False: "no", None: ""}[result["fits"]]
         held = f"{recorded / load:.4f}" if recorded else ""
         times = [f"{result['seconds']:.1f}", f"{result['wall_seconds']:.1f}"]
         size = [result["name"], f"{result['num_buffers']:,}", f"{load:,}"]
-        rows.append([*size, f"{result['ratio']:.5f}", fits, result["ended"], *rivals, held, *times])
+        rows.append([*size, f"{result['ratio']:.5f}", fits, result["stop_reason"], *rivals, held, *times])
     head = [
         "",
         "buffers",

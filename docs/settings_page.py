@@ -43,10 +43,10 @@ What is said here was compared with the parsers themselves, on recorded outcomes
 JSON = """\
 ## `memdiag conf --json`
 
-    {"schema_version": 1, "backend", "torch_version", "checked_version", "variable", "text",
+    {"schema_version": 2, "backend", "torch_version", "checked_version", "variable", "text",
      "settings": [{"key", "value", "meaning", "default", "range", "since"}],
      "findings": [{"code", "title", "severity", "device", "evidence", "fixes", "saving"}],
-     "corrected", "line", "related": [{"name", "value", "meaning"}]}
+     "corrected", "command", "related": [{"name", "value", "meaning"}]}
 
 | key | meaning |
 |---|---|

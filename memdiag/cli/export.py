@@ -110,12 +110,11 @@ def export(
     for each in written:
         say(f"wrote {each}")
     if as_json:
-        import json
+        from memdiag.render import renderer
+        from memdiag.results.written import ExportedFile, ExportedFiles
 
-        files = [{"file": str(each), "bytes": each.stat().st_size} for each in written]
-        write_out(
-            json.dumps({"schema_version": 1, "format": name, "trace": read.path, "files": files}, indent=2) + "\n"
-        )
+        files = tuple(ExportedFile(str(each), each.stat().st_size) for each in written)
+        write_out(renderer("export", "json")(ExportedFiles(name, read.path, files)))
 
 
 def _format(given: str | None, output: Path | None) -> str:

@@ -133,6 +133,8 @@ def plot(
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy, say, say_error, write_out
+    from memdiag.render import renderer
+    from memdiag.results.written import FailedPicture, WrittenPicture, WrittenPictures
     from memdiag.runs.scenarios import SimulationRequest
 
     kinds = _kinds(kind or [])
@@ -163,17 +165,13 @@ def plot(
                     picture = _draw(trace, chosen, name, file, look, moment, wanted)
             except MemdiagError as error:  # the other pictures can still be drawn
                 say_error(f"--kind {name}: {error.message}", error.hint)
-                failed.append({"kind": name, "trace": trace.path, "error": error.message, "hint": error.hint})
+                failed.append(FailedPicture(name, trace.path, error.message, error.hint))
                 continue
             _write(file, picture, output)
             say(f"wrote {file}")
-            drawn.append(
-                {"file": str(file), "kind": name, "trace": trace.path, "device": chosen.device, "bytes": len(picture)}
-            )
+            drawn.append(WrittenPicture(str(file), name, trace.path, chosen.device, len(picture)))
     if as_json:
-        import json
-
-        write_out(json.dumps({"schema_version": 1, "pictures": drawn, "failed": failed}, indent=2) + "\n")
+        write_out(renderer("plot", "json")(WrittenPictures(tuple(drawn), tuple(failed))))
     if failed:
         raise typer.Exit(COULD_NOT)
 

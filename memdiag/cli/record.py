@@ -160,7 +160,7 @@ def _find_max(order: Order, values: str, *, as_json: bool, quiet: bool) -> int:
     on_trial = None if quiet else lambda searched, trial: say(terminal.progress(searched, trial))
     found = find_max(order, values, listener=OnTerminal(), on_trial=on_trial, language_of_texts=chosen)
     write_out(json.render(found, chosen=chosen) if as_json else terminal.render(found, Look(width=80)))
-    return DONE if found.fits is not None else BUDGET_HIT
+    return DONE if found.largest_fitting is not None else BUDGET_HIT
 
 
 def _made_up(values: str | None, compute: str | None, phantom: str | None) -> dict[str, str]:

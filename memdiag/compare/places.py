@@ -68,7 +68,7 @@ def shared_end(rows: Iterable[SiteRow]) -> str:
     """Returns the end that the paths of a file share which lies elsewhere in another trace; "" if none does."""
     for row in rows:
         base = row.places[0]
-        for place, how in zip(row.places, row.how, strict=True):
+        for place, how in zip(row.places, row.matched, strict=True):
             if how in {"path", "moved"} and place is not None and base is not None and base.path != place.path:
                 return "/".join(_common_end(base.path, place.path))
     return ""

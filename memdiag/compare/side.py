@@ -138,8 +138,8 @@ class _Lives:
             num_tensors=len(rows),
             category=_most(schema.CATEGORIES, tensors.category[rows], size),
             lifetime=_most(schema.LIFETIMES, tensors.lifetime[rows], size),
-            life=life,
-            kept_bytes=int(size[~freed].sum()),
+            mean_lifetime=life,
+            never_freed_bytes=int(size[~freed].sum()),
         )
 
 
@@ -175,7 +175,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     sites = [*named, *(held for held, _ in found[len(named) :])]
     rest = active - sum(held.amount.bytes for held in sites)
     if rest > 0:
-        sites.append(Held(CodePlace(UNTOLD), Amount(rest, kept_bytes=rest)))
+        sites.append(Held(CodePlace(UNTOLD), Amount(rest, never_freed_bytes=rest)))
     return sorted(sites, key=lambda held: -held.amount.bytes)
 
 

@@ -201,4 +201,4 @@ def _difference(before: int | None, after: int | None) -> int | None:
 def is_alike(row: SiteRow) -> bool:
     """Whether a place holds the same in all traces that tell."""
     known = [amount or NOTHING for amount in row.amounts]
-    return len({(amount.bytes, amount.num_tensors, amount.life) for amount in known}) == 1
+    return len({(amount.bytes, amount.num_tensors, amount.mean_lifetime) for amount in known}) == 1

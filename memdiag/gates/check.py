@@ -16,7 +16,7 @@ from memdiag.gates.baseline import BaselineEntry, changes_of, entry_of
 from memdiag.gates.budgets import Budget
 from memdiag.gates.judging import Tolerances, against_baseline, against_budget
 from memdiag.gates.metrics import METRICS, Measured, measure
-from memdiag.results.check import CheckReport, DeviceCheck, Holder
+from memdiag.results.check import CheckedSite, CheckReport, DeviceCheck
 from memdiag.results.compare import Held, Side
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -118,9 +118,9 @@ def check(
     for subject in subjects:
         entry = entries.get(subject.key)
         judged, said = _judged(subject, budgets, entry, tolerances, has_baseline=baseline is not None)
-        over = {judgement.kind for judgement in judged.judgements if judgement.status == "failed"}
+        over = {judgement.kind for judgement in judged.checks if judgement.status == "failed"}
         holders = _holders(subject, entry if "baseline" in over else None, root) if over else ()
-        checked.append(replace(judged, holders=holders))
+        checked.append(replace(judged, sites=holders))
         notes += said
     missing = sorted(set(baseline or {}) - {key for subject in subjects for key in _names(subject, subjects, baseline)})
     return CheckReport(tuple(checked), tuple(missing), name, None, tuple(notes))
@@ -200,7 +200,7 @@ def _other_facts(key: str, before: Mapping[str, str], now: Mapping[str, str]) ->
     return [phrase("check.facts", key=key, facts=", ".join(differs))] if differs else []
 
 
-def _holders(subject: MeasuredDevice, entry: BaselineEntry | None, root: Path | None) -> tuple[Holder, ...]:
+def _holders(subject: MeasuredDevice, entry: BaselineEntry | None, root: Path | None) -> tuple[CheckedSite, ...]:
     """Returns the places that grew, most first; without a baseline, or if none grew, those that hold most."""
     if subject.side is None or subject.side.sites is None:
         return ()
@@ -212,7 +212,7 @@ def _holders(subject: MeasuredDevice, entry: BaselineEntry | None, root: Path | 
     return tuple(_holder(held, root) for held in subject.side.sites[:MOST_HOLDERS])
 
 
-def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: Path | None) -> tuple[Holder, ...]:
+def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: Path | None) -> tuple[CheckedSite, ...]:
     from memdiag.gates.baseline import MOST_SITES
 
     rows = site_rows([before, now], [Known([held.place for held in before]), known]) or ()
@@ -230,21 +230,21 @@ def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: 
             or is_now.bytes <= max(was.bytes, least if was.num_tensors == 0 else 0)
         ):
             continue
-        moved = row.places[0].line if row.how[1] == "moved" and row.places[0] is not None else 0
+        moved = row.places[0].line if row.matched[1] == "moved" and row.places[0] is not None else 0
         held = _holder(Held(place, is_now), root)
         found.append(
             (
                 is_now.bytes - was.bytes,
-                replace(held, bytes_before=was.bytes, num_tensors_before=was.num_tensors, was=moved),
+                replace(held, baseline_bytes=was.bytes, baseline_num_tensors=was.num_tensors, baseline_line=moved),
             )
         )
     found.sort(key=lambda item: -item[0])
     return tuple(held for more, held in found[:MOST_HOLDERS] if more >= WORTH * found[0][0])
 
 
-def _holder(held: Held, root: Path | None) -> Holder:
+def _holder(held: Held, root: Path | None) -> CheckedSite:
     place, amount = held.place, held.amount
-    return Holder(
+    return CheckedSite(
         place.label, _below(place.path, root), place.line, kind_words(amount.category), amount.bytes, amount.num_tensors
     )
 

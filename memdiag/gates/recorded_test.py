@@ -144,7 +144,7 @@ class RecordedTest:
             )
         with _quiet():
             report, subjects = self._checked(None if updates else baseline, tolerance)
-        lines = [line for each in report.checked for line in _lines(each, is_one=len(report.checked) == 1)]
+        lines = [line for each in report.traces for line in _lines(each, is_one=len(report.traces) == 1)]
         if (report.status != "ok" or has_failed) and keep_in is not None:
             lines.append(f"  trace: {_kept(self._trace, keep_in, self.name)}")
         entries = {subject.key: _as_json(subject.entry) for subject in subjects} if updates else None
@@ -223,13 +223,13 @@ def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
     from memdiag.text import plain
 
     order = ("failed", "unknown", "ok")
-    found = sorted(each.judgements, key=lambda judgement: order.index(judgement.status))
+    found = sorted(each.checks, key=lambda judgement: order.index(judgement.status))
     where = "" if is_one else f"device {each.device}: "
     lines = [f"memdiag: {where}{plain(judgement.reason)}" for judgement in found]
     if each.error:
         lines.insert(0, f"memdiag: {where}{each.error}".replace("--update", "--memdiag-update"))
-    if each.holders:
-        lines += [f"  {title(each)}:", *(f"    {holder_words(holder)}" for holder in each.holders)]
+    if each.sites:
+        lines += [f"  {title(each)}:", *(f"    {holder_words(holder)}" for holder in each.sites)]
     return lines
 
 

@@ -48,13 +48,13 @@ class Profile:
 
     Attributes:
         backend: "cuda" or "npu".
-        name: As people write it: "h100-80g".
-        product: As its maker calls it.
+        name: Short name: "h100-80g".
+        product: Product name of the manufacturer.
         total_bytes: Memory that the driver reports.
-        context_bytes: What of it the runtime takes before PyTorch allocates anything.
-        figures: What else changes traces: capability and multiprocessors of CUDA, chip and versions of Ascend.
-        sources: Where a figure was published.
-        estimates: Why a figure is not better known.
+        context_bytes: Memory that the runtime takes before PyTorch allocates anything.
+        figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions (Ascend).
+        sources: URL of the publication of a figure, by its name.
+        estimates: Why a figure is an estimate, by its name.
         num_devices: How many a process sees; None: as many as the launcher starts processes for (LOCAL_WORLD_SIZE),
             else one.
         changed: What was given beside the name.
@@ -78,7 +78,7 @@ class Profile:
 
     @property
     def capacity_bytes(self) -> int:
-        """What PyTorch's allocator can get."""
+        """Memory that PyTorch's allocator can reserve."""
         return self.total_bytes - self.context_bytes
 
     @property

@@ -34,29 +34,37 @@ class Backend:
 
     Attributes:
         name: "cuda" (also ROCm), "npu" or "cpu".
-        works: Whether a test recording saw an allocation; None: it was not tried, there is nothing to try it on.
-        num_events: What the test recording saw.
-        devices: Names of the devices that can be seen.
-        why: Why it does not work, or what it is.
-        fix: What to do about it.
+        works: Whether a test recording contains an allocation; None: not tested, since there is no device or build for it.
+        num_events: Events in the test recording; None: not tested.
+        devices: Names of the visible devices.
+        reason: Why it does not work; "": it works.
+        fix: What to do about it; "": nothing, or unknown.
     """
 
     name: str
     works: bool | None = None
     num_events: int | None = None
     devices: list[str] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
     fix: str = ""
 
 
 @dataclass
 class Python:
-    """One Python and what it has."""
+    """A Python installation.
+
+    Attributes:
+        path: The interpreter.
+        facts: What it reports of itself, see ``probe.py``.
+        backends: The kinds of devices; empty if PyTorch cannot be imported.
+        reason: Why it cannot be used; "": it can.
+        fix: What to do about it; "": nothing, or unknown.
+    """
 
     path: str
     facts: dict[str, Any]
     backends: list[Backend] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
     fix: str = ""
 
 
@@ -120,20 +128,20 @@ def look(path: str) -> Python:
         done = _run([path, "-c", _probe(), "facts"], _environment())
         python.facts = json.loads(done.stdout.rstrip().rpartition("\n")[2])
     except subprocess.TimeoutExpired:
-        python.why, python.fix = f"it did not answer within {SECONDS} s", "try: import torch"
+        python.reason, python.fix = f"it did not answer within {SECONDS} s", "try: import torch"
         return python
     except (OSError, ValueError):
-        python.why, python.fix = (
+        python.reason, python.fix = (
             "it does not run, or torch ends it while it is imported",
             f"try: {path} -c 'import torch'",
         )
         return python
     facts = python.facts
     if _version(facts["version"]) < (3, 9):
-        python.why, python.fix = f"Python {facts['version']} is too old: recording needs 3.9", "use a newer Python"
+        python.reason, python.fix = f"Python {facts['version']} is too old: recording needs 3.9", "use a newer Python"
     elif facts["torch_version"] is None:
         missing = "No module named 'torch'" in facts.get("torch_error", "")
-        python.why = "torch is not installed" if missing else f"torch cannot be imported: {facts.get('torch_error')}"
+        python.reason = "torch is not installed" if missing else f"torch cannot be imported: {facts.get('torch_error')}"
         python.fix = f"{path} -m pip install torch ({_INSTALL}), or --python PATH for the Python that you train with"
     else:
         python.backends = [_accelerator(path, facts, "cuda"), _accelerator(path, facts, "npu"), _cpu(path)]
@@ -146,12 +154,12 @@ def _accelerator(path: str, facts: dict[str, Any], name: str) -> Backend:
     build = facts["cuda_build"] or facts["hip_build"] if name == "cuda" else facts["npu_build"]
     kind = {"cuda": "CUDA or ROCm", "npu": "Ascend NPUs"}[name]
     if not build:
-        backend.why = "this torch is built without it" if name == "cuda" else "torch_npu is not installed"
+        backend.reason = "this torch is built without it" if name == "cuda" else "torch_npu is not installed"
         if name == "npu" and facts.get("npu_error"):
-            backend.why = f"torch_npu cannot be imported: {facts['npu_error']}"
+            backend.reason = f"torch_npu cannot be imported: {facts['npu_error']}"
             backend.fix = "source CANN's set_env.sh, and use the torch_npu that belongs to this torch and this CANN"
         elif has_files:
-            backend.why += f", but {has_files} is there"
+            backend.reason += f", but {has_files} is there"
             backend.fix = (
                 f"install a torch for {kind}: {_INSTALL}"
                 if name == "cuda"
@@ -160,13 +168,13 @@ def _accelerator(path: str, facts: dict[str, Any], name: str) -> Backend:
         return backend
     if not backend.devices:
         hidden = [f"{variable}={os.environ[variable]}" for variable in _HIDING[name] if variable in os.environ]
-        backend.why = f"no device can be seen{': ' + facts['errors'][name] if name in facts['errors'] else ''}"
-        backend.why += f" ({', '.join(hidden)})" if hidden else ""
+        backend.reason = f"no device can be seen{': ' + facts['errors'][name] if name in facts['errors'] else ''}"
+        backend.reason += f" ({', '.join(hidden)})" if hidden else ""
         backend.fix = "look at nvidia-smi or rocm-smi" if name == "cuda" else "look at npu-smi info"
         return backend
     if facts.get(name + "_allocator") not in {None, "native"}:
         backend.works = False
-        backend.why = f"the allocator is {facts[name + '_allocator']}: it keeps no history"
+        backend.reason = f"the allocator is {facts[name + '_allocator']}: it keeps no history"
         backend.fix = "leave out backend: in the allocator settings, and pluggable allocators"
         return backend
     _try(path, backend)
@@ -190,14 +198,14 @@ def _try(path: str, backend: Backend) -> None:
         try:
             done = _run([path, "-c", _probe(), "allocate", backend.name], environment_for(config, _environment()))
         except (OSError, subprocess.TimeoutExpired) as error:
-            backend.works, backend.why = False, f"the test did not end: {error}"
+            backend.works, backend.reason = False, f"the test did not end: {error}"
             return
         files = [status.get("files", {}).get(backend.name, {}) for status in statuses(folder)]
     backend.num_events = sum(int(file.get("events", 0)) for file in files)
     backend.works = backend.num_events > 0
     if not backend.works:
         last = done.stderr.strip().splitlines()[-1:] or [f"its exit status is {done.returncode}"]
-        backend.why = f"a test recording saw nothing: {last[0]}"
+        backend.reason = f"a test recording saw nothing: {last[0]}"
         backend.fix = "MEMDIAG_DEBUG=1 memdiag record -- … shows where it fails"
 
 

@@ -23,20 +23,28 @@ FORMS: dict[str, tuple[str, ...]] = {
     "devices": ("terminal", "full", "json"),
     "doctor": ("terminal", "json"),
     "explain": ("terminal", "json", "list_terminal"),
+    "export": ("json",),
     "find_max": ("terminal", "json"),  # record --find-max
     "fleet": ("terminal", "json", "md", "html", "picture"),
     "lint": ("terminal", "json", "github", "sarif"),
     "oom": ("terminal", "json", "md"),
     "plan": ("terminal", "json"),
-    "plot": ("timeline", "fragmentation", "lifetimes", "policies", "map"),  # the kinds of pictures
+    "plot": (
+        "timeline",
+        "fragmentation",
+        "lifetimes",
+        "policies",
+        "map",
+        "json",
+    ),  # the kinds of pictures, and their list
     "record": ("terminal",),
     "simulate": ("terminal", "json"),
-    "try_run": ("terminal",),  # memdiag try: a keyword cannot name a package
+    "try_run": ("terminal", "json"),  # memdiag try: a keyword cannot name a package
     "tune": ("terminal", "json"),
 }
 
 # Forms that are drawn from the trace as well as the report, or that are no text; each documents its own arguments.
-PICTURES = {("analyze", "html"), ("fleet", "picture"), *(("plot", kind) for kind in FORMS["plot"])}
+PICTURES = {("analyze", "html"), ("fleet", "picture"), *(("plot", kind) for kind in FORMS["plot"] if kind != "json")}
 
 
 def renderer(command: str, form: str) -> Callable[..., Any]:

@@ -8,8 +8,6 @@ from typing import Literal
 from memdiag.errors import BUDGET_HIT, COULD_NOT, DONE
 from memdiag.text import phrase
 
-SCHEMA_VERSION = 1
-
 Unit = Literal["bytes", "count", "bytes/step", "count/step"]
 Number = int | float
 Status = Literal["ok", "failed", "unknown"]
@@ -20,15 +18,15 @@ class MetricJudgement:
     """One metric compared with a budget or the baseline.
 
     Attributes:
-        metric: Its name.
-        unit: Unit of the numbers.
-        kind: Whether the limit is a budget or comes from the baseline.
-        status: "ok", "failed", or "unknown" if it cannot be judged.
-        value: Measured value, or None if unknown.
-        limit: Highest allowed value, or None if unknown.
-        baseline: Value in the baseline, or None if the metric is compared with a budget.
+        metric: Name of the metric.
+        unit: Unit of the numbers: "bytes", "count", "bytes/step" or "count/step".
+        kind: Whether it is compared with a budget or with the baseline.
+        status: "ok", "failed", or "unknown" if the trace lacks the data.
+        value: The measured value; null: unknown.
+        limit: The largest allowed value; null: unknown.
+        baseline: The value in the baseline; null: it is compared with a budget.
         allowed: The budget or tolerance in words: "60.00 GiB", "1% more than 58.20 GiB".
-        reason: One sentence: the value and how far it exceeds the limit, or why it cannot be judged.
+        reason: The result in a sentence, or why the metric is unknown.
     """
 
     metric: str
@@ -43,17 +41,19 @@ class MetricJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A call site and the memory it holds at the peak, now and in the baseline.
+class CheckedSite:
+    """A call site and the memory that it holds at the peak.
 
     Attributes:
         label: Short name ("train.py:38 mlp").
-        file: The file relative to the working directory, or "" if it is not below it.
-        line: Line number, or 0 if there is none.
-        kind: Category of its tensors, in words ("activations").
-        bytes, num_tensors: Memory it holds.
-        bytes_before, num_tensors_before: Memory it held in the baseline, or None if the baseline does not have it.
-        was: Its line in the baseline if that differs, otherwise 0.
+        file: The file, relative to the working directory; null: it is not below it.
+        line: The line; null: unknown.
+        kind: Category of its tensors in words ("activations").
+        bytes: Live bytes of its tensors.
+        num_tensors: Number of its live tensors.
+        baseline_bytes: Live bytes in the baseline; null: there is no baseline.
+        baseline_num_tensors: Live tensors in the baseline; null: there is no baseline.
+        baseline_line: The line in the baseline, if it was another one; null: the same, or unknown.
     """
 
     label: str
@@ -62,82 +62,80 @@ class Holder:
     kind: str
     bytes: int
     num_tensors: int
-    bytes_before: int | None = None
-    num_tensors_before: int | None = None
-    was: int = 0
+    baseline_bytes: int | None = None
+    baseline_num_tensors: int | None = None
+    baseline_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """The result for one device of one trace.
+    """One device of one trace.
 
     Attributes:
-        key: Its key in a baseline: "rank0", "trace", "rank0/device1".
+        key: Its name in a baseline: "rank0", "trace", "rank0/device1".
         path: The file.
-        device: Device index, or None if the file could not be read.
-        error: Why the file could not be read, or "" if it could.
-        judgements: In the order of the budgets, then of the baseline.
-        holders: The call sites where memory grew, largest first. Without a baseline, the call sites that hold memory at
-            the peak, or in the only recorded state. Empty if no metric failed.
-        metrics: All known metrics.
-        facts: Facts that the trace states about itself.
-        has_history: Whether the file records more than one state, so that there is a peak.
+        device: Index of the device; null: the file could not be read.
+        error: Why the file could not be read or compared; null: no error.
+        checks: Results, in the order of the budgets, then of the baseline.
+        sites: If a check failed: the call sites that grew most; without a baseline, those that hold most memory.
+        metrics: Every metric; null: unknown.
+        facts: Facts about the recording (backend, version, …).
+        has_history: Whether the file has more than one state, so that there is a peak.
     """
 
     key: str
     path: str
     device: int | None
     error: str = ""
-    judgements: tuple[MetricJudgement, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    checks: tuple[MetricJudgement, ...] = ()
+    sites: tuple[CheckedSite, ...] = ()
     metrics: dict[str, Number | None] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     has_history: bool = True
 
     @property
     def status(self) -> Status:
-        """The worst status of its judgements."""
-        found = {judgement.status for judgement in self.judgements}
+        """The worst result of its checks."""
+        found = {judgement.status for judgement in self.checks}
         return "failed" if "failed" in found else "unknown" if "unknown" in found or self.error else "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of ``memdiag check``.
+    """Traces checked against budgets and a baseline.
 
     Attributes:
-        checked: Every trace.
+        traces: One entry for each device of each trace.
         missing: Keys of the baseline for which no trace was given.
-        baseline: The baseline file, or "" if none was given.
-        changes: With ``--update``, the changes to the baseline, in words; None if it was not written.
-        notes: Other remarks: metrics that improved, settings that differ from the baseline.
+        baseline: File of the baseline; null: none was given.
+        changes: With ``--update``: changes of the baseline in words; null: the baseline was not written.
+        notes: Metrics that became better, and facts that differ from the baseline.
     """
 
-    checked: tuple[DeviceCheck, ...]
+    traces: tuple[DeviceCheck, ...]
     missing: tuple[str, ...] = ()
     baseline: str = ""
     changes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)
 
     @property
     def status(self) -> Status:
-        """The worst status of all; a missing trace cannot be judged."""
-        found = {each.status for each in self.checked}
+        """The worst result of all traces; a missing trace is "unknown"."""
+        found = {each.status for each in self.traces}
         return "failed" if "failed" in found else "unknown" if "unknown" in found or self.missing else "ok"
 
     @property
     def verdict(self) -> str:
-        """The outcome in one sentence."""
-        all_of = [(each, judgement) for each in self.checked for judgement in each.judgements]
+        """The result in a sentence."""
+        all_of = [(each, judgement) for each in self.traces for judgement in each.checks]
         failed = [item for item in all_of if item[1].status == "failed"]
         passed = sum(judgement.status == "ok" for _, judgement in all_of)
         unknown = sum(judgement.status == "unknown" for _, judgement in all_of) + len(self.missing)
-        unknown += sum(bool(each.error) for each in self.checked)
+        unknown += sum(bool(each.error) for each in self.traces)
         if failed:
             each, judgement = failed[0]
             reason = (
-                phrase("check.note", key=each.key, text=judgement.reason) if len(self.checked) > 1 else judgement.reason
+                phrase("check.note", key=each.key, text=judgement.reason) if len(self.traces) > 1 else judgement.reason
             )
             return (
                 phrase("check.failed.more", reason=reason, count=len(failed) - 1)
@@ -152,5 +150,5 @@ class CheckReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if everything is within its limits, 1 if something is not, 2 if something could not be judged."""
+        """Exit status: 0 all checks passed, 1 a check failed, 2 a metric or trace is unknown."""
         return {"ok": DONE, "failed": BUDGET_HIT, "unknown": COULD_NOT}[self.status]

@@ -1,21 +1,20 @@
 """The report of ``memdiag compare``, stable as JSON (docs/compare.md).
 
-Every row has one entry for each trace, in the order given. The first trace is the base that the others are compared
-with.
+Every row has one entry for each trace, in the order they were given; the first trace is the base that the others are
+held against.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from memdiag.results.finding import SEVERITIES, Note, Severity
 from memdiag.results.report import Fragmentation, Peak, Usage
 
-SCHEMA_VERSION = 1
-
-# How a call site of one trace was matched in another: same file, line and function; same under another path; line
-# moved; different lines in the same function; function renamed; sites without a file, by their description; no match.
+# How a place of one trace was found again: at the same file, line and function; the same under another path; the line
+# has moved; the file has other lines under that function; the function has another name; places without a file, by
+# their words; not at all.
 How = Literal["base", "same", "path", "moved", "renamed", "words", "only here"]
 
 Fate = Literal["same", "new", "gone", "absent", "worse", "better"]
@@ -26,10 +25,10 @@ class CodePlace:
     """A call site.
 
     Attributes:
-        label: Short name ("train.py:35 forward"); for tensors without a Python stack, the reason why they have none.
-        path: File as recorded in the trace, or "" if there is none.
-        line: Line number, or 0 if there is none.
-        function: Function name, or "" if there is none.
+        label: Short name ("train.py:35 forward"); for tensors without a Python stack, why they have none.
+        path: File as the trace has it; null: none.
+        line: Line; null: none.
+        function: Function; null: none.
     """
 
     label: str
@@ -40,24 +39,24 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Memory held by a group of tensors at the compared moment.
+    """Memory of some tensors at the compared moment.
 
     Attributes:
         bytes: Bytes of their blocks.
         num_tensors: Number of tensors.
-        category: Category of most of the bytes ("activation"), or "" if unknown.
-        lifetime: Lifetime of most of the bytes ("forward_to_backward"), or "" if unknown.
-        life: Mean lifetime weighted by bytes, in ``Comparison.life_unit``, of the tensors that are freed within the
-            trace; None if none is.
-        kept_bytes: Bytes of tensors that are not freed within the trace.
+        category: Category of most of the bytes ("activation"); null: unknown.
+        lifetime: Lifetime of most of the bytes ("forward_to_backward"); null: unknown.
+        mean_lifetime: Mean lifetime, weighted by bytes, of the tensors that are freed within the trace, in ``lifetime_unit``; null:
+            none of them is.
+        never_freed_bytes: Bytes that are not freed within the trace.
     """
 
     bytes: int = 0
     num_tensors: int = 0
     category: str = ""
     lifetime: str = ""
-    life: float | None = None
-    kept_bytes: int = 0
+    mean_lifetime: float | None = None
+    never_freed_bytes: int = 0
 
 
 NOTHING = Amount()
@@ -65,7 +64,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A call site, the memory its tensors hold, and the names of the largest of them."""
+    """A place, what its tensors hold, and what the largest of them are called."""
 
     place: CodePlace
     amount: Amount
@@ -74,7 +73,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ComparedFinding:
-    """A finding, shortened to its main fields."""
+    """A finding of one trace.
+
+    Attributes:
+        code: Stable code ("MD201").
+        severity: "critical", "warning" or "info".
+        title: The problem in a few words.
+        device: Index of the device; null: all devices.
+    """
 
     code: str
     severity: Severity
@@ -84,26 +90,26 @@ class ComparedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One trace of a comparison, at the compared moment.
+    """One trace of a comparison, and its compared moment.
 
     Attributes:
         letter: "A", "B", …
         path: The file.
         device: Index of the device.
-        facts: Facts that the trace states about itself (backend, format, torch version, capacity, …), in words.
-        settings: Allocator settings recorded in the file, in words.
-        run: Command options, environment and versions from the run's manifest; empty if there is none.
-        num_steps: Number of training steps, or None if unknown.
-        at_event: The compared moment, or None if the file records only one state.
-        moment: Its name ("event 1,204 (step 3, backward)").
-        moment_kind: Kind of moment, see ``memdiag.trace.moments.ChosenMoment``.
-        usage: Memory at that moment, in bytes.
-        peak, peak_allocated: Peaks of the reserved and the allocated curve.
-        split: Breakdown of reserved minus requested bytes at that moment.
-        counts: Numbers of segments reserved and released, retries and failures; None if unknown.
-        sites: Call sites that hold memory at that moment, largest first; None if the file has no call sites.
-        names: The same by tensor name; None if the file has no names.
-        findings: Findings of its analysis, worst first.
+        facts: Facts about the recording in words (backend, format, torch version, capacity, …).
+        settings: Allocator settings as the file has them.
+        run: Options of the command, environment and versions from the manifest of the run; empty: there is no manifest.
+        num_steps: Training steps in the trace; null: unknown.
+        at_event: Event of the compared moment; null: the file has only one state.
+        moment: Name of the compared moment ("event 1,204 (step 3, backward)").
+        moment_kind: See ``memdiag.trace.moments.ChosenMoment``.
+        usage: Bytes at that moment.
+        peak, peak_allocated: The peaks of both curves.
+        split: What reserved - requested bytes consist of at that moment.
+        counts: Segments reserved and released, retries and failed allocations; null: unknown.
+        sites: Memory by call site at that moment, the largest first; None: the file has no call stacks.
+        names: The same by tensor name; None: the file has no names.
+        findings: Findings, the most severe first.
     """
 
     letter: str
@@ -128,33 +134,41 @@ class Side:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The first number to compare: reserved bytes at the moment, or allocated bytes if reserved is unknown."""
+        """What is compared first: bytes reserved at the moment; where that is not known, bytes allocated."""
         return self.usage.reserved_bytes if self.usage.reserved_bytes is not None else self.usage.allocated_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """A call site in all traces. ``amounts`` is None for a trace without call sites.
+    """A call site in all traces.
 
     Attributes:
-        places: Its location in each trace, or None if it holds nothing there at that moment.
-        how: How it was matched in each trace, or None if it was not.
+        places: The call site in each trace; null: it holds nothing there at that moment.
+        matched: How the call site was found in each trace: "base" (the first trace), "same" (file, line and function), "path" (another
+            folder), "moved" (another line), "renamed" (another function), "words" (by label), "only here"; null: it holds nothing.
+        amounts: Memory in each trace; null: the trace has no call stacks.
+        tensor_names: Names of its largest tensors.
     """
 
     places: tuple[CodePlace | None, ...]
-    how: tuple[How | None, ...]
+    matched: tuple[How | None, ...]
     amounts: tuple[Amount | None, ...]
-    names: tuple[str, ...] = ()
+    tensor_names: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """Short name, as in the first trace that has it."""
+        """Short name of the call site."""
         return next(place.label for place in self.places if place is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class NameRow:
-    """Tensors of one name in all traces; ``amounts`` is None for a trace without names."""
+    """Tensors of one name in all traces.
+
+    Attributes:
+        name: The name; null: tensors without a name.
+        amounts: Memory in each trace; null: the trace has no names.
+    """
 
     name: str
     amounts: tuple[Amount | None, ...]
@@ -162,21 +176,31 @@ class NameRow:
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A setting or fact that differs between the traces; a value is None if a trace does not record it."""
+    """A setting or fact that differs between traces.
 
-    what: str
+    Attributes:
+        name: Name of the setting or fact.
+        values: Its value in each trace; null: unknown.
+    """
+
+    name: str
     values: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """A finding in all traces; an entry is None if that trace does not have it."""
+    """A finding in all traces.
+
+    Attributes:
+        code: Stable code ("MD201").
+        found: The finding in each trace; null: the trace does not have it.
+    """
 
     code: str
     found: tuple[ComparedFinding | None, ...]
 
     def fate(self, number: int) -> Fate:
-        """Returns how the finding changed in trace ``number``, compared with the first trace."""
+        """Returns what became of it in trace ``number``, compared with the first."""
         base, found = self.found[0], self.found[number]
         if base is None or found is None:
             return "new" if found is not None else "gone" if base is not None else "absent"
@@ -186,15 +210,15 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Curves of several traces on one axis.
+    """Curves on one axis.
 
     Attributes:
-        aligned_by: "step" aligns one step of each trace with the same step of the others; "share" scales each trace
-            from beginning to end.
-        start, end: Ends of the axis, in steps (below 0: before the first step) or as fractions (0 and 1).
-        first_steps: Step of each trace at position 0, or None if aligned by share.
-        reserved, allocated: For each trace, the highest value in each of equal parts of the axis; -1 if unknown or if
-            the trace has no data there.
+        aligned_by: "step": the same steps of all traces lie below each other; "share": each trace fills the axis.
+        start: Start of the axis, in steps (negative: before the first step) or 0.
+        end: End of the axis, in steps or 1.
+        first_steps: Step of each trace at position 0 of the axis; null: aligned by share.
+        reserved, allocated: For each trace the highest value in each of equal parts of the axis; -1: not known, or none
+        there.
     """
 
     aligned_by: Literal["step", "share"]
@@ -207,27 +231,27 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of two or more traces.
+    """Two or more traces compared.
 
     Attributes:
-        verdicts: One sentence for each trace except the first.
+        verdicts: A sentence for each trace but the first.
         is_same: Whether no compared value differs.
-        life_unit: Unit of ``Amount.life``: "steps", or "share" of the trace.
-        sites: Every call site that holds memory in any trace, largest difference first; None if fewer than two traces
-            have call sites.
+        lifetime_unit: Unit of mean lifetimes: "steps", or "share" of the trace.
+        sites: Call sites that hold memory in any trace, the largest difference first; None: fewer than two traces have call stacks.
         names: The same by tensor name.
         differences: Settings, versions and facts that differ.
         findings: Findings of any trace.
-        curves: None if fewer than two traces have curves.
-        at: The chosen moment, as in ``memdiag.trace.moments``.
-        top: Number of rows to show in a list.
-        shared_end: The common suffix of the paths of files that moved between traces, or "" if there is none.
+        curves: None: fewer than two traces have any.
+        at: The requested moment: "default", "oom", "peak", "allocated", "reserved", "end" or an event.
+        top: Number of rows that a list is meant to show.
+        notes: Limits of the comparison.
+        shared_end: If a file has different paths, the end that they share; "": none has.
     """
 
     sides: tuple[Side, ...]
     verdicts: tuple[str, ...]
     is_same: bool
-    life_unit: Literal["steps", "share"]
+    lifetime_unit: Literal["steps", "share"]
     sites: tuple[SiteRow, ...] | None
     names: tuple[NameRow, ...] | None
     differences: tuple[FactDifference, ...]
@@ -237,4 +261,3 @@ class Comparison:
     top: int = 10
     notes: tuple[str, ...] = ()
     shared_end: str = ""
-    schema_version: int = field(default=SCHEMA_VERSION)

@@ -1,23 +1,23 @@
-"""The report of ``memdiag conf``: an allocator settings string, explained and judged."""
+"""The report of ``memdiag conf``: one text of allocator settings, explained and judged."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from memdiag.results.finding import SCHEMA_VERSION, Finding
+from memdiag.results.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of the settings string, explained.
+    """One setting of the text, explained.
 
     Attributes:
-        key: The key, or the key that was probably meant.
-        value: The value as written, or "" if there is none.
-        meaning: Effect of the key, or "" for an unknown key.
-        default: Behaviour without it.
+        key: Name of the setting, or the name that was probably meant.
+        value: The value as written; "" if there is none.
+        meaning: Effect of the setting; "" for an unknown setting.
+        default: Value that applies if the setting is absent.
         range: Allowed values.
-        since: First version that supports it ("2.6"), or None if unknown.
+        since: First version that knows the setting ("2.6"); null: unknown.
     """
 
     key: str
@@ -29,20 +29,35 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfReport:
-    """The report of ``memdiag conf``.
+class RelatedVariable:
+    """Another environment variable that is set and affects memory.
 
     Attributes:
-        backend: Backend that the settings belong to.
-        torch_version: The requested version, or None for the newest known.
+        name: Name of the variable.
+        value: Its value.
+        meaning: Effect of the variable.
+    """
+
+    name: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfReport:
+    """Allocator settings, explained and checked.
+
+    Attributes:
+        backend: Backend of the settings: "cuda", "hip", "npu" or "mindspeed".
+        torch_version: The requested version of PyTorch or torch_npu; null: the newest known.
         checked_version: The version whose rules were applied.
-        variable: The environment variable that they belong in.
-        text: The settings as written, or None if the variable is not set.
-        settings: Each key, in order.
-        findings: Findings, worst first.
-        corrected: The text to use instead ("" if the variable should not be set), or None if the text is correct.
-        line: The same as a line to paste, or "" if there is none.
-        related: Other variables that are set and affect memory (name, value, effect).
+        variable: The environment variable that holds the settings.
+        text: The settings as written; null: the variable is not set.
+        settings: The settings, in order.
+        findings: Findings, the most severe first.
+        corrected: Corrected settings ("": unset the variable); null: the text is correct.
+        command: The shell line that sets the corrected settings; "" if there is none.
+        related: Other environment variables that are set and affect memory.
     """
 
     backend: str
@@ -53,6 +68,5 @@ class ConfReport:
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
     corrected: str | None
-    line: str
-    related: tuple[tuple[str, str, str], ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)
+    command: str
+    related: tuple[RelatedVariable, ...] = ()

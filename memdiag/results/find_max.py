@@ -1,4 +1,4 @@
-"""Result of ``memdiag record --find-max``: the largest placeholder value with which a command fits into memory."""
+"""Result of ``memdiag record --find-max``: the largest value of a placeholder with which a command fits into memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The values to search: ``low``, ``low + step``, … up to ``high``, which need not be one of them."""
+    """The values to search: ``low``, ``low + step``, … up to ``high``, which itself need not be one of them."""
 
     name: str
     low: int
@@ -16,11 +16,11 @@ class ValueRange:
 
     @property
     def last(self) -> int:
-        """The index of the largest value, counted from 0."""
+        """The place of the largest value; values are counted from 0."""
         return (self.high - self.low) // self.step
 
     def at(self, place: int) -> int:
-        """Returns the value at an index."""
+        """The value at a place."""
         return self.low + place * self.step
 
 
@@ -29,51 +29,52 @@ class Trial:
     """One run.
 
     Attributes:
-        place: Index of the value in the range.
+        place: Position of the value in the range.
         value: The value that replaced the placeholder.
-        fits: Whether the run ended without an out-of-memory error.
-        reserved_bytes, allocated_bytes: Peaks of the process with the highest peak, or None if nothing was recorded.
+        fits: Whether the run ended without running out of memory.
+        peak_reserved_bytes: Reserved peak of the process that needed most; null: nothing was recorded.
+        peak_allocated_bytes: Allocated peak of the process that needed most; null: nothing was recorded.
         capacity_bytes: Memory of the device, if an out-of-memory error reported it.
-        steps: Training steps of the process with the most steps.
-        seconds: How long the program ran.
-        folder: Its files, as a path relative to the current directory where possible.
-        why: The out-of-memory error in one line, or "" if it fits.
+        num_steps: Training steps of the process that completed most.
+        seconds: Duration of the program.
+        folder: Folder of the run; null: it was deleted.
+        failure: The out-of-memory error in one line; null: the run fits.
         caught: Failed allocations that did not end the program.
     """
 
     place: int
     value: int
     fits: bool
-    reserved_bytes: int | None
-    allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_allocated_bytes: int | None
     capacity_bytes: int | None
-    steps: int
+    num_steps: int
     seconds: float
     folder: str
-    why: str = ""
+    failure: str = ""
     caught: int = 0
 
 
 @dataclass(frozen=True)
 class LargestFit:
-    """The result of the search, with the runs it is based on.
+    """The answer, with the runs that it rests on.
 
     Attributes:
         values: The range that was searched.
         trials: Every run, in the order of the search.
-        fits: The largest value that fits, or None if even the smallest does not.
-        fails: The smallest value that does not fit, or None if all fit.
-        phantom: The simulated device, or None for a real one.
-        folder: The files of the search, as a path relative to the current directory where possible.
+        largest_fitting: Largest value that fits; null: not even the smallest one fits.
+        smallest_failing: Smallest value that does not fit; null: all values fit.
+        phantom_device: The simulated device; null: a real device.
+        folder: Folder of the search.
     """
 
     values: ValueRange
     trials: tuple[Trial, ...]
-    fits: int | None
-    fails: int | None
-    phantom: str | None
+    largest_fitting: int | None
+    smallest_failing: int | None
+    phantom_device: str | None
     folder: str
 
     def trial_of(self, value: int | None) -> Trial | None:
-        """Returns the run with a value, or None if the value was not tried."""
+        """Returns the run with a value; None: the value was not tried."""
         return next((trial for trial in self.trials if trial.value == value), None)

@@ -20,13 +20,13 @@ Basis = Literal["measured", "simulated", "estimated"]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number and its source.
+    """A number or text that a finding rests on.
 
     Attributes:
-        what: Label of the number, in words ("stranded at the peak").
-        value: The number, or None if the source cannot provide it.
-        unit: "bytes", "events", "tensors", "us", "ratio", "bytes/step", …; "" for plain text in ``value``.
-        where: A line of the user's code ("train.py:35 forward"), an event ("event 1,204") or a pool; "" if none.
+        what: Name of the number ("stranded at the peak").
+        value: The number or text; null: unknown.
+        unit: "bytes", "events", "tensors", "us", "ratio", "bytes/step", …; "" for text.
+        where: A line of code ("train.py:35 forward"), an event ("event 1,204") or a pool; "" if none.
     """
 
     what: str
@@ -40,11 +40,11 @@ class Fix:
     """One remedy.
 
     Attributes:
-        title: The remedy in an imperative sentence.
-        kind: "env" (an environment variable), "flag", "code", "version" or "record" (record again, differently).
-        change: The exact line to paste, or "" if it has to be worked out.
+        title: The remedy, an imperative sentence.
+        kind: Kind of change: "env" (environment variable), "flag", "code", "version" or "record" (record again with other options).
+        change: The line to paste; "" if it depends on the program.
         applicability: When it helps ("torch >= 2.1", "CUDA and NPU").
-        caveat: Its cost, or when it does not help.
+        caveat: What it may cost, or when it does not help.
     """
 
     title: str
@@ -56,7 +56,14 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Bytes that a remedy would free at the reserved peak, as a range, with its basis and how to verify it."""
+    """Bytes that a remedy saves at the reserved peak.
+
+    Attributes:
+        low_bytes, high_bytes: Range of the saving.
+        expected_bytes: Most likely saving.
+        basis: How the saving is known: "measured", "simulated" or "estimated".
+        repro: Command that shows the saving; "" if none.
+    """
 
     low_bytes: int
     expected_bytes: int
@@ -67,7 +74,18 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem. ``code`` ("MD201") is stable and has a page in docs/findings/."""
+    """A problem, its evidence and its remedies.
+
+    Attributes:
+        code: Stable code ("MD201"); each code has a page in docs/findings.
+        title: The problem in a few words.
+        severity: "critical", "warning" or "info".
+        device: Index of the device; null: all devices, or none in particular.
+        evidence: The numbers that the finding rests on.
+        fixes: Remedies, the best first.
+        saving: What the remedy saves; null: unknown. Savings of several findings must not be added up.
+        weight_bytes: Bytes that the problem is about, for sorting within a severity.
+    """
 
     code: str
     title: str
@@ -76,12 +94,17 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
     saving: Saving | None = None
-    weight_bytes: int = 0  # for sorting within a severity: number of bytes concerned
+    weight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A property of the input that limits the diagnosis (codes MD9xx)."""
+    """Something about the input that limits the diagnosis.
+
+    Attributes:
+        code: Stable code (MD9xx); each code has a page in docs/findings.
+        text: The limit in a sentence.
+    """
 
     code: str
     text: str

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rival:
-    """Another placement of the same buffers.
+    """Another placement method, for the same buffers.
 
     Attributes:
-        name: Short, stable: ``first_fit_by_size``, ``online_first_fit``, ``online_best_fit``.
-        height_bytes: Bytes it needs, or None if it was not tried because it would take too long.
+        name: Stable name: ``first_fit_by_size``, ``online_first_fit`` or ``online_best_fit``.
+        height_bytes: Bytes that it needs; null: not tried, as it would take too long.
     """
 
     name: str
@@ -20,62 +20,70 @@ class Rival:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A placement plan and the placements it is compared with. All sizes are in bytes.
+    """A placement plan, and other methods for comparison.
 
     Attributes:
-        source: The file.
-        format: Input format, a key of ``memdiag.registry.SOURCES``.
-        device: Device whose tensors were placed, or None for a list of lifetimes.
-        ends: Ends of a lifetime interval that are included: "half-open" (the lower), "closed" (both) or "open" (none).
-        num_buffers: Number of rows; ``num_empty`` of them have no bytes or an empty lifetime.
-        before, after: Tensors that are live before the trace begins, and after its end.
-        align, seed, seconds_allowed: Options of the command.
-        capacity_bytes: Total device memory given on the command line, or None to search for the lowest plan.
-        outside_bytes: Memory outside the allocator when it was recorded, or None if unknown (none is assumed).
-        load_bytes, requested_bytes: Peak of live bytes, with sizes rounded up to ``align`` and as requested.
-        height_bytes, bound_bytes: Height of the plan, and the proved lower bound.
-        method, ended, seconds: As in ``Plan``.
-        rivals: Other placements of the same buffers.
-        recorded_bytes: Recorded reserved peak, or None if unknown.
-        output: The file with the offsets, or None if it was not written.
+        path: The file that was read.
+        format: Format of the file: "torch-snapshot", "minimalloc", …
+        device: Device whose tensors were placed; null: the file is a list of lifetimes.
+        interval_ends: Which ends of a lifetime belong to it: "half-open" (the lower end), "closed" (both) or "open" (none).
+        num_buffers: Number of buffers.
+        num_empty: Number of buffers without bytes or without a lifetime; their offset is 0.
+        before: Number of tensors allocated before the trace begins.
+        after: Number of tensors live at the end of the trace.
+        alignment_bytes: Alignment of offsets.
+        seed: Random seed.
+        time_limit_seconds: Time limit of the search.
+        capacity_bytes: All memory of the card; null: no card was given, and the lowest plan was searched.
+        outside_bytes: Memory outside the allocator when the trace was recorded; null: unknown, and none is assumed.
+        live_peak_bytes: Most bytes live at one moment, with sizes rounded up to the alignment.
+        requested_peak_bytes: Most bytes live at one moment, without rounding.
+        height_bytes: Bytes that the plan needs.
+        lower_bound_bytes: Bytes that every plan needs, as was proved.
+        method: How the plan was found.
+        stop_reason: Why the search stopped: "load" (the plan needs no more than the live peak), "capacity" (it fits the card),
+            "proved" (no plan is lower), "effort" (every planned attempt was made) or "time".
+        seconds: Duration of the search.
+        rivals: Other placement methods for the same buffers.
+        recorded_peak_reserved_bytes: Most bytes that the recorded allocator reserved; null: unknown.
+        output: The file with the offsets; null: not written.
     """
 
-    source: str
+    path: str
     format: str
     device: int | None
-    ends: str
+    interval_ends: str
     num_buffers: int
     num_empty: int
     before: int
     after: int
-    align: int
+    alignment_bytes: int
     seed: int
-    seconds_allowed: float
+    time_limit_seconds: float
     capacity_bytes: int | None
-    load_bytes: int
-    requested_bytes: int
+    live_peak_bytes: int
+    requested_peak_bytes: int
     height_bytes: int
-    bound_bytes: int
+    lower_bound_bytes: int
     method: str
-    ended: str
+    stop_reason: str
     seconds: float
     rivals: tuple[Rival, ...]
-    recorded_bytes: int | None
+    recorded_peak_reserved_bytes: int | None
     output: str | None
     outside_bytes: int | None = None
-    schema_version: int = 1
 
     @property
     def ratio(self) -> float:
-        """Height divided by load; 1.0 if there are no live buffers."""
-        return self.height_bytes / self.load_bytes if self.load_bytes else 1.0
+        """Height of the plan divided by the live peak; 1.0 if nothing is live."""
+        return self.height_bytes / self.live_peak_bytes if self.live_peak_bytes else 1.0
 
     @property
     def fits(self) -> bool | None:
-        """True if the tensors fit into the allocator's room, or None if no capacity was given."""
+        """Whether the plan fits the card; null: no card was given."""
         return None if self.room_bytes is None else self.height_bytes <= self.room_bytes
 
     @property
     def room_bytes(self) -> int | None:
-        """Memory that the allocator can reserve on the device, or None if no capacity was given."""
+        """Bytes of the card that the allocator can use; null: no card was given."""
         return None if self.capacity_bytes is None else max(self.capacity_bytes - (self.outside_bytes or 0), 0)

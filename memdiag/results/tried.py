@@ -1,10 +1,8 @@
-"""Results of ``memdiag try``: the prediction for a rerun with other allocator settings, and its measurements."""
+"""Results of ``memdiag try``: what is predicted of a rerun with other allocator settings, and what the rerun measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from memdiag.results.outlook import Outlook
 from memdiag.text import Phrase
@@ -15,9 +13,10 @@ class LastFailure:
     """The last failed allocation of a run of one rank.
 
     Attributes:
-        requested_bytes: Its requested size.
-        step, phase: Step and phase of the training; -1 and "" if unknown.
-        num_allocations: Successful allocations before it.
+        requested_bytes: Size of the request.
+        step: Training step; -1: unknown.
+        phase: Phase of the step; "": unknown.
+        num_allocations: Allocations served before it.
         is_last: Whether nothing was allocated after it.
     """
 
@@ -30,13 +29,13 @@ class LastFailure:
 
 @dataclass(frozen=True)
 class RankForecast:
-    """The prediction for one rank.
+    """What is predicted of one rank.
 
     Attributes:
-        name: File name of its trace.
-        peak_bytes: Predicted reserved peak; ``recorded_bytes`` is the recorded one.
+        name: File of its trace.
+        peak_bytes: Predicted peak of reserved bytes; ``recorded_bytes`` the recorded one.
         num_ooms: Predicted failed allocations.
-        outlook: Whether the run fits, as far as the recording can show.
+        outlook: Whether the run fits, as far as the recording shows that.
         calibrated: How exactly a replay of the recorded settings reproduces the recording.
     """
 
@@ -50,15 +49,15 @@ class RankForecast:
 
 @dataclass(frozen=True)
 class RunForecast:
-    """The prediction for a rerun.
+    """What is predicted of a rerun.
 
     Attributes:
         command: The command, as it would be typed.
-        cwd: Its working directory.
-        phantom: The simulated device, or None for a real one.
+        cwd: The directory in which it runs.
+        phantom: The simulated device; None: a real one.
         variable: The environment variable of the settings.
         conf: The settings to try.
-        ranks: One forecast per rank.
+        ranks: By rank.
     """
 
     command: str
@@ -71,38 +70,48 @@ class RunForecast:
 
 @dataclass(frozen=True)
 class RankComparison:
-    """Prediction and measurement of one rank, over the calls that both runs share.
+    """Prediction and measurement of one rank, over the allocations that both runs share.
 
     Attributes:
-        name: File of the rank.
-        num_allocations: Allocations of the common part; ``num_recorded`` of the recorded run, ``num_now`` of the new
-            one.
-        recorded, predicted, now: Reserved peaks over the common part; ``ooms_*`` are its failed allocations.
-        now_whole: Reserved peak of the whole new run.
-        calibrated: How exactly a replay of the recorded settings reproduces the recording.
-        failed_before, failed_now: The last failed allocation of each run, or None if there is none.
+        name: File of the rank's trace.
+        num_shared_allocations: Allocations that both runs share.
+        num_recorded_allocations: Allocations of the recorded run.
+        num_measured_allocations: Allocations of the new run.
+        recorded_peak_bytes: Reserved peak of the recorded run over the shared part.
+        predicted_peak_bytes: Predicted reserved peak over the shared part.
+        measured_peak_bytes: Reserved peak of the new run over the shared part.
+        num_recorded_ooms: Failed allocations of the recorded run in the shared part.
+        num_predicted_ooms: Predicted failed allocations in the shared part.
+        num_measured_ooms: Failed allocations of the new run in the shared part.
+        whole_run_peak_bytes: Reserved peak of the whole new run.
+        whole_run_num_ooms: Failed allocations of the whole new run.
+        calibration: How exactly a replay of the recorded settings reproduces the recording.
+        recorded_failure: Last failed allocation of the recorded run; null: none failed.
+        measured_failure: Last failed allocation of the new run; null: none failed.
+        outcome: "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier" or "ends_with_another_error".
     """
 
     name: str
-    num_allocations: int
-    num_recorded: int
-    num_now: int
-    recorded: int
-    predicted: int
-    now: int
-    ooms_recorded: int
-    ooms_predicted: int
-    ooms_now: int
-    now_whole: int
-    ooms_whole: int
-    calibrated: str
-    failed_before: LastFailure | None = None
-    failed_now: LastFailure | None = None
+    num_shared_allocations: int
+    num_recorded_allocations: int
+    num_measured_allocations: int
+    recorded_peak_bytes: int
+    predicted_peak_bytes: int
+    measured_peak_bytes: int
+    num_recorded_ooms: int
+    num_predicted_ooms: int
+    num_measured_ooms: int
+    whole_run_peak_bytes: int
+    whole_run_num_ooms: int
+    calibration: str
+    recorded_failure: LastFailure | None = None
+    measured_failure: LastFailure | None = None
+    outcome: str = ""
 
     @property
-    def error(self) -> int:
+    def error_bytes(self) -> int:
         """Predicted peak - measured peak."""
-        return self.predicted - self.now
+        return self.predicted_peak_bytes - self.measured_peak_bytes
 
 
 @dataclass(frozen=True)
@@ -110,12 +119,11 @@ class TryReport:
     """A rerun compared with its prediction.
 
     Attributes:
-        variable, conf: The environment variable, and the settings that were tried.
+        variable: The environment variable of the settings.
+        conf: The settings that were tried.
         exit_status: Exit status of the command.
-        folder: The folder of the new run, as a path relative to the current directory where possible.
-        ranks: One comparison per rank; ranks that left no trace are missing.
-        outcomes: One per rank: "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier" or
-            "ends_with_another_error".
+        folder: The folder of the new run.
+        ranks: By rank; ranks that left no trace are missing.
     """
 
     variable: str
@@ -123,22 +131,3 @@ class TryReport:
     exit_status: int
     folder: str
     ranks: tuple[RankComparison, ...]
-    outcomes: tuple[str, ...]
-
-    def as_dict(self) -> Mapping[str, Any]:
-        """Returns the report for JSON, in English."""
-        from dataclasses import asdict
-
-        from memdiag.text import in_language
-
-        ranks = [
-            {**asdict(each), "calibrated": in_language(each.calibrated, "en"), "error": each.error, "outcome": outcome}
-            for each, outcome in zip(self.ranks, self.outcomes, strict=True)
-        ]
-        return {
-            "schema_version": 1,
-            "variable": self.variable,
-            "conf": self.conf,
-            "exit_status": self.exit_status,
-            "ranks": ranks,
-        }

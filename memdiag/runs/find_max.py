@@ -139,7 +139,9 @@ def _between(values: ValueRange, fits: int, fails: int) -> int:
 
 def _where_memory_ends(trials: Sequence[Trial], capacity: int | None) -> int | None:
     """The place at which a straight line through the two largest runs that fitted reaches the capacity; None: there is no such line."""
-    known = sorted((trial.place, trial.allocated_bytes) for trial in trials if trial.fits and trial.allocated_bytes)
+    known = sorted(
+        (trial.place, trial.peak_allocated_bytes) for trial in trials if trial.fits and trial.peak_allocated_bytes
+    )
     if capacity is None or len(known) < 2:
         return None
     (near, less), (far, more) = known[-2:]

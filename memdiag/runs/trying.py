@@ -137,21 +137,23 @@ def compare(plan: TryPlan, done: Done, listener: Listener = SILENT) -> TryReport
         MemdiagError: A trace of the new run cannot be read.
     """
     from memdiag.recorder.files import write_json
+    from memdiag.render.try_run.json import as_dict
 
     recorded = done.run.recorded if done.run is not None else ()
     now = {Path(status["trace"]).name: Path(status["trace"]) for status in recorded}
-    ranks = tuple(
-        _compare(rank, listener.read_trace(now[rank.path.name])) for rank in plan.replays if rank.path.name in now
-    )
     status = done.ended.exit_code
-    outcomes = tuple(outcome_of(each.failed_before, each.failed_now, status) for each in ranks)
-    report = TryReport(plan.forecast.variable, plan.forecast.conf, status, done.folder.shown, ranks, outcomes)
+    ranks = tuple(
+        _compare(rank, listener.read_trace(now[rank.path.name]), status)
+        for rank in plan.replays
+        if rank.path.name in now
+    )
+    report = TryReport(plan.forecast.variable, plan.forecast.conf, status, done.folder.shown, ranks)
     if ranks:
-        write_json(str(Path(done.folder.path, RESULT)), dict(report.as_dict()))
+        write_json(str(Path(done.folder.path, RESULT)), as_dict(report))
     return report
 
 
-def _compare(rank: RankReplay, trace: Trace) -> RankComparison:
+def _compare(rank: RankReplay, trace: Trace, status: int) -> RankComparison:
     from memdiag.allocator.calibration.from_trace import described
     from memdiag.allocator.calibration.shared_calls import shared_calls
     from memdiag.allocator.workload import ALLOC
@@ -168,20 +170,22 @@ def _compare(rank: RankReplay, trace: Trace) -> RankComparison:
     def ooms(device: DeviceTrace, until: int) -> int:
         return int((device.events.action[:until] == schema.OOM).sum())
 
+    before, now = failure_of(rank.subject.trace, rank.subject.device), failure_of(trace, device)
     return RankComparison(
         name=rank.path.name,
-        num_allocations=int((rank.subject.workload.op[:end] == ALLOC).sum()),
-        num_recorded=int((rank.subject.workload.op == ALLOC).sum()),
-        num_now=int((workload.op == ALLOC).sum()),
-        recorded=int(rank.subject.device.usage.reserved[:row].max(initial=0)),
-        predicted=int(rank.replay.reserved[:end].max(initial=0)),
-        now=int(device.usage.reserved[:row_now].max(initial=0)),
-        ooms_recorded=ooms(rank.subject.device, row),
-        ooms_predicted=int(rank.replay.ooms[:end].max(initial=0)),
-        ooms_now=ooms(device, row_now),
-        now_whole=int(device.usage.reserved.max(initial=0)),
-        ooms_whole=ooms(device, device.num_events),
-        calibrated=calibrated(rank.subject.calibration),
-        failed_before=failure_of(rank.subject.trace, rank.subject.device),
-        failed_now=failure_of(trace, device),
+        num_shared_allocations=int((rank.subject.workload.op[:end] == ALLOC).sum()),
+        num_recorded_allocations=int((rank.subject.workload.op == ALLOC).sum()),
+        num_measured_allocations=int((workload.op == ALLOC).sum()),
+        recorded_peak_bytes=int(rank.subject.device.usage.reserved[:row].max(initial=0)),
+        predicted_peak_bytes=int(rank.replay.reserved[:end].max(initial=0)),
+        measured_peak_bytes=int(device.usage.reserved[:row_now].max(initial=0)),
+        num_recorded_ooms=ooms(rank.subject.device, row),
+        num_predicted_ooms=int(rank.replay.ooms[:end].max(initial=0)),
+        num_measured_ooms=ooms(device, row_now),
+        whole_run_peak_bytes=int(device.usage.reserved.max(initial=0)),
+        whole_run_num_ooms=ooms(device, device.num_events),
+        calibration=calibrated(rank.subject.calibration),
+        recorded_failure=before,
+        measured_failure=now,
+        outcome=outcome_of(before, now, status),
     )

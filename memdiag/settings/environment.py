@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from memdiag.results.conf import ConfReport
+from memdiag.results.conf import ConfReport, RelatedVariable
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.lint import in_order, lint
@@ -74,7 +74,7 @@ def check_environment(
     name = present[0] if present else order[0]
     report = lint(Assignment(name, environ.get(name, ""), (lost or {}).get(name, "")), scene, features, version)
     if not present:
-        report = replace(report, text=None, corrected=None, line="", findings=())
+        report = replace(report, text=None, corrected=None, command="", findings=())
     keys = {
         key: value == "True" for key, value in parse_conf(environ.get(name, "")).items() if value in {"True", "False"}
     }
@@ -86,7 +86,7 @@ def check_environment(
             continue
         is_read = scene.backend in variable.backends
         if is_read or variable.name in EXPLAINED_EVERYWHERE:
-            related.append((variable.name, value, variable.meaning))
+            related.append(RelatedVariable(variable.name, value, variable.meaning))
         if is_read:
             findings += _variable(variable, value, keys)
         elif variable.name in EXPLAINED_EVERYWHERE:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from memdiag.results.finding import SCHEMA_VERSION
 from memdiag.settings.model import Key, Version, version_text
 from memdiag.settings.tables import KEYS, VARIABLE, backend_words, known
 from memdiag.settings.variables import VARIABLES, Variable
+
+
+@dataclass(frozen=True, slots=True)
+class ListedBackend:
+    """The settings of one backend.
+
+    Attributes:
+        backend: "cuda", "hip", "npu" or "mindspeed".
+        name: The backend in words.
+        variable: The environment variable that holds the settings.
+        keys: The settings, in order.
+    """
+
+    backend: str
+    name: str
+    variable: str
+    keys: tuple[Key, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +31,14 @@ class Listing:
     """The table of all settings.
 
     Attributes:
-        backends: Backend, its name in words, its variable and its keys, in order.
-        variables: The environment variables beside them.
-        torch_version: Only keys of this version are listed; None: all.
+        backends: Settings by backend.
+        variables: Other environment variables that affect memory.
+        torch_version: Version whose settings are listed; null: all versions.
     """
 
-    backends: tuple[tuple[str, str, str, tuple[Key, ...]], ...]
+    backends: tuple[ListedBackend, ...]
     variables: tuple[Variable, ...]
     torch_version: str | None
-    schema_version: int = field(default=SCHEMA_VERSION)
 
 
 def listing(backends: tuple[str, ...], version: Version | None) -> Listing:
@@ -31,6 +46,6 @@ def listing(backends: tuple[str, ...], version: Version | None) -> Listing:
     rows = []
     for backend in backends:
         keys = KEYS[backend] if version is None else tuple(known(backend, version).values())
-        rows.append((backend, backend_words(backend), VARIABLE[backend], keys))
+        rows.append(ListedBackend(backend, backend_words(backend), VARIABLE[backend], keys))
     variables = tuple(variable for variable in VARIABLES if set(variable.backends) & set(backends))
     return Listing(tuple(rows), variables, None if version is None else version_text(version))

@@ -120,8 +120,8 @@ def test_a_baseline_is_written_held_against_and_brought_up_to_date(checked, run_
     assert shown["verdict"] == (
         "peak_reserved is 70.00 MiB: 20.00 MiB (+40.0%) more than the baseline's 50.00 MiB; 1% more is tolerated (and 2 more)."
     )
-    grown = shown["traces"][0]["holders"]
-    assert [(each["label"], each["was"], each["bytes_before"], each["bytes"]) for each in grown] == [
+    grown = shown["traces"][0]["sites"]
+    assert [(each["label"], each["baseline_line"], each["baseline_bytes"], each["bytes"]) for each in grown] == [
         ("train.py:9 f", 5, 40 * MIB, 60 * MIB)
     ]
     assert checked(new, "--baseline", base, "--tolerance", "45%")[0] == 0

@@ -18,7 +18,7 @@ KEYS = [
     "at",
     "verdicts",
     "traces",
-    "life_unit",
+    "lifetime_unit",
     "by_site",
     "by_name",
     "differences",
@@ -64,14 +64,14 @@ def npu(goldens):
 def test_json_has_the_keys_that_are_promised(said, cuda, npu):
     shown = json.loads(said(cuda, npu, "--json"))
     assert list(shown) == KEYS
-    assert (shown["schema_version"], shown["is_same"]) == (1, False)
+    assert (shown["schema_version"], shown["is_same"]) == (2, False)
     assert [(trace["letter"], trace["facts"]["backend"]) for trace in shown["traces"]] == [("A", "cuda"), ("B", "npu")]
     for row in shown["by_site"]:
         before, after = row["amounts"]
         assert row["delta_bytes"] == [after["bytes"] - before["bytes"]]
-        assert row["delta_tensors"] == [after["num_tensors"] - before["num_tensors"]]
+        assert row["delta_num_tensors"] == [after["num_tensors"] - before["num_tensors"]]
     assert shown["timeline"]["aligned_by"] == "step"
-    assert {row["fate"][0] for row in shown["findings"]} <= {"same", "new", "gone", "better", "worse"}
+    assert {row["change"][0] for row in shown["findings"]} <= {"same", "new", "gone", "better", "worse"}
 
 
 @pytest.mark.parametrize("form", ["--json", "--md", "--top=2", "--at=allocated", "--at=end"])
@@ -104,7 +104,7 @@ def test_a_simulated_run_is_held_against_its_recording(said, tmp_path, cuda):
     out = tmp_path / "simulated.pkl"
     assert main(["simulate", str(cuda), "--policy", "expandable", "--out", str(out)]) == 0
     shown = json.loads(said(cuda, out, "--json"))
-    assert {"what": "expandable segments", "values": ["no", "yes"]} in shown["differences"]
+    assert {"name": "expandable segments", "values": ["no", "yes"]} in shown["differences"]
     sites = {row["label"]: row["matched"] for row in shown["by_site"] if row["places"][0] and row["places"][1]}
     assert set(map(tuple, sites.values())) <= {("base", "same"), ("base", "words")}
 

@@ -129,7 +129,7 @@ def test_nothing_is_said_of_what_is_right(asked, arguments):
     report = asked(*arguments)
     assert report["findings"] == []
     assert report["corrected"] is None
-    assert report["line"] == ""
+    assert report["command"] == ""
 
 
 def test_a_version_decides(asked):
@@ -351,18 +351,18 @@ def test_the_keys_of_the_output(asked):
         "settings",
         "findings",
         "corrected",
-        "line",
+        "command",
         "related",
     ]
-    assert report["schema_version"] == 1
+    assert report["schema_version"] == 2
     assert report["torch_version"] == "2.6"
     assert list(report["settings"][0]) == ["key", "value", "meaning", "default", "range", "since"]
-    assert report["line"] == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64"
-    assert report["findings"][0]["fixes"][0]["change"] == report["line"]
+    assert report["command"] == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64"
+    assert report["findings"][0]["fixes"][0]["change"] == report["command"]
 
 
 def test_a_line_with_signs_of_the_shell_is_quoted(asked):
-    assert asked("roundup_power2_divisions:[64:8,256:4,>:1]")["line"].endswith(
+    assert asked("roundup_power2_divisions:[64:8,256:4,>:1]")["command"].endswith(
         "='roundup_power2_divisions:[64:8,128:4,256:4,>:1]'"
     )
 

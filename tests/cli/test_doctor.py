@@ -53,7 +53,7 @@ def test_a_python_with_torch_is_tried(tmp_path, capsys, monkeypatch):
     assert by_name["cpu"]["works"] is True
     assert by_name["cpu"]["num_events"] >= 1
     assert by_name["cuda"]["works"] is None
-    assert "built without" in by_name["cuda"]["why"]
+    assert "built without" in by_name["cuda"]["reason"]
     assert by_name["npu"]["works"] is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["env"]  # nothing is left behind
 
@@ -61,7 +61,7 @@ def test_a_python_with_torch_is_tried(tmp_path, capsys, monkeypatch):
 def test_a_python_without_torch(capsys, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     report = asked(capsys, "--python", str(tmp_path / "env"))
-    assert report["pythons"][0]["why"] == "torch is not installed"
+    assert report["pythons"][0]["reason"] == "torch is not installed"
     assert "pip install torch" in report["pythons"][0]["fix"]
 
 
@@ -71,7 +71,7 @@ def test_a_torch_that_is_broken(capsys, tmp_path):
     (packages / "torch").unlink()
     (packages / "torch.py").write_text("raise OSError('libcudart.so.12: cannot open shared object file')\n")
     report = asked(capsys, "--python", python)
-    assert "libcudart.so.12" in report["pythons"][0]["why"]
+    assert "libcudart.so.12" in report["pythons"][0]["reason"]
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -88,7 +88,7 @@ def test_what_is_no_python(capsys, tmp_path):
     (tmp_path / "x").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "x").chmod(0o755)
     report = asked(capsys, "--python", str(tmp_path / "x"))
-    assert "does not run" in report["pythons"][0]["why"]
+    assert "does not run" in report["pythons"][0]["reason"]
     assert main(["doctor", "--python", str(tmp_path / "nothing")]) == 2
     assert "error: --python" in capsys.readouterr().err
 
@@ -137,13 +137,13 @@ def facts(**more):
 def test_reasons(name, given, works, why):
     backend = command._accelerator("/no/python", facts(**given), name)
     assert backend.works is works
-    assert why in backend.why
+    assert why in backend.reason
     assert backend.fix
 
 
 def test_devices_hidden_by_the_environment_are_named(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "CUDA_VISIBLE_DEVICES=" in command._accelerator("/no/python", facts(devices={"cuda": []}), "cuda").why
+    assert "CUDA_VISIBLE_DEVICES=" in command._accelerator("/no/python", facts(devices={"cuda": []}), "cuda").reason
 
 
 def test_settings_are_looked_at(capsys, monkeypatch, tmp_path):

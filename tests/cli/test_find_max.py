@@ -48,12 +48,12 @@ def test_the_largest_that_fits(tmp_path):
     done = trained(tmp_path, "batch=1..64", 11, ["--json"])
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert (report["fits"], report["fails"], report["notes"]) == (11, 12, [])
-    assert "not tried" in report["assumed"]
+    assert (report["largest_fitting"], report["smallest_failing"], report["notes"]) == (11, 12, [])
+    assert "not tried" in report["assumption"]
     tried = {trial["value"]: trial for trial in report["trials"]}
     assert tried[11]["fits"]
     assert not tried[12]["fits"]
-    assert "Tried to allocate 20.00 MiB" in tried[12]["why"]
+    assert "Tried to allocate 20.00 MiB" in tried[12]["failure"]
     assert tried[11]["peak_allocated_bytes"] >= 11_000
     assert "batch=1 fits" in done.stderr
     (run,) = tmp_path.glob("memdiag-*")
@@ -72,7 +72,7 @@ def test_redacted_it_keeps_neither_paths_nor_what_the_program_said_of_them(tmp_p
     output = (run / "batch=2" / "output.txt").read_text()
     assert "from x.py" in output
     assert MESSAGE in output
-    assert json.loads((run / "find-max.json").read_text())["fits"] == 1
+    assert json.loads((run / "find-max.json").read_text())["largest_fitting"] == 1
     texts = [path.read_bytes() for path in run.rglob("*") if path.is_file()]
     assert not any(b"alicewong" in text or str(tmp_path).encode() in text for text in texts)
 
@@ -182,7 +182,7 @@ def test_it_is_called_from_python(tmp_path, monkeypatch, capfd):
         "batch=1..16",
         on_trial=lambda _, trial: tried.append(trial.value),
     )
-    assert (found.fits, found.fails) == (5, 6)
+    assert (found.largest_fitting, found.smallest_failing) == (5, 6)
     assert tried == [trial.value for trial in found.trials]
-    assert json.loads((tmp_path / "runs" / "find-max.json").read_text())["fits"] == 5
+    assert json.loads((tmp_path / "runs" / "find-max.json").read_text())["largest_fitting"] == 5
     assert capfd.readouterr() == ("", "")

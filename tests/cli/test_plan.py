@@ -32,15 +32,20 @@ def test_a_list(capsys, listed, tmp_path):
     target = tmp_path / "offsets.csv"
     code, shown = planned(capsys, listed, "--capacity", 12, "-o", target)
     assert code == 0
-    assert (shown["load_bytes"], shown["height_bytes"], shown["ratio"], shown["fits"], shown["ended"]) == (
+    assert (shown["live_peak_bytes"], shown["height_bytes"], shown["ratio"], shown["fits"], shown["stop_reason"]) == (
         12,
         12,
         1.0,
         True,
         "load",
     )
-    assert (shown["align_bytes"], shown["ends"], shown["num_buffers"], shown["verified"]) == (1, "half-open", 5, True)
-    assert set(shown["compared"]) == {"first_fit_by_size", "online_first_fit", "online_best_fit"}
+    assert (shown["alignment_bytes"], shown["interval_ends"], shown["num_buffers"], shown["verified"]) == (
+        1,
+        "half-open",
+        5,
+        True,
+    )
+    assert set(shown["height_bytes_by_method"]) == {"first_fit_by_size", "online_first_fit", "online_best_fit"}
     rows = list(csv.DictReader(target.read_text().splitlines()))
     assert [row["id"] for row in rows] == ["b1", "b2", "b3", "b4", "b5"]
     assert [(row["lower"], row["upper"], row["size"]) for row in rows][1] == ("3", "9", "4")
@@ -48,19 +53,19 @@ def test_a_list(capsys, listed, tmp_path):
 
 
 def test_which_ends_are_alive(capsys, listed, tmp_path):
-    assert planned(capsys, listed, "--ends", "closed")[1]["load_bytes"] == 16
-    assert planned(capsys, listed, "--ends", "open")[1]["load_bytes"] == 12
+    assert planned(capsys, listed, "--ends", "closed")[1]["live_peak_bytes"] == 16
+    assert planned(capsys, listed, "--ends", "open")[1]["live_peak_bytes"] == 12
     older = tmp_path / "older.csv"
     older.write_text("id,start,end,size\na,0,3,4\nb,3,9,4\n")
     target = tmp_path / "offsets.csv"
     shown = planned(capsys, older, "-o", target)[1]
-    assert (shown["ends"], shown["load_bytes"]) == ("closed", 8)
+    assert (shown["interval_ends"], shown["live_peak_bytes"]) == ("closed", 8)
     assert "a,0,3,4," in target.read_text()
 
 
 def test_it_does_not_fit(capsys, listed):
     code, shown = planned(capsys, listed, "--capacity", 11)
-    assert (code, shown["fits"], shown["bound_bytes"]) == (1, False, 12)
+    assert (code, shown["fits"], shown["lower_bound_bytes"]) == (1, False, 12)
     assert main(["plan", str(listed), "--capacity", "11"]) == 1
     assert capsys.readouterr().out.startswith("CANNOT FIT")
 
@@ -69,9 +74,9 @@ def test_a_trace(capsys, tmp_path):
     target = tmp_path / "offsets.csv"
     code, shown = planned(capsys, TRAINING, "-o", target)
     assert code == 0
-    assert shown["align_bytes"] == 512
-    assert shown["load_bytes"] <= shown["height_bytes"] <= 1.02 * shown["load_bytes"]
-    assert shown["recorded_reserved_bytes"] > shown["load_bytes"] >= shown["requested_bytes"]
+    assert shown["alignment_bytes"] == 512
+    assert shown["live_peak_bytes"] <= shown["height_bytes"] <= 1.02 * shown["live_peak_bytes"]
+    assert shown["recorded_peak_reserved_bytes"] > shown["live_peak_bytes"] >= shown["requested_peak_bytes"]
     assert len(target.read_text().splitlines()) == shown["num_buffers"] + 1
 
 
@@ -123,7 +128,7 @@ def test_buffers_are_planned_from_python(listed, tmp_path, capsys):
     buffers = planning.read_buffers(listed)
     report = planning.plan_buffers(buffers, seconds=1, output=tmp_path / "out.csv")
     assert report.num_buffers == len(buffers.ids)
-    assert report.load_bytes <= report.bound_bytes <= report.height_bytes
+    assert report.live_peak_bytes <= report.lower_bound_bytes <= report.height_bytes
     assert (tmp_path / "out.csv").read_text().startswith("id,lower,upper,size,offset\n")
     with pytest.raises(MemdiagError, match="--device is of traces"):
         planning.read_buffers(listed, device=0)

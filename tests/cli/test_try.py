@@ -130,10 +130,10 @@ def test_the_prediction_comes_true(tmp_path):
     (path,) = tmp_path.glob("memdiag-*/try.json")
     result = json.loads(path.read_text())
     (rank,) = result["ranks"]
-    assert (rank["predicted"], rank["error"]) == (rank["now"], 0)
-    assert (rank["ooms_recorded"], rank["ooms_predicted"], rank["ooms_now"]) == (1, 0, 0)
-    assert rank["num_allocations"] == rank["num_recorded"] == 320
-    assert rank["predicted"] < rank["recorded"]
+    assert (rank["predicted_peak_bytes"], rank["error_bytes"]) == (rank["measured_peak_bytes"], 0)
+    assert (rank["num_recorded_ooms"], rank["num_predicted_ooms"], rank["num_measured_ooms"]) == (1, 0, 0)
+    assert rank["num_shared_allocations"] == rank["num_recorded_allocations"] == 320
+    assert rank["predicted_peak_bytes"] < rank["recorded_peak_bytes"]
     assert re.search(r"peak reserved .* 0 B", second.stderr)
     assert rank["outcome"] == "runs_to_its_end"
     assert "memdiag: the run completes; reserved peak " in second.stderr

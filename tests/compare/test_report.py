@@ -31,12 +31,12 @@ def test_the_verdict_names_the_place_and_what_is_moved_is_found_again(snapshot):
         "30.00 MiB of it are tensors of train.py:38 mlp (3 tensors → 6)."
     )
     mlp, make = found.sites
-    assert (mlp.label, mlp.how, [amount.bytes // MIB for amount in mlp.amounts]) == (
+    assert (mlp.label, mlp.matched, [amount.bytes // MIB for amount in mlp.amounts]) == (
         "train.py:38 mlp",
         ("base", "moved"),
         [30, 60],
     )
-    assert (make.how, [amount.num_tensors for amount in make.amounts]) == (("base", "path"), [2, 2])
+    assert (make.matched, [amount.num_tensors for amount in make.amounts]) == (("base", "path"), [2, 2])
     assert mlp.places[1].path == "/srv/of/bob/train.py"
 
 
@@ -65,7 +65,7 @@ def test_a_third_trace_is_held_against_the_first_and_finds_places_of_the_second(
     c = snapshot("c.pkl", [("train.py", 5, "f", 10, 1), ("train.py", 83, "g", 10, 3)])
     found = compared(a, b, c)
     g = found.sites[0]
-    assert ([place and place.line for place in g.places], g.how) == ([None, 80, 83], (None, "only here", "moved"))
+    assert ([place and place.line for place in g.places], g.matched) == ([None, 80, 83], (None, "only here", "moved"))
     assert [amount.bytes // MIB for amount in g.amounts] == [0, 20, 30]
     assert found.verdicts[1].startswith("C needs 30.00 MiB more at its peak than A")
 
@@ -97,7 +97,7 @@ def test_settings_that_differ_are_listed_and_what_a_file_does_not_say_is_no_diff
     held = [("train.py", 5, "f", 10, 1)]
     a, b = snapshot("a.pkl", held), snapshot("b.pkl", held, conf="max_split_size_mb:128")
     found = compared(a, b)
-    assert {row.what: row.values for row in found.differences} == {
+    assert {row.name: row.values for row in found.differences} == {
         "PYTORCH_CUDA_ALLOC_CONF": ("not set", "max_split_size_mb:128")
     }
 
@@ -110,7 +110,7 @@ def test_options_of_the_command_come_from_the_manifest_beside_a_trace(snapshot):
             '{"argv": ["python", "train.py", "--batch", "%s", "--amp"], "versions": {"memdiag": "1"}}' % batch  # noqa: UP031 - braces
         )
     found = compared(*paths)
-    assert [(row.what, row.values) for row in found.differences] == [("--batch", ("4", "8"))]
+    assert [(row.name, row.values) for row in found.differences] == [("--batch", ("4", "8"))]
     paths[0].with_name("manifest.json").write_text("[" * 100_000)
     assert compared(*paths).differences == ()
 
@@ -133,7 +133,7 @@ def test_options_are_told_from_values():
 def test_traces_without_steps_are_aligned_from_beginning_to_end(snapshot, goldens):
     a = snapshot("a.pkl", [("train.py", 5, "f", 10, 3)])
     found = compared(goldens / "cuda-2.13.0-train" / "snapshot.pickle", a)
-    assert (found.curves.aligned_by, found.curves.start, found.curves.end, found.life_unit) == (
+    assert (found.curves.aligned_by, found.curves.start, found.curves.end, found.lifetime_unit) == (
         "share",
         0.0,
         1.0,

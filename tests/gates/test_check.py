@@ -37,7 +37,7 @@ def test_a_trace_is_called_by_its_file_and_by_as_many_folders_as_are_needed(path
     ],
 )
 def test_the_worst_decides_and_a_failure_outweighs_what_is_not_known(statuses, missing, status, code):
-    report = CheckReport((DeviceCheck("t", "t.pkl", 0, judgements=tuple(map(judged, statuses))),), missing)
+    report = CheckReport((DeviceCheck("t", "t.pkl", 0, checks=tuple(map(judged, statuses))),), missing)
     assert (report.status, report.exit_code) == (status, code)
 
 

@@ -26,9 +26,9 @@ def test_a_rerun_that_is_the_recorded_run_has_no_error(tmp_path, capsys):
     done = Done(folder, Ended(0, 1.0), FinishedRun(folder, ({"trace": str(TRACE)},), (), None, (), any_python=True))
     report = compare(plan, done)
     (rank,) = report.ranks
-    assert report.outcomes == ("runs_to_its_end",)
-    assert rank.num_allocations == rank.num_recorded == rank.num_now > 0
-    assert rank.recorded == rank.now
-    assert rank.error == forecast.peak_bytes - rank.now
+    assert rank.outcome == "runs_to_its_end"
+    assert rank.num_shared_allocations == rank.num_recorded_allocations == rank.num_measured_allocations > 0
+    assert rank.recorded_peak_bytes == rank.measured_peak_bytes
+    assert rank.error_bytes == forecast.peak_bytes - rank.measured_peak_bytes
     assert json.loads((tmp_path / "try.json").read_text())["ranks"][0]["outcome"] == "runs_to_its_end"
     assert capsys.readouterr() == ("", "")

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns a line for each trace in which something failed, and one for each in which something could not be judged; "" for none."""
     lines = []
-    for each in report.checked:
-        over = [judgement.reason for judgement in each.judgements if judgement.status == "failed"]
-        unknown = [judgement.reason for judgement in each.judgements if judgement.status == "unknown"]
+    for each in report.traces:
+        over = [judgement.reason for judgement in each.checks if judgement.status == "failed"]
+        unknown = [judgement.reason for judgement in each.checks if judgement.status == "unknown"]
         if over:
-            where = [phrase("check.title", title=title(each)), *map(holder_words, each.holders)] if each.holders else []
+            where = [phrase("check.title", title=title(each)), *map(holder_words, each.sites)] if each.sites else []
             lines.append(_command("error", each.key, [*over, *where], _place(each)))
         if unknown or each.error:
             lines.append(_command("warning", each.key, [*([each.error] if each.error else []), *unknown]))
@@ -30,7 +30,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
 
 def _place(each: DeviceCheck) -> str:
     """Returns the first place that lies in the repository, so that the annotation stands beside its line."""
-    place = next((holder for holder in each.holders if holder.file and holder.line), None)
+    place = next((holder for holder in each.sites if holder.file and holder.line), None)
     return f"file={_property(place.file)},line={place.line}" if place else ""
 
 

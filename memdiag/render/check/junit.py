@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns the report as one XML document; ``look`` is not used."""
-    cases = [line for each in report.checked for line in _cases(each)]
+    cases = [line for each in report.traces for line in _cases(each)]
     cases += [_case(key, "given", _error(phrase("check.not_given"))) for key in report.missing]
-    failures = sum(judgement.status == "failed" for each in report.checked for judgement in each.judgements)
-    errors = sum(judgement.status == "unknown" for each in report.checked for judgement in each.judgements)
-    errors += sum(bool(each.error) for each in report.checked) + len(report.missing)
+    failures = sum(judgement.status == "failed" for each in report.traces for judgement in each.checks)
+    errors = sum(judgement.status == "unknown" for each in report.traces for judgement in each.checks)
+    errors += sum(bool(each.error) for each in report.traces) + len(report.missing)
     counts = f'tests="{len(cases)}" failures="{failures}" errors="{errors}" skipped="0" time="0"'
     return "\n".join(
         [
@@ -45,7 +45,7 @@ def _cases(each: DeviceCheck) -> list[str]:
     )
     return cases + [
         _case(each.key, f"{judgement.metric} ({judgement.kind})", _outcome(each, judgement))
-        for judgement in each.judgements
+        for judgement in each.checks
     ]
 
 
@@ -59,8 +59,8 @@ def _outcome(each: DeviceCheck, judgement: MetricJudgement) -> str:
     if judgement.status == "ok":
         return f"<system-out>{text(judgement.reason)}</system-out>"
     lines = [judgement.reason, each.path]
-    if each.holders:
-        lines += [phrase("check.title", title=title(each)), *(f"  {holder_words(holder)}" for holder in each.holders)]
+    if each.sites:
+        lines += [phrase("check.title", title=title(each)), *(f"  {holder_words(holder)}" for holder in each.sites)]
     return f'<failure type="{text(judgement.kind)}" message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
 
 

@@ -25,8 +25,8 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:
         [((phrase(f"check.label.{report.status}"), f"bold {_STYLES[report.status]}"), (plain(report.verdict), "bold"))],
         indent=0,
     )
-    quiet = [each for each in report.checked if each.status == "ok"]
-    for each in report.checked:
+    quiet = [each for each in report.traces if each.status == "ok"]
+    for each in report.traces:
         if each.status != "ok" or len(quiet) <= _MOST_QUIET:
             _trace(page, each)
     if len(quiet) > _MOST_QUIET:
@@ -51,14 +51,14 @@ def _trace(page: LightPage, each: DeviceCheck) -> None:
     if each.error:
         page.text(plain(each.error), "yellow", indent=2)
     lines: list[Sequence[Cell]] = []
-    for judgement in each.judgements:
+    for judgement in each.checks:
         style = _STYLES[judgement.status] if judgement.status == "ok" else f"bold {_STYLES[judgement.status]}"
         lines.append(((phrase(f"check.word.{judgement.status}"), style), plain(judgement.reason)))
     if lines:
         page.grid("lw", lines)
-    if each.holders:
+    if each.sites:
         page.text(phrase("check.title", title=title(each)), "dim", indent=2)
-        for holder in each.holders:
+        for holder in each.sites:
             page.text(holder_words(holder), indent=4)
 
 

@@ -8,24 +8,24 @@ from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.results.check import DeviceCheck, Holder
+    from memdiag.results.check import CheckedSite, DeviceCheck
 
 
 def title(each: DeviceCheck) -> str:
     """Returns what the list of places says."""
-    if any(holder.bytes_before is not None for holder in each.holders):
+    if any(holder.baseline_bytes is not None for holder in each.sites):
         return phrase("check.title.grew")
     return phrase("check.title.peak" if each.has_history else "check.title.snapshot")
 
 
-def holder_words(holder: Holder) -> str:
+def holder_words(holder: CheckedSite) -> str:
     """Returns ``+2.90 GiB activations of train.py:38 mlp (30 tensors → 60)``; without a baseline what it holds."""
     label = plain(holder.label, 90)
-    place = phrase("check.moved", place=label, line=str(holder.was)) if holder.was else label
+    place = phrase("check.moved", place=label, line=str(holder.baseline_line)) if holder.baseline_line else label
     counts = phrase("check.tensors", count=holder.num_tensors)
-    if holder.bytes_before is None:
+    if holder.baseline_bytes is None:
         return phrase("check.holder", bytes=format_bytes(holder.bytes), kind=holder.kind, place=place, tensors=counts)
-    if holder.num_tensors_before != holder.num_tensors:
-        counts = phrase("check.tensors.changed", count=holder.num_tensors_before or 0, now=holder.num_tensors)
-    more = f"+{format_bytes(holder.bytes - holder.bytes_before)}"
+    if holder.baseline_num_tensors != holder.num_tensors:
+        counts = phrase("check.tensors.changed", count=holder.baseline_num_tensors or 0, now=holder.num_tensors)
+    more = f"+{format_bytes(holder.bytes - holder.baseline_bytes)}"
     return phrase("check.holder", bytes=more, kind=holder.kind, place=place, tensors=counts)

@@ -187,7 +187,7 @@ def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequen
     """Returns rows with a bar for the difference; those beyond ``report.top`` are folded away."""
     most = max((abs(_difference(row)) for row in found), default=0)
     heads = rows.heads(report)
-    has_lives = any(amount is not None and amount.life is not None for row in found for amount in row.amounts)
+    has_lives = any(amount is not None and amount.mean_lifetime is not None for row in found for amount in row.amounts)
     head = [
         title,
         *heads,

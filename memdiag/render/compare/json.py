@@ -1,128 +1,202 @@
-"""Traces beside each other, for programs: keys, order and units as in docs/compare.md, ``schema_version`` 1."""
+"""Traces beside each other, for programs."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memdiag.render.support.json import as_json
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.version import __version__
+from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.results.compare import (
+    Amount,
+    CodePlace,
+    ComparedFinding,
+    Comparison,
+    Curves,
+    Fate,
+    FindingRow,
+    NameRow,
+    Side,
+    SiteRow,
+)
+from memdiag.results.report import Fragmentation
 
 if TYPE_CHECKING:
-    from memdiag.results.compare import Amount, CodePlace, Comparison, Curves, FindingRow, Side, SiteRow
+    from collections.abc import Callable
 
-_KINDS = ("reserved", "active", "allocated", "requested")
-_PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
+_KINDS = {
+    "reserved": "Bytes reserved at the compared moment; null: unknown.",
+    "active": "Bytes allocated, or freed but still waiting for a stream; null: unknown.",
+    "allocated": "Bytes allocated to tensors; null: unknown.",
+    "requested": "Bytes that live tensors requested; null: unknown.",
+}
+_PARTS = tuple(f"{name}_bytes" for name in ("rounding", "pending", "stranded", "foreign", "cache"))
+
+
+def _differences(of: Callable[[Amount], float | None]) -> Callable[[SiteRow | NameRow], list[Any]]:
+    """Returns what subtracts the first trace's amount from that of each other trace."""
+
+    def values(row: SiteRow | NameRow) -> list[Any]:
+        first, *others = (None if amount is None else of(amount) for amount in row.amounts)
+        return [None if first is None or each is None else round(each - first, 4) for each in others]
+
+    return values
+
+
+def _usage(name: str) -> Key:
+    return Key(f"{name}_bytes", lambda side: getattr(side.usage, f"{name}_bytes"), int | None, _KINDS[name])
+
+
+def _curve(name: str) -> Key:
+    def values(curves: Curves) -> list[list[int | None]]:
+        return [[value if value >= 0 else None for value in curve] for curve in getattr(curves, name)]
+
+    meaning = f"For each trace the highest {name} bytes in each of equal parts of the axis; null: unknown, or outside the trace."
+    return Key(f"{name}_bytes", values, list[list[int | None]], meaning)
+
+
+_AMOUNTS: tuple[str | Key, ...] = (
+    "amounts",
+    Key(
+        "delta_bytes",
+        _differences(lambda amount: amount.bytes),
+        list[int | None],
+        "Bytes of each other trace minus bytes of the first; null: unknown.",
+    ),
+    Key(
+        "delta_num_tensors",
+        _differences(lambda amount: amount.num_tensors),
+        list[int | None],
+        "Number of tensors of each other trace minus that of the first; null: unknown.",
+    ),
+    Key(
+        "delta_mean_lifetime",
+        _differences(lambda amount: amount.mean_lifetime),
+        list[float | None],
+        "Mean lifetime of each other trace minus that of the first, in lifetime_unit; null: unknown.",
+    ),
+)
+
+LAYOUT = Layout(
+    name="compare",
+    title="memdiag compare --json",
+    meaning="Two or more traces compared. Lists with an entry for each trace have the order of `traces`.",
+    version=2,
+    root=Comparison,
+    shapes=(
+        Shape(
+            Comparison,
+            (
+                "is_same",
+                "at",
+                "verdicts",
+                Key(
+                    "traces",
+                    lambda report: report.sides,
+                    list[Side],
+                    "The traces; the others are compared with the first.",
+                ),
+                "lifetime_unit",
+                Key(
+                    "by_site",
+                    lambda report: report.sites,
+                    list[SiteRow] | None,
+                    "Memory by call site, the largest difference first; null: fewer than two traces have call stacks.",
+                ),
+                Key(
+                    "by_name",
+                    lambda report: report.names,
+                    list[NameRow] | None,
+                    "Memory by tensor name; null: fewer than two traces have names.",
+                ),
+                "differences",
+                "findings",
+                Key(
+                    "timeline",
+                    lambda report: report.curves,
+                    Curves | None,
+                    "Curves on one axis; null: fewer than two traces have any.",
+                ),
+                "notes",
+            ),
+        ),
+        Shape(
+            Side,
+            (
+                "letter",
+                "path",
+                "device",
+                "at_event",
+                "moment",
+                "num_steps",
+                *map(_usage, _KINDS),
+                Key(
+                    "peak_reserved_bytes",
+                    lambda side: side.peak.reserved_bytes,
+                    int | None,
+                    "Reserved peak; null: unknown.",
+                ),
+                Key(
+                    "peak_allocated_bytes",
+                    lambda side: side.peak_allocated.allocated_bytes,
+                    int | None,
+                    "Allocated peak; null: unknown.",
+                ),
+                Key(
+                    "fragmentation",
+                    lambda side: side.split,
+                    Fragmentation,
+                    "What reserved - requested bytes consist of.",
+                ),
+                Key(
+                    "reference_request_bytes",
+                    lambda side: side.split.reference_request_bytes,
+                    int | None,
+                    "Size of the request that decides which free blocks are too small; null: unknown.",
+                ),
+                "counts",
+                "facts",
+                "settings",
+                "run",
+            ),
+        ),
+        Shape(Fragmentation, _PARTS),
+        Shape(Amount, null_if_empty=frozenset({"category", "lifetime"})),
+        Shape(
+            SiteRow,
+            (
+                "label",
+                "tensor_names",
+                "places",
+                "matched",
+                *_AMOUNTS,
+            ),
+        ),
+        Shape(NameRow, ("name", *_AMOUNTS), null_if_empty=frozenset({"name"})),
+        Shape(CodePlace, null_if_empty=frozenset({"path", "line", "function"})),
+        Shape(ComparedFinding, ("severity", "title")),
+        Shape(
+            FindingRow,
+            (
+                "code",
+                "found",
+                Key(
+                    "change",
+                    lambda row: [row.fate(number) for number in range(1, len(row.found))],
+                    list[Fate],
+                    "What became of the finding in each other trace, compared with the first.",
+                ),
+            ),
+        ),
+        Shape(Curves, ("aligned_by", "start", "end", "first_steps", _curve("reserved"), _curve("allocated"))),
+    ),
+)
 
 
 def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns the comparison as one JSON object, indented, with a newline at its end. ``look`` is not used."""
-    return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
+    return LAYOUT.text(report)
 
 
 def as_dict(report: Comparison) -> dict[str, Any]:
     """Returns the comparison as ``memdiag compare --json`` shows it."""
-    shown = {
-        "schema_version": report.schema_version,
-        "memdiag_version": __version__,
-        "is_same": report.is_same,
-        "at": report.at,
-        "verdicts": list(report.verdicts),
-        "traces": [_side(side) for side in report.sides],
-        "life_unit": report.life_unit,
-        "by_site": None if report.sites is None else [_site(row) for row in report.sites],
-        "by_name": None
-        if report.names is None
-        else [{"name": row.name or None, **_amounts(row.amounts)} for row in report.names],
-        "differences": [{"what": row.what, "values": list(row.values)} for row in report.differences],
-        "findings": [_finding(row) for row in report.findings],
-        "timeline": None if report.curves is None else _curves(report.curves),
-        "notes": list(report.notes),
-    }
-    result: dict[str, Any] = as_json(shown)
-    return result
-
-
-def _side(side: Side) -> dict[str, Any]:
-    return {
-        "letter": side.letter,
-        "path": side.path,
-        "device": side.device,
-        "at_event": side.at_event,
-        "moment": side.moment,
-        "num_steps": side.num_steps,
-        **{f"{name}_bytes": getattr(side.usage, f"{name}_bytes") for name in _KINDS},
-        "peak_reserved_bytes": side.peak.reserved_bytes,
-        "peak_allocated_bytes": side.peak_allocated.allocated_bytes,
-        "fragmentation": {f"{name}_bytes": getattr(side.split, f"{name}_bytes") for name in _PARTS},
-        "reference_request_bytes": side.split.reference_request_bytes,
-        "counts": side.counts,
-        "facts": side.facts,
-        "settings": side.settings,
-        "run": side.run,
-    }
-
-
-def _amounts(amounts: tuple[Amount | None, ...]) -> dict[str, Any]:
-    base = amounts[0]
-    return {
-        "amounts": [
-            None
-            if amount is None
-            else {**asdict(amount), "category": amount.category or None, "lifetime": amount.lifetime or None}
-            for amount in amounts
-        ],
-        "delta_bytes": [None if base is None or each is None else each.bytes - base.bytes for each in amounts[1:]],
-        "delta_tensors": [
-            None if base is None or each is None else each.num_tensors - base.num_tensors for each in amounts[1:]
-        ],
-        "delta_life": [
-            None
-            if base is None or each is None or base.life is None or each.life is None
-            else round(each.life - base.life, 4)
-            for each in amounts[1:]
-        ],
-    }
-
-
-def _site(row: SiteRow) -> dict[str, Any]:
-    return {
-        "label": row.label,
-        "names": list(row.names),
-        "places": [None if place is None else _place(place) for place in row.places],
-        "matched": list(row.how),
-        **_amounts(row.amounts),
-    }
-
-
-def _place(place: CodePlace) -> dict[str, Any]:
-    return {
-        "label": place.label,
-        "path": place.path or None,
-        "line": place.line or None,
-        "function": place.function or None,
-    }
-
-
-def _finding(row: FindingRow) -> dict[str, Any]:
-    return {
-        "code": row.code,
-        "found": [None if each is None else {"severity": each.severity, "title": each.title} for each in row.found],
-        "fate": [row.fate(number) for number in range(1, len(row.found))],
-    }
-
-
-def _curves(curves: Curves) -> dict[str, Any]:
-    def known(values: tuple[tuple[int, ...], ...]) -> list[list[int | None]]:
-        return [[value if value >= 0 else None for value in curve] for curve in values]
-
-    return {
-        "aligned_by": curves.aligned_by,
-        "start": curves.start,
-        "end": curves.end,
-        "first_steps": None if curves.first_steps is None else list(curves.first_steps),
-        "reserved_bytes": known(curves.reserved),
-        "allocated_bytes": known(curves.allocated),
-    }
+    return LAYOUT.as_dict(report)

@@ -102,20 +102,22 @@ def _life(amount: Amount | None) -> str:
     if not amount.bytes:
         return NONE
     return (
-        phrase("compare.stays") if amount.life is None or amount.kept_bytes * 2 > amount.bytes else f"{amount.life:.2f}"
+        phrase("compare.stays")
+        if amount.mean_lifetime is None or amount.never_freed_bytes * 2 > amount.bytes
+        else f"{amount.mean_lifetime:.2f}"
     )
 
 
 def life_title(report: Comparison) -> str:
     """Returns what the column of lifetimes is in."""
-    return phrase("compare.head.lives.steps" if report.life_unit == "steps" else "compare.head.lives.share")
+    return phrase("compare.head.lives.steps" if report.lifetime_unit == "steps" else "compare.head.lives.share")
 
 
 def place_words(row: SiteRow) -> str:
     """Returns a place, and how it is called elsewhere: ``train.py:38 mlp``, ``train.py:38 mlp (B: line 41)``."""
     first = next(place for place in row.places if place is not None)
     said: list[str] = []
-    for number, (place, how) in enumerate(zip(row.places, row.how, strict=True)):
+    for number, (place, how) in enumerate(zip(row.places, row.matched, strict=True)):
         letter = chr(ord("A") + number)
         if place is not None and how == "moved":
             said.append(phrase("compare.line", letter=letter, line=str(place.line)))
@@ -182,7 +184,7 @@ def difference_rows(report: Comparison, width: int) -> list[list[str]]:
     """Returns what differs in settings and facts: name, then a value for each trace, at most ``width`` characters each."""
     return [
         [
-            plain(_fact(row.what), 40),
+            plain(_fact(row.name), 40),
             *(NONE if value is None else shorten(plain(_value(value)), width) for value in row.values),
         ]
         for row in report.differences

@@ -131,7 +131,7 @@ def _part(
         (heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown
     ]
     columns.append((phrase("compare.head.tensors"), [rows.tensor_cell(row) for row in shown]))
-    if any(amount is not None and amount.life is not None for row in shown for amount in row.amounts):
+    if any(amount is not None and amount.mean_lifetime is not None for row in shown for amount in row.amounts):
         columns.append((rows.life_title(report), [rows.life_cell(row) for row in shown]))
 
     def width() -> int:

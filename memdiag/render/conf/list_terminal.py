@@ -12,17 +12,22 @@ from memdiag.text import joined, phrase
 def render(table: Listing, look: Look = PLAIN) -> str:
     """Returns the table of all settings as text."""
     page = LightPage(look)
-    for number, (backend, words, variable, keys) in enumerate(table.backends):
+    for number, listed in enumerate(table.backends):
+        backend, variable = listed.backend, listed.variable
         if number:
             page.gap()
         unit = "torch_npu" if backend in {"npu", "mindspeed"} else "torch"
-        title = phrase("conf.list.title", variable=variable, backend=words)
+        title = phrase("conf.list.title", variable=variable, backend=listed.name)
         if table.torch_version:
             title = phrase(
-                "conf.list.title.version", variable=variable, backend=words, unit=unit, version=table.torch_version
+                "conf.list.title.version",
+                variable=variable,
+                backend=listed.name,
+                unit=unit,
+                version=table.torch_version,
             )
         page.text(title, "bold")
-        for key in keys:
+        for key in listed.keys:
             page.gap()
             page.text(key.name, "cyan", indent=2)
             page.text(key.meaning, indent=4)

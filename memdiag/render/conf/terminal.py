@@ -23,17 +23,17 @@ def render(report: ConfReport, look: Look = PLAIN) -> str:
         _setting(page, setting)
     if report.related:
         page.title(phrase("conf.title.related"))
-        for name, value, meaning in report.related:
+        for each in report.related:
             page.gap()
-            page.text(f"{plain(name)}={plain(value, LONGEST)}", "bold", indent=2)
-            page.text(plain(meaning), indent=4)
+            page.text(f"{plain(each.name)}={plain(each.value, LONGEST)}", "bold", indent=2)
+            page.text(plain(each.meaning), indent=4)
     if report.findings:
         page.title(phrase("conf.title.findings"))
         for finding in report.findings:
             _finding(page, finding, report)
-    if report.line:
+    if report.command:
         page.title(phrase("conf.title.line"))
-        page.paste(plain(report.line), indent=2)
+        page.paste(plain(report.command), indent=2)
     return page.finish()
 
 
@@ -83,7 +83,7 @@ def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:
         page.grid("lw", [((phrase("conf.label.why"), "dim"), _evidence(evidence, report.variable))], indent=9)
     for fix in finding.fixes:
         page.grid("lw", [((phrase("conf.label.fix"), "green"), plain(fix.title, LONGEST))], indent=9)
-        if fix.change and fix.change != report.line:
+        if fix.change and fix.change != report.command:
             page.paste(plain(fix.change), indent=14)
         if fix.caveat:
             page.grid("lw", [((phrase("conf.label.but"), "dim"), plain(fix.caveat, LONGEST))], indent=9)

@@ -36,15 +36,15 @@ def render(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN
 def _python(page: LightPage, python: Python) -> None:
     page.text(plain(phrase("doctor.python", version=python.facts.get("version", ""))), "bold")
     page.text(plain(python.path), indent=2)
-    if python.why:
-        _state(page, phrase("doctor.state.no"), "", python.why, python.fix)
+    if python.reason:
+        _state(page, phrase("doctor.state.no"), "", python.reason, python.fix)
         return
     page.text(
         plain(phrase("doctor.torch", version=python.facts["torch_version"], builds=_builds(python.facts))), indent=2
     )
     for backend in python.backends:
         key = {True: "yes", False: "no", None: "missing"}[backend.works]
-        words = phrase("doctor.works", count=backend.num_events or 0) if backend.works else backend.why
+        words = phrase("doctor.works", count=backend.num_events or 0) if backend.works else backend.reason
         known = joined([words, ", ".join(dict.fromkeys(backend.devices))], "; ")
         _state(page, phrase(f"doctor.state.{key}"), backend.name, known, backend.fix)
 

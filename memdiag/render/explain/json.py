@@ -1,15 +1,36 @@
-"""Pages of the documentation for programs: keys as in docs/explain.md, ``schema_version`` 1."""
+"""Pages of the documentation for programs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from memdiag.manual import Page
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.shape import Layout
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Pages of the documentation.
+
+    Attributes:
+        pages: The pages, in the order in which they were asked for.
+    """
+
+    pages: tuple[Page, ...]
+
+
+LAYOUT = Layout(
+    name="explain",
+    title="memdiag explain --json",
+    meaning="Pages of memdiag's documentation.",
+    version=1,
+    root=Pages,
+    has_program_version=False,
+)
 
 
 def render(pages: Sequence[Page], look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
-    """Returns the pages as one JSON object (docs/explain.md)."""
-    shown = [{"name": page.name, "title": page.title, "text": page.text} for page in pages]
-    return json.dumps({"schema_version": 1, "pages": shown}, indent=2) + "\n"
+    """Returns the pages as one JSON object."""
+    return LAYOUT.text(Pages(tuple(pages)))

@@ -1,48 +1,72 @@
-"""The answer of ``memdiag record --find-max`` as JSON."""
+"""The answer of ``memdiag record --find-max`` for programs."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 from memdiag.render.find_max.words import notes
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.results.find_max import LargestFit
-from memdiag.text import Language, in_language, phrase
+from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.results.find_max import LargestFit, Trial
+from memdiag.text import Language, phrase
+
+
+def _trials(found: LargestFit) -> list[Trial]:
+    """Returns the runs; the files of most of them are no longer there."""
+    kept = {found.largest_fitting, found.smallest_failing}
+    return [trial if trial.value in kept else replace(trial, folder="") for trial in found.trials]
+
+
+_FOUND = Shape(
+    LargestFit,
+    (
+        Key("name", lambda found: found.values.name, str, "Name of the placeholder in the command."),
+        Key("low", lambda found: found.values.low, int, "Smallest value of the range."),
+        Key("high", lambda found: found.values.high, int, "Upper end of the range."),
+        Key("step", lambda found: found.values.step, int, "Distance between two values of the range."),
+        "largest_fitting",
+        "smallest_failing",
+        "phantom_device",
+        Key("assumption", lambda _: phrase("find_max.assumed"), str, "What the search assumes."),
+        Key("notes", notes, list[str], "What makes the answer less certain."),
+        "folder",
+        Key("trials", _trials, list[Trial], "Every run, in the order of the search."),
+    ),
+)
+
+LAYOUT = Layout(
+    name="record-find-max",
+    title="memdiag record --find-max NAME=LOW..HIGH --json",
+    meaning="The largest value of a placeholder with which a command fits into memory. find-max.json has the same content.",
+    version=2,
+    root=LargestFit,
+    shapes=(
+        _FOUND,
+        Shape(
+            Trial,
+            (
+                "value",
+                "fits",
+                "failure",
+                "peak_reserved_bytes",
+                "peak_allocated_bytes",
+                "num_steps",
+                Key("seconds", lambda trial: round(trial.seconds, 3), float, "Duration of the program in seconds."),
+                "folder",
+            ),
+            null_if_empty=frozenset({"failure", "folder"}),
+        ),
+    ),
+    has_program_version=False,
+)
 
 
 def render(found: LargestFit, look: Look = PLAIN, chosen: Language = "en") -> str:  # noqa: ARG001 - every form is called alike
     """Returns the answer as JSON, with its texts in the language ``chosen``."""
-    return json.dumps(as_dict(found, chosen), indent=2) + "\n"
+    return LAYOUT.text(found, chosen)
 
 
 def as_dict(found: LargestFit, chosen: Language) -> dict[str, Any]:
     """Returns the answer as JSON has it, with its texts in the language ``chosen``."""
-    values = found.values
-    kept = {found.fits, found.fails}
-    return {
-        "schema_version": 1,
-        "name": values.name,
-        "low": values.low,
-        "high": values.high,
-        "step": values.step,
-        "fits": found.fits,
-        "fails": found.fails,
-        "phantom": found.phantom,
-        "assumed": in_language(phrase("find_max.assumed"), chosen),
-        "notes": [in_language(note, chosen) for note in notes(found)],
-        "folder": found.folder,
-        "trials": [
-            {
-                "value": trial.value,
-                "fits": trial.fits,
-                "why": in_language(trial.why, chosen) or None,
-                "peak_reserved_bytes": trial.reserved_bytes,
-                "peak_allocated_bytes": trial.allocated_bytes,
-                "steps": trial.steps,
-                "seconds": round(trial.seconds, 3),
-                "folder": trial.folder if trial.value in kept else None,
-            }
-            for trial in found.trials
-        ],
-    }
+    return LAYOUT.as_dict(found, chosen)

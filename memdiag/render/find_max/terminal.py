@@ -12,8 +12,8 @@ from memdiag.units import format_bytes
 
 def progress(values: ValueRange, trial: Trial) -> str:
     """Returns the line about a run that has just ended."""
-    said = phrase("find_max.fits") if trial.fits else phrase("find_max.fails", why=trial.why)
-    peak = phrase("find_max.peak", bytes=format_bytes(trial.reserved_bytes)) if trial.reserved_bytes else ""
+    said = phrase("find_max.fits") if trial.fits else phrase("find_max.fails", why=trial.failure)
+    peak = phrase("find_max.peak", bytes=format_bytes(trial.peak_reserved_bytes)) if trial.peak_reserved_bytes else ""
     facts = joined((said, peak), ", ")
     return f"memdiag: {phrase('find_max.trial', value=f'{values.name}={trial.value}', facts=facts, seconds=f'{trial.seconds:.1f}')}"
 
@@ -24,7 +24,7 @@ def render(found: LargestFit, look: Look = PLAIN) -> str:
         [found.values.name, "", *(phrase(f"find_max.head.{head}") for head in ("reserved", "allocated", "seconds"))]
     ]
     for trial in sorted(found.trials, key=lambda trial: trial.value):
-        peaks = [format_bytes(value) for value in (trial.reserved_bytes, trial.allocated_bytes)]
+        peaks = [format_bytes(value) for value in (trial.peak_reserved_bytes, trial.peak_allocated_bytes)]
         fate = phrase("find_max.fits") if trial.fits else phrase("outlook.fate.oom")
         rows.append([str(trial.value), fate, *peaks, f"{trial.seconds:.1f}"])
     page = LightPage(Look(width=look.width))
@@ -34,9 +34,9 @@ def render(found: LargestFit, look: Look = PLAIN) -> str:
 
 def _answer(found: LargestFit) -> list[str]:
     name = found.values.name
-    largest, failing = f"{name}={found.fits}", f"{name}={found.fails}"
-    best, failed = found.trial_of(found.fits), found.trial_of(found.fails)
-    why = failed.why if failed is not None else ""
+    largest, failing = f"{name}={found.largest_fitting}", f"{name}={found.smallest_failing}"
+    best, failed = found.trial_of(found.largest_fitting), found.trial_of(found.smallest_failing)
+    why = failed.failure if failed is not None else ""
     if best is None:
         said: list[str] = [phrase("find_max.none", value=failing, why=why)]
     elif failed is None:

@@ -8,15 +8,15 @@ from memdiag.text import Phrase, phrase
 
 def notes(found: LargestFit) -> list[Phrase]:
     """Returns what makes the answer less certain."""
-    best = found.trial_of(found.fits)
+    best = found.trial_of(found.largest_fitting)
     if best is None:
         return []
     name = f"{found.values.name}={best.value}"
     said = []
-    if best.reserved_bytes is None:
+    if best.peak_reserved_bytes is None:
         said.append(phrase("find_max.note.nothing", value=name))
-    elif best.steps < 2:
-        said.append(phrase("find_max.note.steps", value=name, count=best.steps))
+    elif best.num_steps < 2:
+        said.append(phrase("find_max.note.steps", value=name, count=best.num_steps))
     if best.caught:
         said.append(phrase("find_max.note.caught", value=name, count=best.caught))
     return said

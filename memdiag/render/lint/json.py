@@ -1,22 +1,37 @@
-"""Habits found in source code for programs: keys as documented in docs/lint.md, ``schema_version`` 1."""
+"""Habits found in source code for programs."""
 
 from __future__ import annotations
 
-import json
-
-from memdiag.render.support.json import as_json, finding_dict
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shapes import FINDING
 from memdiag.results.lint import LintReport
+
+LAYOUT = Layout(
+    name="lint",
+    title="memdiag lint --json",
+    meaning="Habits in source code that cost device memory.",
+    version=1,
+    root=LintReport,
+    shapes=(
+        Shape(
+            LintReport,
+            (
+                "num_files",
+                "num_ignored",
+                Key(
+                    "num_unchecked", lambda report: len(report.unchecked), int, "Number of files that were not checked."
+                ),
+                "findings",
+                "notes",
+            ),
+        ),
+        FINDING,
+    ),
+    has_program_version=False,
+)
 
 
 def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns the report as one JSON object, indented, with a newline at its end."""
-    shown = {
-        "schema_version": report.schema_version,
-        "num_files": report.num_files,
-        "num_ignored": report.num_ignored,
-        "num_unchecked": len(report.unchecked),
-        "findings": [finding_dict(finding) for finding in report.findings],
-        "notes": [{"code": note.code, "text": note.text} for note in report.notes],
-    }
-    return json.dumps(as_json(shown), indent=2, allow_nan=False) + "\n"
+    return LAYOUT.text(report)

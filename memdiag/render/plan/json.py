@@ -1,44 +1,58 @@
-"""A plan for programs: keys, order and units as in docs/plan.md, ``schema_version`` 1."""
+"""A plan for programs."""
 
 from __future__ import annotations
 
-import json
-
-from memdiag.render.support.json import as_json
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.shape import Key, Layout, Shape
 from memdiag.results.plan import PlanReport
-from memdiag.version import __version__
+
+LAYOUT = Layout(
+    name="plan",
+    title="memdiag plan --json",
+    meaning="A placement of all tensors, known in advance, into as little memory as possible.",
+    version=2,
+    root=PlanReport,
+    shapes=(
+        Shape(
+            PlanReport,
+            (
+                "path",
+                "format",
+                "device",
+                "interval_ends",
+                "num_buffers",
+                "num_empty",
+                "alignment_bytes",
+                "capacity_bytes",
+                "live_peak_bytes",
+                "requested_peak_bytes",
+                "height_bytes",
+                Key("ratio", lambda report: round(report.ratio, 6), float, "height_bytes / live_peak_bytes."),
+                "lower_bound_bytes",
+                "fits",
+                # a plan that fails its verification is never shown
+                Key("verified", lambda _: True, bool, "Whether the plan was verified by an independent checker."),
+                "method",
+                "stop_reason",
+                Key("seconds", lambda report: round(report.seconds, 3), float, "Duration of the search in seconds."),
+                "time_limit_seconds",
+                "seed",
+                Key(
+                    "height_bytes_by_method",
+                    lambda report: {each.name: each.height_bytes for each in report.rivals},
+                    dict[str, int | None],
+                    "Bytes that other placement methods need for the same buffers; null: not tried, as it would take too long.",
+                ),
+                "recorded_peak_reserved_bytes",
+                "output",
+                "room_bytes",
+                "outside_bytes",
+            ),
+        ),
+    ),
+)
 
 
 def render(report: PlanReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
-    shown = {
-        "schema_version": report.schema_version,
-        "memdiag_version": __version__,
-        "source": report.source,
-        "format": report.format,
-        "device": report.device,
-        "ends": report.ends,
-        "num_buffers": report.num_buffers,
-        "num_empty": report.num_empty,
-        "align_bytes": report.align,
-        "capacity_bytes": report.capacity_bytes,
-        "load_bytes": report.load_bytes,
-        "requested_bytes": report.requested_bytes,
-        "height_bytes": report.height_bytes,
-        "ratio": round(report.ratio, 6),
-        "bound_bytes": report.bound_bytes,
-        "fits": report.fits,
-        "verified": True,  # a plan that fails is never shown
-        "method": report.method,
-        "ended": report.ended,
-        "seconds": round(report.seconds, 3),
-        "seconds_allowed": report.seconds_allowed,
-        "seed": report.seed,
-        "compared": {rival.name: rival.height_bytes for rival in report.rivals},
-        "recorded_reserved_bytes": report.recorded_bytes,
-        "output": report.output,
-        "room_bytes": report.room_bytes,
-        "outside_bytes": report.outside_bytes,
-    }
-    return json.dumps(as_json(shown), indent=2, allow_nan=False) + "\n"
+    return LAYOUT.text(report)

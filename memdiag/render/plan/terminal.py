@@ -16,17 +16,17 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:
     page = LightPage(look)
     label, style, said = _verdict(report)
     page.grid("lw", [((phrase(f"plan.{label}"), style), (said, "bold"))], indent=0)
-    page.text(phrase(f"plan.ended.{report.ended}"), indent=2)
+    page.text(phrase(f"plan.ended.{report.stop_reason}"), indent=2)
     page.gap()
     rows = [
-        _row(phrase("plan.row.load"), report, report.load_bytes),
+        _row(phrase("plan.row.load"), report, report.live_peak_bytes),
         _row(phrase("plan.row.plan"), report, report.height_bytes),
     ]
-    if report.load_bytes < report.bound_bytes < report.height_bytes:
-        rows.insert(1, _row(phrase("plan.row.bound"), report, report.bound_bytes))
+    if report.live_peak_bytes < report.lower_bound_bytes < report.height_bytes:
+        rows.insert(1, _row(phrase("plan.row.bound"), report, report.lower_bound_bytes))
     rows += [_row(phrase(f"plan.rival.{rival.name}"), report, rival.height_bytes) for rival in report.rivals]
-    if report.recorded_bytes is not None:
-        rows.append(_row(phrase("plan.row.recorded"), report, report.recorded_bytes))
+    if report.recorded_peak_reserved_bytes is not None:
+        rows.append(_row(phrase("plan.row.recorded"), report, report.recorded_peak_reserved_bytes))
     if report.capacity_bytes is not None:
         rows.append(_row(phrase("plan.row.card"), report, report.capacity_bytes))
         if report.outside_bytes:
@@ -44,8 +44,8 @@ def _verdict(report: PlanReport) -> tuple[str, str, Phrase]:
         return "fits", "green", phrase("plan.fits.in", count=count, bytes=height, room=format_bytes(room))
     if report.fits is None:
         return "planned", "green", phrase("plan.planned.in", count=count, bytes=height, ratio=f"{report.ratio:.4f}")
-    if report.bound_bytes > room:
-        return "cannot", "red", phrase("plan.cannot.in", count=count, bytes=format_bytes(report.bound_bytes))
+    if report.lower_bound_bytes > room:
+        return "cannot", "red", phrase("plan.cannot.in", count=count, bytes=format_bytes(report.lower_bound_bytes))
     return (
         "fails",
         "red",
@@ -57,18 +57,20 @@ def _row(name: str, report: PlanReport, value: int | None) -> tuple[Cell, ...]:
     """A size in two units and as a multiple of the bytes that live at once."""
     if value is None:
         return name, phrase("plan.untried"), "", ""
-    share = f"{value / report.load_bytes:.4f} x" if report.load_bytes else ""
+    share = f"{value / report.live_peak_bytes:.4f} x" if report.live_peak_bytes else ""
     return name, format_bytes(value), f"({format_count(value)})", share
 
 
 def _notes(report: PlanReport) -> list[Phrase]:
-    source = plain(report.source, LONGEST)
+    source = plain(report.path, LONGEST)
     if report.device is not None:
         where = phrase("plan.source.device", source=source, device=str(report.device))
     else:
-        where = phrase("plan.source.list", source=source, ends=report.ends)
+        where = phrase("plan.source.list", source=source, ends=report.interval_ends)
     method, seconds = report.method, f"{report.seconds:.1f}"
-    lines = [phrase("plan.found", where=where, align=format_bytes(report.align), method=method, seconds=seconds)]
+    lines = [
+        phrase("plan.found", where=where, align=format_bytes(report.alignment_bytes), method=method, seconds=seconds)
+    ]
     if report.capacity_bytes is not None and report.device is not None and report.outside_bytes is None:
         lines.append(phrase("plan.outside"))
     if report.num_empty:

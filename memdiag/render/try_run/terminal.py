@@ -49,8 +49,10 @@ def result(report: TryReport) -> Iterator[str]:
         yield f"memdiag: {phrase('try.nothing')}"
         return
     several, settings = len(report.ranks) > 1, f"{report.variable}={report.conf}"
-    for each, outcome in zip(report.ranks, report.outcomes, strict=True):
-        verdict = words(outcome, each.failed_before, each.failed_now, each.now_whole, report.exit_status)
+    for each in report.ranks:
+        verdict = words(
+            each.outcome, each.recorded_failure, each.measured_failure, each.whole_run_peak_bytes, report.exit_status
+        )
         yield f"memdiag: {phrase('try.rank', name=each.name, text=verdict) if several else verdict}"
     for each in report.ranks:
         yield f"memdiag: {phrase('try.compared.rank' if several else 'try.compared', name=each.name, settings=settings)}"
@@ -64,7 +66,7 @@ def words(
     """Returns the outcome of a rank as a sentence without its full stop.
 
     Args:
-        outcome: As in ``TryReport.outcomes``.
+        outcome: As in ``RankComparison``.
         before: The last failed allocation when it was recorded; None: none failed.
         failure: That of the new run.
         peak_bytes: Reserved peak of the whole new run.
@@ -95,22 +97,39 @@ def _place(failure: LastFailure) -> Phrase | str:
 
 
 def _comparison(each: RankComparison) -> Iterator[str]:
-    error = "0 B" if not each.error else f"{'+' if each.error > 0 else '-'}{format_bytes(abs(each.error))}"
-    counts = (each.ooms_recorded, each.ooms_predicted, each.ooms_now, each.ooms_predicted - each.ooms_now)
+    error = (
+        "0 B"
+        if not each.error_bytes
+        else f"{'+' if each.error_bytes > 0 else '-'}{format_bytes(abs(each.error_bytes))}"
+    )
+    counts = (
+        each.num_recorded_ooms,
+        each.num_predicted_ooms,
+        each.num_measured_ooms,
+        each.num_predicted_ooms - each.num_measured_ooms,
+    )
     page = LightPage(Look(width=_WIDTH))
     rows = [
         ["", *(phrase(f"try.head.{head}") for head in ("recorded", "predicted", "measured", "error"))],
-        [phrase("simulate.row.peak"), *map(format_bytes, (each.recorded, each.predicted, each.now)), error],
+        [
+            phrase("simulate.row.peak"),
+            *map(format_bytes, (each.recorded_peak_bytes, each.predicted_peak_bytes, each.measured_peak_bytes)),
+            error,
+        ],
         [phrase("try.failed"), *map(str, counts)],
     ]
     page.grid("lrrrr", rows)
     yield from page.finish().splitlines()
-    yield f"  {each.calibrated}"
-    if each.num_allocations < each.num_recorded:
-        yield f"  {phrase('try.same.part', count=each.num_allocations, recorded=each.num_recorded)}"
+    yield f"  {each.calibration}"
+    if each.num_shared_allocations < each.num_recorded_allocations:
+        yield f"  {phrase('try.same.part', count=each.num_shared_allocations, recorded=each.num_recorded_allocations)}"
     else:
-        yield f"  {phrase('try.same.all', count=each.num_allocations)}"
-    if each.num_now > each.num_allocations:
-        failed = phrase("try.more.failed", count=each.ooms_whole) if each.ooms_whole else ""
-        more = phrase("try.more", count=each.num_now - each.num_allocations, peak=format_bytes(each.now_whole))
+        yield f"  {phrase('try.same.all', count=each.num_shared_allocations)}"
+    if each.num_measured_allocations > each.num_shared_allocations:
+        failed = phrase("try.more.failed", count=each.whole_run_num_ooms) if each.whole_run_num_ooms else ""
+        more = phrase(
+            "try.more",
+            count=each.num_measured_allocations - each.num_shared_allocations,
+            peak=format_bytes(each.whole_run_peak_bytes),
+        )
         yield f"  {joined((more, failed), ', ')}"

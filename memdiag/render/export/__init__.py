@@ -1,0 +1,1 @@
+"""What ``memdiag export`` has written."""

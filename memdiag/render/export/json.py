@@ -1,0 +1,21 @@
+"""The files that ``memdiag export`` has written, for programs."""
+
+from __future__ import annotations
+
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.shape import Layout
+from memdiag.results.written import ExportedFiles
+
+LAYOUT = Layout(
+    name="export",
+    title="memdiag export --json",
+    meaning="The files that memdiag export has written.",
+    version=1,
+    root=ExportedFiles,
+    has_program_version=False,
+)
+
+
+def render(report: ExportedFiles, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+    """Returns the files as one JSON object."""
+    return LAYOUT.text(report)
