@@ -157,7 +157,7 @@ def _meanings(cls: type) -> dict[str, str]:
 
 def _plain(text: str) -> str:
     """Returns a text of a docstring on one line, without markup."""
-    return " ".join(text.replace("``", "`").split())
+    return re.sub(r"\bNone\b", "null", " ".join(text.replace("``", "`").split()))
 
 
 def files() -> dict[str, str]:
