@@ -1,4 +1,4 @@
-"""The Ascend stand-in: compiled for the torch_npu of a Python, and the environment in which a program finds it instead of CANN."""
+"""The simulated Ascend runtime: compiled for the torch_npu of a Python, with an environment that replaces CANN."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .installed import Installed
 from .profiles import Profile
 
 SUPPORTED = ((2, 6), (2, 14))
-VALUES = ("zeros", "ones", "random", "finite")  # what results of operators can read as
+VALUES = ("zeros", "ones", "random", "finite")  # values that operator results may read as
 
-# The preloaded library carries the name of a memory tool of MindStudio, since torch_npu tells its blocks only to that
+# The preloaded library has the name of a MindStudio memory tool, since torch_npu reports its blocks only to that
 # (npu/blocks.c).
 PRELOADED = "libascend_kernel_hook.so"
 _MAIN = "libascendcl.so"
-# a function of PyTorch that a second caller with the same settings does not survive
+# a PyTorch function that a second caller with the same settings does not survive
 _PARSER = b"registerDeviceConfigParserHook"
 _EMPTY = (
     "libhccl.so",
@@ -49,11 +49,10 @@ _OF_CANN = ("libascendcl.so", "libascend_hal.so", "libhccl.so", "libruntime.so",
 
 
 def stand_in(installed: Installed) -> Path:
-    """Returns the folder of the stand-in's libraries, compiled now if need be.
+    """Returns the folder of the simulated libraries, compiling them if necessary.
 
     Raises:
-        MemdiagError: That torch_npu is none that is known here, or cannot be imported beside its torch, or there is no
-            compiler.
+        MemdiagError: torch_npu is unknown, or cannot be imported with its torch, or there is no compiler.
     """
     version = installed.version_of("torch_npu")
     if not version:
@@ -88,9 +87,11 @@ def stand_in(installed: Installed) -> Path:
 
 
 def _refuse_clash(installed: Installed, version: str) -> None:
-    """torch_npu from some 2.10 on gives PyTorch a parser of allocator settings.
+    """Refuses a torch_npu that clashes with a CUDA build of torch.
 
-    So does CUDA, and where both do, the import aborts.
+    From about 2.10 on, torch_npu registers a parser of allocator settings with PyTorch.
+
+    So does CUDA, and if both do, the import aborts.
     """
     ours = Path(installed.folder_of("torch_npu")) / "lib" / "libtorch_npu.so"
     if not installed.version_of("torch") or not ours.is_file() or not ours.stat().st_size:
@@ -112,7 +113,10 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _compile(compiler: build.Compiler, libraries: list[Path], folder: Path) -> None:
-    """All functions are in one library; the others are empty and need it, so that each is found by the name of any."""
+    """Compiles all functions into one library.
+
+    The other libraries are empty and link to it, so each function is found under any name.
+    """
     generated = folder / "entry_points.c"
     generated.write_text(entry_points.generate(libraries), encoding="utf-8")
     sources = sorted(_SOURCES.glob("*.c"))
@@ -127,7 +131,7 @@ def _compile(compiler: build.Compiler, libraries: list[Path], folder: Path) -> N
     for path in (generated, empty, *objects):
         path.unlink()
     (folder / "lib64").symlink_to(".")
-    for part in ("runtime", "compiler", "opp"):  # torch_npu looks whether CANN has them
+    for part in ("runtime", "compiler", "opp"):  # torch_npu checks whether CANN has them
         (folder / part).mkdir()
 
 
@@ -156,10 +160,10 @@ def _needing(compiler: build.Compiler, name: str, needed: list[str], source: Pat
 
 
 def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """Returns what a program's environment must hold to find the stand-in in ``folder``, and no real CANN.
+    """Returns the environment with which a program finds the simulated runtime in ``folder``, and no real CANN.
 
-    Nothing below it can reach a real NPU: the folders of CANN are taken off the paths, and since the stand-in is preloaded, its libraries
-    are there before a start-up file could add them again.
+    No process below can reach a real NPU. The folders of CANN are removed from the paths, and since the simulated
+    runtime is preloaded, a start-up file cannot load the real libraries first.
     """
     figures = profile.figures
     paths = [entry for entry in base.get("LD_LIBRARY_PATH", "").split(":") if entry and not _is_cann(entry)]
@@ -182,8 +186,8 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "MEMDIAG_PHANTOM_NPU_VECTOR_CORES": str(figures["vector_cores"]),
         "MEMDIAG_PHANTOM_NPU_DEVICES": str(profile.num_devices or 0),
         "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE") or "0",
-        # Else a thread holds the tensors of collectives until it next looks, which on a phantom may be steps later, or
-        # at once.
+        # Otherwise a thread holds the tensors of collectives until its next check, which on a simulated device may be
+        # at once or steps later.
         **{name: base.get(name) or "0" for name in ("TORCH_HCCL_ASYNC_ERROR_HANDLING", "HCCL_ASYNC_ERROR_HANDLING")},
     }
     return {**base, **changed}
@@ -193,7 +197,7 @@ def _is_cann(entry: str) -> bool:
     return any(os.path.lexists(f"{entry}/{name}") for name in _OF_CANN)
 
 
-MADE_UP = (  # what is so only of results that --compute small did not compute
+MADE_UP = (  # true only for results that --compute small did not compute
     "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as large as they can be",
 )
 ASSUMPTIONS = (

@@ -1,8 +1,9 @@
-"""Compiles stand-ins with the system's compiler, once for each version of what they stand in for, into a cache of the user.
+"""Compiles simulated libraries with the system's compiler, once per version of the replaced libraries.
 
-The key of a build is everything that goes into it: sources, compiler, processor, the installed libraries. Builds are
-made beside and renamed, so that a folder that is there is whole; processes that want the same one at once wait for the
-first.
+The result is kept in the user's cache.
+
+The key of a build covers sources, compiler, processor and the installed libraries. Builds are created in a temporary
+folder and renamed, so an existing folder is complete. Concurrent processes wait for the first one.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ _COMPILERS = {"c": ("CC", ("cc", "gcc", "clang")), "c++": ("CXX", ("c++", "g++",
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler of this machine: the words that start it, and what it says of itself."""
+    """A compiler of this machine: its command, and its version output."""
 
     command: tuple[str, ...]
     version: str
 
     def run(self, arguments: Sequence[str | Path]) -> None:
-        """Runs it.
+        """Runs the compiler.
 
         Raises:
-            MemdiagError: It failed; with what it said first.
+            MemdiagError: It failed; the message contains its first error.
         """
         command = [*self.command, *map(str, arguments)]
         try:
-            done = subprocess.run(  # noqa: S603 - the user's own compiler
+            done = subprocess.run(  # noqa: S603 the user's own compiler
                 command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -58,10 +59,10 @@ class Compiler:
 
 
 def find_compiler(language: str) -> Compiler:
-    """Returns a compiler for "c" or "c++": that of the variable CC or CXX, else the first on the PATH.
+    """Returns a compiler for "c" or "c++": from the variable CC or CXX, else the first on the PATH.
 
     Raises:
-        MemdiagError: There is none.
+        MemdiagError: No compiler was found.
     """
     variable, names = _COMPILERS[language]
     chosen = shlex.split(os.environ.get(variable, "")) or next(
@@ -73,20 +74,21 @@ def find_compiler(language: str) -> Compiler:
             f"phantom devices are compiled on first use, and that needs a compiler for {language.upper()}: {what}",
             "on Debian and Ubuntu: apt-get install gcc g++; without rights to install: conda install -c conda-forge gxx; or set CC and CXX",
         )
-    said = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603 - as above
+    # As above.
+    said = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
     return Compiler(tuple(chosen), said.partition("\n")[0])
 
 
 def cached(kind: str, parts: Iterable[str | Path], make: Callable[[Path], None]) -> Path:
-    """Returns the folder of a build, made now if it is not there.
+    """Returns the folder of a build, creating it if necessary.
 
     Args:
-        kind: The beginning of its name.
-        parts: What it depends on: texts, and files whose content counts.
+        kind: Prefix of its name.
+        parts: Dependencies: texts, and files whose content counts.
         make: Fills an empty folder.
 
     Raises:
-        MemdiagError: It cannot be made.
+        MemdiagError: It cannot be created.
     """
     digest = hashlib.sha256(platform.machine().encode())
     for part in parts:
@@ -128,7 +130,7 @@ def _cache() -> Path:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process that holds it."""
+    """Runs one process at a time; the lock is released when its process ends."""
     with path.open("w", encoding="ascii") as file:
         with contextlib.suppress(OSError):  # some network drives have no locks: then both build, and one result is kept
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""The functions that an installed torch_npu asks of CANN, and the C source of those that need no code of their own.
+"""The functions that an installed torch_npu requires from CANN, and the C source of those without an implementation.
 
-torch_npu names them in two ways: as undefined symbols of its libraries, which must be there when it is loaded, and as
-texts that it looks up later. Operators alone are some 1,800 names. Both are read from the libraries themselves, so that
-versions need no lists.
+torch_npu names them in two ways: as undefined symbols of its libraries, which must exist when it is loaded, and as
+texts that it looks up later. Operators alone are about 1,800 names. Both are read from the libraries themselves, so no
+lists per version are needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEFINED = re.compile(r"^EXPORT\b[^;{=]*?\b(\w+)\(", re.MULTILINE)
 
 
 def generate(libraries: Iterable[Path]) -> str:
-    """Returns the C source of all functions that ``libraries`` ask for and the sources of the stand-in do not define.
+    """Returns the C source of all functions that ``libraries`` require and the simulated runtime lacks.
 
     Args:
         libraries: The shared libraries of torch_npu.
@@ -48,7 +48,10 @@ def generate(libraries: Iterable[Path]) -> str:
 
 
 def _operator(name: str, table: Mapping[str, Any]) -> tuple[str, str]:
-    """An operator is two functions: one that asks for its scratch memory, with its arguments, and one that runs it."""
+    """Returns the two functions of an operator.
+
+    One returns its scratch memory size and takes its arguments, the other runs it.
+    """
     runs = f"EXPORT uint64_t {name}(void) {{ return 0; }}"
     first = next((count for start, count in table["changes_first"].items() if name.startswith(start)), 0)
     if first:
@@ -70,7 +73,7 @@ def _library(name: str, libraries: Mapping[str, str]) -> str:
 
 
 def undefined_symbols(content: bytes) -> set[str]:
-    """Returns the names of CANN's functions that a shared library needs to be loaded; none if it is no 64-bit ELF file."""
+    """Returns CANN's functions that a shared library needs for loading; none if it is not a 64-bit ELF file."""
     if content[:6] != b"\x7fELF\x02\x01":
         return set()
     start, size, count = struct.unpack_from("<Q", content, 40)[0], *struct.unpack_from("<HH", content, 58)

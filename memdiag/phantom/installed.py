@@ -1,4 +1,4 @@
-"""Which Python a command will run, and which torch that has: asked of that Python, without importing any of it."""
+"""Finds the Python that a command will run, and its torch, by querying that Python without importing packages."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ class Installed:
 
     Attributes:
         python: Its path.
-        packages: For "torch" and "torch_npu", where they are there: "folder" and "version".
+        packages: For "torch" and "torch_npu", if installed: "folder" and "version".
     """
 
     python: str
     packages: Mapping[str, Mapping[str, str]]
 
     def version_of(self, package: str) -> str:
-        """The version of a package; empty: it is not installed."""
+        """Returns the version of a package, or "" if it is not installed."""
         return self.packages[package]["version"] if package in self.packages else ""
 
     def folder_of(self, package: str) -> str:
-        """Where a package lies."""
+        """Returns the folder of a package."""
         return self.packages[package]["folder"]
 
 
 def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Installed:
-    """Returns what the Python that ``command`` runs has installed.
+    """Returns the packages installed for the Python that ``command`` runs.
 
     Raises:
-        MemdiagError: No Python was found, or it does not answer.
+        MemdiagError: No Python was found, or it does not respond.
     """
     python = python_of(command, environment)
     try:
-        done = subprocess.run(  # noqa: S603 - the Python that the user is about to run
+        done = subprocess.run(  # noqa: S603 the Python that the user is about to run
             [*python, "-c", _QUESTION],
             env=dict(environment),
             capture_output=True,
@@ -83,11 +83,11 @@ def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Ins
 def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Returns the words that start the Python of a command.
 
-    A command that is no Python itself may be a script of one (torchrun), which says so in its first line; anything else (a shell script)
-    is taken to use the first Python on the PATH.
+    A command that is not a Python may be a script of one (torchrun), according to its first line. Anything else (a
+    shell script) is assumed to use the first Python on the PATH.
 
     Raises:
-        MemdiagError: There is none.
+        MemdiagError: No Python was found.
     """
     path = environment.get("PATH")
     words = list(command)
@@ -107,9 +107,9 @@ def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[st
 
 
 def _first_line(path: str) -> list[str]:
-    """The words behind #! of a script; none for anything else."""
+    """Returns the words after #! of a script; none for anything else."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a few bytes
+        with open(path, "rb") as file:  # noqa: PTH123 a few bytes
             head = file.read(512)
     except OSError:
         return []

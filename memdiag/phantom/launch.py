@@ -1,4 +1,4 @@
-"""The environment in which a command runs on a device that is not there; only what it starts sees it."""
+"""The environment in which a command runs on a simulated device; only the processes it starts see it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .cuda import standin
 from .installed import Installed, installed_for
 from .profiles import Profile
 
-VARIABLE = "MEMDIAG_PHANTOM"  # what the device is, for the recorder to write into traces
-VALUES = "MEMDIAG_PHANTOM_VALUES"  # what results of kernels read as
-COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # tensors up to so many bytes are computed on the CPU; left out: none are
+VARIABLE = "MEMDIAG_PHANTOM"  # description of the device, which the recorder writes into traces
+VALUES = "MEMDIAG_PHANTOM_VALUES"  # values that kernel results read as
+COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # largest tensor in bytes that is computed on the CPU; not set: none
 _STAND_INS = {"cuda": standin, "npu": ascend}
-SMALL_BYTES = MIB  # of a tensor that is computed, where no other limit is given
+SMALL_BYTES = MIB  # bytes of the largest computed tensor, if no other limit is given
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
 _WHAT_IT_IS = 0xFFFFFFFF
 
@@ -34,17 +34,17 @@ def environment_for(
     as_rank: int | None = None,
     world: int | None = None,
 ) -> dict[str, str]:
-    """Returns the environment for ``command``; compiles the stand-in if need be.
+    """Returns the environment for ``command``; compiles the simulated runtime if necessary.
 
     Args:
         profile: The device.
-        command: What will run.
+        command: Command that will run.
         base: The environment so far.
-        as_rank: The rank that the command's process is to be, in a world of which there is no other; None: it is alone.
-        world: How many ranks that world has.
+        as_rank: Rank of the command's process in a simulated world without other ranks, or None if it runs alone.
+        world: Number of ranks of that world.
 
     Raises:
-        MemdiagError: It cannot be done: no such torch, no compiler, no stand-in for this system, no such rank.
+        MemdiagError: Missing torch or compiler, no simulated runtime for this system, or an invalid rank.
     """
     if not sys.platform.startswith("linux"):
         raise MemdiagError("phantom devices are for Linux", "use a container or a virtual machine")
@@ -68,17 +68,18 @@ def environment_for(
     return {
         **kind.environment(profile, folder, around),
         VARIABLE: json.dumps(described),
-        # What is compiled and chosen for a device that is not there must not be found by a program on a real one.
+        # Kernels compiled and chosen for a simulated device must not be found by a program on a real one.
         "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR") or str(folder.parent / "inductor"),
-        "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",  # sets of names are walked in the same order in every run
+        # Sets of names are iterated in the same order in every run.
+        "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",
         **_without_compiled_files(installed, base),
     }
 
 
 def _without_compiled_files(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:
-    """A run that compiles the program's own modules and a later one that finds them compiled would lay out the host's memory differently.
+    """Keeps a run from writing compiled Python files, so that later runs lay out host memory in the same way.
 
-    Where even torch was never compiled, each run would take many seconds more: there the first run is left to differ.
+    If even torch was never compiled, each run would take many seconds longer; then the first run may differ.
     """
     is_compiled = installed.version_of("torch") and (Path(installed.folder_of("torch")) / "__pycache__").is_dir()
     return {"PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE") or "1"} if is_compiled else {}
@@ -97,12 +98,12 @@ def _values(base: Mapping[str, str], profile: Profile) -> str:
 
 
 def same_addresses_from_now_on() -> bool:
-    """Has the programs that this process starts lie at the same addresses of the host's memory in every run; whether the system does it.
+    """Makes the programs that this process starts use the same host addresses in every run.
 
-    PyTorch keeps the half-precision copies of weights that autocast makes in a table by the addresses of the weights,
-    and Python its sets
-    by the addresses of what is in them: in which order they are walked, and blocks are freed, would otherwise differ from run to run.
-    Docker's default profile forbids it; then such programs have the same peaks, but not the same order of frees in each run.
+    Returns whether it succeeded. PyTorch keeps autocast's half-precision copies of weights in a table by weight
+    address, and Python orders sets by the addresses of their elements. Without fixed addresses, the order in which
+    blocks are freed would differ from run to run. Docker's default profile forbids it; then runs have the same peaks,
+    but not the same order of frees.
     """
     personality = getattr(ctypes.CDLL(None), "personality", None)
     if personality is None:
@@ -112,7 +113,7 @@ def same_addresses_from_now_on() -> bool:
 
 
 def compute_bytes(text: str) -> int:
-    """Returns how large a tensor is computed at most, of what ``--compute`` was given: "small", or "small=64KiB".
+    """Returns the size limit of computed tensors from ``--compute``: "small", or "small=64KiB".
 
     Raises:
         MemdiagError: It is neither.
@@ -129,7 +130,7 @@ def compute_bytes(text: str) -> int:
 
 
 def assumptions(profile: Profile, *, computes: bool = False) -> list[str]:
-    """Returns what a trace from this device takes for granted, as sentences."""
+    """Returns the assumptions of a trace from this device, as sentences."""
     kind = _STAND_INS[profile.backend]
     said = [*profile.assumptions, *kind.ASSUMPTIONS]
     if not computes:

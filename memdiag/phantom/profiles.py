@@ -1,7 +1,7 @@
-"""What is known of each device, from ``profiles.toml``, and how people choose one: ``cuda:h100-80g,capacity=60GiB``.
+"""The known devices, from ``profiles.toml``, and their selection: ``cuda:h100-80g,capacity=60GiB``.
 
-A figure that nobody published is marked as an estimate, with the reason; ``assumptions`` names those that a trace
-depends on.
+A figure that is not published is marked as an estimate, with the reason; ``assumptions`` lists those that affect a
+trace.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Profile:
 
     @property
     def full_name(self) -> str:
-        """With the backend, as ``--phantom`` takes it."""
+        """The name with the backend, as ``--phantom`` takes it."""
         return f"{self.backend}:{self.name}"
 
     @property
@@ -83,7 +83,7 @@ class Profile:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Sentences on what a trace from this device takes for granted."""
+        """Returns sentences about the assumptions of a trace from this device."""
         said = [
             f"{self.product}: {format_bytes(self.total_bytes)}, of which {format_bytes(self.context_bytes)} is taken by the runtime"
         ]
@@ -94,7 +94,7 @@ class Profile:
 
 
 class Device(Protocol):
-    """A device of another package: what a row of ``profiles.toml`` holds, and ``backend``, the table that it would be in."""
+    """A device of another package: a row of ``profiles.toml`` plus ``backend``, the table that it would be in."""
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """Returns keys and values."""
@@ -155,10 +155,10 @@ def _bytes(value: int | str) -> int:
 
 
 def choose(text: str) -> Profile:
-    """Returns the device that ``text`` names: ``backend:name``, and after commas what is to differ: ``capacity=60GiB``.
+    """Returns the device for ``text``: ``backend:name``, with changes after commas: ``capacity=60GiB``.
 
     Raises:
-        MemdiagError: There is no such device, or a value cannot be used.
+        MemdiagError: The device does not exist, or a value is invalid.
     """
     name, *options = [part.strip() for part in text.split(",")]
     profile = _named(name)

@@ -11,7 +11,7 @@ import zlib
 from array import array
 from collections.abc import Iterable
 
-_LEVEL = 1  # zlib's fastest: a column is 2 to 170 times smaller with it, and level 9 saves little more
+_LEVEL = 1  # zlib's fastest level: columns shrink 2 to 170 times, and level 9 saves little more
 _FLOOR, _RATIO = (
     1 << 28,
     40,
@@ -41,10 +41,10 @@ class Unpacker:
         """Returns little-endian int64 values.
 
         Args:
-            column: What ``pack`` returned. Older recordings have bytes, which are returned as they are.
+            column: A result of ``pack``. Older recordings contain bytes, which are returned unchanged.
 
         Raises:
-            ValueError: It is no column, is damaged, or unpacks to more memory than allowed.
+            ValueError: It is not a column, is damaged, or unpacks to more memory than allowed.
         """
         data = self._inflated(column) if isinstance(column, str) else column
         if not isinstance(data, bytes) or len(data) % 8:

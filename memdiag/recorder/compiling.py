@@ -1,4 +1,4 @@
-"""Notices when torch.compile is at work: tracing and compiling is millions of Python calls that nobody wants on record."""
+"""Detects when torch.compile is at work: it makes millions of Python calls that should not be recorded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Compiling:
-    """Calls back before and after each time that torch.compile compiles something.
+    """Calls back before and after each compilation by torch.compile.
 
     Args:
         begins: Called before.
-        ends: Called after, also where compiling fails.
+        ends: Called after it, even if compilation fails.
     """
 
     def __init__(self, begins: Callable[[], None], ends: Callable[[], None]) -> None:
@@ -21,21 +21,21 @@ class Compiling:
         self._ends = lambda *_: ends()
 
     def install(self) -> None:
-        """Begins to look, once the compiler has been imported; safe to call again."""
+        """Starts detection, once the compiler has been imported; safe to call again."""
         handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
-        # Before torch 2.3 there is none, and compiling is recorded like all else.
+        # Before torch 2.3 there is no such hook, and compilation is recorded like everything else.
         if self._handler is None and handler is not None and hasattr(handler, "register_start_callback"):
             handler.register_start_callback(self._begins)
             handler.register_end_callback(self._ends)
             self._handler = handler
 
     def remove(self) -> None:
-        """Looks no more."""
+        """Stops detection."""
         handler, self._handler = self._handler, None
         if handler is None:
             return
         for mine, remove in ((self._begins, handler.remove_start_callback), (self._ends, handler.remove_end_callback)):
             try:
                 remove(mine)
-            except ValueError:  # the program has cleared them all
+            except ValueError:  # the program has cleared all hooks
                 pass

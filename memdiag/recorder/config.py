@@ -1,4 +1,4 @@
-"""What is to be recorded: chosen on the command line, handed to every process in one environment variable."""
+"""Recording settings: chosen on the command line, passed to every process in one environment variable."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Config:
     """Settings of a recording.
 
     Attributes:
-        folder: Where the files of the run go.
-        file: Where to write instead, for a recording of one process ("" for rank<k>.pkl in the folder).
-        backends: Which allocators to record; empty: accelerators that the process uses, else the CPU.
-        max_events: Entries kept per device: the last ones.
-        every: Write a file every so many steps; 0: only at the end.
-        first_step: Record from this step on.
-        last_step: Record up to this step, not included; None: to the end.
+        folder: Folder for the files of the run.
+        file: File to write instead, for a recording of one process ("" for rank<k>.pkl in the folder).
+        backends: Allocators to record; empty for the accelerators that the process uses, else the CPU.
+        max_events: Number of most recent entries to retain per device.
+        every: Interval in steps at which a file is written; 0 for only at the end.
+        first_step: First recorded step.
+        last_step: End of the recorded steps (exclusive), or None for all.
         names: Whether parameters, gradients, states and activations are named.
     """
 
@@ -33,18 +33,18 @@ class Config:
     max_events: int = 2_000_000
     every: int = 0
     first_step: int = 0
-    last_step: Optional[int] = None  # noqa: UP045 - Python 3.9 runs this too
+    last_step: Optional[int] = None  # noqa: UP045 Python 3.9 runs this too
     names: bool = True
 
     def as_text(self) -> str:
         """Returns the value of the environment variable."""
         return json.dumps(
             asdict(self), separators=(",", ":"), ensure_ascii=False
-        )  # sitecustomize looks for the folder as it is
+        )  # sitecustomize searches for the folder in this exact form
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Config | None:
-    """Returns what this process is to record; None: nothing."""
+    """Returns the recording settings of this process, or None if it is not recorded."""
     text = environment.get(VARIABLE, "")
     if not text:
         return None

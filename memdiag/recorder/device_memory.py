@@ -1,9 +1,9 @@
 """Samples of free and reserved device memory at a few moments of a run.
 
 The memory outside the allocator (the context, buffers of NCCL or HCCL, other processes) is total - free - reserved.
-Asking the driver takes tens of microseconds, so it is asked rarely: when a device is first seen in use, after steps 1,
-2, 4, 8 …, at an out-of-memory error and at the end. A device that the program has not used is never asked about: that
-would create a context on it.
+Querying the driver takes tens of microseconds, so it is done rarely: at the first use of a device, after steps 1, 2, 4,
+8 …, at an out-of-memory error and at the end. A device that the program has not used is never queried: that would
+create a context on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DeviceMemory:
         self._take(backend, END, tuple(self._seen), steps)
 
     def failed(self, backend: Any, device: int, total: int, free: int, steps: int) -> None:
-        """Keeps the figures of an out-of-memory error."""
+        """Stores the numbers of an out-of-memory error."""
         self._seen.add(device)
         self._keep(backend, OOM, device, total, free, steps)
 

@@ -1,4 +1,7 @@
-"""Writes files whole or not at all: beside first, then renamed. A kill at any moment leaves the last whole file."""
+"""Writes files atomically: to a temporary file first, which is then renamed.
+
+If the process is killed, the last complete file remains.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ from typing import Any
 
 from .guard import warn
 
-PROTOCOL = 4  # what PyTorch's own viewer reads
+PROTOCOL = 4  # highest protocol that PyTorch's own viewer reads
 CLAIM = ".rank{}.pid"
-_WAIT, _PAUSE = 2.0, 0.5  # seconds of writing before anything is said, and between two lines
+_WAIT, _PAUSE = 2.0, 0.5  # seconds of writing before a progress line is shown, and between two lines
 _numbers = itertools.count()
 _failures: list[str] = []
 
 
 def write_pickle(path: str, content: Any) -> bool:
-    """Writes ``content`` as a pickle; returns whether it could be."""
+    """Writes ``content`` as a pickle; returns whether it succeeded."""
 
     def fill(file: Any) -> None:
         told = _Told(file, path)
@@ -33,9 +36,9 @@ def write_pickle(path: str, content: Any) -> bool:
 
 
 def write_json(path: str, content: Any, *, has_ended: bool = False) -> bool:
-    """Writes ``content`` as JSON; returns whether it could be.
+    """Writes ``content`` as JSON; returns whether it succeeded.
 
-    ``has_ended``: the program is over, so a warning does not say it goes on.
+    ``has_ended``: The program is over, so a warning does not say that it continues.
     """
     return _write(
         path, lambda file: file.write((json.dumps(content, indent=1, default=str) + "\n").encode()), has_ended=has_ended
@@ -43,7 +46,7 @@ def write_json(path: str, content: Any, *, has_ended: bool = False) -> bool:
 
 
 def _write(path: str, fill: Any, *, has_ended: bool = False) -> bool:
-    # a signal's handler may write while the same file is being written
+    # A signal handler may write while the same file is being written.
     beside = f"{path}.{os.getpid()}.{next(_numbers)}.part"
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -63,7 +66,7 @@ def _write(path: str, fill: Any, *, has_ended: bool = False) -> bool:
 
 
 class _Told:
-    """A file that says on a terminal how much was written, if that takes long; the line goes away again."""
+    """A file that shows its progress on a terminal if writing takes long; the line is removed at the end."""
 
     def __init__(self, file: Any, path: str) -> None:
         self._file = file
@@ -73,12 +76,12 @@ class _Told:
         self._is_shown = False
 
     def end(self) -> None:
-        """Wipes the line."""
+        """Removes the line."""
         if self._is_shown:
             _show("")
 
     def write(self, data: Any) -> None:
-        """Writes, and says so."""
+        """Writes, and updates the line."""
         self._file.write(data)
         self._bytes += len(data)
         if time.monotonic() >= self._next:
@@ -87,19 +90,19 @@ class _Told:
 
 
 def _show(text: str) -> bool:
-    """Puts a text in the place of the last one; returns whether stderr is a terminal that is there to take it."""
+    """Replaces the progress text; returns whether stderr is a usable terminal."""
     try:
         if not sys.stderr.isatty():
             return False
         sys.stderr.write("\r\x1b[K" + text)
         sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):  # the program has closed it, or put something else in its place
+    except (AttributeError, OSError, ValueError):  # the program has closed or replaced it
         return False
     return True
 
 
 def cannot_write(path: str, error: OSError, *, has_ended: bool = False) -> None:
-    """Says that a file could not be written: once, since the next ones will fail for the same reason."""
+    """Warns that a file could not be written: only once, since the next ones will fail for the same reason."""
     if not _failures:
         kept = "what was written before is still there" if os.path.exists(path) else "nothing was written before"
         warn(
@@ -110,10 +113,10 @@ def cannot_write(path: str, error: OSError, *, has_ended: bool = False) -> None:
 
 
 class Place:
-    """Which file of a run is this process's: rank<k>.pkl.
+    """The file of this process in the run's folder: rank<k>.pkl.
 
-    k is the rank where the process has one; without one the first number that no other process has taken. It is decided when the
-    first file is written, since only then it is clear that this process has something to write.
+    k is the rank of the process, or without a rank the first number that no other process has claimed. It is chosen
+    when the first file is written, since only then it is clear that this process has data to write.
     """
 
     def __init__(self, folder: str, file: str = "") -> None:
@@ -131,7 +134,10 @@ class Place:
         return self._path
 
     def _claim(self, number: int) -> bool:
-        """Takes a number, once and for all processes; ``memdiag record`` takes the marks away at the end, but processes may begin later."""
+        """Claims a number among all processes.
+
+        ``memdiag record`` removes the marker files at the end, since processes may start later.
+        """
         try:
             with open(os.path.join(self._folder, CLAIM.format(number)), "x") as file:
                 file.write(str(os.getpid()))

@@ -1,4 +1,4 @@
-"""Keeps the recorder's failures to itself: the first one is a warning on stderr, and the training goes on."""
+"""Contains the recorder's failures: the first one becomes a warning on stderr, and the training continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _said: dict[str, None] = {}  # in order
 
 
 def warn(text: str) -> None:
-    """Prints a warning on stderr, each text once in a process."""
+    """Prints a warning on stderr, each text once per process."""
     if text in _said:
         return
     _said[text] = None
@@ -30,16 +30,16 @@ def said() -> list[str]:
 
 
 def contained(function: _Function) -> _Function:
-    """Wraps what the program calls without knowing: it returns None instead of raising.
+    """Wraps a function that the program calls unknowingly: it returns None instead of raising.
 
-    With ``MEMDIAG_DEBUG=1`` the traceback is printed as well.
+    With ``MEMDIAG_DEBUG=1``, the traceback is also printed.
     """
 
     @functools.wraps(function)
     def safe(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+        except Exception as error:  # noqa: BLE001 in any case, the training continues
             report(function.__name__, error)
             return None
 
@@ -47,7 +47,7 @@ def contained(function: _Function) -> _Function:
 
 
 def report(what: str, error: BaseException) -> None:
-    """Says that a part of the recording failed."""
+    """Warns that a part of the recording failed."""
     warn(f"a part of the recording failed ({what}: {type(error).__name__}: {error}); the program goes on")
     if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
         import traceback

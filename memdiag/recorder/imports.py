@@ -1,6 +1,6 @@
-"""Notices large imports: while they run, Python makes hundreds of thousands of calls that nobody wants on record.
+"""Detects large imports: they make hundreds of thousands of Python calls that should not be recorded.
 
-``import torch._dynamo``, which the first optimizer step does, is 600,000 of them.
+``import torch._dynamo``, in the first optimizer step, makes 600,000 of them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _LARGE = ("torch._dynamo", "torch._inductor", "torch.distributed", "torch.fx.exp
 
 
 class Imports:
-    """Calls back before and after each import of a package (and of a large part of one) that is not there yet.
+    """Calls back before and after the first import of each package (or large part of one).
 
     Args:
         begins: Called before.
-        ends: Called after, also of one that fails. Imports within imports are not told of.
+        ends: Called after it, even if it fails. Nested imports are not reported.
     """
 
     def __init__(self, begins: Callable[[], None], ends: Callable[[], None]) -> None:
@@ -28,16 +28,16 @@ class Imports:
         self._depth = 0
 
     def install(self) -> None:
-        """Begins to look."""
+        """Starts detection."""
         sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Looks no more."""
+        """Stops detection."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Lets the other finders find a module; follows the execution of a large one."""
+        """Lets the other finders find a module, and follows the execution of a large one."""
         if self._depth or ("." in name and not name.startswith(_LARGE)):
             return None
         for finder in list(sys.meta_path):
@@ -56,13 +56,13 @@ class Imports:
         execute = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module  # what was put over the method
+            del loader.exec_module  # removes the override of the method
             with self._one():
                 execute(module)
 
         try:
             loader.exec_module = exec_module
-        except AttributeError:  # a loader that takes no attributes
+        except AttributeError:  # a loader that does not accept attributes
             return
 
     @contextmanager

@@ -1,8 +1,7 @@
-"""What a program itself may say to the recorder: ``memdiag.mark("eval")`` and ``with memdiag.recording("out.pkl"):``.
+"""The recorder's API for programs: ``memdiag.mark("eval")`` and ``with memdiag.recording("out.pkl"):``.
 
-``mark`` does nothing where nothing is recorded, so it can stay in the program. The recorder may be in the process
-already, under
-another name: ``memdiag record`` loads it without memdiag (see ``site/sitecustomize.py``).
+``mark`` has no effect without a recording, so it can remain in the program. The recorder may already be in the process
+under another name: ``memdiag record`` loads it without memdiag (see ``site/sitecustomize.py``).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ RIDING = "memdiag_recorder"
 
 
 def part(name: str) -> Any:
-    """Returns a module of the recorder that is in the process, or of this one."""
+    """Returns a module of the recorder that is active in the process, or else of this one."""
     package = RIDING if RIDING in sys.modules else __package__
     return import_module(f"{package}.{name}")
 
 
 def mark(name: str) -> None:
-    """Marks this moment in the recording, with a name of your own; does nothing where nothing is recorded."""
+    """Marks this moment in the recording with a name; has no effect without a recording."""
     package = RIDING if RIDING in sys.modules else __package__
     session = sys.modules.get(f"{package}.session")
     current = session.current() if session is not None else None
@@ -44,18 +43,18 @@ def recording(
 ) -> Iterator[None]:
     """Records this process while the block runs, and writes a trace.
 
-    In a process that ``memdiag record`` records already, nothing is started or stopped: the trace so far goes to
-    ``path`` too.
+    In a process that ``memdiag record`` already records, recording just continues, and the trace so far is also written
+    to ``path``.
 
     Args:
-        path: The file to write: overwritten.
-        backends: "cuda", "npu", "cpu"; empty: accelerators that the process uses, else the CPU.
-        max_events: Entries kept per device: the last ones.
-        every: Write the file every so many steps as well.
+        path: The file to write; an existing file is overwritten.
+        backends: "cuda", "npu", "cpu"; empty for the accelerators that the process uses, else the CPU.
+        max_events: Number of most recent entries to retain per device.
+        every: Interval in steps at which the file is also written; 0 for only at the end.
         names: Whether tensors are named.
 
     Raises:
-        ImportError: There is no torch.
+        ImportError: torch is not installed.
     """
     import torch
 
@@ -83,7 +82,7 @@ def recording(
 
 
 def _copy(session: Any, path: str) -> None:
-    """Writes a trace of a recording that goes on, and puts it at a path as well."""
+    """Writes a trace of a running recording, and copies it to a path."""
     session.write("demand")
     written = next((file["path"] for file in session._written.values()), None)
     if written is None:

@@ -1,6 +1,6 @@
-"""Holds back what would come between: ctrl-C, where something must not be left half done, and Python's search for garbage.
+"""Defers interruptions of critical code: ctrl-C, where a half-done operation would do harm, and garbage collection.
 
-And tells moments at which a signal's handler must do nothing.
+It also detects moments at which a signal handler must do nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """A SIGINT that comes meanwhile is the program's at the end of it: KeyboardInterrupt, or whatever its handler does.
+    """Defers a SIGINT until the end of the block: KeyboardInterrupt, or the program's handler, runs then.
 
-    Only the main thread runs handlers; in another one nothing is held, and nothing needs to be.
+    Only the main thread runs handlers, so in other threads nothing is deferred.
     """
     theirs = signal.getsignal(signal.SIGINT)
     if not callable(theirs) or threading.current_thread() is not threading.main_thread():
@@ -44,9 +44,9 @@ def held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Keeps Python from looking for garbage while the block runs: a snapshot is made of hundreds of thousands of dicts, all of them in use.
+    """Disables garbage collection in the block: a snapshot consists of hundreds of thousands of dicts, all in use.
 
-    To look through them again and again while there are more of them takes four times as long as to make them.
+    Collecting repeatedly while they are created would take four times as long as creating them.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -58,9 +58,9 @@ def uncollected() -> Iterator[None]:
 
 
 def is_in_profile_function() -> bool:
-    """Whether this code runs from within a function that looks at calls (``sys.setprofile``), as a signal's handler may.
+    """Returns whether this code runs inside a profile function (``sys.setprofile``), as a signal handler may.
 
-    Python looks at no call that such a function makes: whether it looks at one of ours tells.
+    Python traces no calls made by such a function, so a test call that is not traced shows it.
     """
     seen: list[bool] = []
     theirs = sys.gettrace()
@@ -73,11 +73,11 @@ def is_in_profile_function() -> bool:
 
 
 def _nothing() -> None:
-    """Is called, to see whether calls are looked at."""
+    """Does nothing; called to test whether calls are traced."""
 
 
 def again_soon(number: int) -> None:
-    """Sends this process a signal in a hundredth of a second: not now, or its handler would be run within itself."""
+    """Sends this process a signal after 10 ms: sending it now would run the handler within itself."""
 
     def send() -> None:
         time.sleep(0.01)

@@ -1,10 +1,10 @@
-"""Starts the program that is to be recorded, in memdiag's own process: as if the shell had started it itself.
+"""Starts the program to record from memdiag's own process, as if the shell had started it.
 
-The program keeps our stdin, stdout, stderr, working directory, terminal and process group. We stand between it and
-whoever started us,
-so three things must be passed on: signals that reach only us, stopping and continuing (so that ctrl-Z stops the job and
-not half of it), and how it ended. Signals are not handled but waited for, so that none is lost and none interrupts us;
-what a terminal sends goes to the whole group, which the program is in, and is not sent a second time.
+The program keeps stdin, stdout, stderr, working directory, terminal and process group. memdiag is between it and its
+caller, so three things must be passed on: signals that reach only memdiag, stopping and continuing (so that ctrl-Z
+stops the whole job), and the exit status. Signals are not handled but waited for, so that none is lost and none
+interrupts memdiag. Signals from a terminal go to the whole process group, which includes the program, and are not sent
+again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from memdiag.errors import MemdiagError
 
 from . import config as configuration
 
-NOT_FOUND, NOT_RUNNABLE = 127, 126  # what a shell returns
+NOT_FOUND, NOT_RUNNABLE = 127, 126  # exit codes of a shell
 
-_FROM_TERMINAL = 0x80  # si_code SI_KERNEL: nobody's kill()
+_FROM_TERMINAL = 0x80  # si_code SI_KERNEL: not from kill()
 _PASSED_ON = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH", "TSTP", "TTIN", "TTOU", "CONT")
 _JOB_STOPS = tuple(getattr(signal, name) for name in ("SIGTSTP", "SIGTTIN", "SIGTTOU") if hasattr(signal, name))
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
@@ -40,7 +40,7 @@ class Ended:
     Attributes:
         status: Its exit status, or minus the number of the signal that killed it.
         seconds: How long it ran.
-        signals: What it was sent while it ran, by us or by the terminal.
+        signals: Signals it received while it ran, from memdiag or from the terminal.
     """
 
     status: int
@@ -49,14 +49,14 @@ class Ended:
 
     @property
     def exit_code(self) -> int:
-        """The status as shells count it: 128 and the number of the signal."""
+        """The status as shells count it: 128 plus the signal number."""
         return self.status if self.status >= 0 else 128 - self.status
 
 
 def environment_for(config: configuration.Config, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the environment in which every Python process loads the recorder.
 
-    In a nested ``memdiag record`` the inner one replaces the outer one's settings for what it starts.
+    In a nested ``memdiag record``, the inner one replaces the outer one's settings for the processes it starts.
     """
     others = [
         entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and os.path.abspath(entry) != _SITE
@@ -74,10 +74,10 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
     """
     began = time.monotonic()
     if os.name != "posix":
-        done = subprocess.run(list(command), env=dict(environment), check=False)  # noqa: S603 - the user's own command
+        done = subprocess.run(list(command), env=dict(environment), check=False)  # noqa: S603 the user's own command
         return Ended(done.returncode, time.monotonic() - began)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or its status would be thrown away
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise its status would be discarded
     watched = {signal.SIGCHLD, *_not_ignored()}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
@@ -89,19 +89,19 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
     finally:
         if hasattr(signal, "sigtimedwait"):
             while signal.sigtimedwait(watched, 0) is not None:
-                pass  # what came for the program comes too late, and is not for us
+                pass  # a signal for the program that came too late, and is not for memdiag
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_as(ended: Ended) -> int:
-    """Ends this process by the signal that ended the program; returns the exit status if it was none."""
+    """Ends this process with the signal that ended the program; returns the exit status if there was none."""
     if ended.status < 0:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
         with contextlib.suppress(ImportError, OSError, ValueError):
             import resource
 
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's own core must not be overwritten by ours
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core file must not be overwritten by ours
         number = -ended.status
         with contextlib.suppress(OSError, ValueError):
             if number not in {signal.SIGKILL, signal.SIGSTOP}:
@@ -112,16 +112,16 @@ def end_as(ended: Ended) -> int:
 
 
 def _not_ignored() -> set[signal.Signals]:
-    """Signals to be passed on.
+    """Returns the signals to pass on.
 
-    One that is ignored stays so (nohup): while it is blocked it would be delivered after all.
+    An ignored signal stays ignored (nohup): blocking it would deliver it after all.
     """
     named = (getattr(signal, "SIG" + name, None) for name in _PASSED_ON)
     return {number for number in named if number is not None and signal.getsignal(number) is not signal.SIG_IGN}
 
 
 def _preparation(mask: set[signal.Signals | int]) -> Callable[[], None]:
-    """Returns what the child does before it becomes the program."""
+    """Returns the function that the child runs before it becomes the program."""
     prctl = None
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):
@@ -129,7 +129,7 @@ def _preparation(mask: set[signal.Signals | int]) -> Callable[[], None]:
 
     def prepare() -> None:
         if prctl is not None:
-            prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG: who kills us with -9 means the program
+            prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG: a kill -9 of memdiag is meant for the program
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     return prepare
@@ -165,16 +165,18 @@ def _start(
 def _popen(
     command: Sequence[str], environment: Mapping[str, str], prepare: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
-    # close_fds=False: what the shell handed over beside 0, 1 and 2 (make's job server, <(…)) is the program's.
+    # close_fds=False: file descriptors other than 0, 1 and 2 from the shell (make's job server, <(…)) belong to the
+    # program.
     return subprocess.Popen(list(command), env=dict(environment), close_fds=False, preexec_fn=prepare)  # noqa: S603, PLW1509
 
 
 def _wait(pid: int, watched: set[signal.Signals], sent: list[int]) -> int:
-    """Waits for the program; passes on what comes meanwhile. Returns its status as Python counts it."""
+    """Waits for the program, and passes on signals that arrive. Returns its status as Python counts it."""
     while True:
         changed, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if changed and os.WIFSTOPPED(status):
-            if os.WSTOPSIG(status) in _JOB_STOPS:  # ctrl-Z: the shell must see its job stopped, and it sees only us
+            # ctrl-Z: the shell must see that its job stopped, and it sees only memdiag.
+            if os.WSTOPSIG(status) in _JOB_STOPS:
                 os.kill(os.getpid(), signal.SIGSTOP)
             continue
         if changed:
@@ -189,11 +191,12 @@ def _wait(pid: int, watched: set[signal.Signals], sent: list[int]) -> int:
 
 
 def _next(watched: set[signal.Signals]) -> tuple[int, int]:
-    """Waits for a signal; returns its number and where it is from."""
+    """Waits for a signal; returns its number and origin."""
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(watched)
         return info.si_signo, info.si_code
-    number = signal.sigwait(watched)  # macOS does not say: what a terminal can send has been sent to the program too
+    # macOS does not provide the origin: terminal signals have also been sent to the program.
+    number = signal.sigwait(watched)
     typed = {"SIGINT", "SIGQUIT", "SIGTSTP", "SIGWINCH", "SIGTTIN", "SIGTTOU"}
     return number, _FROM_TERMINAL if signal.Signals(
         number

@@ -1,6 +1,6 @@
-"""What can be recorded on this machine: every Python here, its torch, its devices, and whether a test recording of each works.
+"""Finds what can be recorded on this machine: each Python, its torch, its devices, and a test recording of each.
 
-Nothing is initialised in this process: each Python is asked in one of its own.
+Nothing is initialised in this process: each Python is queried in a separate process.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Python:
 
 
 def given(names: list[str]) -> list[str]:
-    """Returns the Pythons that were named, by path or by the folder of their environment.
+    """Returns the Pythons with the given names: paths, or environment folders.
 
     Raises:
-        MemdiagError: There is none of that name.
+        MemdiagError: A Python of that name does not exist.
     """
     paths = []
     for name in names:
@@ -86,7 +86,7 @@ def given(names: list[str]) -> list[str]:
 
 
 def found() -> list[str]:
-    """The Pythons that a command would most likely run here."""
+    """Returns the Pythons that a command would most likely run here."""
     names = [
         str(Path(os.environ[name], "bin", "python")) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)
     ]
@@ -95,22 +95,21 @@ def found() -> list[str]:
 
 
 def is_same(one: Python, other: Python) -> bool:
-    """Whether both are one Python."""
+    """Returns whether both are the same Python."""
     return all(one.facts.get(name) == other.facts.get(name) is not None for name in ("prefix", "version"))
 
 
 def survey(
     names: Sequence[str] = (), busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
 ) -> list[Python]:
-    """Asks Pythons what they have, and tries to record with each; the same Python under two names is asked about once.
+    """Queries Pythons and tries to record with each; the same Python under two names is queried once.
 
     Args:
-        names: Pythons, by path or by the folder of their environment; (): those that a command would most likely run
-            here.
-        busy: Shows the path of a Python while it is asked.
+        names: Pythons, by path or environment folder; empty for those that a command would most likely run here.
+        busy: Shows the path of a Python while it is queried.
 
     Raises:
-        MemdiagError: There is no Python of a given name.
+        MemdiagError: A Python of a given name does not exist.
     """
     pythons: list[Python] = []
     for path in given(list(names)) if names else found():
@@ -122,7 +121,7 @@ def survey(
 
 
 def look(path: str) -> Python:
-    """Asks a Python what it has, and tries to record what it has."""
+    """Queries a Python for its devices, and tries a test recording on each."""
     python = Python(path, {})
     try:
         done = _run([path, "-c", _probe(), "facts"], _environment())

@@ -1,11 +1,11 @@
-"""What happened when, beside the allocator's own events: phases, steps, modules entered and left, tensors seen.
+"""Marks that complement the allocator's events: phases, steps, modules entered and left, tensors seen.
 
-Kept in plain columns (``array``), so that a mark costs well under a microsecond. A mark says when it was made in one or
-two ways:
+They are stored in plain columns (``array``), so a mark costs well under a microsecond. A mark stores its time in one or
+both of two forms:
 
 * ``time_ns``: nanoseconds since 1970, for allocators whose events have times;
-* ``allocs`` and ``frees``: how many blocks had been handed out and given back on that device so far, for those whose events have
-  none, and to be exact; -1 where it was not asked.
+* ``allocs`` and ``frees``: number of blocks allocated and freed on that device so far, for allocators whose events have
+  no times, and for exactness; -1 if not queried.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ CATEGORIES = (
 )
 PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION, INPUT = range(1, 6)
 KINDS = ("phase", "step", "mark", "look", "oom")
-PHASE, STEP, MARK, LOOK, OOM = range(5)  # the value of a look: whose tensors are looked at
+PHASE, STEP, MARK, LOOK, OOM = range(5)  # value of a look: whose tensors are recorded
 
 Position = tuple[int, int, int]  # device, allocs, frees
 NOWHERE: Position = (-1, -1, -1)
-_MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half goes
-_MOST_SEEN = 400_000  # 100 MB; of gradients and inputs the oldest half goes
+_MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half is dropped
+_MOST_SEEN = 400_000  # 100 MB; the oldest half of gradients and inputs is dropped
 
 
 class Marks:
     """All marks of a process.
 
     Args:
-        position: Tells where the allocator stands (device, allocs, frees); called for phases and steps only, since it costs about
-            20 microseconds.
+        position: Returns the allocator's position (device, allocs, frees); called only for phases and steps, since it
+            takes about 20 microseconds.
     """
 
     def __init__(self, position: Callable[[], Position]) -> None:
@@ -54,7 +54,7 @@ class Marks:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._marks = {name: array("q") for name in ("time_ns", "kind", "value", "device", "allocs", "frees")}
-        self._before = array("q")  # of each mark the one before it of the same kind and value
+        self._before = array("q")  # for each mark, the previous one of the same kind and value
         self._latest: dict[tuple[int, ...], int] = {}
         self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
@@ -77,13 +77,19 @@ class Marks:
         return self._append((time.time_ns(), kind, value, device, allocs, frees))
 
     def look(self, of: int, mark: int) -> int:
-        """Adds a mark at the same moment as another: from here the tensors of a model or optimizer are seen; returns its number."""
+        """Adds a mark at the time of another one, from which the tensors of a model or optimizer are seen.
+
+        Returns its number.
+        """
         columns = self._marks
         _, _, _, *position = (column[mark] for column in columns.values())
         return self._append((columns["time_ns"][mark], LOOK, of, *position))
 
     def out_of_memory(self, device: int) -> None:
-        """Adds a mark for an out-of-memory event of a device; the allocator is in the midst of it, and is not asked where it stands."""
+        """Adds a mark for an out-of-memory event of a device.
+
+        The allocator is in the middle of the request, so its position is not queried.
+        """
         self._append((time.time_ns(), OOM, 0, device, -1, -1))
 
     def _append(self, values: tuple[int, ...]) -> int:
@@ -98,34 +104,37 @@ class Marks:
         return len(self._marks["kind"])
 
     def module_appenders(self) -> tuple[Callable[[int], None], Callable[[int], None]]:
-        """Returns what adds the time of a module mark and what adds its name (-1: of none): two calls, since a model has many modules."""
+        """Returns the functions that append the time and the name (-1: none) of a module mark.
+
+        They are separate bound methods for speed: a model has many modules.
+        """
         return self._modules["time_ns"].append, self._modules["name"].append
 
     def place_module(self, position: Position) -> None:
-        """Says where the allocator stood at the module mark just added."""
+        """Stores the allocator's position for the module mark just added."""
         self._pad(len(self._modules["name"]) - 1)
         for column, value in zip(("device", "allocs", "frees"), position):
             self._modules[column].append(value)
 
     def _pad(self, length: int) -> None:
-        """Fills the places of module marks that have none."""
+        """Fills the positions of module marks that have none."""
         for column in ("device", "allocs", "frees"):
             missing = length - len(self._modules[column])
             if missing > 0:
                 self._modules[column].extend(array("q", [-1]) * missing)
 
     def _even_out(self) -> None:
-        """Drops what a ctrl-C has left half written: what follows it would stand beside the wrong times."""
+        """Drops a mark that ctrl-C left incomplete: later values would be aligned with the wrong times."""
         times, names, *places = self._modules.values()
         for columns in ([*self._marks.values(), self._before], [times, names]):
             length = min(map(len, columns))
             for column in columns:
                 del column[length:]
-        for column in places:  # as a rule shorter: most have none
+        for column in places:  # usually shorter: most marks have none
             del column[len(names) :]
 
     def trim(self) -> None:
-        """Drops the oldest half of the module marks if there are too many; of what was seen of short-lived tensors as well."""
+        """Drops the oldest half of the module marks if there are too many, and likewise of short-lived tensors seen."""
         self._even_out()
         length = len(self._modules["name"])
         if length > _MOST_MODULE_MARKS:
@@ -137,7 +146,7 @@ class Marks:
         if length > _MOST_SEEN:
             for group in self._groups:
                 self._settle(group)
-            self._groups.clear()  # rows get other numbers
+            self._groups.clear()  # rows are renumbered
             kept = [
                 row for row in range(length) if row >= length // 2 or seen["category"][row] not in (GRADIENT, INPUT)
             ]
@@ -147,12 +156,12 @@ class Marks:
             self._rows = {key: row for row, key in enumerate(keys)}
 
     def see(self, device: int, addr: int, category: int, name: int, mark: int) -> int:
-        """Says that at a mark the tensor at an address is of a category and has a name.
+        """Records that at a mark the tensor at an address has a category and a name.
 
-        The same at the next mark of the same kind and value lengthens what was said: from ``first`` to ``last``.
+        The same observation at the next mark of the same kind and value extends the row, from ``first`` to ``last``.
 
         Returns:
-            The row of what was seen.
+            The row of the observation.
         """
         key = (device, addr, category, name)
         row = self._rows.get(key)
@@ -167,10 +176,10 @@ class Marks:
         return row
 
     def see_again(self, group: int, addresses: list[int], mark: int) -> bool:
-        """Says that the tensors of a group are where they were at the last mark of this kind: one comparison for all of them.
+        """Records that the tensors of a group are unchanged since the last mark of this kind.
 
-        Returns:
-            False if they are not: each has to be seen, and ``remember`` called.
+        One comparison is enough for all of them. Returns False if they changed: then each has to be passed to ``see``,
+        and the group to ``remember``.
         """
         kept = self._groups.get(group)
         if kept is None:
@@ -182,11 +191,11 @@ class Marks:
         return False
 
     def remember(self, group: int, addresses: list[int], rows: list[int], mark: int) -> None:
-        """Keeps where the tensors of a group are, and their rows."""
+        """Remembers the addresses of a group's tensors, and their rows."""
         self._groups[group] = (addresses, rows, mark)
 
     def _settle(self, group: int) -> None:
-        """Writes down until when a group was the same."""
+        """Stores the last mark at which a group was unchanged."""
         _, rows, mark = self._groups[group]
         last = self._seen["last"]
         for row in rows:

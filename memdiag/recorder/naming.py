@@ -1,7 +1,7 @@
-"""Remembers what tensors are: parameters and buffers by their place in the model, gradients, optimizer states, inputs.
+"""Records the identity of tensors: parameters and buffers by model path, gradients, optimizer state, inputs.
 
-A tensor is known by the address of its storage at a moment (a mark); which of the allocator's blocks that is, the
-reader finds out.
+A tensor is identified by the address of its storage at a moment (a mark); the reader finds the allocator's block for
+it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from .marks import GRADIENT, INPUT, OPTIMIZER_STATE, PARAMETER, Marks
 
-# Wrappers that put themselves into the path of every module.
+# Wrappers that add themselves to the path of every module.
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module"}
 _MOST_INPUTS = 64
 
@@ -24,15 +24,15 @@ def clean(path: str) -> str:
 
 
 class Naming:
-    """What is known of the tensors of one process.
+    """Known tensors of one process.
 
     Args:
         torch: The module torch.
-        marks: Where what is seen goes.
-        devices: Device types that are recorded ("cuda").
+        marks: Receives the observations.
+        devices: Recorded device types ("cuda").
 
     Attributes:
-        modules: Number of the name of each module, by ``id``.
+        modules: Name number of each module, by ``id``.
     """
 
     def __init__(self, torch: Any, marks: Marks, devices: tuple[str, ...]) -> None:
@@ -42,12 +42,12 @@ class Naming:
         self.modules: dict[int, int] = {}
         self._parameters: dict[int, str] = {}
         self._gradients: dict[int, int] = {}
-        self._roots: dict[int, Any] = {}  # weak: a model that the program lets go must go
-        self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, how often seen
+        self._roots: dict[int, Any] = {}  # weak: must not keep a model alive that the program drops
+        self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, and how often it was seen
         self._observed: dict[int, int] = {}
 
     def _look(self, at: Any, mark: int) -> int:
-        """Marks that the tensors of a model or an optimizer are looked at, at the moment of another mark."""
+        """Marks that the tensors of a model or optimizer are recorded, at the time of another mark."""
         return self._marks.look(self._observed.setdefault(id(at), len(self._observed)), mark)
 
     def module(self, module: Any) -> int:
@@ -58,7 +58,10 @@ class Naming:
         return number
 
     def root(self, module: Any, args: Any, mark: int) -> None:
-        """Learns the names of a model that is called; its parameters are looked at when it is new, and its inputs every time."""
+        """Learns the names of a model that is called.
+
+        Its parameters are recorded when it is new, its inputs on every call.
+        """
         if id(module) not in self._roots:
             key = id(module)
             self._roots[key] = weakref.ref(module, lambda _: self._roots.pop(key, None))
@@ -71,12 +74,12 @@ class Naming:
             self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
 
     def begin(self, mark: int) -> None:
-        """Looks at everything anew: recording begins in the midst of the training."""
+        """Records all tensors again, since recording begins in the middle of the training."""
         self._optimizers.clear()
         self.look(mark)
 
     def look(self, mark: int) -> None:
-        """Looks at the parameters and buffers of all models, wherever they are now."""
+        """Records the current addresses of the parameters and buffers of all models."""
         for reference in list(self._roots.values()):
             root = reference()
             if root is None:
@@ -89,7 +92,10 @@ class Naming:
                 self._see(buffer, PARAMETER, clean(path), mark)
 
     def gradients(self, optimizer: Any, mark: int) -> None:
-        """Looks at the gradients that an optimizer is about to use: as a rule they are where they were a step ago."""
+        """Records the gradients that an optimizer is about to use.
+
+        Usually their addresses are those of the previous step.
+        """
         group, mark = id(optimizer), self._look(optimizer, mark)
         gradients = [parameter.grad for part in optimizer.param_groups for parameter in part["params"]]
         addresses = _addresses(gradients)
@@ -120,11 +126,14 @@ class Naming:
         device = gradient.device
         if device.type not in self.devices:
             return -1
-        # A place in a bucket does as well as the bucket's: the reader finds the block that holds it.
+        # An address within a bucket works as well as the bucket's: the reader finds the block that contains it.
         return self._marks.see(device.index or 0, gradient.data_ptr(), GRADIENT, number, mark)
 
     def _meet(self, optimizer: Any, parameters: list[Any], mark: int) -> None:
-        """Learns of parameters that were in no model when that was first called: they came later, or are plain tensors."""
+        """Learns parameters that were in no model when it was first called.
+
+        They were added later, or are plain tensors.
+        """
         self.look(mark)
         for number, parameter in enumerate(parameters):
             if id(parameter) not in self._parameters:
@@ -132,11 +141,11 @@ class Naming:
                 self._see(parameter, PARAMETER, name, mark)
 
     def states(self, optimizer: Any, mark: int) -> None:
-        """Looks at the state of an optimizer, if there is more of it than last time."""
+        """Records the state of an optimizer, if it has grown since the last time."""
         state = optimizer.state
         size = len(state)
         seen = self._optimizers.get(id(optimizer), (-1, 0))
-        if seen[0] == size and seen[1] >= 2:  # the second time too: some make it in two steps
+        if seen[0] == size and seen[1] >= 2:  # also the second time: some optimizers create state in two steps
             return
         self._optimizers[id(optimizer)] = (size, seen[1] + 1 if seen[0] == size else 1)
         for parameter, values in state.items():
@@ -164,14 +173,14 @@ class Naming:
             NotImplementedError,
             AttributeError,
             ValueError,
-        ):  # fake, meta, sparse, lazy tensors have no storage
+        ):  # fake, meta, sparse and lazy tensors have no storage
             return
         if addr:
             self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)
 
 
 def _addresses(gradients: list[Any]) -> list[int]:
-    """Returns where gradients are (0: there is none); nothing if one of them has no plain memory."""
+    """Returns the addresses of gradients (0: none), or nothing if one of them has no plain memory."""
     try:
         return [0 if gradient is None else gradient.data_ptr() for gradient in gradients]
     except (RuntimeError, NotImplementedError):
@@ -179,7 +188,7 @@ def _addresses(gradients: list[Any]) -> list[int]:
 
 
 def _tensors(values: Iterable[Any], most: int) -> list[Any]:
-    """Returns the tensors in nested lists, tuples and dicts, at most so many."""
+    """Returns the tensors in nested lists, tuples and dicts, up to a limit."""
     found: list[Any] = []
     rest = list(values)
     looked = 0

@@ -1,4 +1,7 @@
-"""Which optimizers a program has when it runs out of memory before its first step: their state is not made yet, and will be needed."""
+"""Optimizers that exist when a program runs out of memory before its first step.
+
+Their state will still be allocated.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _MOST = 64
 
 @contained
 def optimizers(device_type: str) -> list[dict[str, Any]]:
-    """Returns the optimizers that exist: class, bytes of their parameters on such devices, and what decides how much state they make."""
+    """Returns class, parameter bytes on such devices, and state-determining settings of the existing optimizers."""
     base = import_module("torch.optim.optimizer").Optimizer
     found = [each for each in gc.get_objects() if issubclass(type(each), base)]
     return [_told(optimizer, device_type) for optimizer in found[:_MOST]]

@@ -1,10 +1,10 @@
-"""What a phantom device says of a run: what it is, what is taken for granted, and what the program read back of it.
+"""Facts about a run on a simulated device: the device, the assumptions, and values that the program read from it.
 
-The first two come from memdiag's launcher, in the environment. The rest is counted by the stand-in in this process,
-which answers through one function of C, ``memdiag_phantom_facts``: JSON with ``read_backs`` (copies to the host of what
-the device would have computed: count, and the first dozen places in the program) and ``refused`` (functions that cannot
-be imitated and were called all the same). What else memdiag does within the program counts for itself: ``computed``,
-small tensors (``--compute small``), and ``timing``, kernels that torch.compile would have timed.
+The first two come from memdiag's launcher, in the environment. The rest is counted by the simulated runtime in this
+process, which returns it through one C function, ``memdiag_phantom_facts``. The JSON has ``read_backs`` (copies to the
+host of results that the device would have computed: count, and the first dozen places in the program) and ``refused``
+(functions that cannot be simulated but were called). memdiag's other parts within the program count for themselves:
+``computed``, small tensors (``--compute small``), and ``timing``, kernels that torch.compile would have timed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ import os
 import sys
 from typing import Any
 
-_COMPUTING = "memdiag_phantom_computing"  # what computes small tensors in this process, where that is asked for
-_TIMING = "memdiag_phantom_timing"  # what keeps torch.compile from timing kernels
+_COMPUTING = "memdiag_phantom_computing"  # computes small tensors in this process, if requested
+_TIMING = "memdiag_phantom_timing"  # keeps torch.compile from timing kernels
 
 
 def phantom_device() -> dict[str, Any] | None:
-    """Returns the device that is not there; None: this process runs on none."""
+    """Returns the simulated device, or None if this process uses none."""
     said = _table(os.environ.get("MEMDIAG_PHANTOM"))
     return None if said is None else {**said, **(_table(_counted()) or {}), **_within()}
 
 
 def without_computing(content: dict[str, Any]) -> None:
-    """Takes the functions that compute small tensors out of the call stacks of a snapshot: they stand between PyTorch and its kernels."""
+    """Removes the functions that compute small tensors from the call stacks of a snapshot.
+
+    They are between PyTorch and its kernels.
+    """
     computing = sys.modules.get(_COMPUTING)
     if computing is None:
         return
@@ -43,7 +46,7 @@ def without_computing(content: dict[str, Any]) -> None:
 
 
 def _within() -> dict[str, Any]:
-    """What memdiag's own parts in this process count."""
+    """Returns the counts of memdiag's own parts in this process."""
     parts = {name: sys.modules.get(module) for name, module in (("computed", _COMPUTING), ("timing", _TIMING))}
     found = {name: part.facts() for name, part in parts.items() if part is not None}
     return {name: facts for name, facts in found.items() if facts is not None}
@@ -54,7 +57,7 @@ def _counted() -> str | None:
         ask = ctypes.CDLL(None).memdiag_phantom_facts
         ask.restype = ctypes.c_char_p
         return (ask() or b"").decode("utf-8", "replace")
-    except (OSError, AttributeError):  # a stand-in that counts nothing
+    except (OSError, AttributeError):  # a simulated runtime without counts
         return None
 
 

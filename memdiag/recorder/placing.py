@@ -1,7 +1,7 @@
-"""Asks where the allocator stands at calls of modules: as deep in the model as takes next to nothing of a step.
+"""Queries the allocator's position at module calls, down to a depth in the model with negligible overhead per step.
 
-Events without times (Ascend's) can only be told apart by counts, and an allocator asked for its counts makes all of its
-statistics: some 20 microseconds. That is nothing beside a block of a large model, and a lot beside a small layer.
+Events without times (Ascend's) can be ordered only by counts, and an allocator computes all of its statistics for each
+query, which takes about 20 microseconds. That is negligible for a block of a large model, but not for a small layer.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Callable
 
 from .marks import Position
 
-_MOST = 0.03  # of a step
-_BEGIN = 2  # calls within calls: the blocks of a model, and what they consist of
+_MOST = 0.03  # fraction of a step
+_BEGIN = 2  # nesting depth: the blocks of a model, and their parts
 _DEEPEST = 12
-_MORE_CALLS = 10  # on the next level, at most, as a rule
+_MORE_CALLS = 10  # usual growth factor of calls on the next level
 
 
 class Placing:
-    """How deep, and what it takes. Call it for a position.
+    """The current depth and its cost. Call it for a position.
 
     Args:
-        position: Where the allocator stands.
-        is_quick: Whether to ask that costs nothing: then it is asked at every call, however deep.
-        clock: Seconds, of the moment.
+        position: Returns the allocator's position.
+        is_quick: Whether a query is free; then every call is placed, at any depth.
+        clock: Returns the current time in seconds.
 
     Attributes:
-        deepest: Calls within at most this many calls are placed; -1: none.
+        deepest: Largest nesting depth of placed calls, or -1 for none.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Placing:
         self._clock = clock
         self._spent = 0.0
         self._step_began = -1.0
-        self._too_deep = _DEEPEST + 1  # the least depth that took too long
+        self._too_deep = _DEEPEST + 1  # smallest depth that took too long
 
     def __call__(self) -> Position:
-        """Returns where the allocator stands."""
+        """Returns the allocator's position."""
         if self._is_quick:
             return self._ask()
         began = self._clock()
@@ -50,12 +50,12 @@ class Placing:
         return found
 
     def stepped(self) -> None:
-        """Goes a level up or down, if that is what the step just done suggests."""
+        """Increases or decreases the depth if the last step suggests it."""
         if self._is_quick:
             return
         now, began, spent = self._clock(), self._step_began, self._spent
         self._step_began, self._spent = now, 0.0
-        if began < 0:  # the first step compiles, fills caches and makes the optimizer's state
+        if began < 0:  # the first step compiles, fills caches and allocates the optimizer state
             return
         most = _MOST * (now - began)
         if spent > most and self.deepest >= 0:

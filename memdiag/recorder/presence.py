@@ -1,7 +1,7 @@
-"""What a process that used torch leaves of itself, recorded or not: so that an empty recording can be explained.
+"""Notes that a process used torch, recorded or not, so that an empty recording can be explained.
 
-One small file .processes/<pid>.json in the folder of the run, written when torch is imported and again when Python
-ends. A process that has only the first ended without Python's end: os._exit, a signal, a crash.
+It writes one small file .processes/<pid>.json in the folder of the run, when torch is imported and again when Python
+ends. A process with only the first ended without Python's shutdown: os._exit, a signal, a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _begun: dict[str, Any] = {}
 
 @guard.contained
 def imported(module: Any) -> None:
-    """Notes that the program has imported torch; called after the session has begun."""
+    """Notes that the program has imported torch; called after the session has started."""
     current = session.current()
     if module.__name__ != "torch" or current is None or _begun:
         return
@@ -46,7 +46,7 @@ def imported(module: Any) -> None:
 
 @guard.contained
 def _end(torch: Any) -> None:
-    """Notes how the process ended; lets the session end first, so that its warnings are in."""
+    """Notes how the process ended; the session ends first, so that its warnings are included."""
     current = session.current()
     if current is None or _begun.get("pid") != os.getpid():  # in a child of fork
         return
@@ -71,7 +71,7 @@ def _write(folder: str) -> None:
 
 
 def _initialised(torch: Any) -> list[str]:
-    """The accelerators in use; asked without initialising one."""
+    """Returns the accelerators in use, without initialising one."""
     found = []
     for name in ("cuda", "npu"):
         part = sys.modules.get("torch.cuda") if name == "cuda" else getattr(torch, "npu", None)
@@ -90,6 +90,6 @@ def _devices(torch: Any) -> list[str]:
 
 
 def _exception() -> str | None:
-    """The exception that ended the program, if one did: Python keeps the last that nobody caught."""
+    """Returns the exception that ended the program, if any: Python keeps the last uncaught one."""
     error = getattr(sys, "last_value", None)
     return None if error is None else f"{type(error).__module__}.{type(error).__qualname__}: {error}"[:_MOST]

@@ -1,4 +1,4 @@
-"""What is kept of a command line and an environment: what explains a recording, and nothing that would be a secret."""
+"""Selects the parts of a command line and an environment that explain a recording, without secrets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KEPT = re.compile(
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that bear on memory, processes and Python, without those that look like secrets."""
+    """Returns the variables that affect memory, processes and Python, without those that look like secrets."""
     return {name: given[name] for name in sorted(given) if _KEPT.match(name) and not _SECRET.search(name)}
 
 
 def arguments(given: Sequence[str]) -> list[str]:
-    """Returns a command line in which the values of options such as ``--hf-token``, and passwords in addresses, are hidden."""
+    """Returns a command line without the values of options such as ``--hf-token``, and passwords in addresses."""
     kept: list[str] = []
     hide = False
     for word in given:

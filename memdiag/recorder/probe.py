@@ -1,9 +1,9 @@
-"""Looks at what a Python has to be recorded with, for ``memdiag doctor``; runs in that Python, given to it as text.
+"""Queries a Python for ``memdiag doctor``; runs in that Python, which receives it as text.
 
     python -c "$(cat probe.py)" facts            prints one line of JSON
     python -c "$(cat probe.py)" allocate cuda    allocates a little, to see whether a recording sees it
 
-It runs in a process of its own, so it may initialise devices. Python 2 gets as far as saying its version.
+It runs in a separate process, so it may initialise devices. Python 2 can run it far enough to report its version.
 """
 
 import json
@@ -14,7 +14,7 @@ BYTES = 1 << 20
 
 
 def facts():
-    """Returns versions, what torch is built for, and the devices that can be seen."""
+    """Returns versions, the devices torch is built for, and the visible devices."""
     found = {
         "version": sys.version.split()[0],
         "executable": sys.executable,
@@ -23,7 +23,7 @@ def facts():
     }
     try:
         import torch
-    except BaseException as error:  # noqa: BLE001 - a broken torch can do anything while it is imported
+    except BaseException as error:  # noqa: BLE001 a broken torch can raise anything on import
         found["torch_error"] = "%s: %s" % (type(error).__name__, error)
         return found
     found["torch_version"] = str(torch.__version__)
@@ -37,7 +37,7 @@ def facts():
         try:
             count = part.device_count() if part is not None and part.is_available() else 0
             found["devices"][backend] = [str(part.get_device_name(index)) for index in range(count)]
-        except Exception as error:  # noqa: BLE001 - drivers and libraries of strangers
+        except Exception as error:  # noqa: BLE001 drivers and libraries may raise anything
             found["devices"][backend] = []
             found["errors"][backend] = "%s: %s" % (type(error).__name__, error)
         get = getattr(getattr(part, "memory", None), "get_allocator_backend", None)
@@ -46,29 +46,29 @@ def facts():
 
 
 def _npu():
-    """Returns the version of torch_npu, and why it cannot be had."""
+    """Returns the version of torch_npu, or why it cannot be used."""
     try:
         import torch_npu
     except ImportError as error:
         missing = getattr(error, "name", None) == "torch_npu"
         return None, None if missing else str(error)
-    except Exception as error:  # noqa: BLE001 - CANN may be missing, or of another version
+    except Exception as error:  # noqa: BLE001 CANN may be missing, or of another version
         return None, "%s: %s" % (type(error).__name__, error)
     return str(torch_npu.__version__), None
 
 
 def allocate(backend):
-    """Allocates on a device and gives it back."""
+    """Allocates on a device and frees it."""
     import torch
 
     if backend == "npu":
-        import torch_npu  # noqa: F401 - makes torch.npu
+        import torch_npu  # noqa: F401 creates torch.npu
     tensor = torch.empty(BYTES, dtype=torch.uint8, device=backend)
     del tensor
 
 
 def main(arguments):
-    """Does as its arguments say."""
+    """Runs the action given by the arguments."""
     if arguments[:1] == ["allocate"]:
         allocate(arguments[1])
     else:

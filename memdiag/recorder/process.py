@@ -1,4 +1,4 @@
-"""What the recorder has to know about the process that it runs in: its role, its rank, and the error that ended it."""
+"""Facts about the process that the recorder runs in: its role, its rank, and the error that ended it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def is_helper() -> bool:
-    """Returns whether this process only serves another one: loads data, compiles kernels, keeps track of shared memory."""
+    """Returns whether this process only serves another one: loads data, compiles kernels, tracks shared memory."""
     arguments = " ".join(getattr(sys, "orig_argv", sys.argv)[:6])
     return any(
         word in arguments
@@ -16,18 +16,21 @@ def is_helper() -> bool:
 
 
 def is_data_worker() -> bool:
-    """Returns whether this is a process of a DataLoader; known only once it works: where it is spawned it imports torch like any other."""
+    """Returns whether this is a DataLoader worker.
+
+    This is known only once it works: a spawned worker imports torch like any other process.
+    """
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return worker is not None and worker.get_worker_info() is not None
 
 
 def last_error() -> str:
-    """Returns the name of the exception that ended the program; "": none did, or the program still runs."""
+    """Returns the name of the exception that ended the program, or "" if none did or it is still running."""
     return getattr(getattr(sys, "last_type", None), "__name__", "")
 
 
 def number(variable: str) -> int | None:
-    """Returns the number in an environment variable; None: it is not set, or no number."""
+    """Returns the number in an environment variable, or None if it is not set or not a number."""
     try:
         return int(os.environ[variable])
     except (KeyError, ValueError):

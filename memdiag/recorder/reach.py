@@ -1,7 +1,7 @@
-"""Which commands the recorder cannot reach, and why; told from the command alone, before it runs.
+"""Detects commands that the recorder cannot reach, from the command alone, before it runs.
 
-The recorder comes with PYTHONPATH. Python ignores it with -I and -E, and loads no sitecustomize with -S; the programs
-named here start theirs in an environment of their own.
+The recorder is loaded through PYTHONPATH. Python ignores it with -I and -E, and loads no sitecustomize with -S. The
+programs named here start their processes in a separate environment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ELSEWHERE = {
 
 
 def out_of_reach(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
-    """Returns why nothing below a command can be recorded; "" where nothing is known to be in the way."""
+    """Returns why nothing below a command can be recorded, or "" if no obstacle is known."""
     words = _without_env(command)
     if not words:
         return ""
@@ -44,7 +44,7 @@ def out_of_reach(command: Sequence[str], environment: Mapping[str, str] = os.env
 
 
 def _isolated(options: Sequence[str]) -> str:
-    """Why a Python with these options does not load the recorder."""
+    """Returns why a Python with these options does not load the recorder."""
     rest = iter(options)
     for word in rest:
         if word in _WITH_VALUE:
@@ -68,7 +68,7 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _without_env(command: Sequence[str]) -> list[str]:
-    """Returns a command without ``env`` and its like before it."""
+    """Returns a command without a leading ``env`` or similar program."""
     words = list(command)
     while words:
         name = os.path.basename(words[0])
@@ -89,7 +89,7 @@ def _without_env(command: Sequence[str]) -> list[str]:
 
 
 def _first_line(name: str, environment: Mapping[str, str]) -> list[str]:
-    """Returns the words after #! in the file that a command names."""
+    """Returns the words after #! in the file of a command."""
     path = name if os.sep in name else shutil.which(name, path=environment.get("PATH"))
     try:
         with open(path or "", "rb") as file:

@@ -1,7 +1,6 @@
-"""The files of a run, in memdiag's own process: memdiag-<run>/ with rank<k>.pkl and manifest.json, and ./trace.pkl beside it.
+"""The files of a run, in memdiag's own process: memdiag-<run>/ with rank<k>.pkl and manifest.json, and ./trace.pkl.
 
-A run's name is its moment in UTC, so that names sort by time wherever and whenever they are made; making the folder
-claims it.
+A run's name is its time in UTC, so names sort by time everywhere; creating the folder claims the name.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from .files import write_json
 
 TRACE = "trace.pkl"
 MANIFEST = "manifest.json"
-ROOM = 16 << 10  # bytes: a disk without them is full, for the smallest trace needs more
+ROOM = 16 << 10  # bytes: a disk without them is full, since the smallest trace needs more
 _RANK = re.compile(r"rank(\d+)(\.[a-z]+)?\.pkl")
-_KEY = b"\x8c\x07memdiag\x94"  # the extra key of a snapshot, as pickle writes it; its value follows at once
+_KEY = b"\x8c\x07memdiag\x94"  # the extra key of a snapshot as pickle writes it; its value follows directly
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run is written.
+    """Output location of a run.
 
     Attributes:
         path: Its folder, absolute, so that programs that change their directory find it.
-        single: Where the trace of a run of one process is put as well; empty: nowhere.
-        was_made: Whether the folder was made for this run.
+        single: Additional path for the trace of a run of one process, or "" for none.
+        was_made: Whether the folder was created for this run.
     """
 
     path: str
@@ -43,19 +42,20 @@ class RunFolder:
 
     @property
     def shown(self) -> str:
-        """The folder as people would type it here."""
+        """The folder as a path relative to the current directory where possible."""
         return shown(self.path)
 
 
 def make(output: str | None) -> RunFolder:
-    """Makes the folder of a new run.
+    """Creates the folder of a new run.
 
     Args:
-        output: None: memdiag-<run>/ here. A name that ends in .pkl or .pickle: the trace of a run of one process goes there as well,
-            and memdiag-<run>/ beside it. Another name: the folder itself if it is new or empty, else memdiag-<run>/ in it.
+        output: None for memdiag-<run>/ in the current directory. A name that ends in .pkl or .pickle: the trace of a
+            run of one process is also written there, with memdiag-<run>/ next to it. Another name: the folder itself if
+            it is new or empty, else memdiag-<run>/ in it.
 
     Raises:
-        MemdiagError: It cannot be made or written to; better now than after hours of training.
+        MemdiagError: It cannot be created or written to; this is checked before hours of training.
     """
     here = os.getcwd()
     try:
@@ -100,13 +100,13 @@ def _check(folder: str) -> None:
 
 
 def shown(path: str) -> str:
-    """Returns a path as people would type it here."""
+    """Returns a path relative to the current directory where possible."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def remove(folder: RunFolder) -> None:
-    """Takes a folder away again in which nothing was written but by us."""
+    """Removes a folder in which only memdiag itself has written."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder.path, MANIFEST))
     if folder.was_made:
@@ -127,7 +127,7 @@ def traces(folder: str) -> list[str]:
 
 
 def statuses(folder: str) -> list[dict[str, Any]]:
-    """Returns what the recorded processes said of themselves, in order of rank, each with its "trace" and "bytes"."""
+    """Returns the status files of the recorded processes, in order of rank, each with its "trace" and "bytes"."""
     said = []
     for path in traces(folder):
         if os.path.basename(path).count(".") > 1:
@@ -140,7 +140,7 @@ def statuses(folder: str) -> list[dict[str, Any]]:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Returns what is in a JSON file, None where there is none that can be read."""
+    """Returns the content of a JSON file, or None if it is missing or unreadable."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -150,12 +150,12 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def write_manifest(folder: RunFolder, content: dict[str, Any]) -> bool:
-    """Writes manifest.json; returns whether it could be."""
+    """Writes manifest.json; returns whether it succeeded."""
     return write_json(os.path.join(folder.path, MANIFEST), content, has_ended=content.get("status") == "ended")
 
 
 def why_unwritable(folder: str) -> str:
-    """Returns why the folder of a run takes no more, such as ``No space left on device``; "" if it does."""
+    """Returns why the folder of a run is not writable, such as ``No space left on device``, or "" if it is."""
     probe = os.path.join(folder, f".room.{os.getpid()}")
     try:
         with open(probe, "wb") as file:
@@ -171,15 +171,15 @@ def why_unwritable(folder: str) -> str:
 
 
 def leave_single(trace: str, wanted: str) -> str:
-    """Puts a trace under its short name as well, as a second name of the same file where that is possible.
+    """Makes a trace available under its short name as well, as a hard link if possible.
 
-    A file that is not memdiag's is never overwritten: the next free name is taken (trace-2.pkl).
+    A file that memdiag did not record is never overwritten: the next free name is used (trace-2.pkl).
 
     Returns:
-        The path taken.
+        The path used.
 
     Raises:
-        OSError: It could not be; nothing is left there.
+        OSError: It failed, and no file remains there.
     """
     stem, suffix = os.path.splitext(wanted)
     for number in range(1, 1000):
@@ -194,7 +194,7 @@ def leave_single(trace: str, wanted: str) -> str:
                 shutil.copyfile(trace, beside)
             os.replace(beside, path)
             with contextlib.suppress(OSError):
-                os.unlink(beside)  # rename does nothing between two names of one file
+                os.unlink(beside)  # rename does nothing for two names of the same file
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
@@ -204,7 +204,7 @@ def leave_single(trace: str, wanted: str) -> str:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether a file is a trace that memdiag recorded."""
+    """Returns whether a file is a trace that memdiag recorded."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     try:

@@ -27,19 +27,19 @@ from .placing import Placing
 from .training import Training
 
 FORMAT = 1
-_MOST_ATTEMPTS = 500  # to write after a signal, 10 ms apart
+_MOST_ATTEMPTS = 500  # attempts to write after a signal, 10 ms apart
 _session: Session | None = None
 
 
 def current() -> Session | None:
-    """Returns the recording of this process; None: there is none."""
+    """Returns the recording of this process, or None."""
     return _session
 
 
 @contained
 def imported(module: Any) -> None:
-    """Begins to record: called when the program has imported torch, or torch_npu."""
-    global _session  # noqa: PLW0603 - one recording a process, by nature
+    """Starts the recording; called when the program has imported torch or torch_npu."""
+    global _session  # noqa: PLW0603 there is one recording per process
     chosen = configuration.from_environment()
     torch = sys.modules.get("torch")
     if chosen is None or torch is None or process.is_helper():
@@ -47,7 +47,7 @@ def imported(module: Any) -> None:
     if _session is None and module.__name__ == "torch":
         _session = Session(chosen, torch)
         _session.begin()
-    # torch.npu is missing as long as torch_npu is what imports torch.
+    # torch.npu is missing while torch_npu is importing torch.
     if _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu"):
         _session.watch_npu()
 
@@ -63,7 +63,7 @@ class Session:
         self.naming = Naming(torch, self.marks, ())
         self.training = Training(torch, self.marks, self.naming, self._stepped)
         self.backends: list[Any] = []
-        self._main: Any = None  # the backend whose place in its events marks carry
+        self._main: Any = None  # the backend whose position the marks store
         self._npu_watched = False
         self._place = Place(config.folder, config.file)
         self._lock = threading.RLock()
@@ -76,15 +76,15 @@ class Session:
         self._optimizers: list[dict[str, Any]] = []
         self._on = False
         self._waiting = 0
-        self._attempts = 0  # to write after a signal that came at an awkward moment
-        self._writer = 0  # the thread that writes files now
+        self._attempts = 0  # signal to handle once a step is complete, after it came at an inconvenient time
+        self._writer = 0  # the thread that is writing files
         self._previous: dict[int, Any] = {}
 
     # -------------------------------------------------------------------------------------------------------- begin, end
 
     def begin(self) -> None:
         """Installs hooks and waits for the devices."""
-        atexit.register(self.end)  # first of all: a profiler that is never stopped crashes the interpreter at its end
+        atexit.register(self.end)  # first: a profiler that is never stopped crashes the interpreter at exit
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
         wanted = self.config.backends
@@ -97,17 +97,17 @@ class Session:
         self._take_signals()
 
     def watch_npu(self) -> None:
-        """Waits for the NPU, once torch_npu is there."""
+        """Waits for the NPU, once torch_npu is imported."""
         wanted = self.config.backends
         if not self._npu_watched and (not wanted or "npu" in wanted):
             self._npu_watched = True
             Npu().watch(self.torch, self._started)
 
     def _started(self, backend: Any) -> None:
-        """The program uses a device now."""
+        """Called when the program first uses a device."""
         if backend.name != "cpu" and not self.config.backends:
             for other in [other for other in self.backends if other.name == "cpu"]:
-                other.stop()  # what the host allocates beside an accelerator is not what this is about
+                other.stop()  # host allocations are not of interest when an accelerator is used
                 self.backends.remove(other)
         self.backends.append(backend)
         if self.config.first_step <= self.training.steps:
@@ -147,13 +147,13 @@ class Session:
 
     @contained
     def _last_memory(self) -> None:
-        """Takes the last samples of device memory while the device can still be asked: called before the backend shuts it down."""
+        """Takes the last samples of device memory; called before the backend shuts the device down."""
         if self._on and os.getpid() == self._pid and _asks_driver(self._main):
             self._memory.ended(self._main, self.training.steps)
 
     @contained
     def end(self) -> None:
-        """Writes the last file and takes everything away; safe to call twice."""
+        """Writes the last file and removes all hooks; safe to call twice."""
         if os.getpid() != self._pid or (not self.backends and not self._written):
             return
         with self._lock:
@@ -170,11 +170,11 @@ class Session:
             self._previous = {}
 
     def _died_of_oom(self) -> bool:
-        """Whether the last thing of interest was an out-of-memory error: then the file of that moment stays."""
+        """Returns whether an out-of-memory error was the last relevant event: then the file of that moment remains."""
         return self._steps_at_oom == self.training.steps and bool(self._ooms)
 
     def _forked(self) -> None:
-        """In a child of fork: DataLoader workers and the like are not recorded."""
+        """Called in a child of fork: DataLoader workers and similar processes are not recorded."""
         global _session  # noqa: PLW0603
         _session = None
         self._on = False
@@ -204,7 +204,7 @@ class Session:
                 backend.harvest()
 
     def mark(self, name: str) -> None:
-        """Marks this moment with a name of the program's own."""
+        """Marks this moment with a name chosen by the program."""
         self.marks.add(MARK, self.marks.name(str(name)))
 
     def _out_of_memory(self, backend: Any, device: int, wanted: int, total: int, free: int) -> None:
@@ -228,7 +228,7 @@ class Session:
             self.write("oom")
 
     def _take_signals(self) -> None:
-        """SIGUSR1 writes a file on demand; SIGTERM writes one before it ends the process, as it would have."""
+        """Handles SIGUSR1 by writing a file, and SIGTERM by writing a file before the process ends."""
         if threading.current_thread() is not threading.main_thread():
             return
         for name in ("SIGTERM", "SIGUSR1"):
@@ -238,18 +238,18 @@ class Session:
                 signal.signal(number, self._signalled)
 
     def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
-        # A file that was asked for is being written: a signal that ends the program waits until it is complete.
+        # A requested file is being written: a signal that ends the program waits until it is complete.
         if self._writer == threading.get_ident():
             self._waiting = self._waiting if number == getattr(signal, "SIGUSR1", -1) else number
             return
         if any(getattr(backend, "is_busy", False) for backend in self.backends):
-            self._waiting = number  # in the middle of taking over events: a file would lack them
+            self._waiting = number  # events are being collected: a file now would lack them
             return
         if self._is_too_early(number):
             return
         if number == getattr(signal, "SIGUSR1", -1):
             if any(backend.is_in_backward() for backend in self.backends if backend.name == "cpu"):
-                self._waiting = number  # until the step is done: what follows in this pass would be lost
+                self._waiting = number  # until the step is complete: the rest of this pass would be lost
                 return
             self.write("demand")
             return
@@ -257,10 +257,10 @@ class Session:
         self._end_by(number)
 
     def _is_too_early(self, number: int) -> bool:
-        """Whether a signal came while PyTorch's profiler looks at a call: it holds its lock, and to stop it from there would wait for ever.
+        """Returns whether a signal came while PyTorch's profiler handles a call.
 
-        It is through in a moment: the signal is sent again. One that ends the program does so in the end, then without
-        a last file.
+        Stopping the profiler now would deadlock on its lock. It is finished in a moment, so the signal is sent again.
+        After too many attempts, a signal that ends the program does so without a last file.
         """
         if not any(backend.name == "cpu" for backend in self.backends) or not is_in_profile_function():
             self._attempts = 0
@@ -277,7 +277,7 @@ class Session:
         os.kill(os.getpid(), number)
 
     def _catch_up(self) -> None:
-        """Does what a signal asked for at an awkward moment."""
+        """Handles a signal that came at an inconvenient time."""
         number, self._waiting = self._waiting, 0
         if number:
             self._signalled(number, None)
@@ -286,7 +286,7 @@ class Session:
 
     @contained
     def write(self, reason: str) -> None:
-        """Writes a file for each backend that has recorded anything, and what is known beside it."""
+        """Writes a file for each backend with recorded events, and a status file."""
         if os.getpid() != self._pid or process.is_data_worker():
             return
         with self._lock, held(), uncollected():
@@ -307,7 +307,7 @@ class Session:
             return
         known = self._written.get(backend.name)
         if getattr(backend, "taken_over", "") and known is not None and backend.num_events(content) < known["events"]:
-            return  # the program has thrown the history away: what there was stays
+            return  # the program has discarded the history: the earlier file remains
         try:
             path = self._place.path(process.number("RANK"))
         except OSError as error:
@@ -346,7 +346,7 @@ class Session:
             self._written[backend.name] = {"path": path, "events": backend.num_events(content), "reason": reason}
 
     def _write_status(self, reason: str) -> None:
-        if self.config.file:  # a file by itself: what lies beside it is the user's
+        if self.config.file:  # a separate file: the files next to it belong to the user
             return
         path = next(iter(self._written.values()))["path"]
         write_json(
@@ -368,5 +368,5 @@ class Session:
 
 
 def _asks_driver(backend: Any) -> bool:
-    """Whether a backend has a driver that knows how much memory its devices have left."""
+    """Returns whether a backend has a driver that reports free memory."""
     return hasattr(backend, "driver_memory")

@@ -1,7 +1,7 @@
-"""Follows the training: which phase, which step, which module; from PyTorch's global hooks, without a change to the program.
+"""Follows the training through PyTorch's global hooks (phase, step, module), without a change to the program.
 
-A step ends with an optimizer step (several in a row are one). What torch.compile has compiled runs without these hooks'
-details: they return at once while it traces, so that nothing of theirs is in the compiled code.
+A step ends with an optimizer step; several in a row count as one. Code compiled by torch.compile does not contain these
+hooks: they return at once during tracing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Training:
 
     Args:
         torch: The module torch.
-        marks: Where marks go.
-        naming: Who is told of models, optimizers and their tensors.
-        stepped: Called after every step with the number of steps done.
+        marks: Receives the marks.
+        naming: Receives models, optimizers and their tensors.
+        stepped: Called after every step with the number of completed steps.
 
     Attributes:
-        placing: Says where the allocator stands at calls of modules, if its events have no times; else None.
+        placing: Returns the allocator's position at module calls if its events have no times, otherwise None.
     """
 
     def __init__(self, torch: Any, marks: Marks, naming: Naming, stepped: Callable[[int], None]) -> None:
@@ -41,7 +41,7 @@ class Training:
         self._stepped = stepped
         self._local = threading.local()
         self._phase = INITIALISATION
-        self._passed = False  # a pass has been made since the last optimizer step
+        self._passed = False  # a forward or backward has run since the last optimizer step
         self._in_backward = 0
         self._handles: list[Any] = []
         self._replaced: list[Any] = []
@@ -73,7 +73,7 @@ class Training:
         self._mark_phase(INITIALISATION)
 
     def remove(self) -> None:
-        """Takes all hooks away."""
+        """Removes all hooks."""
         self._off = True
         for handle in self._handles:
             handle.remove()
@@ -83,8 +83,11 @@ class Training:
         self._handles.clear()
         self._replaced.clear()
 
-    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:  # noqa: C901 - calls would cost more than branches
-        """Returns the two module hooks. They run for every call of every module: plain and short on purpose."""
+    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:  # noqa: C901 calls would cost more than branches
+        """Returns the two module hooks.
+
+        They run for every call of every module, so they are deliberately plain and short.
+        """
         local, marks, known, learn = self._local, self._marks, self._naming.modules, self._naming.module
         add_time, add_name = marks.module_appenders()
         now = time.time_ns
@@ -132,7 +135,7 @@ class Training:
         return before, after
 
     def _enter_root(self, module: Any, args: Any) -> None:
-        if self._in_backward:  # activation checkpointing computes a forward again
+        if self._in_backward:  # activation checkpointing recomputes a forward
             return
         began = time.perf_counter()
         mark = self._mark_phase(FORWARD)

@@ -2,10 +2,10 @@
 
 ``.raw.json.gz`` has every change with its category, ``.json`` has sums by category.
 
-A raw row is ``[time in ns, action, bytes, category]``: bytes are negative for what goes away, the time is -1 for what
-was there before. A tensor that is written to in place gives two rows, out of its old category and into its new one.
-Actions count from 1 in PyTorch and from 0 in torch_npu. Categories are PyTorch's own, worked out from the graph; who is
-who is not written. The ``.html`` of the same function holds only a picture.
+A raw row is ``[time in ns, action, bytes, category]``. Bytes are negative for a release, and the time is -1 for memory
+that existed before. A tensor that is modified in place has two rows, out of its old category and into its new one.
+Actions count from 1 in PyTorch and from 0 in torch_npu. Categories are PyTorch's own, derived from the graph; the
+identity of tensors is not recorded. The ``.html`` output of the same function contains only an image.
 """
 
 from __future__ import annotations

@@ -28,15 +28,17 @@ def are_split(remaining: Array, size: Array, is_fine: Array, max_split_size: int
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Settings that decide block sizes (see CUDACachingAllocator.cpp, round_size and should_split; NPUCachingAllocator.cpp).
+    """Settings that determine block sizes.
+
+    Source: CUDACachingAllocator.cpp (round_size, should_split), NPUCachingAllocator.cpp.
 
     Attributes:
         pad: Bytes added to every request before rounding: 0 on CUDA, 32 on NPU.
         divisions: roundup_power2_divisions, 16 entries; entry k covers [2^k, 2^(k+1)) MiB.
-        max_split: max_split_size in bytes; None: unlimited.
+        max_split: max_split_size in bytes, or None if unlimited.
         large_segment: Bytes of a large segment or of a page of a large expandable segment.
-        expandable: Whether expandable_segments is on: then every large block splits at 512 bytes.
-        large_grain: Bytes that blocks of the large pool are multiples of.
+        expandable: Whether expandable_segments is on; then every large block splits at 512 bytes.
+        large_grain: Blocks of the large pool are multiples of this many bytes.
     """
 
     pad: int = 0

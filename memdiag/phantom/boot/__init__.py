@@ -1,8 +1,7 @@
-"""What a phantom device needs inside the program: a quiet exit, and for one rank of a world that does not exist, the rest of that world.
+"""Code for the program on a simulated device: a quiet exit, and a simulated world for a single rank.
 
-``environment`` is memdiag's side. ``site`` stands on the program's PYTHONPATH; ``world`` is loaded from there, by its
-place, in a Python
-that need not have memdiag: only the standard library, and torch once the program has imported it.
+``environment`` is memdiag's side. ``site`` is on the program's PYTHONPATH. ``world`` is loaded from there by its path,
+in a Python that may lack memdiag, so it uses only the standard library, and torch once the program has imported it.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ _SITE = str(Path(__file__).with_name("site"))
 
 
 def environment(base: Mapping[str, str], as_rank: int | None = None, world: int | None = None) -> dict[str, str]:
-    """Returns ``base`` with what a program needs on a phantom device.
+    """Returns ``base`` with the variables that a program needs on a simulated device.
 
     Args:
         base: The environment so far.
-        as_rank: Which rank the process is to be, from 0; None: it is alone.
-        world: How many ranks there are.
+        as_rank: Rank of the process, from 0, or None if it runs alone.
+        world: Number of ranks.
 
     Raises:
-        MemdiagError: There is no such rank.
+        MemdiagError: The rank is not in the world.
     """
     others = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != _SITE]
     changed = {**base, "PYTHONPATH": os.pathsep.join([_SITE, *others])}
@@ -41,10 +40,10 @@ def environment(base: Mapping[str, str], as_rank: int | None = None, world: int 
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
-        "TORCH_NCCL_ENABLE_MONITORING": "0",  # threads that would ask the other ranks why they are silent
+        "TORCH_NCCL_ENABLE_MONITORING": "0",  # threads that would wait for answers from the other ranks
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
         **changed,
-        # the one process of its node: it sees one device, which is its own
+        # the only process of its node: it sees one device, its own
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_RANK": "0",

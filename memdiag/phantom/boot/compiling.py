@@ -1,9 +1,9 @@
-"""Refuses inductor, the default backend of torch.compile, on a phantom NPU: its kernels are made by CANN's compiler, which is not there.
+"""Refuses inductor, the default backend of torch.compile, on a simulated NPU.
 
-Without this the program would end in whatever torch_npu stumbles over first: an assertion of PyTorch's where
-triton-ascend is missing, or ``'function' object has no attribute 'cache_clear'``, since torch_npu's transfer_to_npu
-puts a plain function where its inductor expects a cached one. Other backends (aot_eager, eager) need no compiler, and
-graphs without a tensor on the NPU are compiled as ever.
+Its kernels need CANN's compiler, which is missing. Otherwise the program would end with the first error in torch_npu.
+This is an assertion of PyTorch's without triton-ascend, or ``'function' object has no attribute 'cache_clear'``, since
+torch_npu's transfer_to_npu puts a plain function where its inductor expects a cached one. Other backends (aot_eager,
+eager) need no compiler, and graphs without a tensor on the NPU are compiled as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAYS = (
 
 
 def begin(torch: Any) -> None:
-    """Wraps what hands graphs to inductor; called once torch_npu is imported, which wraps it as well."""
+    """Wraps the function that passes graphs to inductor; called once torch_npu is imported, which wraps it as well."""
     wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
     if wrapper is None:
         return
@@ -38,7 +38,7 @@ def begin(torch: Any) -> None:
 
 
 def _is_for_npu(model: Any, inputs: Any) -> bool:
-    """Whether a graph reads, holds or makes a tensor on the NPU."""
+    """Returns whether a graph reads, holds or creates a tensor on the NPU."""
     held = [*inputs, *getattr(model, "parameters", list)(), *getattr(model, "buffers", list)()]
     made = [node.kwargs.get("device") for node in getattr(getattr(model, "graph", None), "nodes", ())]
     devices = [getattr(one, "device", None) for one in held] + made
@@ -46,8 +46,8 @@ def _is_for_npu(model: Any, inputs: Any) -> bool:
 
 
 def _keep_in_mind() -> None:
-    """Has the stand-in say it on stderr, once, and list it among what was refused."""
+    """Makes the simulated runtime report it on stderr, once, and list it among the refused calls."""
     try:
         ctypes.CDLL(None).memdiag_phantom_refuse(_WHAT, _WHOSE)
-    except AttributeError:  # no stand-in in this process: a child that was started without it
+    except AttributeError:  # no simulated runtime in this process: a child that was started without it
         return

@@ -1,13 +1,11 @@
-"""Makes one process be any rank of a world of which no other rank exists.
+"""Lets one process be any rank of a simulated world without other ranks.
 
-Process groups are PyTorch's own and run on the stand-in for NCCL (or HCCL), for which the other ranks have this one's
-data. What is left
-is what ranks tell each other beside that: a store that never waits, since what the others would have written is made
-up; barriers that nobody comes to; objects of the others, which are copies of this rank's; and groups on the CPU, which
-would go out and meet them.
+Process groups are PyTorch's own and run on the simulated NCCL (or HCCL), in which the other ranks have this rank's
+data. The rest of the communication is simulated here: a store that never waits, since the other ranks' entries are
+generated; barriers that return at once; objects of other ranks, which are copies of this rank's; and groups on the CPU,
+which would otherwise try to connect.
 
-The rules by which an answer is made up are those of PyTorch's own keys; whatever else the program asks of its store is
-"0".
+Generated entries follow PyTorch's own keys. Any other key that the program requests from its store is "0".
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ _WORLD = "MEMDIAG_PHANTOM_WORLD"
 _COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"
 _SECONDS = 0.05
 
-_UNIQUE_ID = b"\x07" * 128  # ncclUniqueId; all of its bytes are looked at by nobody
+_UNIQUE_ID = b"\x07" * 128  # ncclUniqueId; nobody reads its bytes
 _ROOT_INFO = b"\x07" * 4108  # HcclRootInfo, likewise
 
 
 def begin() -> None:
     """Prepares the process; called before the program's first line."""
-    # A backward pass leaves threads that still drop their last references. On a device the program ends long after;
-    # here it may end before, and then Python kills a thread in the middle, which aborts the process.
+    # A backward pass leaves threads that are still dropping their last references. On a real device the program ends
+    # much later. Here it may end before them, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
     sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time}))
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
@@ -54,7 +52,7 @@ def begin() -> None:
                     "torch.distributed.pipelining.stage": _replace_votes,
                     "torch_npu": lambda _: _replace_groups(
                         sys.modules["torch.distributed.distributed_c10d"]
-                    ),  # it puts its own there
+                    ),  # it sets its own there
                 }
             ),
         )
@@ -66,7 +64,7 @@ def _let_threads_end() -> None:
 
 
 def _part(name: str, place: str) -> Any:
-    """Loads another part of the boot by its place, as this one was."""
+    """Loads another part of the boot code by its path, like this one."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), place)
     folders = [os.path.dirname(path)] if path.endswith("__init__.py") else None
     spec = spec_from_file_location(name, path, submodule_search_locations=folders)
@@ -90,12 +88,13 @@ def _time(benchmarking: Any) -> None:
 
 
 class _After(MetaPathFinder):
-    """Calls back when a module has been executed; finds nothing itself."""
+    """Calls back after a module was executed; finds nothing itself."""
 
     def __init__(self, then: dict[str, Callable[[Any], None]]) -> None:
         self._then = then
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - the signature is Python's
+    # The signature is Python's.
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
         then = self._then.pop(name, None)
         spec = find_spec(name) if then else None
         if then is None or spec is None or spec.loader is None:
@@ -110,11 +109,14 @@ class _After(MetaPathFinder):
         return spec
 
 
-_stores: list[Any] = []  # C++ keeps no reference to the Python half of a store
+_stores: list[Any] = []  # C++ keeps no reference to the Python part of a store
 
 
 class _Answers:
-    """What this rank wrote into a store, and what the others would have; the half that C++ calls (see torch.distributed.Store)."""
+    """Entries of a store, written by this rank or generated for the others.
+
+    Its methods are called from C++ (torch.distributed.Store).
+    """
 
     def __init__(self, world: int) -> None:
         super().__init__()
@@ -129,7 +131,7 @@ class _Answers:
         return self._values.get(key) or made_up(key)
 
     def add(self, key: str, amount: int) -> int:
-        """Counts; and as if all the others had counted as well, since ranks count each other in."""
+        """Counts, and also for all other ranks, since ranks count each other in."""
         value = int(self._values.get(key, b"0")) + amount
         self._values[key] = str(value).encode()
         return max(value, self._world)
@@ -172,7 +174,7 @@ class _Answers:
 
 
 def _replace_stores(rendezvous: Any) -> None:
-    """Every way to meet the others leads to a store of our own."""
+    """Replaces every way to meet the other ranks by this simulated store."""
     store = type("PhantomStore", (_Answers, import_module("torch.distributed").Store), {})
 
     def create(host: str, port: int, rank: int, world_size: int, *_: Any, **__: Any) -> Any:  # noqa: ARG001
@@ -182,7 +184,7 @@ def _replace_stores(rendezvous: Any) -> None:
 
 
 def made_up(key: str) -> bytes:
-    """What another rank would have written under a key of PyTorch's: the identity of a communicator, or nothing in particular."""
+    """Returns the generated entry of another rank for a PyTorch key: the identity of a communicator, or "0"."""
     last = key.rpartition("/")[2]
     if "nccl" in key.lower() or last.partition(":")[0].isdigit():
         return _ROOT_INFO if "torch_npu" in sys.modules else _UNIQUE_ID
@@ -192,7 +194,7 @@ def made_up(key: str) -> bytes:
 
 
 def recv_object_list(object_list: list[Any], src: int | None = None, *_: Any, **__: Any) -> int:
-    """Refuses: nothing comes, and nobody can know what, since the sender is not doing the same as this rank."""
+    """Refuses: the objects are unknown, since the sender does not do the same as this rank."""
     text = (
         f"the phantom world cannot make up the objects that rank {src} would have sent to this one ({len(object_list)})"
     )
@@ -211,7 +213,7 @@ def _replace_talk(c10d: Any) -> None:
             all_gather_object(object_gather_list, obj)
 
     def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:
-        """Nothing comes: the list is taken to hold what the source has."""
+        """Receives nothing: the list is assumed to contain the source's objects."""
 
     def scatter_object_list(
         output: list[Any],
@@ -237,7 +239,7 @@ def _replace_groups(c10d: Any) -> None:
         return
 
     def new_group(group_size: int, group_rank: int, ranks: Any, backend: Any, *rest: Any, **named: Any) -> Any:
-        """Groups on the CPU are PyTorch's own pretended ones: gloo would wait for the others."""
+        """Makes groups on the CPU PyTorch's own fake groups: gloo would wait for the others."""
         import_module("torch.testing._internal.distributed.fake_pg")
         text = str(backend)
         device = "npu:hccl" if "torch_npu" in sys.modules else "cuda:nccl"
@@ -250,7 +252,10 @@ def _replace_groups(c10d: Any) -> None:
 
 
 def _replace_votes(stages: Any) -> None:
-    """Stages of a pipeline vote on whether all know the shapes of what they are sent; here the others vote as this one does."""
+    """Lets the other pipeline stages vote like this one.
+
+    Stages vote on whether all know the shapes that they receive.
+    """
     stage = stages.PipelineStage
     if not hasattr(stage, "_warmup_forward_vote") or not hasattr(stages, "InferenceMode"):
         return  # versions of PyTorch without a vote

@@ -1,9 +1,11 @@
-"""Lets a CUDA build of torch be imported without the wheels of NVIDIA's toolkit: python -m memdiag.phantom.cuda.placeholders PYTHON.
+"""Lets a CUDA build of torch be imported without the wheels of NVIDIA's toolkit.
 
-The wheels take 3.5 GB, but an import only needs libraries with the right names and symbols. This module copies those
-that the stand-in compiles into torch's own folder. torch searches that folder last, so wheels that are installed later
-take precedence. Programs that memdiag did not start on a phantom device find no CUDA device, even if the machine has a
-GPU.
+Usage: python -m memdiag.phantom.cuda.placeholders PYTHON.
+
+The wheels take 3.5 GB, but an import only needs libraries with the right names and symbols. This module copies the
+libraries that the simulated runtime compiles into torch's own folder. torch searches that folder last, so wheels that
+are installed later take precedence. Programs that memdiag did not start on a simulated device find no CUDA device, even
+if the machine has a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def put_in_place(python: str) -> list[str]:
     """Copies the compiled libraries into the torch of a Python, except those that the real toolkit provides; returns their names.
 
     Raises:
-        MemdiagError: That torch has no CUDA, or one that is not known here; or there is no compiler.
+        MemdiagError: torch has no CUDA, or an unknown version; or there is no compiler.
     """
     installed = installed_for([python], os.environ)
     libraries = stand_in(installed)

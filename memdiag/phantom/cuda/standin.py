@@ -1,8 +1,8 @@
-"""Compiles the CUDA stand-in for the PyTorch of a Python, and says what a program's environment must hold to find it.
+"""Compiles the simulated CUDA runtime for the PyTorch of a Python, and prepares a program's environment.
 
-The libraries carry the names and symbol versions that PyTorch's own ask for (libcudart.so.13, libcudnn.so.9) and are
-preloaded, so that the linker takes them for the toolkit's. Functions that nobody imitates are generated: each says its
-name and fails.
+The libraries have the names and symbol versions that PyTorch requires (libcudart.so.13, libcudnn.so.9) and are
+preloaded, so the linker uses them instead of the toolkit's. Functions that are not simulated are generated: each prints
+its name and fails.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _SONAMES = {
 }  # of the driver: PyTorch looks for these at run time
 _VERSION = re.compile(r"^cuda(?:: *[^=\n]*)? *= *['\"]([0-9]+)\.([0-9]+)", re.MULTILINE)
 
-_ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # what auditwheel adds to a library that it puts into a wheel
+_ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # suffix that auditwheel adds to a library in a wheel
 
-# Libraries whose version PyTorch compares with the one it was built for; where it names none, that of torch 2.13.
+# Libraries whose version PyTorch compares with that of its build; if it names none, that of torch 2.13.
 _VERSIONS = {"cudnn": (9, 20, 0), "nccl": (2, 29, 7), "cublas": (13, 1, 1)}
 
-PLACEHOLDERS = "memdiag-placeholders.txt"  # beside the libraries of torch: names those that are the stand-in's
+PLACEHOLDERS = "memdiag-placeholders.txt"  # next to torch's libraries: lists those that belong to the simulated runtime
 SUPPORTED = (12, 13)
-VALUES = ("zeros", "ones", "random", "finite")  # what results of kernels can read as, see core/made_up.h
-MADE_UP = (  # what is so only of results that --compute small did not compute
+VALUES = ("zeros", "ones", "random", "finite")  # values that kernel results may read as, see core/made_up.h
+MADE_UP = (  # true only for results that --compute small did not compute
     "what the program wrote is read back, results of kernels read as zeros (--values sets others)",
     "a mask that a kernel made selects all (MEMDIAG_PHANTOM_SELECTED, from 0 to 1, sets another share)",
 )
@@ -57,7 +57,7 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Torch:
-    """One installed PyTorch, seen by its files.
+    """One installed PyTorch, described by its files.
 
     Attributes:
         folder: The package.
@@ -69,23 +69,23 @@ class Torch:
 
     @cached_property
     def libraries(self) -> list[symbols.Symbols]:
-        """The tables of its libraries."""
+        """The ELF tables of its libraries."""
         return [symbols.read(path) for path in sorted((self.folder / "lib").glob("*.so"))]
 
     @cached_property
     def sonames(self) -> dict[str, str]:
-        """The toolkit's libraries as it needs them: "libcudart" to "libcudart.so.13"."""
+        """Names of the required toolkit libraries: "libcudart" to "libcudart.so.13"."""
         needed = {name for library in self.libraries for name in library.needed}
         return {_stem(name): name for name in sorted(needed)}
 
     @cached_property
     def symbol_versions(self) -> dict[str, str]:
-        """The version of the symbols that it asks for, by the library's name."""
+        """The required symbol version by library name."""
         return {name: version for library in self.libraries for name, version in library.versioned.items()}
 
     @cached_property
     def cuda(self) -> tuple[int, int]:
-        """The version of CUDA it was built for; (0, 0): for none."""
+        """The version of CUDA it was built for, or (0, 0) for none."""
         try:
             found = _VERSION.search((self.folder / "version.py").read_text(encoding="utf-8"))
         except OSError:
@@ -93,7 +93,7 @@ class Torch:
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
     def toolkit(self, soname: str) -> list[Path]:
-        """Where the real library may be: in the wheels beside the package, or in its own folder."""
+        """Returns possible paths of the real library: in the wheels next to the package, or in its own folder."""
         if not soname:
             return []
         own = [] if soname in self.placeholders else self.folder.glob(f"lib/{soname}")
@@ -101,14 +101,14 @@ class Torch:
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The libraries in its own folder that are the stand-in's, see placeholders.py."""
+        """The libraries in its own folder that belong to the simulated runtime, see placeholders.py."""
         try:
             return frozenset((self.folder / "lib" / PLACEHOLDERS).read_text(encoding="utf-8").split())
         except OSError:
             return frozenset()
 
     def version_of(self, library: str) -> tuple[int, int, int]:
-        """The version of one of the toolkit's libraries: of the wheel that is installed, else of the one that this torch is made for."""
+        """Returns the version of a toolkit library: of the installed wheel, else of the one this torch is built for."""
         wheel = re.compile(rf"nvidia[-_]{library}(?:[-_]cu\d+)?[-<>=~( ]+(\d+)\.(\d+)\.(\d+)")
         installed = [path.name for path in self.folder.parent.glob(f"nvidia_{library}*.dist-info")]
         for text in [*installed, *self.requirements]:
@@ -118,7 +118,7 @@ class Torch:
 
     @cached_property
     def requirements(self) -> list[str]:
-        """What it says that it needs: "nvidia-cudnn-cu12==9.10.2.21; platform_system == …"."""
+        """The requirements in its metadata: "nvidia-cudnn-cu12==9.10.2.21; platform_system == …"."""
         try:
             lines = (
                 (self.folder.parent / f"torch-{self.version}.dist-info" / "METADATA")
@@ -131,10 +131,10 @@ class Torch:
 
 
 def stand_in(installed: Installed) -> Path:
-    """Returns the folder of the stand-in's libraries, compiled now if need be.
+    """Returns the folder of the simulated libraries, compiling them if necessary.
 
     Raises:
-        MemdiagError: That torch has no CUDA, or one that is not known here; or there is no compiler.
+        MemdiagError: torch has no CUDA, or an unknown version; or there is no compiler.
     """
     if not installed.version_of("torch"):
         raise MemdiagError(
@@ -196,7 +196,7 @@ def _definitions(torch: Torch) -> list[str]:
 
 
 def _number(library: str, major: int, minor: int, patch: int) -> int:
-    """A version as the library itself gives it; cuDNN left less room for the minor one before 9."""
+    """Returns a version as the library itself reports it; before 9, cuDNN had fewer digits for the minor version."""
     return major * (1000 if library == "cudnn" and major < 9 else 10000) + minor * 100 + patch
 
 
@@ -214,7 +214,7 @@ def _soname(entry: Mapping[str, Any], torch: Torch) -> str:
 
 
 def _rest(entry: Mapping[str, Any], torch: Torch) -> str:
-    """The functions of a library that no source defines; being weak, they give way to those that one does."""
+    """Returns the functions of a library that no source defines; they are weak symbols, so sources override them."""
     belongs = re.compile(entry["names"])
     soname = _soname(entry, torch)
     real = [symbols.read(path).functions for path in torch.toolkit(soname)[:1]]
@@ -249,10 +249,9 @@ def _link(
 
 
 def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """Returns what a program's environment must hold to find the stand-in in ``folder``.
+    """Returns the environment variables with which a program finds the simulated runtime in ``folder``.
 
-    Nothing below it can reach a real GPU: all ways to one lead through libcuda.so.1 and libnvidia-ml.so.1, which are
-    there already.
+    No process below can reach a real GPU: that requires libcuda.so.1 and libnvidia-ml.so.1, which are already loaded.
     """
     table = _table()
     there = {_stem(path.name): path for path in sorted(folder.glob("lib*.so.*"))}

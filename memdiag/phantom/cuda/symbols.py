@@ -1,6 +1,6 @@
-"""What a shared library offers and asks for, read from its file: names of functions, needed libraries, versions of symbols.
+"""Reads the symbols that a shared library provides and requires: functions, needed libraries, symbol versions.
 
-The libraries of the toolkit and of PyTorch have up to a gigabyte; only the tables are looked at.
+The libraries of the toolkit and of PyTorch have up to a gigabyte; only their tables are read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Symbols:
     """The tables of one library.
 
     Attributes:
-        soname: By what name others need it.
-        needed: The libraries that it needs.
-        versioned: Of these, the ones whose symbols it asks for by version, with that version's name.
-        undefined: Names that it asks for.
-        functions: Names of functions that it offers.
+        soname: Name by which others need it.
+        needed: Libraries that it needs.
+        versioned: Needed libraries whose symbols it requires by version, with that version's name.
+        undefined: Symbols that it requires.
+        functions: Functions that it provides.
     """
 
     soname: str
@@ -38,14 +38,14 @@ _NOTHING = Symbols("", (), {}, frozenset(), frozenset())
 
 
 def read(path: Path) -> Symbols:
-    """Returns the tables of the library at ``path``; empty ones if it is no 64-bit ELF file."""
+    """Returns the tables of the library at ``path``; empty ones if it is not a 64-bit ELF file."""
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
             return _NOTHING
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             try:
                 return _tables(content)
-            except struct.error:  # cut short
+            except struct.error:  # truncated
                 return _NOTHING
 
 

@@ -1,7 +1,7 @@
-"""One allocator each: start its history, say where it stands, take a snapshot.
+"""One module per allocator: starts its history, reports its position, takes a snapshot.
 
-A backend has ``name`` ("cuda"), ``has_times`` (whether its events have them), ``is_active`` (whether anything is being
-recorded), ``watch(torch, started)`` (calls ``started(backend)`` once the process uses it), ``start(max_events)``,
-``stop()``, ``position()`` (device, blocks handed out, blocks given back), ``snapshot()`` (a dict in PyTorch's snapshot
-format, None: nothing recorded), ``facts()`` (what else a reader should know) and ``on_oom(callback)``.
+A backend has ``name`` ("cuda"), ``has_times`` (whether its events have times), ``is_active`` (whether it is recording),
+``watch(torch, started)`` (calls ``started(backend)`` once the process uses the device), ``start(max_events)``,
+``stop()``, ``position()`` (device, blocks allocated, blocks freed), ``snapshot()`` (a dict in PyTorch's snapshot
+format, or None if nothing was recorded), ``facts()`` (other facts for readers) and ``on_oom(callback)``.
 """

@@ -1,13 +1,13 @@
-"""CPU: allocations of PyTorch's CPU allocator, from the memory events of PyTorch's own profiler.
+"""CPU: allocations of PyTorch's CPU allocator, from the memory events of PyTorch's profiler.
 
-The profiler runs with everything else turned off: no operators or annotations are recorded (its scope is one that
-nothing enters), only memory events, and Python calls for their stacks. What it cannot see: memory that is not PyTorch's
-(NumPy, the interpreter, oneDNN's scratch), what other threads of the program allocate, and what happens while the
-program runs a profiler itself.
+The profiler runs with everything else disabled. It records no operators or annotations (its scope is one that nothing
+enters), only memory events, and Python calls for their stacks. It does not see memory outside PyTorch (NumPy, the
+interpreter, oneDNN's scratch memory), allocations of other threads of the program, and events while the program runs a
+profiler itself.
 
-An operator or annotation that a profiler has seen begin must not end while the next one runs: PyTorch writes its end to
-where its beginning was kept, which has been freed with the first profiler. Ours sees none; after one of the program's
-own we wait.
+An operator or annotation that began under one profiler must not end under the next: PyTorch would write its end into
+memory that was freed with the first profiler. memdiag's profiler sees none of these. After a profiler of the program,
+memdiag waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..marks import NOWHERE, Position
 from .cpu_history import CpuHistory
 from .silence import Silence
 
-_HARVEST_SECONDS = 2.0  # how often the profiler's events are taken over: they take 100 bytes and more each
+_HARVEST_SECONDS = 2.0  # interval of collecting the profiler's events: each takes 100 bytes or more
 
 
 class Cpu:
@@ -43,28 +43,28 @@ class Cpu:
         self.paused_seconds = 0.0
         self._torch: Any = None
         self._running = False
-        self._is_waiting = False  # for its window of steps
+        self._is_waiting = False  # for the window of steps
         self._history = CpuHistory()
         self._silence: Any = None
         self._last = 0.0
         self._replaced: list[tuple[str, Any, Any]] = []
         self._paused_at: float | None = None
-        self._theirs = False  # the program runs a profiler itself
-        self._annotations: list[Any] = []  # weakly: those that it may have seen begin
+        self._theirs = False  # the program runs its own profiler
+        self._annotations: list[Any] = []  # weak references to annotations whose beginning that profiler may have seen
         self._stacks = True
-        self._loses_stacks = False  # has lost events for their sake
+        self._loses_stacks = False  # whether events were lost because of that profiler
         self.lost_seconds = 0.0
-        self._reasons = 0  # not to record stacks
+        self._reasons = 0  # number of reasons not to record stacks
         self._compiled = False  # since the last step
         self._thread = 0  # that is recorded
         light, full = (contained(lambda change=change: self._lighten(change)) for change in (1, -1))
         self._imports = Imports(light, full)
         self._compiling = Compiling(contained(self._compile), full)
-        self.is_busy = False  # taking over events: a snapshot now would miss them
+        self.is_busy = False  # collecting events: a snapshot now would miss them
         self.when_idle: Callable[[], None] = lambda: None
 
     def is_alone(self, torch: Any) -> bool:
-        """Whether no accelerator is to be expected; asked without initialising one."""
+        """Returns whether no accelerator is expected, without initialising one."""
         if "torch_npu" in sys.modules:
             return False
         if torch.version.cuda is None and torch.version.hip is None:
@@ -76,12 +76,15 @@ class Cpu:
         return True
 
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
-        """The CPU is there from the start."""
+        """Starts immediately: the CPU is always available."""
         self._torch = torch
         started(self)
 
     def wait(self) -> None:
-        """Follows what is live until ``start``, without stacks: of what is freed then PyTorch must know the size, or it prints a line."""
+        """Tracks live blocks until ``start``, without stacks.
+
+        PyTorch prints a line for a free of unknown size, so the size of every live block has to be known.
+        """
         self._reasons += 1
         self._stacks = False
         self._install()
@@ -92,7 +95,7 @@ class Cpu:
         if self._is_waiting:
             self._is_waiting = False
             if self._running:
-                self._turn_over()  # what was before is not kept
+                self._turn_over()  # earlier events are not kept
             self._history.keep(max_events)
             self.is_active = True
             self._lighten(-1)
@@ -122,14 +125,14 @@ class Cpu:
         self._replaced = []
 
     def position(self) -> Position:
-        """The profiler's events have times: nothing is counted."""
+        """Returns no counts, since the profiler's events have times."""
         return NOWHERE
 
     def on_oom(self, callback: Callable[[int, int, int, int], None]) -> None:
-        """The CPU allocator tells nobody."""
+        """Does nothing: the CPU allocator has no out-of-memory callback."""
 
     def facts(self) -> dict[str, Any]:
-        """Returns what could not be seen."""
+        """Returns the number of events that could not be recorded, and other facts."""
         return {
             "capacity_bytes": {},
             "counts": {0: {"allocs": self._history.allocs, "frees": self._history.frees, "retries": -1, "ooms": -1}},
@@ -148,7 +151,7 @@ class Cpu:
         from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
         from torch.autograd import ProfilerActivity
 
-        # Stacks come from Python's one place for a profile function: where the program uses it (cProfile), it stays the
+        # Stacks come from Python's single profile function: if the program uses it (cProfile), it remains the
         # program's.
         stacks = self._stacks and sys.getprofile() is None
         config = ProfilerConfig(ProfilerState.KINETO, False, True, stacks, False, False, _ExperimentalConfig())
@@ -165,12 +168,13 @@ class Cpu:
         from torch._C._autograd import _disable_profiler
 
         with held():
-            self.is_busy = True  # from before it stands still: a signal's handler would find nothing to take over
+            self.is_busy = True  # set before pausing: a signal handler would find no events to collect
             self._running = False
             theirs = sys.getprofile()
             try:
                 tree = self._tree(_disable_profiler)
-                if hasattr(theirs, "enable"):  # a cProfile begun since: our stop has taken its place away
+                # A cProfile was started in the meantime: stopping our profiler removed it.
+                if hasattr(theirs, "enable"):
                     theirs.enable()  # type: ignore[union-attr]
                 self._history.take(tree)
             finally:
@@ -179,7 +183,7 @@ class Cpu:
     def _tree(self, disable: Callable[[], Any]) -> Any:
         """Stops the profiler; returns its events.
 
-        That of torch 2.1 loses them over calls that it saw no beginning of.
+        In torch 2.1, events are lost if their calls began before the profiler.
         """
         try:
             with self._silence.kept():
@@ -194,7 +198,7 @@ class Cpu:
             return ()
 
     def _lighten(self, change: int) -> None:
-        """Records allocations without their Python stacks as long as something large is imported or compiled."""
+        """Records allocations without Python stacks while a large import or a compilation is running."""
         if threading.get_ident() != self._thread:  # another thread cannot stop this one's profiler
             return
         self._reasons = max(0, self._reasons + change)
@@ -202,7 +206,7 @@ class Cpu:
         self._adjust()
 
     def _compile(self) -> None:
-        """Something is compiled now; where there are gradients its backward will be, in the next backward pass."""
+        """Something is being compiled; with gradients, its backward will be compiled in the next backward pass."""
         self._compiled = self._compiled or bool(self._torch.is_grad_enabled())
         self._lighten(1)
 
@@ -214,12 +218,15 @@ class Cpu:
                 self._turn_over()
 
     def is_in_backward(self) -> bool:
-        """Whether the autograd engine is at work: it restores the profiler of its beginning when it ends, and another one is lost."""
+        """Returns whether the autograd engine is running.
+
+        At its end it restores the profiler that was active at its beginning, and a newer one is lost.
+        """
         task = getattr(self._torch._C, "_current_graph_task_id", None)
         return task is not None and task() != -1
 
     def harvest(self) -> None:
-        """After a step: takes over what the profiler has, if it is time to."""
+        """Collects the profiler's events after a step, if the interval has passed."""
         self._compiled = False
         self._adjust()
         if not self._running:
@@ -229,7 +236,7 @@ class Cpu:
         self.when_idle()
 
     def _turn_over(self) -> None:
-        """Takes over what the profiler has, and starts it again; no tensor of the program is freed in between."""
+        """Collects the profiler's events and restarts it; no tensor of the program is freed in between."""
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -241,7 +248,7 @@ class Cpu:
         self.when_idle()
 
     def _resume(self) -> None:
-        """Goes on after a profiler of the program's own, once no annotation is open that it may have seen begin."""
+        """Continues after a profiler of the program, once all annotations that it may have seen begin are closed."""
         if self._paused_at is None or self._theirs or any(reference() is not None for reference in self._annotations):
             return
         self.paused_seconds += time.monotonic() - self._paused_at
@@ -250,7 +257,7 @@ class Cpu:
         self._run()
 
     def _annotated(self) -> list[Any]:
-        """Returns the annotations (``record_function``) there are, weakly; those of a profiler's own steps have ended with it."""
+        """Returns weak references to the open annotations (``record_function``), except a profiler's own steps."""
         kind = self._torch.autograd.profiler.record_function
         return [
             weakref.ref(each)
@@ -259,7 +266,7 @@ class Cpu:
         ]
 
     def _give_way(self) -> None:
-        """Stops for as long as the program runs a profiler itself: there can be only one."""
+        """Pauses while the program runs its own profiler: only one can run at a time."""
         profiler = self._torch.autograd.profiler
 
         def away() -> None:
@@ -287,15 +294,16 @@ class Cpu:
                 self._replaced.append((name, mine, original))
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Returns the history as a snapshot; None: nothing was recorded."""
+        """Returns the history as a snapshot, or None if nothing was recorded."""
         if not self.is_active:
             return None
         if self._running:
             self._turn_over()
         return self._history.content()
 
-    def num_events(self, content: dict[str, Any]) -> int:  # noqa: ARG002 - other backends count what is in it
-        """Returns how many events a snapshot has: without the segments around blocks, which stand there for viewers only."""
+    # Other backends count the entries of the snapshot.
+    def num_events(self, content: dict[str, Any]) -> int:  # noqa: ARG002
+        """Returns the number of events in a snapshot, without the segments that exist only for viewers."""
         return len(self._history)
 
 

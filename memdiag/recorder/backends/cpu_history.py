@@ -1,8 +1,8 @@
-"""The history of the CPU allocator, made of the events of PyTorch's profiler, in the format of PyTorch's snapshots.
+"""The history of the CPU allocator, from the events of PyTorch's profiler, in the format of PyTorch's snapshots.
 
-Other threads free what the recorded one has allocated, which the profiler does not see: a gloo thread holds the buffers
-of its collective, and often the last reference to them. Such a block counts as freed when the next allocation takes a
-byte of it, which is the latest it can have been.
+Other threads free memory that the recorded thread allocated, and the profiler does not see these frees. For example, a
+gloo thread holds the buffers of its collective, and often the last reference to them. Such a block counts as freed when
+the next allocation overlaps it, which is the latest possible time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _Frames = list[dict[str, Any]]
 
 
 class CpuHistory:
-    """What was allocated and freed, and what is live.
+    """Allocations, frees and live blocks.
 
     Attributes:
-        allocs, frees: How many since entries are kept.
-        unknown_frees: Of blocks whose allocation was not seen; left out.
-        unseen_frees: Known only since the memory was handed out again.
+        allocs, frees: Numbers since ``keep`` was called.
+        unknown_frees: Frees of blocks whose allocation was not seen; they are omitted.
+        unseen_frees: Frees inferred from the reuse of their memory.
     """
 
     def __init__(self) -> None:
@@ -34,16 +34,16 @@ class CpuHistory:
         self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
 
     def __len__(self) -> int:
-        """Returns how many entries are kept."""
+        """Returns the number of retained entries."""
         return len(self._entries)
 
     def keep(self, most: int) -> None:
-        """Keeps entries from here on, the last so many. What is live is known from before."""
+        """Retains entries from now on, at most the last ``most``. Earlier live blocks remain known."""
         self._entries = deque(maxlen=most)
         self.allocs = self.frees = self.unknown_frees = self.unseen_frees = 0
 
     def take(self, tree: Any) -> None:
-        """Appends the allocations in the profiler's tree of events, in order of time."""
+        """Appends the allocations in the profiler's event tree, in order of time."""
         found: list[tuple[int, int, int, int, Any]] = []
         todo: list[tuple[Any, Any]] = [(event, None) for event in reversed(list(tree))]
         while todo:
@@ -55,9 +55,9 @@ class CpuHistory:
                     found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
                 continue
             if kind in {"PyCall", "PyCCall"}:
-                outer = (event, outer)  # most calls allocate nothing: their frames are never asked for
+                outer = (event, outer)  # most calls allocate nothing: their frames are never requested
             todo.extend((child, outer) for child in reversed(event.children))
-        found.sort()  # those of several threads by time, those of one moment as they came
+        found.sort()  # events of several threads by time, events of the same time in recorded order
         lists: dict[int, _Frames] = {}
         for time_ns, _, addr, size, link in found:
             frames = lists.get(id(link))
@@ -66,7 +66,7 @@ class CpuHistory:
             self.add(time_ns // 1000, addr, size, frames)
 
     def add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
-        """Appends an allocation, or with a negative size a free."""
+        """Appends an allocation, or a free for a negative size."""
         if size > 0:
             for other, bytes_there in self._live.take(addr, size, frames):
                 self.unseen_frees += 1
@@ -87,7 +87,7 @@ class CpuHistory:
     def _frame(self, caller: Any) -> dict[str, Any]:
         try:
             key = (caller.file_name, caller.line_number, caller.function_name)
-        except UnicodeDecodeError:  # the profiler keeps a pointer to names, and the code that had them is gone
+        except UnicodeDecodeError:  # the profiler keeps a pointer to the name, whose code object may be gone
             key = ("??", 0, "??")
         frame = self._frames.get(key)
         if frame is None:
@@ -106,7 +106,10 @@ def _entry(time_us: int, addr: int, size: int, frames: _Frames) -> dict[str, Any
 
 
 def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns entries with each block's segment: viewers that replay them want every block in a segment that was made before."""
+    """Returns entries with a segment for each block.
+
+    Viewers that replay them need each block inside an existing segment.
+    """
     result = []
     for entry in entries:
         if entry["action"] == "alloc":
@@ -118,7 +121,7 @@ def _with_segments(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _absolute(filename: str) -> str:
-    """Returns the whole path of a file: the profiler leaves out what sys.path has before it."""
+    """Returns the absolute path of a file: the profiler strips prefixes found in sys.path."""
     if os.path.isabs(filename) or filename.startswith("<"):
         return filename
     for folder in sys.path:

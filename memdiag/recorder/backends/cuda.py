@@ -11,31 +11,33 @@ from typing import Any
 from ..guard import contained, warn
 from ..marks import NOWHERE, Position
 
-# Python frames only: unwinding C++ stacks makes dumps a hundred times slower.
+# Python frames only: unwinding C++ stacks makes snapshots a hundred times slower.
 _STACKS = "python"
 
 
 class Cuda:
-    """The history of torch.cuda. ``torch.cuda`` and ``torch.npu`` have the same functions: see ``npu``."""
+    """The history of torch.cuda. ``torch.cuda`` and ``torch.npu`` have the same functions, see ``npu``."""
 
     name = "cuda"
     has_times = True
 
     def __init__(self) -> None:
         self.is_active = False
-        self.taken_over = (
-            ""  # what the program itself did to the history: "changed" its settings, "stopped" or "restarted" it
-        )
+        # Changes made to the history by the program: "changed" its settings, "stopped" or "restarted" it.
+        self.taken_over = ""
         self.max_events = 0
         self._torch: Any = None
         self._stats: Any = None
         self._busy = False
-        self._theirs = 0  # entries of the history that the program itself has begun
+        self._theirs = 0  # entries of the history that the program started
         self._before_end: Callable[[], None] = lambda: None
         self._release: Callable[[], None] = lambda: None
 
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
-        """Waits until the program initialises CUDA: starting the history would do that, and break programs that fork."""
+        """Waits until the program initialises CUDA.
+
+        Starting the history would initialise it, and break programs that fork.
+        """
         self._torch = torch
         if torch.backends.cuda.is_built():
             self._follow()
@@ -54,7 +56,7 @@ class Cuda:
         if not self._can_record():
             return
         self.max_events = min(max_events, self._theirs or max_events)
-        if self._theirs:  # the program has begun before us
+        if self._theirs:  # the program started it before memdiag
             self.taken_over = "changed"
         else:
             self._record(max_events)
@@ -75,14 +77,14 @@ class Cuda:
         return backend == "native"
 
     def follow(self, before_end: Callable[[], None]) -> None:
-        """Has ``before_end`` called before the program itself does something by which the history so far is lost."""
+        """Calls ``before_end`` before the program does something that loses the history so far."""
         self._before_end = before_end
 
     def _follow(self) -> None:
-        """Notices when the program itself starts, changes or stops the history, also with the call that initialises the device."""
+        """Detects that the program starts, changes or stops the history, even in a call that initialises the device."""
         memory = self._memory
         original = memory._record_memory_history
-        # Where nothing can be said of what was recorded before, it is lost with every call.
+        # If the function cannot keep earlier entries, every call loses them.
         settings = inspect.signature(getattr(memory, "_record_memory_history_impl", original)).parameters
         keeps = "clear_history" in settings
 
@@ -98,7 +100,7 @@ class Cuda:
                     else "restarted"
                 )
             result = original(enabled, *args, **kwargs)
-            if self.is_active and enabled:  # perhaps begun within this very call, and changed at the end of it
+            if self.is_active and enabled:  # perhaps started within this very call, and changed at its end
                 self.taken_over = self.taken_over or "changed"
                 self.max_events = min(self.max_events, kwargs.get("max_entries", self.max_events))
             self._theirs = kwargs.get("max_entries", sys.maxsize) if enabled == "all" else 0
@@ -117,14 +119,14 @@ class Cuda:
             warn(f"the program itself {how} the history of {self.name}; its settings are left as they are")
 
     def stop(self) -> None:
-        """Stops the history, unless the program itself has taken it over."""
+        """Stops the history, unless the program has taken it over."""
         self._release()
         if self.is_active and not self.taken_over:
             self._memory._record_memory_history(enabled=None)
         self.is_active = False
 
     def position(self) -> Position:
-        """Returns the current device, how many blocks it has handed out and how many it got back."""
+        """Returns the current device, and its numbers of allocated and freed blocks."""
         if not self.is_active:
             return NOWHERE
         allocation = self._stats()["allocation"]["all"]
@@ -134,28 +136,28 @@ class Cuda:
         return int(self._torch.cuda.current_device())
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Returns PyTorch's snapshot; None: nothing was recorded."""
+        """Returns PyTorch's snapshot, or None if nothing was recorded."""
         if not self.is_active:
             return None
         content: dict[str, Any] = self._memory._snapshot()
         return content
 
     def num_events(self, content: dict[str, Any]) -> int:
-        """Returns how many events a snapshot has."""
+        """Returns the number of events in a snapshot."""
         return sum(len(trace) for trace in content.get("device_traces") or ())
 
     def can_ask_driver(self) -> bool:
-        """Returns whether the driver may be asked now: not while the program captures a graph."""
+        """Returns whether the driver may be queried now, that is, the program is not capturing a graph."""
         is_capturing = getattr(self._home, "is_current_stream_capturing", None)
         return self.is_active and not (is_capturing is not None and is_capturing())
 
     def driver_memory(self, device: int) -> tuple[int, int]:
-        """Returns free and total bytes of a device, as its driver says."""
+        """Returns free and total bytes of a device from its driver."""
         free, total = self._home.mem_get_info(device)
         return int(free), int(total)
 
     def reserved(self, device: int) -> int:
-        """Returns the bytes that the allocator holds of a device."""
+        """Returns the bytes that the allocator has reserved on a device."""
         stats = self._memory.memory_stats_as_nested_dict(device)
         return int(stats.get("reserved_bytes", {}).get("all", {}).get("current", 0))
 
@@ -198,5 +200,5 @@ class Cuda:
         return {name: os.environ[name] for name in names if name in os.environ}
 
     def on_oom(self, callback: Callable[[int, int, int, int], None]) -> None:
-        """Calls back (device, bytes wanted, bytes of the device, bytes free) when an allocation fails, before the exception."""
+        """Calls back (device, requested bytes, total bytes, free bytes) on a failed allocation, before it raises."""
         self._torch._C._cuda_attach_out_of_memory_observer(callback)

@@ -1,4 +1,4 @@
-"""Which blocks are live, by address: two never share a byte, so a new one tells of an end that nobody saw."""
+"""Live blocks by address: blocks never overlap, so a new block proves that the blocks it overlaps were freed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from typing import Any
 
 
 class LiveBlocks:
-    """The live blocks of one allocator, each with whatever its allocation is remembered by."""
+    """The live blocks of one allocator, each with a value from its allocation."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[int, Any]] = {}
-        self._starts: list[int] = []  # their addresses, ascending
+        self._starts: list[int] = []  # addresses, ascending
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
-        """Iterates over address, bytes and what is remembered, by address."""
+        """Yields address, bytes and value of each block, by address."""
         return ((addr, *self._blocks[addr]) for addr in self._starts)
 
     def take(self, addr: int, size: int, remembered: Any) -> list[tuple[int, int]]:
         """Adds a block of ``size`` bytes.
 
         Returns:
-            Address and bytes of the blocks that were thought to be live there. They have been given back, and are no
-            more.
+            Address and bytes of the overlapped blocks, which were freed unseen. They are removed.
         """
         starts, blocks, gone = self._starts, self._blocks, []
         at = bisect_left(starts, addr)

@@ -1,7 +1,7 @@
-"""Ascend NPU: torch_npu's history, made after PyTorch's, with fewer arguments and without times.
+"""Ascend NPU: torch_npu's history, modelled on PyTorch's, with fewer arguments and without times.
 
-On memdiag's phantom NPU the stand-in for the runtime counts the blocks of each device, which the allocator tells it of
-(``memdiag_phantom_blocks``: two integers that stay where they are). Looking there takes a fraction of a microsecond.
+On memdiag's simulated NPU, the simulated runtime counts the blocks of each device, which the allocator reports to it
+(``memdiag_phantom_blocks``: two integers at a fixed address). Reading them takes a fraction of a microsecond.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Npu(Cuda):
         self._counts: dict[int, Any] = {}
 
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
-        """Waits until the program initialises the NPU. ``torch`` must have torch_npu in it already."""
+        """Waits until the program initialises the NPU. ``torch`` must already have torch_npu loaded."""
         self._torch = torch
         self._follow()
         torch.npu._lazy_call(contained(lambda: started(self)))
@@ -38,7 +38,8 @@ class Npu(Cuda):
         return self._torch.npu
 
     def _can_record(self) -> bool:
-        # A pluggable allocator without a statistics function kills the process when asked for statistics or a snapshot.
+        # A pluggable allocator without a statistics function kills the process on a request for statistics or a
+        # snapshot.
         backend = getattr(self._memory, "get_allocator_backend", lambda: "native")()
         if backend != "native":
             warn(
@@ -53,17 +54,17 @@ class Npu(Cuda):
         if self._ask is not None:
             known = (
                 self._stats().get("allocation", {}).get("all", {"allocated": 0, "freed": 0})
-            )  # none yet: the allocator says nothing
+            )  # none yet: the allocator returns nothing
             if (known["allocated"], known["freed"]) != self.quick_position()[1:]:
                 self._ask = None
 
     @property
     def is_quick(self) -> bool:
-        """Whether ``quick_position`` can be asked at every call of a module."""
+        """Returns whether ``quick_position`` can be called at every module call."""
         return self._ask is not None
 
     def quick_position(self) -> Position:
-        """Returns what ``position`` does, without the allocator being asked."""
+        """Returns the result of ``position`` without calling the allocator."""
         device = self._device()
         counts = self._counts.get(device)
         if counts is None:
@@ -85,13 +86,13 @@ class Npu(Cuda):
 
     def on_oom(self, callback: Callable[[int, int, int, int], None]) -> None:
         """Calls back when an allocation fails, before the exception."""
-        import torch_npu  # in the program already
+        import torch_npu  # already in the program
 
         torch_npu._C._npu_attach_out_of_memory_observer(callback)
 
 
 def _stand_in() -> Any:
-    """What tells where the two counts of a device are: handed out, given back; None: the device is a real one."""
+    """Returns the function that locates a device's two counts (allocated, freed), or None on a real device."""
     try:
         ask = ctypes.CDLL(None).memdiag_phantom_blocks
     except (OSError, AttributeError):

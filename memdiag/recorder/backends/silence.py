@@ -1,8 +1,8 @@
-"""Keeps PyTorch's profiler from printing a line on stderr whenever ours starts and stops; the program's own prints what it would.
+"""Keeps memdiag's profiler from printing a line on stderr at each start and stop.
 
-The level of what is printed is one number in Kineto, which asks the environment (KINETO_LOG_LEVEL) for it when the
-first profiler of the process is prepared. Where the number is out of reach, that is used, and the program's own
-profilers print less.
+The program's own profilers print as usual. The log level is one number in Kineto, read from the environment
+(KINETO_LOG_LEVEL) when the first profiler of the process is prepared. If the number is not accessible, the environment
+variable is set, and the program's own profilers print less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"  # int libkineto::Logger::seve
 
 
 class Silence:
-    """Silence for as long as ``kept()`` is open.
+    """Suppresses log output while ``kept()`` is active.
 
     Args:
         torch: The module torch.
@@ -31,11 +31,14 @@ class Silence:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", name))
                 self._level = ctypes.c_int.in_dll(library, _SYMBOL)
-        self._is_new = True  # Kineto may not have asked yet
+        self._is_new = True  # Kineto may not have read it yet
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Prints nothing meanwhile. The first time must be around the preparation of a profiler, and nothing else."""
+        """Suppresses log output within the block.
+
+        The first use must surround the preparation of a profiler, and nothing else.
+        """
         is_new, self._is_new = self._is_new, False
         given = os.environ.get(_VARIABLE)
         level = self._level
@@ -53,6 +56,6 @@ class Silence:
             elif through_environment:
                 os.environ[_VARIABLE] = given or ""
                 with contextlib.suppress(ValueError):
-                    before = int(given or "")  # what Kineto would have made of it
-            if level is not None and not (is_new and level.value != _NOTHING):  # or Kineto has just chosen it itself
+                    before = int(given or "")  # the value that Kineto would have derived from it
+            if level is not None and not (is_new and level.value != _NOTHING):  # or Kineto has just set it
                 level.value = before

@@ -1,8 +1,10 @@
-"""Runs at the start of every Python process below ``memdiag record``: waits for torch, and lets the user's own sitecustomize run.
+"""Runs at the start of every Python process below ``memdiag record``.
 
-Until torch is imported nothing of memdiag is loaded: a process that never imports it pays for one more finder on
-sys.meta_path. Written for every Python there is, also for those too old to be recorded: a tool that happens to run
-under one must not notice.
+It waits for torch, and lets the user's own sitecustomize run.
+
+Until torch is imported, nothing of memdiag is loaded: a process that never imports it has only one more finder on
+sys.meta_path. It is written for every version of Python, even those too old to be recorded: tools that run under one
+must not be affected.
 """
 
 import os
@@ -10,10 +12,10 @@ import sys
 
 
 class _Watch(object):
-    """A finder that finds nothing itself: it lets others find a module, and calls back when that has been executed.
+    """A finder that finds nothing itself: it lets the others find a module, and calls back after its execution.
 
-    To be asked where a module is does not mean that it is imported (``importlib.util.find_spec("torch")``): so it waits until the
-    module is executed.
+    A search for a module does not mean that it is imported (``importlib.util.find_spec("torch")``), so it waits until
+    the module is executed.
     """
 
     def __init__(self, then):
@@ -48,7 +50,7 @@ class _Watch(object):
                 pass
             self._done(name, module)
 
-        if hasattr(exec_module.__code__, "replace"):  # or it would stand in the traceback of an import that fails
+        if hasattr(exec_module.__code__, "replace"):  # otherwise it would appear in the traceback of a failing import
             exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
         try:
             loader.exec_module = exec_module
@@ -64,7 +66,7 @@ class _Watch(object):
 
 
 def _recorder(part):
-    """Loads a part of the recorder by its place: memdiag itself may not be installed for this Python."""
+    """Loads a part of the recorder by its path: memdiag itself may not be installed for this Python."""
     from importlib import import_module
 
     name = "memdiag_recorder"
@@ -85,7 +87,7 @@ def _begin(module):
             raise RuntimeError("this is Python %d.%d, and recording needs 3.9 or later" % sys.version_info[:2])
         _recorder("session").imported(module)
         _recorder("presence").imported(module)
-    except Exception as error:  # noqa: BLE001 - the program goes on whatever happens here
+    except Exception as error:  # noqa: BLE001 the program must continue whatever happens here
         why = "%s: %s" % (type(error).__name__, error)
         try:
             sys.stderr.write("memdiag: nothing is recorded: " + why + "\n")
@@ -95,7 +97,7 @@ def _begin(module):
 
 
 def _leave_word(why):
-    """Leaves the reason for memdiag record to repeat (see ``presence``, which could not)."""
+    """Leaves the reason for memdiag record to repeat (see ``presence``, which cannot in this case)."""
     try:
         import json
 
@@ -115,11 +117,11 @@ def _folder():
         import json
 
         return json.loads(text)["folder"]
-    return text.split('"folder":"', 1)[1].split('"', 1)[0]  # json takes as long to load as all the rest of this
+    return text.split('"folder":"', 1)[1].split('"', 1)[0]  # json takes as long to import as all the rest of this file
 
 
 def _touch():
-    """Leaves a trace of the first Python process of a run: without one, something kept Python from running this."""
+    """Leaves a marker of the first Python process of a run: without one, this file was not run."""
     try:
         path = os.path.join(_folder(), ".python")
         if not os.path.exists(path):
@@ -129,9 +131,9 @@ def _touch():
 
 
 def _hand_over():
-    """Takes this folder off sys.path and runs the next sitecustomize there is, as if this one had never been.
+    """Removes this folder from sys.path and runs the next sitecustomize, if there is one.
 
-    What that raises is for ``site`` to handle, as ever; also that there is none.
+    ``site`` handles its exceptions as usual, including a missing module.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]

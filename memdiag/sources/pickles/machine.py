@@ -1,14 +1,14 @@
-"""The pickle machine: one loop over the opcodes of plain data, compiled.
+"""The pickle machine: one compiled loop over the opcodes of plain data.
 
-It runs twice. The dry run checks every opcode, argument and stack operation, counts what will be made, and notes which
-memo entries are ever read. The second run writes into arrays of that size, so memory is bounded by the file and nothing
-is ever written out of range. Pages of these arrays that nothing is written to take no memory.
+It runs twice. The dry run checks every opcode, argument and stack operation, counts the values that will be created,
+and notes which memo entries are ever read. The second run writes into arrays of that size, so memory is bounded by the
+file and nothing is written out of range. Untouched pages of these arrays take no memory.
 
-Both runs read the pickle in pieces: where one ends in the middle of an opcode, ``run`` stops before that opcode, and
-goes on with the next.
+Both runs read the pickle piecewise: if a piece ends in the middle of an opcode, ``run`` stops before that opcode and
+continues with the next piece.
 
-Entries of a trace are rows, not dicts: a dict that nothing else refers to and that has the keys of ``rows.Rows`` goes
-into columns.
+Entries of a trace become rows instead of dicts: a dict without other references that has the keys of ``rows.Rows`` is
+stored in columns.
 
 A value is an int64 with a tag in its low three bits:
 
@@ -73,17 +73,20 @@ from memdiag.trace.table import Array
 
 # Outcome of a run.
 OK, TRUNCATED, FORBIDDEN, UNKNOWN_OPCODE, UNDERFLOW, BAD_MEMO, WRONG_TYPE, MEMO_BOMB, BAD_NUMBER, TOO_DEEP = range(10)
-# Positions in the state: the next opcode in the window, the height of the stack, the number of open marks, the root.
+# Indices into the state: the next opcode in the window, the height of the stack, the number of open marks, the root.
 POS, TOP, MARKS, ROOT, NUM_STATE = range(5)
-_LEAST_PAIRS = 5  # in an entry of a trace: the dry run counts such dicts, since it knows no keys
+_LEAST_PAIRS = 5  # in a trace entry: the dry run counts such dicts, since it does not know the keys
 _LOOK_AHEAD = 6  # bytes: MEMOIZE or BINPUT, then MARK
 
-MOST_MARKS = 1 << 16  # open lists and dicts within each other: a snapshot has less than ten
+MOST_MARKS = 1 << 16  # nested open lists and dicts: a snapshot has fewer than ten
 
 
 @lean_part
 def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -> bool:
-    """Whether an empty dict, whose opcode ends at ``at``, gets its items next and cannot be referred to later."""
+    """Returns whether the empty dict created by the opcode ending at ``at`` is a candidate for a row.
+
+    It must get its items next, and must not be referred to later.
+    """
     if at >= size:
         return False
     if buf[at] == op.MEMOIZE:
@@ -111,20 +114,20 @@ def run(
     fetched: Array,
     store: Store,
 ) -> int:
-    """Runs the pickle as far as ``buf`` (uint8) goes.
+    """Executes the pickle up to the end of ``buf`` (uint8).
 
     Args:
-        size: Bytes of ``buf`` that count.
-        is_last: No more bytes follow.
+        size: Number of valid bytes in ``buf``.
+        is_last: Whether no more bytes follow.
         before: Bytes of the file before ``buf``.
-        build: Whether to write into ``store``; only counts otherwise.
-        state: int64 (NUM_STATE): where to go on; the position is advanced to the first opcode that was not carried out.
-        counts: int64 (N_COUNTS): what was made so far.
+        build: Whether to write into ``store``; otherwise values are only counted.
+        state: int64 (NUM_STATE): where to continue; the position is advanced to the first opcode that was not executed.
+        counts: int64 (N_COUNTS): values created so far.
         marks: Height of the stack at each open mark.
-        fetched: Whether each memo entry is ever read: written by the dry run.
+        fetched: Whether each memo entry is ever read; written by the dry run.
 
     Returns:
-        Outcome; TRUNCATED: more bytes are needed.
+        Outcome; TRUNCATED if more bytes are needed.
     """
     pos, top, num_marks = state[POS], state[TOP], state[MARKS]
     fresh = np.int64(0)  # the value that this opcode pushes
@@ -245,7 +248,7 @@ def run(
                 fresh = np.int64(new_box(np.int64(op.EMPTY_BOX[opcode]), counts, store) << 3 | BOX)
             pushes = True
         elif op.FILLED_BOX[opcode] >= 0:
-            # What goes into the box stands on the stack from `first` on.
+            # The items of the new box are on the stack from `first` on.
             if op.NUM_VALUES[opcode] > 0:
                 first = top - np.int64(op.NUM_VALUES[opcode])
             else:

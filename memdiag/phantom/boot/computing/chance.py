@@ -1,8 +1,10 @@
-"""Random numbers on the CPU in place of the device's: others than a device would draw, but the same for the same seed and place in it.
+"""Draws random numbers on the CPU instead of the device.
 
-A generator of the device says its seed and how far it has come. A CPU generator that is seeded with both gives the same
-numbers again where the program sets the device's generator back, as recomputing a checkpointed layer does. The CPU's
-own generator, by which a program shuffles its data, is left as it is.
+They differ from the device's, but are reproducible for the same seed and position.
+
+A device generator exposes its seed and position. A CPU generator seeded with both gives the same numbers again when the
+program restores the device's generator, as recomputing a checkpointed layer does. The CPU's own generator, with which a
+program shuffles its data, is not affected.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ class Chance:
         self._draws = 0
 
     def place(self, generator: Optional[Any], index: int) -> int:
-        """Returns a seed for the draw that comes next on a device, before it is made."""
+        """Returns a seed for the next draw on a device, before it happens."""
         try:
             generator = generator or getattr(self._torch, self._device).default_generators[index]
             seed, offset = generator.initial_seed(), generator.get_offset()
-        except Exception:  # noqa: BLE001 - some generators do not say how far they are
+        except Exception:  # noqa: BLE001 some generators do not expose their position
             self._draws += 1
             seed, offset = 0, self._draws
         return self.mixed(seed, offset)
@@ -48,7 +50,7 @@ class Chance:
 
     @contextmanager
     def instead(self, seed: int) -> Iterator[None]:
-        """Has the CPU's own generator draw from a seed for a while."""
+        """Makes the CPU's own generator draw from a seed within the block."""
         own = self._torch.default_generator
         before = own.get_state()
         try:

@@ -1,7 +1,7 @@
-"""The bytes of tensors on the device: copies on the CPU of what is known of them, and new bytes for them.
+"""The bytes of tensors on the device: copies of known values on the CPU, and new values for them.
 
-The stand-in answers through four functions of C (``core/computed.cpp``, ``npu/computed.c``). None of them allocates on
-the device.
+The simulated runtime provides four C functions for this (``core/computed.cpp``, ``npu/computed.c``). None of them
+allocates on the device.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-_MOST_LINES = 1024  # pieces of a tensor with holes
+_MOST_LINES = 1024  # contiguous pieces of a strided tensor
 
 
 class Contents:
-    """What the device holds.
+    """Contents of the device.
 
     Args:
         torch: The module.
@@ -26,7 +26,7 @@ class Contents:
     def __init__(self, torch: Any, limit_bytes: int) -> None:
         self._torch = torch
         self._limit_bytes = limit_bytes
-        library = ctypes.PyDLL(None)  # the calls are short: the interpreter's lock is kept
+        library = ctypes.PyDLL(None)  # the calls are short: the interpreter lock is kept
         self._peek, self._poke = library.memdiag_phantom_peek, library.memdiag_phantom_poke
         self._begin, self.end = library.memdiag_phantom_begin, library.memdiag_phantom_end
         self._peek.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
@@ -35,17 +35,17 @@ class Contents:
         self._poke.restype = self._begin.restype = self.end.restype = None
 
     def is_small(self, tensor: Any) -> bool:
-        """Whether a tensor may be copied at all."""
+        """Returns whether a tensor is small enough to be copied."""
         return bool(tensor.numel() * tensor.element_size() <= self._limit_bytes)
 
     def fits(self, sizes: Any, each: int) -> bool:
-        """Whether a tensor of such sizes would be small, with elements of so many bytes."""
+        """Returns whether a tensor of such sizes would be small, with elements of ``each`` bytes."""
         for size in sizes:
             each *= size
         return each <= self._limit_bytes
 
     def read(self, tensor: Any) -> Any:
-        """Returns a copy of a device's tensor on the CPU, with the same strides; None: not all of it is known."""
+        """Returns a copy of a device tensor on the CPU, with the same strides, or None if part of it is unknown."""
         count, each = tensor.numel(), tensor.element_size()
         sizes, strides = tensor.size(), tensor.stride()
         span = _span(sizes, strides) if count else 0
@@ -66,7 +66,7 @@ class Contents:
         return copy
 
     def write(self, tensor: Any, value: Any) -> bool:
-        """Makes a tensor's bytes those of one on the CPU; whether that could be done."""
+        """Sets a tensor's bytes to those of one on the CPU; returns whether it succeeded."""
         sizes, strides, each = tensor.size(), tensor.stride(), tensor.element_size()
         if value.size() != sizes:
             if value.numel() != tensor.numel():
@@ -75,7 +75,7 @@ class Contents:
         count = tensor.numel()
         if not count:
             return True
-        if _span(sizes, strides) == count:  # no holes, in whatever order
+        if _span(sizes, strides) == count:  # dense, in any order of dimensions
             if value.dtype != tensor.dtype or value.stride() != strides:
                 value = self._torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="cpu").copy_(value)
             self._poke(tensor.data_ptr(), value.data_ptr(), count * each)
@@ -90,35 +90,36 @@ class Contents:
         return True
 
     def forget(self, tensor: Any) -> None:
-        """Makes a tensor's bytes unknown, with holes that it has."""
+        """Makes a tensor's bytes unknown, including gaps between its elements."""
         if tensor.numel():
             self._poke(tensor.data_ptr(), None, _span(tensor.size(), tensor.stride()) * tensor.element_size())
 
     def span_of(self, tensor: Any) -> tuple[int, int]:
-        """Returns where a tensor's bytes begin, and how many there are, holes included."""
+        """Returns the address and the length of a tensor's bytes, including gaps."""
         return tensor.data_ptr(), (
             _span(tensor.size(), tensor.stride()) if tensor.numel() else 0
         ) * tensor.element_size()
 
     def begin(self, changed: list[Any], told: int) -> bool:
-        """Says that an operator begins in this thread, until ``end``; whether that could be said.
+        """Reports the start of an operator in this thread, until ``end``; returns whether it succeeded.
 
         Args:
-            changed: Tensors of the device that it changes.
-            told: How many elements it will find; -1: that is not known.
+            changed: Device tensors that it changes.
+            told: Number of elements it will find, or -1 if unknown.
         """
         spans = array("Q")
         try:
             for tensor in changed:
                 spans.extend(self.span_of(tensor))
-        except Exception:  # noqa: BLE001 - a tensor without plain memory; then all counts as written that seems to be
+        except Exception:  # noqa: BLE001
+            # a tensor without plain memory; then everything that seems to be written counts as written
             return False
         self._begin(spans.buffer_info()[0], len(spans) // 2, told)
         return True
 
 
 def _span(sizes: Any, strides: Any) -> int:
-    """Returns how many elements there are from a tensor's first to its last."""
+    """Returns the number of elements from a tensor's first to its last."""
     span = 1
     for size, stride in zip(sizes, strides):
         span += (size - 1) * stride
@@ -126,7 +127,7 @@ def _span(sizes: Any, strides: Any) -> int:
 
 
 def _lines(sizes: Any, strides: Any) -> tuple[Iterator[int], int]:
-    """Returns where the pieces of a tensor begin that have no holes, counted in elements, in its own order; and how long one is."""
+    """Returns the offsets of a tensor's contiguous pieces, in elements and in its own order, and the length of one."""
     is_line = bool(len(sizes)) and (strides[-1] == 1 or sizes[-1] == 1)
     outer = len(sizes) - is_line
     places = itertools.product(

@@ -1,4 +1,7 @@
-"""Operators that do the same to each tensor of a list, as optimizers call them: computed for those of the list of which all is known."""
+"""Operators that treat each tensor of a list alike, as optimizers use them.
+
+They are computed for the tensors whose inputs are all known.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _BY_LISTS = ("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_amp_f
 
 
 def is_by_lists(name: str, operator: Any) -> bool:
-    """Whether an operator is one of these."""
+    """Returns whether an operator is one of these."""
     first = operator._schema.arguments[0] if operator._schema.arguments else None
     return (
         name.startswith(_BY_LISTS)
@@ -21,7 +24,7 @@ def is_by_lists(name: str, operator: Any) -> bool:
 
 
 class ListOperator(Operator):
-    """One of them. Other tensors among its arguments (a rate, a scale) must be known in any case."""
+    """A list operator. Other tensors among its arguments (a rate, a scale) must always be known."""
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
         given = {at: args[at] if at < len(args) else kwargs.get(name) for at, name, *_ in self.tensors}
@@ -58,7 +61,7 @@ class ListOperator(Operator):
                 work.changed.extend(tensor for tensor in tensors if tensor is not None and tensor.device.type != "cpu")
 
     def _copies(self, lists: list[Any], count: int) -> tuple[dict[int, list[Any]], Optional[type[Exception]]]:
-        """Returns copies of the tensors of each number of which all are known, and why there are no others."""
+        """Returns copies of the tensors at each index where all are known, and why the others are missing."""
         contents = self.machine.contents
         copies: dict[int, list[Any]] = {}
         why: Optional[type[Exception]] = None

@@ -1,4 +1,4 @@
-"""Wraps the operators of a device, and holds what they share."""
+"""Wraps the operators of a device, and holds their shared state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .operator import Operator
 from .tally import Tally
 from .ways import WAYS
 
-# Nothing is computed by these: they make room, or look at it in another way; and what they read back is read anyway.
+# These compute nothing: they allocate memory, or create views; and their results are read anyway.
 _IDLE = (
     "empty",
     "new_empty",
@@ -46,12 +46,12 @@ _IDLE = (
     "_cudnn_init",
     "_amp_init",
 )
-# Made of others for every device; wrapped, since the way the device goes within them is its own.
+# Composed of other operators for every device; wrapped, since the device decomposes them differently.
 _ALSO = ("copy_", "convolution", "convolution_backward")
 
 
 class Machine:
-    """What is at work in one process.
+    """The state of one process.
 
     Args:
         torch: The module.
@@ -59,9 +59,9 @@ class Machine:
         limit_bytes: The largest tensor that is computed.
 
     Attributes:
-        torch, tally: As they are called.
-        contents: What the device holds.
-        chance: What draws random numbers.
+        torch, tally: As passed in.
+        contents: Contents of the device.
+        chance: Source of random numbers.
         device: "cuda" or "npu".
     """
 
@@ -91,7 +91,7 @@ class Machine:
         also = [f"aten::{name}" for name in _ALSO]
         names = dict.fromkeys([*capi._dispatch_get_registrations_for_dispatch_key(self._key), *also])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that kernels are put over others
+            warnings.simplefilter("ignore")  # warnings about overridden kernels
             for name in names:
                 space, _, short = name.partition("::")
                 if space == "aten" or (space in self._libraries and short in WAYS):
@@ -111,7 +111,7 @@ class Machine:
         self._libraries[space].impl(name, made.kernel(), self._key, with_keyset=True)
 
     def _hide_from_the_compiler(self) -> None:
-        """Where torch.compile is at work on a program, it would else compile these functions as well."""
+        """Keeps torch.compile from compiling these functions together with the program."""
         skip = getattr(self.torch._C._dynamo.eval_frame, "skip_code", None)
         package = __name__.rpartition(".")[0]
         for module in [module for name, module in list(sys.modules.items()) if name.startswith(package)]:
@@ -122,21 +122,21 @@ class Machine:
     # ------------------------------------------------------------------------------------------- while an operator is at work
 
     def is_idle(self) -> bool:
-        """Whether nothing can be computed now: what is captured into a graph is done when the graph is.
+        """Returns whether computing is impossible now: captured operators run only with their graph.
 
         Raises:
-            RuntimeError: This is called by what is computed itself, which must not use the device.
+            RuntimeError: It is called by the computation itself, which must not use the device.
         """
         if getattr(self.here, "is_computing", False):
             raise RuntimeError("computing it uses the device")
         return bool(self._is_capturing())
 
     def alone(self) -> Any:
-        """Returns a context in which the CPU computes as it is told: no autograd, no autocast, no defaults of the program's."""
+        """Returns a context in which the CPU computes without autograd, autocast and the program's defaults."""
         return _Alone(self)
 
     def way(self, name: str) -> Any:
-        """Returns how the CPU does an operator of the device's own; None: as PyTorch has it."""
+        """Returns the CPU implementation of a device-specific operator, or None if PyTorch has one."""
         return WAYS.get(name)
 
 
@@ -162,7 +162,7 @@ class _Alone:
 
 
 def _codes(values: list[Any], module: str) -> list[Any]:
-    """Returns the code of the functions of a module, those of its classes and those within them."""
+    """Returns the code objects of a module's functions, of its classes and of nested functions."""
     found, seen = [], set()
     while values:
         value = values.pop()

@@ -1,4 +1,4 @@
-"""One operator: it runs on the device as ever, and is computed on the CPU beside that where all that it reads is small and known."""
+"""One operator: it runs on the device as usual, and also on the CPU if all its inputs are small and known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 _IS_TALKATIVE = bool(os.environ.get("MEMDIAG_PHANTOM_TRACE"))
 _NUMBERS = (int, float, complex)
-READ, CHANGED, MADE = 0, 1, 2  # what becomes of a tensor among the arguments; made: what it held does not matter
+READ, CHANGED, MADE = 0, 1, 2  # effect on a tensor argument; MADE: its previous content does not matter
 _MAKES_FIRST = (
     "fill_",
     "zero_",
@@ -24,7 +24,7 @@ _MAKES_FIRST = (
     "cauchy_",
     "log_normal_",
 )
-# The stand-in does these for tensors of any size, as far as it can: what it makes of them stands.
+# The simulated runtime implements these for tensors of any size as far as possible, so its result is kept.
 _PRECISE = (
     "fill_",
     "zero_",
@@ -39,19 +39,19 @@ _PRECISE = (
     "full",
     "_amp_",
 )
-# Changed by some operators whose schemas do not say so.
+# Changed by some operators although their schemas do not say so.
 _HIDDEN = ("running_mean", "running_var")
-# How many elements there will be is what PyTorch reads back in the middle of these: it is found out before.
+# PyTorch reads back the number of elements in the middle of these operators, so it is computed before.
 _FINDS = ("nonzero", "_unique", "unique_", "masked_select")
 _MASKS = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
 class Unknown(Exception):
-    """Something is not known that the operator reads."""
+    """The operator reads an unknown value."""
 
 
 class ToHost(Exception):
-    """A copy to the host: the stand-in makes it."""
+    """A copy to the host, which the simulated runtime makes."""
 
 
 class TooLarge(Exception):
@@ -62,15 +62,15 @@ _OUTCOMES = {Unknown: "unknown", TooLarge: "large", ToHost: ""}
 
 
 class Work:
-    """One call that is to be computed.
+    """One call to compute.
 
     Attributes:
-        args, kwargs: On the CPU.
-        targets: Tensors of the device that are changed, with what becomes of them on the CPU.
-        changed: Tensors of the device that are changed, whatever becomes of the rest.
-        seed: For random numbers; None: there are none, -1: it cannot be computed after all.
-        numbers: Which tensors of the operator's lists are computed; None: all, or it has no lists.
-        outcome, why: What became of it (see ``Tally.end``).
+        args, kwargs: Arguments on the CPU.
+        targets: Changed device tensors, with their CPU counterparts.
+        changed: Device tensors that are changed in any case.
+        seed: Seed for random numbers; None if there are none, -1 if it cannot be computed after all.
+        numbers: Indices of the list tensors that are computed; None for all, or without lists.
+        outcome, why: The result, see ``Tally.end``.
     """
 
     __slots__ = ("args", "changed", "kwargs", "numbers", "outcome", "seed", "targets", "why")
@@ -87,13 +87,13 @@ class Work:
 
 
 class Operator:
-    """An operator of PyTorch's with its kernel for the device.
+    """A PyTorch operator with its kernel for the device.
 
     Args:
-        machine: What is shared.
+        machine: The shared state.
         name: "add.Tensor".
-        operator: PyTorch's object for it.
-        kernel: What runs on the device.
+        operator: PyTorch's operator object.
+        kernel: The device's kernel.
     """
 
     def __init__(self, machine: Any, name: str, operator: Any, kernel: Any) -> None:
@@ -108,7 +108,7 @@ class Operator:
         unread = getattr(self._way, "unread", ())
         self._reads = getattr(self._way, "reads", False)
         self._sees_answers = getattr(self._way, "sees_answers", False)
-        self.tensors = [  # place, name, what becomes of it, whether it is read at all
+        self.tensors = [  # position, name, effect on it, whether it is read at all
             (at, argument.name, self._fate(base, at, argument), argument.name not in unread)
             for at, argument in enumerate(schema.arguments)
             if "Tensor" in str(argument.type)
@@ -134,7 +134,7 @@ class Operator:
         return CHANGED if argument.name in _HIDDEN and "backward" not in base else READ
 
     def kernel(self) -> Callable[..., Any]:
-        """Returns what PyTorch is to call instead of the device's kernel."""
+        """Returns the function that PyTorch calls instead of the device's kernel."""
         machine, real, plain = self.machine, self._kernel.call_boxed, self._plain
         begin, end, tally, name = machine.contents.begin, machine.contents.end, machine.tally, self.name
 
@@ -162,9 +162,9 @@ class Operator:
         return kernel
 
     def _with_numbers_as_tensors(self, args: Any) -> list[Any]:
-        """PyTorch hands a number over where a tensor is due.
+        """Converts numbers to tensors where PyTorch passes a number in place of a tensor.
 
-        The kernel is given one of the type that the two come to together.
+        The kernel receives a tensor of the common result type.
         """
         given = list(args)
         other = next((args[at] for at in self._plain if at < len(args) and not isinstance(args[at], _NUMBERS)), None)
@@ -177,7 +177,10 @@ class Operator:
     # ------------------------------------------------------------------------------------------------ before the operator runs
 
     def _prepare(self, work: Work, args: Any, kwargs: Any) -> tuple[int, Any]:
-        """Copies what the operator reads. Returns what was found out before: how many elements, and the results."""
+        """Copies the inputs of the operator.
+
+        Returns values computed before the kernel: the number of elements, and the results.
+        """
         early: tuple[int, Any] = (-1, None)
         try:
             with self.machine.alone():
@@ -186,7 +189,7 @@ class Operator:
                     early = self._found(work)
                 elif self._masks:
                     early = self._masked(work), None
-        except Exception as error:  # noqa: BLE001 - the program goes on
+        except Exception as error:  # noqa: BLE001 the program continues
             self._note(work, error)
             work.args = []
             work.targets = []
@@ -204,13 +207,13 @@ class Operator:
         return int(first.shape[0]), results
 
     def _masked(self, work: Work) -> int:
-        """Returns how many elements a mask selects that stands in place of indices; -1: there is none."""
+        """Returns the number of elements selected by a mask used as an index, or -1 without one."""
         kinds = (self._torch.bool, self._torch.uint8)
         masks = [index for index in work.args[1] if index is not None and index.dtype in kinds]
         return int(masks[0].count_nonzero()) if masks else -1
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
-        """Fills in the work; raises where it cannot be computed, after all that is changed has been noted."""
+        """Fills in the work; raises if it cannot be computed, after all changed tensors have been noted."""
         given = {
             at: value
             for at, name, *_ in self.tensors
@@ -235,8 +238,8 @@ class Operator:
             self._draw(work, args, kwargs)
 
     def _check(self, work: Work, given: dict[int, Any]) -> None:
-        """Notes what is changed; raises where something is too large, or no plain tensor."""
-        why: Optional[type[Exception]] = None  # an exception that is kept would keep the frame, and with it all tensors
+        """Notes changed tensors; raises if a tensor is too large or not plain."""
+        why: Optional[type[Exception]] = None  # keeping the exception would keep the frame, and with it all tensors
         for at, _, fate, is_read in self.tensors:
             value = given.get(at)
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
@@ -261,7 +264,7 @@ class Operator:
             work.kwargs[name] = value
 
     def _copy(self, work: Work, tensor: Any, fate: int) -> Any:
-        """Returns a tensor's copy on the CPU; what is no tensor as it is."""
+        """Returns a tensor's copy on the CPU; other values are returned unchanged."""
         if tensor is None or isinstance(tensor, _NUMBERS):
             return tensor
         if tensor.device.type == "cpu":
@@ -284,7 +287,7 @@ class Operator:
         return self._copy(Work(), tensor, READ)
 
     def _draw(self, work: Work, args: Any, kwargs: Any) -> None:
-        """Chooses the seed, which depends on how far the device's generator is now."""
+        """Chooses the seed, which depends on the current position of the device's generator."""
         at = self._arguments.get("generator", len(args))
         generator = args[at] if at < len(args) else kwargs.get("generator")
         tensors = [
@@ -300,7 +303,7 @@ class Operator:
     # ------------------------------------------------------------------------------------------------- after the operator ran
 
     def _finish(self, work: Work, results: Any, real: Any) -> Any:
-        """Computes, and puts the results where the device's would be. Returns what the program gets."""
+        """Computes, and stores the results as the device's. Returns the value for the program."""
         contents = self.machine.contents
         if work.seed == -1:  # not to be computed
             if not self.is_precise:
@@ -309,7 +312,7 @@ class Operator:
         try:
             with self.machine.alone():
                 answers = self._wanted(work, real if isinstance(real, (list, tuple)) else (real,))
-                made = [tensor for tensor, _ in work.targets]  # may have been given room only now
+                made = [tensor for tensor, _ in work.targets]  # its memory may have been allocated only now
                 if not all(contents.is_small(answer) for answer in (*answers, *made) if hasattr(answer, "numel")):
                     raise TooLarge
                 results = self._compute(work, answers) if results is None else results
@@ -317,13 +320,13 @@ class Operator:
                 work.outcome = "computed" if work.numbers is None else "partly"
                 if not any(hasattr(answer, "numel") for answer in answers) and not work.targets and real is not None:
                     return results  # an answer, such as that of equal()
-        except Exception as error:  # noqa: BLE001 - the program goes on
+        except Exception as error:  # noqa: BLE001 the program continues
             self._note(work, error)
             if not self.is_precise:
                 self._forget(work)
         return real
 
-    def _wanted(self, work: Work, answers: Any) -> Any:  # noqa: ARG002 - of lists only some
+    def _wanted(self, work: Work, answers: Any) -> Any:  # noqa: ARG002 of lists, only some tensors
         return answers
 
     def _compute(self, work: Work, answers: Any = ()) -> Any:
@@ -354,7 +357,7 @@ class Operator:
             with self.machine.alone():
                 for tensor in work.changed:
                     self.machine.contents.forget(tensor)
-        except Exception as error:  # noqa: BLE001 - the program goes on
+        except Exception as error:  # noqa: BLE001 the program continues
             self._note(work, error)
 
     def _note(self, work: Work, error: Exception) -> None:
@@ -362,6 +365,6 @@ class Operator:
         if work.outcome == "failed":
             work.why = (
                 str(error) or type(error).__name__
-            )  # not the error itself: that holds on to the tensors of its call
+            )  # not the exception itself, which would keep the tensors of its call alive
         if _IS_TALKATIVE and work.outcome:
             sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {str(error)[:200]}\n")

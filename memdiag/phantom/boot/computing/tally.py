@@ -1,4 +1,4 @@
-"""How many operators were computed, and why the others were not."""
+"""Counts computed operators, and the reasons why others were not computed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _MOST_LETTERS = 160
 
 
 class Tally:
-    """Counts of one process. Two threads may now and then count one for two: nobody decides by it.
+    """Counts of one process. Concurrent threads may rarely lose a count, which does no harm.
 
     Attributes:
         limit_bytes: The largest tensor that is computed.
-        computed: Operators that were computed; of those on lists of tensors, for all of the list.
+        computed: Operators that were computed; for operators on lists, all tensors of the list.
         partly: Operators on lists of which some tensors were computed.
-        unknown: That were not, since they read what nobody knows.
-        large: Since a tensor was too large.
-        failed: Since the CPU could not do it, or it came out otherwise than the device has room for.
+        unknown: Not computed, since they read an unknown value.
+        large: Not computed, since a tensor was too large.
+        failed: Not computed, since the CPU failed, or the result has another size than the device's.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -28,21 +28,21 @@ class Tally:
         self._here = threading.local()
 
     def begin(self) -> Any:
-        """An operator begins, perhaps within another; returns what ``end`` is to be given."""
+        """Called when an operator begins, perhaps within another; returns the value to pass to ``end``."""
         outer = getattr(self._here, "within", None)
         self._here.within = []
         return outer
 
     def end(self, outer: Any, name: str, outcome: str, why: str = "") -> None:
-        """It has ended.
+        """Called when an operator has ended.
 
-        Where it was computed, what became of those within it does not matter; else they count in its place.
+        If it was computed, the outcomes of nested operators are dropped; otherwise they count instead of it.
 
         Args:
-            outer: What ``begin`` returned.
+            outer: Result of ``begin``.
             name: The operator.
-            outcome: "computed", "partly", "unknown", "large", "failed"; "": it is none that counts.
-            why: The reason, where it failed.
+            outcome: "computed", "partly", "unknown", "large", "failed", or "" if it is not counted.
+            why: The reason of a failure.
         """
         within, self._here.within = self._here.within, outer
         found = within if within and outcome not in {"computed", "partly"} else [(name, outcome, why)]

@@ -1,8 +1,8 @@
-"""How the CPU does what only the device has an operator for: attention, layers of cuDNN, norms in one kernel.
+"""CPU implementations of operators that only the device has: attention, cuDNN layers, fused norms.
 
-A way takes what the operator takes and returns what it returns, with None for what nobody reads but the operator's own
-backward pass. ``unread`` names arguments of which it needs nothing; with ``sees_answers`` it is given what the device's
-operator has returned, with ``reads`` what copies a tensor of the device, if need be.
+An implementation takes the operator's arguments and returns its results, with None for results that only the operator's
+own backward pass reads. ``unread`` names arguments that it does not need. With ``sees_answers`` it receives the results
+of the device's operator, and with ``reads`` a function that copies a device tensor on demand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_MOST_SCORES = 1 << 22  # elements: attention has one for each pair of places
+_MOST_SCORES = 1 << 22  # elements: attention has one for each pair of positions
 
 WAYS: dict[str, Any] = {}
 
@@ -19,7 +19,7 @@ WAYS: dict[str, Any] = {}
 def way(
     *names: str, unread: tuple[str, ...] = (), sees_answers: bool = False, reads: bool = False
 ) -> Callable[[Any], Any]:
-    """Keeps a function as the way of operators."""
+    """Registers a function as the implementation of operators."""
 
     def keep(function: Any) -> Any:
         function.unread, function.sees_answers, function.reads = unread, sees_answers, reads
@@ -34,15 +34,15 @@ def _torch() -> Any:
 
 
 class Attention:
-    """Attention as it is defined, in single precision.
+    """Attention by its definition, in single precision.
 
     Args:
-        query, key, value, bias: As PyTorch's operators take them (batch, heads, places, width); fewer heads of keys are
-        repeated.
-        is_causal: Whether each place sees only those before it.
-        scale: Of the scores; None: by the width.
-        dropout: Share of the scores that are dropped.
-        seeds: Tensors by which that is drawn: the same for the forward and the backward pass.
+        query, key, value, bias: As PyTorch's operators take them (batch, heads, positions, width); missing key heads
+            are repeated.
+        is_causal: Whether each position sees only earlier ones.
+        scale: Scale of the scores, or None to derive it from the width.
+        dropout: Fraction of the scores that are dropped.
+        seeds: Tensors with the seed of the dropout: the same in the forward and the backward pass.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Attention:
         return gradient.unflatten(1, (-1, self.groups)).sum(2) if self.groups > 1 else gradient
 
     def output(self) -> Any:
-        """Returns what it is for."""
+        """Returns the output."""
         return self.weights * self.kept @ self.value
 
     def gradients(self, of_output: Any) -> tuple[Any, Any, Any, Any]:
-        """Returns those of the query, the key, the value and the bias, of that of the output."""
+        """Returns the gradients of query, key, value and bias, given that of the output."""
         of_output = of_output.float()
         of_weights = of_output @ self.value.transpose(-2, -1) * self.kept
         of_scores = self.weights * (of_weights - (of_weights * self.weights).sum(-1, keepdim=True))
@@ -108,7 +108,7 @@ def _mixed(seeds: Any) -> int:
 
 
 def _drawn() -> tuple[Any, Any]:
-    """Returns seeds for a backward pass to find: of the generator that was seeded for this operator, and nothing beside it."""
+    """Returns seeds for the backward pass: of the generator that was seeded for this operator, with offset 0."""
     torch = _torch()
     return torch.tensor(torch.default_generator.initial_seed(), device="cpu"), torch.tensor(0, device="cpu")
 
@@ -135,7 +135,7 @@ def _efficient(
     scale: Any = None,
     answers: Any,
 ) -> Any:
-    seeds = _drawn() if answers[2].device.type != "cpu" else answers[2:4]  # in a graph they lie on the device
+    seeds = _drawn() if answers[2].device.type != "cpu" else answers[2:4]  # in a graph they are on the device
     made = Attention(query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds)
     return made.output(), None, *seeds
 
@@ -162,7 +162,7 @@ _BEHIND = ("out", "logsumexp", "cum_seq_q", "cum_seq_k", "unused")
 
 @way("_scaled_dot_product_flash_attention_backward", unread=(*_BEHIND, "philox_offset"))
 def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
-    dropout, is_causal, seed = rest[6:9]  # behind the output, the sums, and how long the sequences are
+    dropout, is_causal, seed = rest[6:9]  # after the output: the sums, and the sequence lengths
     seeds = (seed.reshape(-1)[:1], _torch().zeros(1, dtype=_torch().int64, device="cpu"))
     return Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(
         grad
@@ -175,7 +175,7 @@ def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, 
         rest[2:4],
         rest[4],
         len(rest) > 6 and rest[6],
-    )  # behind the output and the sums; rest[5]: what is wanted
+    )  # after the output and the sums; rest[5]: the requested gradients
     found = Attention(
         query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds
     ).gradients(grad)

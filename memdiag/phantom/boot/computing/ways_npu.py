@@ -1,4 +1,4 @@
-"""How the CPU does what torch_npu does in its own way: attention, changes of type, and dropout, whose mask has a bit for each element."""
+"""CPU implementations of torch_npu's own operators: attention, type conversion, dropout with bit masks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from .ways import Attention, way
 
-SPACES = {"cuda": (), "npu": ("npu",)}  # of operators, beside PyTorch's own
+SPACES = {"cuda": (), "npu": ("npu",)}  # operators in addition to PyTorch's own
 
-# By sparse_mode: a mask as it is given, causal from the first place on, causal up to the last.
+# By sparse_mode: a mask as given, causal from the first position, causal up to the last.
 _GIVEN, _CAUSAL, _CAUSAL_TO_THE_LAST = (0, 1), 2, 3
-_ORDERS = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3)}  # batch, heads, places, width: where they stand
+_ORDERS = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3)}  # positions of batch, heads, sequence and width
 
 
 def _in_order(tensor: Any, layout: str) -> Any:
-    return tensor.permute(_ORDERS[layout])  # both orders are their own reverse
+    return tensor.permute(_ORDERS[layout])  # both orders are their own inverse
 
 
 def _attention(

@@ -1,4 +1,7 @@
-"""Runs at the start of every Python process on a phantom device: loads the boot for its world, and lets other start-up files run."""
+"""Runs at the start of every Python process on a simulated device.
+
+It loads the boot code, and lets other start-up files run.
+"""
 
 import os
 import sys
@@ -16,7 +19,7 @@ def _boot():
 
 
 def _hand_over():
-    """Takes this folder off sys.path and runs the next sitecustomize there is, as if this one had never been."""
+    """Removes this folder from sys.path and runs the next sitecustomize, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
     sys.modules.pop("sitecustomize", None)
@@ -26,6 +29,6 @@ def _hand_over():
 if sys.version_info >= (3, 9):
     try:
         _boot()
-    except Exception as error:  # noqa: BLE001 - say so, and let the program show what it can do without
+    except Exception as error:  # noqa: BLE001 report it, and let the program continue without
         sys.stderr.write("memdiag: the phantom world could not be set up: %s: %s\n" % (type(error).__name__, error))
 _hand_over()
