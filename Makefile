@@ -74,8 +74,8 @@ study: .venv/.core ## the lifecycle study, from recordings: RECORDINGS=folder [S
 		echo "hint: bench/study/record.py --python VENV/bin/python --out FOLDER makes them, then make study RECORDINGS=FOLDER" >&2; exit 2; }
 	@$(BIN)/python bench/study/policies.py --recordings "$(RECORDINGS)" $(if $(SNAPSHOTS),--snapshots "$(SNAPSHOTS)") $(ARGS)
 
-readme: .venv/.core ## regenerate the reports in README.md and in the pages of findings
-	@$(BIN)/python docs/readme_excerpt.py
+readme: .venv/.core ## regenerate the reports in README.md, the documentation and the pages of findings
+	@$(BIN)/python docs/outputs.py
 	@$(BIN)/python tests/analyzers/page_examples.py
 	@$(BIN)/python tests/lint/page_examples.py
 
