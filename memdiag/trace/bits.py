@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.trace.compiled import njit
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 _ONE = np.uint64(1)
@@ -27,7 +27,7 @@ def new_set(capacity: int) -> tuple[Array, Array]:
     return np.zeros(starts[-1], np.uint64), np.array(starts, np.int64)
 
 
-@njit
+@lean_part
 def _lowest(word: int) -> int:
     """Position of the lowest bit set."""
     at = 0
@@ -38,7 +38,7 @@ def _lowest(word: int) -> int:
     return at
 
 
-@njit
+@lean_part
 def _highest(word: int) -> int:
     """Position of the highest bit set."""
     at = 0
@@ -49,7 +49,7 @@ def _highest(word: int) -> int:
     return at
 
 
-@njit
+@lean_part
 def insert(words: Array, starts: Array, member: int) -> None:
     """Adds a member."""
     for level in range(len(starts) - 1):
@@ -57,7 +57,7 @@ def insert(words: Array, starts: Array, member: int) -> None:
         member >>= 6
 
 
-@njit
+@lean_part
 def remove(words: Array, starts: Array, member: int) -> None:
     """Removes a member."""
     for level in range(len(starts) - 1):
@@ -68,13 +68,7 @@ def remove(words: Array, starts: Array, member: int) -> None:
         member >>= 6
 
 
-@njit
-def contains(words: Array, member: int) -> bool:
-    """Returns whether ``member`` is in the set."""
-    return words[member >> 6] >> np.uint64(member & 63) & _ONE != 0
-
-
-@njit
+@lean_part
 def successor(words: Array, starts: Array, bound: int) -> int:
     """Returns the smallest member of at least ``bound``, or -1 if there is none."""
     levels = len(starts) - 1
@@ -92,7 +86,7 @@ def successor(words: Array, starts: Array, bound: int) -> int:
     return -1
 
 
-@njit
+@lean_part
 def predecessor(words: Array, starts: Array, bound: int) -> int:
     """Returns the largest member of at most ``bound``, or -1 if there is none."""
     levels = len(starts) - 1

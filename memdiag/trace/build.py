@@ -8,26 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.results.finding import Note
-from memdiag.trace import heap, lifecycles, schema
-from memdiag.trace.bits import new_set
-from memdiag.trace.cells import set_breaks
+from memdiag.trace import lifecycles, schema
 from memdiag.trace.free_split import num_before_a_gap
+from memdiag.trace.heap_walk import walk_heap
 from memdiag.trace.layout import Layout
+from memdiag.trace.lifecycles import Lifecycles
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.notes import notes_on
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.recording import Recorded
-from memdiag.trace.references import find_references, reference_sizes
-from memdiag.trace.regions import Groups, RegionPlan, plan_regions
+from memdiag.trace.references import find_references, no_references
+from memdiag.trace.regions import Groups, plan_regions
 from memdiag.trace.snapshot_fields import TEXT_COLUMNS
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
-from memdiag.trace.uncut import uncut_groups
 
-_UNLIMITED = 1 << 62
-_MOST_TREE_NODES = (
-    1 << 24
-)  # of the search for largest free ranges: 128 MB; with more pools and addresses they are not measured
 _CURVES = ("reserved", "allocated", "active", "requested", "cache", "stranded", "foreign")
 
 
@@ -101,14 +96,11 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     final_key = number[len(number) - len(held) :]
     final_state = np.zeros(len(place), np.int8)
     final_state[final_key] = final.state[held]
-    tensor_of, tensor_key, alloc_at, requested_at, completed_at, oddities = lifecycles.pair(
-        raw.action, key, len(place), final_state
-    )
+    lives = Lifecycles(place, *lifecycles.pair(raw.action, key, len(place), final_state))
+    oddities, tensor_of = lives.anomalies, lives.tensor_of
 
     guessed = np.empty(0, np.int64)
-    columns, known, still = _describe(
-        raw, final, held, final_key, place, tensor_of, tensor_key, alloc_at, requested_at, completed_at
-    )
+    columns, known, still = _describe(raw, final, held, final_key, lives)
     groups = Groups()
     anomalies = {
         "double_free": int(oddities[lifecycles.DOUBLE_FREE]),
@@ -126,27 +118,27 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     )
     if has_segments:
         plan = plan_regions(raw, layout, groups)
-        references, reference_of = find_references(raw, layout, plan, groups)
-        walked = _walk(
-            raw, layout, plan, groups, references, reference_of, place, tensor_of, tensor_key, columns, known
-        )
-        curves, start, block, group_of, references, regions, found, state, ends = walked
-        columns |= ends
-        anomalies |= found
+        requests = find_references(raw, layout, plan, groups)
+        walked = walk_heap(raw, layout, plan, groups, requests, lives, columns, known)
+        curves, start, block, group_of = walked.curves, walked.start, walked.block, walked.group
+        references, regions = walked.references, walked.regions
+        columns |= walked.ends
+        anomalies |= walked.anomalies
         small = np.array([*groups.columns()["small"], True], bool)  # the last one stands for "no group"
         if not layout.expandable:
             whole = block == layout.round(columns["requested_bytes"])
-            guessed = np.flatnonzero((alloc_at < 0) & (known <= 0) & ~small[group_of] & whole)
+            guessed = np.flatnonzero((lives.alloc_at < 0) & (known <= 0) & ~small[group_of] & whole)
         if raw.blocks is not None and raw.segments is not None:
-            anomalies["final_state_differs"] = _differences(state, columns["addr"], block, final, held)
+            anomalies["final_state_differs"] = _differences(walked.state, columns["addr"], block, final, held)
         anomalies["segment_contradictions"] = plan.contradictions
     else:
-        references, reference_of = Table.empty(schema.REFERENCES), np.full(n, -1, np.int32)
+        requests = no_references(n)
+        references = requests.table
         regions = Table.empty(schema.REGIONS)
         block = np.where(known > 0, known, columns["requested_bytes"])
         group_of = np.full(len(block), -1, np.int32)
         curves, start = _plain_curves(raw, columns, block)
-    usage = Table(schema.USAGE, {**{name: curves[i] for i, name in enumerate(_CURVES)}, "reference": reference_of})
+    usage = Table(schema.USAGE, {**{name: curves[i] for i, name in enumerate(_CURVES)}, "reference": requests.of_event})
     tensors = Table(schema.TENSORS, {**columns, "block_bytes": block, "group": group_of})
     device = DeviceTrace(
         device=raw.device,
@@ -169,16 +161,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
 
 
 def _describe(
-    raw: RawDevice,
-    final: Table,
-    held: Array,
-    final_key: Array,
-    place: Array,
-    tensor_of: Array,
-    tensor_key: Array,
-    alloc_at: Array,
-    requested_at: Array,
-    completed_at: Array,
+    raw: RawDevice, final: Table, held: Array, final_place: Array, lives: Lifecycles
 ) -> tuple[dict[str, Array], Array, Array]:
     """Gathers what is known of each tensor: from its alloc, else from its free, else from the final state.
 
@@ -186,16 +169,17 @@ def _describe(
         Columns of ``schema.TENSORS`` but for block size and group; bytes of the block where the file itself says so, else -1; and
         whether each block held at the end (``held``) is still live after the last event.
     """
-    n, rows = len(raw.action), len(tensor_key)
-    last = np.full(len(place), -1, np.int64)
-    last[tensor_key] = np.arange(rows)  # the newest tensor at each place
-    final_tensor = last[final_key]
-    still = completed_at[final_tensor] == n if len(final_tensor) else np.zeros(0, bool)
+    n, rows = len(raw.action), len(lives.tensor_place)
+    last = np.full(len(lives.place), -1, np.int64)
+    last[lives.tensor_place] = np.arange(rows)  # the newest tensor at each place
+    final_tensor = last[final_place]
+    still = lives.completed_at[final_tensor] == n if len(final_tensor) else np.zeros(0, bool)
     known = np.full(rows, -1, np.int64)
     known[final_tensor[still]] = final.size[held][still]
     requested = np.full(rows, -1, np.int64)
     asked = np.where(final.requested_size[held] >= 0, final.requested_size[held], final.size[held])
     requested[final_tensor[still]] = asked[still]
+    tensor_of = lives.tensor_of
     touched = np.flatnonzero(tensor_of >= 0)[::-1]
     requested[tensor_of[touched]] = raw.size[touched]  # the earliest event of a tensor is written last
     requested = np.maximum(requested, 0)
@@ -217,11 +201,11 @@ def _describe(
     if raw.category is not None:
         category[tensor_of[born]] = raw.category[born]
     columns = {
-        "addr": place[tensor_key] if rows else np.empty(0, np.int64),
+        "addr": lives.place[lives.tensor_place] if rows else np.empty(0, np.int64),
         "requested_bytes": requested,
-        "alloc_at": alloc_at,
-        "free_requested_at": requested_at,
-        "free_completed_at": completed_at,
+        "alloc_at": lives.alloc_at,
+        "free_requested_at": lives.requested_at,
+        "free_completed_at": lives.completed_at,
         "stream": stream,
         "stack": stack,
         "free_stack": free_stack,
@@ -255,133 +239,6 @@ def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
             **{name: raw.texts.get(name, np.broadcast_to(np.int32(-1), n)) for name in TEXT_COLUMNS},
         },
     )
-
-
-def _walk(
-    raw: RawDevice,
-    layout: Layout,
-    plan: RegionPlan,
-    groups: Groups,
-    references: Table,
-    reference_of: Array,
-    place: Array,
-    tensor_of: Array,
-    tensor_key: Array,
-    columns: Mapping[str, Array],
-    known: Array,
-) -> tuple[Array, dict[str, int], Array, Array, Table, Table, dict[str, int], Array, dict[str, Array]]:
-    """Walks the heap, a second time with the sizes found if a guess at the state before the trace had to be mended."""
-    n = len(raw.action)
-    small = np.array(groups.columns()["small"], bool)
-    xs, x_start, position = reference_sizes(references, len(small))
-    segment_row = np.full(n, -1, np.int64)
-    segment_row[plan.event] = np.arange(len(plan.event))
-    rounded = layout.round(columns["requested_bytes"])
-    edges = np.unique(np.concatenate((place, plan.bounds)))
-    asking = np.unique(references.group)
-    leaves = 1 << max(len(edges) - 1, 1).bit_length()
-    has_trees = len(asking) * 2 * leaves <= _MOST_TREE_NODES
-    tree_of = np.full(len(small), -1, np.int64)
-    tree_of[asking] = np.arange(len(asking)) if has_trees else -1
-    uncut, said = np.zeros(len(small), bool), known
-    for _ in range(3):
-        cell_group, cell_segment = plan.start_group.copy(), plan.start_segment.copy()
-        cell_expandable = plan.start_expandable.copy()
-        breaks, break_starts = new_set(len(plan.bounds))
-        set_breaks(plan.bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
-        live, live_starts = new_set(len(place))
-        ends = {name: columns[name].copy() for name in ("free_requested_at", "free_completed_at")}
-        curves, block, group_of, best, pieces, found, start, state, mended = heap.walk(
-            raw.action,
-            tensor_of,
-            segment_row,
-            plan.opens,
-            plan.expandable,
-            plan.lo,
-            plan.hi,
-            plan.group,
-            plan.segment,
-            plan.bounds,
-            cell_group,
-            cell_segment,
-            cell_expandable,
-            breaks,
-            break_starts,
-            small,
-            uncut,
-            layout.large_segment,
-            layout.expandable,
-            _UNLIMITED if layout.max_split is None else layout.max_split,
-            place,
-            live,
-            live_starts,
-            tensor_key,
-            columns["alloc_at"],
-            ends["free_requested_at"],
-            ends["free_completed_at"],
-            columns["requested_bytes"],
-            rounded,
-            known,
-            reference_of,
-            references.opened_at,
-            references.group.astype(np.int64),
-            position,
-            xs,
-            x_start,
-            edges,
-            tree_of,
-            np.zeros((max(len(asking), 1) if has_trees else 1, 2 * leaves if has_trees else 2), np.int64),
-        )
-        whole = uncut_groups(
-            {name: np.array(column) for name, column in groups.columns().items()},
-            layout,
-            {**columns, **ends},
-            said,
-            group_of,
-            _whole_regions(plan, pieces),
-        )
-        if not mended and np.array_equal(whole, uncut):
-            break
-        if mended:
-            known = np.where(columns["alloc_at"] < 0, block, known)
-        uncut = whole
-    cell, opened, closed, group, expandable, segment = pieces
-    regions = Table(
-        schema.REGIONS,
-        {
-            "start": plan.bounds[cell],
-            "size": plan.bounds[cell + 1] - plan.bounds[cell] if len(cell) else cell,
-            "opened_at": opened,
-            "closed_at": closed,
-            "group": group,
-            "expandable": expandable.astype(bool),
-            "segment": segment,
-        },
-    )
-    names = ("overlap", "outside_segments", "segment_gone_under_block", "block_too_large", "gap", "segment_reopened")
-    sums = {"reserved": heap.RESERVED, "allocated": heap.ALLOCATED, "active": heap.ACTIVE, "requested": heap.REQUESTED}
-    return (
-        curves,
-        {name: int(start[at]) for name, at in sums.items()},
-        block,
-        group_of,
-        references.replace(largest_free=best),
-        regions,
-        {name: int(count) for name, count in zip(names, found, strict=True)},
-        state,
-        ends,
-    )
-
-
-def _whole_regions(plan: RegionPlan, pieces: Array) -> dict[str, Array]:
-    """Puts together what was obtained and given back as one, though other segments were cut elsewhere at these addresses."""
-    rows = pieces[:, np.lexsort((pieces[0], pieces[1]))]
-    other = (rows[1:, 1:] != rows[1:, :-1]).any(axis=0) | (rows[0, 1:] != rows[0, :-1] + 1)
-    first = np.flatnonzero(np.append(True, other)[: rows.shape[1]])
-    last = np.append(first[1:], rows.shape[1])[: len(first)] - 1
-    start, end = plan.bounds[rows[0, first]], plan.bounds[rows[0, last] + 1]
-    names = {"opened_at": 1, "closed_at": 2, "group": 3, "expandable": 4}
-    return {"start": start, "size": end - start, **{name: rows[k, first] for name, k in names.items()}}
 
 
 def _differences(state: Array, addr: Array, block: Array, final: Table, held: Array) -> int:

@@ -6,11 +6,25 @@ See ``regions`` for the definition of a cell. ``breaks`` is a set (``bits``) of 
 from __future__ import annotations
 
 from memdiag.trace.bits import insert, predecessor, remove, successor
-from memdiag.trace.compiled import njit
+from memdiag.trace.compiled import lean_part
+from memdiag.trace.heap_state import Cells
 from memdiag.trace.table import Array
 
 
-@njit
+@lean_part
+def lower_bound(values: Array, value: int) -> int:
+    """Returns the first index of a sorted column whose element is at least ``value``; its length if there is none."""
+    lo, hi = 0, len(values)
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if values[middle] < value:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@lean_part
 def cell_at(bounds: Array, address: int) -> int:
     """Returns the cell that contains an address, or -1 if none does."""
     lo, hi = 0, len(bounds) - 1
@@ -25,38 +39,24 @@ def cell_at(bounds: Array, address: int) -> int:
     return lo
 
 
-@njit
-def bounds_of(cell: int, bounds: Array, breaks: Array, break_starts: Array) -> tuple[int, int]:
+@lean_part
+def bounds_of(cell: int, cells: Cells) -> tuple[int, int]:
     """Returns the first address and the end of the segment that contains a cell."""
-    return bounds[predecessor(breaks, break_starts, cell)], bounds[successor(breaks, break_starts, cell + 1)]
+    return (
+        cells.bounds[predecessor(cells.breaks, cells.break_starts, cell)],
+        cells.bounds[successor(cells.breaks, cells.break_starts, cell + 1)],
+    )
 
 
-@njit
-def set_break(
-    b: int,
-    bounds: Array,
-    cell_group: Array,
-    cell_segment: Array,
-    cell_expandable: Array,
-    breaks: Array,
-    break_starts: Array,
-) -> None:
-    """Records whether a free range can cross the boundary ``b``."""
-    joins = False
-    if 0 < b < len(bounds) - 1 and cell_group[b - 1] >= 0 and cell_group[b - 1] == cell_group[b]:
-        joins = (cell_expandable[b] and cell_expandable[b - 1]) or (
-            cell_segment[b] >= 0 and cell_segment[b] == cell_segment[b - 1]
+@lean_part
+def set_break(boundary: int, cells: Cells) -> None:
+    """Records whether a free range can cross a boundary."""
+    below, joins = boundary - 1, False
+    if 0 < boundary < len(cells.bounds) - 1 and cells.group[below] >= 0 and cells.group[below] == cells.group[boundary]:
+        joins = (cells.expandable[boundary] and cells.expandable[below]) or (
+            cells.segment[boundary] >= 0 and cells.segment[boundary] == cells.segment[below]
         )
     if joins:
-        remove(breaks, break_starts, b)
+        remove(cells.breaks, cells.break_starts, boundary)
     else:
-        insert(breaks, break_starts, b)
-
-
-@njit
-def set_breaks(
-    bounds: Array, cell_group: Array, cell_segment: Array, cell_expandable: Array, breaks: Array, break_starts: Array
-) -> None:
-    """Records this for every boundary."""
-    for b in range(len(bounds)):
-        set_break(b, bounds, cell_group, cell_segment, cell_expandable, breaks, break_starts)
+        insert(cells.breaks, cells.break_starts, boundary)

@@ -7,6 +7,8 @@ counted as an anomaly and not used.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from memdiag.trace.compiled import njit
@@ -17,6 +19,26 @@ from memdiag.trace.table import Array
 _NEVER, _LIVE, _PENDING, _GONE = range(4)
 # Indices into the vector of anomalies.
 DOUBLE_FREE, UNMATCHED_FREE, ALLOC_ON_LIVE, NUM_PAIRING = range(4)
+
+
+class Lifecycles(NamedTuple):
+    """When tensors are live, and where. A place is the row of an address among all addresses at which blocks ever begin.
+
+    Attributes:
+        place: Sorted addresses.
+        tensor_of: Tensor of each event (int32, -1: none).
+        tensor_place: Place of each tensor; those from before the trace come first, in order of address.
+        alloc_at, requested_at, completed_at: Events of each tensor (-1: before the trace, number of events: not in it).
+        anomalies: By DOUBLE_FREE, UNMATCHED_FREE and ALLOC_ON_LIVE.
+    """
+
+    place: Array
+    tensor_of: Array
+    tensor_place: Array
+    alloc_at: Array
+    requested_at: Array
+    completed_at: Array
+    anomalies: Array
 
 
 @njit

@@ -6,6 +6,8 @@ last one use the last.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from memdiag.sizes.cuda import SMALL_LIMIT
@@ -18,8 +20,20 @@ from memdiag.trace.table import Array, Table
 _SEGMENT_ACTIONS = (schema.SEGMENT_ALLOC, schema.SEGMENT_FREE, schema.SEGMENT_MAP, schema.SEGMENT_UNMAP)
 
 
-def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Groups) -> tuple[Table, Array]:
-    """Returns the table of references and, int32 per event, the reference of each event (-1 without any request)."""
+class ReferenceRequests(NamedTuple):
+    """The reference requests of a device.
+
+    Attributes:
+        table: ``schema.REFERENCES``.
+        of_event: Row of the reference of each event (int32); -1: there is no request.
+    """
+
+    table: Table
+    of_event: Array
+
+
+def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Groups) -> ReferenceRequests:
+    """Returns the reference requests."""
     action = raw.action
     n = len(action)
     is_request = (action == schema.ALLOC) | (action == schema.OOM)
@@ -31,7 +45,7 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
     at = np.unique(np.concatenate((openers, ooms)))
     if not len(at):
         if not len(requests):
-            return Table.empty(schema.REFERENCES), np.full(n, -1, np.int32)
+            return no_references(n)
         at = requests[[int(np.argmax(raw.size[requests]))]]
     failed = action[at] == schema.OOM
     size = np.where(failed, raw.size[at], layout.round(raw.size[at]))
@@ -63,7 +77,12 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
         },
     )
     of = np.minimum(np.searchsorted(at, np.arange(n)), len(at) - 1).astype(np.int32)
-    return table, of
+    return ReferenceRequests(table, of)
+
+
+def no_references(num_events: int) -> ReferenceRequests:
+    """Returns what there is without any request."""
+    return ReferenceRequests(Table.empty(schema.REFERENCES), np.full(num_events, -1, np.int32))
 
 
 def reference_sizes(references: Table, num_groups: int) -> tuple[Array, Array, Array]:

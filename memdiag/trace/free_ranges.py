@@ -1,0 +1,130 @@
+"""Free ranges of the heap, compiled: what lies free around a block, and the sums over all of them.
+
+Free blocks are never stored: the allocator merges neighbours, so the free ranges are exactly the gaps between blocks
+and the bounds of their segment. Per range two numbers count: its *whole* bytes, which a retry would give back to the
+driver (all of it if it is a whole segment; the whole pages in it if the segment is expandable), and the rest, which
+only a request that fits can use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.sizes.cuda import SMALL_SEGMENT
+from memdiag.trace.bits import predecessor, remove, successor
+from memdiag.trace.cells import bounds_of, cell_at, lower_bound
+from memdiag.trace.compiled import lean_part
+from memdiag.trace.heap_state import FREE, WHOLE, Cells, PlacedBlocks, SplitRules, Totals
+
+
+@lean_part
+def gap_around(place: int, first: int, end: int, blocks: PlacedBlocks) -> tuple[int, int]:
+    """Returns what is free around a place in the segment [first, end), the block at the place itself left aside."""
+    before = predecessor(blocks.live, blocks.live_starts, place - 1)
+    after = successor(blocks.live, blocks.live_starts, place + 1)
+    lo = first if before < 0 else max(first, blocks.address[before] + blocks.size[before])
+    return lo, end if after < 0 else min(end, blocks.address[after])
+
+
+@lean_part
+def count_range(lo: int, hi: int, cell: int, sign: int, cells: Cells, rules: SplitRules, totals: Totals) -> None:
+    """Adds (sign 1) or takes away (-1) the free range [lo, hi) in the segment of ``cell``."""
+    if lo >= hi:
+        return
+    size = hi - lo
+    first, last = bounds_of(cell, cells)
+    group = cells.group[cell]
+    whole = 0
+    if lo == first and hi == last:
+        whole = size
+    elif cells.expandable[cell]:
+        page = SMALL_SEGMENT if rules.small[group] else rules.large_page
+        whole = max((hi - first) // page * page + (first - lo) // page * page, 0)
+    rest = size - whole
+    totals.sums[FREE] += sign * size
+    totals.sums[WHOLE] += sign * whole
+    totals.rest[group] += sign * rest
+    tree = totals.tree_of[group]
+    if tree >= 0:
+        _set_size(totals, tree, lo, size if sign > 0 else 0)
+    # Add the rest at the first reference size of this group that is larger than the range, in the Fenwick tree.
+    base, count = totals.size_start[group], totals.size_start[group + 1] - totals.size_start[group]
+    a, b = 0, count
+    while a < b:
+        middle = (a + b) >> 1
+        if totals.sizes[base + middle] <= size:
+            a = middle + 1
+        else:
+            b = middle
+    at = a + 1
+    while at <= count + 1:
+        totals.rest_below[base + group + at - 1] += sign * rest
+        at += at & -at
+
+
+@lean_part
+def _set_size(totals: Totals, tree: int, lo: int, size: int) -> None:
+    """Writes the size of the free range from ``lo`` into a tree of maxima.
+
+    A range is known by the last edge (beginning of a block or cell) at or before it: no other free range has the same
+    one.
+    """
+    trees = totals.trees
+    node = (trees.shape[1] >> 1) + lower_bound(totals.edges, lo + 1) - 1
+    trees[tree, node] = size
+    while node > 1:
+        node >>= 1
+        higher = max(trees[tree, 2 * node], trees[tree, 2 * node + 1])
+        if trees[tree, node] == higher:
+            break
+        trees[tree, node] = higher
+
+
+@lean_part
+def rest_below(totals: Totals, group: int, position: int) -> int:
+    """Returns the rest of free ranges of a group that are smaller than the reference size at ``position``."""
+    below = np.int64(0)
+    at = position + 1
+    while at > 0:
+        below += totals.rest_below[totals.size_start[group] + group + at - 1]
+        at -= at & -at
+    return below
+
+
+@lean_part
+def count_ranges(
+    lo: int, hi: int, sign: int, cells: Cells, blocks: PlacedBlocks, rules: SplitRules, totals: Totals
+) -> None:
+    """Adds or takes away every free range within [lo, hi)."""
+    at = lo
+    block = lower_bound(blocks.address, at)
+    before = predecessor(blocks.live, blocks.live_starts, block - 1)
+    if before >= 0:
+        at = max(at, blocks.address[before] + blocks.size[before])
+    block = successor(blocks.live, blocks.live_starts, block)
+    while at < hi:
+        cell = cell_at(cells.bounds, at)
+        if cell < 0:
+            break
+        if cells.group[cell] < 0:
+            at = cells.bounds[cell + 1]
+            continue
+        while block >= 0 and blocks.address[block] < at:
+            block = successor(blocks.live, blocks.live_starts, block + 1)
+        end = cells.bounds[successor(cells.breaks, cells.break_starts, cell + 1)]
+        stop = end if block < 0 else min(end, blocks.address[block])
+        count_range(at, stop, cell, sign, cells, rules, totals)
+        at = stop
+        if block >= 0 and blocks.address[block] == stop:
+            at += blocks.size[block]
+
+
+@lean_part
+def release(place: int, cell: int, cells: Cells, blocks: PlacedBlocks, rules: SplitRules, totals: Totals) -> None:
+    """Makes the block at a place free: it becomes one range with its free neighbours."""
+    first, end = bounds_of(cell, cells)
+    lo, hi = gap_around(place, first, end, blocks)
+    count_range(lo, blocks.address[place], cell, -1, cells, rules, totals)
+    count_range(blocks.address[place] + blocks.size[place], hi, cell, -1, cells, rules, totals)
+    remove(blocks.live, blocks.live_starts, place)
+    count_range(lo, hi, cell, 1, cells, rules, totals)
