@@ -31,7 +31,8 @@ import numpy as np
 
 import memdiag
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.phantom import launch
 from memdiag.phantom.profiles import choose
 from memdiag.units import GIB, format_bytes

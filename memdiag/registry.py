@@ -310,27 +310,6 @@ ANALYZERS: Registry[Analyzer] = Registry(
     "memdiag.analyzers",
 )
 
-# Allocator policies that a replay can use.
-POLICIES: Registry[Any] = Registry(
-    "policy",
-    object,
-    {
-        "caching": "memdiag.allocator.policies.caching.policy",
-        "expandable": "memdiag.allocator.policies.expandable.policy",
-        "npu": "memdiag.allocator.policies.npu.policy",
-        "npu-expandable": "memdiag.allocator.policies.npu.expandable",
-        "lifecycle": "memdiag.allocator.policies.lifecycle.policy",
-        "lifecycle-stack": "memdiag.allocator.policies.lifecycle.stack",
-        "lifetime-oracle": "memdiag.allocator.policies.lifecycle.oracle",
-        "stitch": "memdiag.allocator.policies.gmlake.policy",
-        "mempool": "memdiag.allocator.policies.mempool.policy",
-        "npu-mempool": "memdiag.allocator.policies.mempool.npu",
-        "plan": "memdiag.allocator.policies.static_plan.policy",
-        "bound": "memdiag.allocator.policies.bound.policy",
-    },
-    "memdiag.policies",
-)
-
 # Source code patterns that ``memdiag lint`` looks for, by finding code.
 LINT_RULES: Registry[LintRule] = Registry(
     "rule",
@@ -351,19 +330,6 @@ LINT_RULES: Registry[LintRule] = Registry(
     },
 )
 
-# Modules that collect the data for ``memdiag plot --kind`` (``memdiag.render.plot`` draws it).
-PLOT_DATA: Registry[Any] = Registry(
-    "picture",
-    object,
-    {
-        "timeline": "memdiag.views.plot_timeline:timeline_of",
-        "fragmentation": "memdiag.views.plot_fragmentation:fragmentation_of",
-        "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
-        "policies": "memdiag.views.plot_policies:policies_of",
-        "map": "memdiag.views.plot_map:map_of",
-    },
-)
-
 # Formats that ``memdiag export --format`` writes.
 EXPORTS: Registry[Export] = Registry(
     "format",
@@ -374,15 +340,5 @@ EXPORTS: Registry[Export] = Registry(
         "csv": "memdiag.exports.csv_tables",
         "parquet": "memdiag.exports.parquet",
         "snapshot": "memdiag.exports.snapshot",
-    },
-)
-
-# Sources from which ``memdiag fleet`` reads its files.
-FLEET_ENGINES: Registry[Any] = Registry(
-    "engine",
-    object,
-    {
-        "local": "memdiag.fleet.local:Local",
-        "ray": "memdiag.fleet.on_ray:OnRay",
     },
 )

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from memdiag import registry
+from memdiag.allocator.policies import POLICIES
+from memdiag.fleet.engines import FLEET_ENGINES
 from memdiag.oom.dialects import DIALECTS
 from memdiag.phantom.profiles import DEVICES
 from memdiag.registry import ANALYZERS, SOURCES, Registry, members
 from memdiag.render import FORMS, PICTURES, renderer
 from memdiag.render.support.look import Look
+from memdiag.views.plots import PLOT_DATA
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "memdiag"
@@ -43,6 +46,9 @@ def raised_codes() -> set[str]:
 REGISTRIES = {name: value for name, value in vars(registry).items() if isinstance(value, Registry)} | {
     "DIALECTS": DIALECTS,
     "DEVICES": DEVICES,
+    "POLICIES": POLICIES,
+    "PLOT_DATA": PLOT_DATA,
+    "FLEET_ENGINES": FLEET_ENGINES,
 }
 ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in found.targets]
 # Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as
@@ -77,6 +83,10 @@ def test_every_folder_of_policies_is_registered():
 
 def test_every_registry_is_in_one_of_these_lists():
     assert {*SHARED, *FOLDERS_OF_MORE} == set(REGISTRIES)
+    made = re.compile(r"^([A-Z_]+): Registry\[(.+)\] = Registry\(", re.MULTILINE)
+    types = dict(pair for path in MODULES for pair in made.findall(path.read_text(encoding="utf-8")))
+    assert set(types) == set(REGISTRIES)
+    assert "Any" not in types.values()
 
 
 def functions_of(path: Path) -> set[str]:

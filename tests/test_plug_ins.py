@@ -67,7 +67,7 @@ toy = toy_plug_in.dialect
 broken = toy_plug_in.broken
 
 [memdiag.policies]
-toy = memdiag.allocator.policies.caching.policy
+toy = memdiag.allocator.policies.caching.policy:CACHING
 broken = toy_plug_in.broken
 
 [memdiag.devices]
@@ -174,6 +174,6 @@ def test_a_device_is_listed_and_a_bad_one_is_left_out(installed):
 
 
 def test_plug_ins_are_looked_for_without_importing_importlib_metadata_where_there_are_none():
-    code = "import sys; from memdiag.registry import POLICIES; list(POLICIES); sys.exit('importlib.metadata' in sys.modules)"
+    code = "import sys; from memdiag.allocator.policies import POLICIES; list(POLICIES); sys.exit('importlib.metadata' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-S", "-c", code], env=environment, check=False).returncode == 0

@@ -24,7 +24,7 @@ from typing import Any
 from record import Job, Recorded, read_back
 from report import REPORT, write_report
 
-from memdiag.registry import POLICIES
+from memdiag.allocator.policies import POLICIES
 
 FIGURES = Path(__file__).with_name("figures.py")
 LIMIT = 900

@@ -11,19 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.final_state import final_state
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.result import Replay
-from memdiag.allocator.versions.conf import Conf
-from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import Start, Workload
-from memdiag.registry import POLICIES
 from memdiag.results.finding import Note
 from memdiag.settings.tables import VARIABLE
-from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.annotate import BASES
 from memdiag.trace.build import build_trace
-from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.snapshot_fields import TEXT_COLUMNS
@@ -67,10 +64,7 @@ def as_trace(
     if log is None:
         raise ValueError("a replay without its log has no entries")
     policy = POLICIES[replay.policy]
-    conf = Conf.parse(policy.with_own(replay.conf), policy.BACKEND, replay.torch_version)
-    layout = _layout(
-        conf, rules_for(policy.BACKEND, replay.torch_version).pad, getattr(policy, "LARGE_GRAIN", MIN_BLOCK)
-    )
+    layout = policy.layout(*parameters(policy, replay.conf, replay.torch_version))
     call = log["call"].astype(np.int64)
     row = np.where(call >= 0, workload.row[np.maximum(call, 0)], -1) if len(workload.row) else np.full(len(call), -1)
     addr = _addresses(replay, log)
@@ -95,13 +89,13 @@ def as_trace(
     built = build_trace(
         path=trace.path,
         format=FORMAT,
-        backend=policy.BACKEND,
+        backend=policy.backend,
         raws=[raw],
         layout=layout,
         stacks=trace.stacks,
         torch_version=replay.torch_version,
         phantom=trace.phantom,
-        settings={VARIABLE[policy.BACKEND]: policy.with_own(replay.conf)},
+        settings={VARIABLE[policy.backend]: policy.effective_conf(replay.conf)},
         strings=trace.strings,
         annotations=trace.annotations,
         notes=[Note("MD924", phrase("notes.simulated"))],
@@ -109,17 +103,6 @@ def as_trace(
     )
     found = replace(built, devices=(_carry(built.devices[0], device, log, row, start),))
     return Simulated(found, row)
-
-
-def _layout(conf: Conf, pad: int, large_grain: int) -> Layout:
-    return Layout(
-        pad=pad,
-        divisions=conf.divisions,
-        max_split=conf.max_split,
-        large_segment=conf.large_page if conf.expandable else conf.large_segment,
-        expandable=conf.expandable,
-        large_grain=large_grain,
-    )
 
 
 def _addresses(replay: Replay, log: dict[str, Array]) -> Array:

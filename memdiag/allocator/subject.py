@@ -12,36 +12,19 @@ import numpy as np
 from memdiag.allocator.as_trace import Simulated, as_trace
 from memdiag.allocator.calibration.calibrate import Calibration, described_best
 from memdiag.allocator.calibration.continuation import Continuation, continuation_of
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.limits import Limits
-from memdiag.allocator.versions.rules import rules_for
+from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import EXTERNAL, Workload
-from memdiag.registry import POLICIES
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT
 from memdiag.trace.reach import Reach, reach_of
 
 Replayer = Callable[..., Replay]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What to simulate.
-
-    Attributes:
-        policy: Key of ``registry.POLICIES``.
-        conf: Allocator settings.
-        torch_version: Whose rules.
-        capacity_bytes: Bytes of the device; None: unlimited.
-        fraction: Of it that the process may use; None: as the settings say.
-    """
-
-    policy: str
-    conf: str
-    torch_version: str
-    capacity_bytes: int | None
-    fraction: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +37,7 @@ class Subject:
         limits: The room that the allocator had.
         calibration: How exactly its own settings reproduce it.
         replayer: What replays a workload.
-        hooks: What policies that go by what the program was doing have told of that, kept for the next replay.
+        prepared: What policies need to know about the program, by name of the policy, kept for the next replay.
         at: The moment at which reserved memory is split, as ``--at`` names it (``memdiag.trace.moments``).
     """
 
@@ -64,7 +47,7 @@ class Subject:
     limits: Limits
     calibration: Calibration
     replayer: Replayer
-    hooks: dict[str, object] = field(default_factory=dict, compare=False)
+    prepared: dict[str, Any] = field(default_factory=dict, compare=False)
     at: str | int = DEFAULT
 
     @classmethod
@@ -128,7 +111,7 @@ class Subject:
             for name, value in first.items()
         }
         limits = replace(self.limits, steps=np.array([(0, outside)], np.int64), outside_basis="given")
-        return replace(self, workload=replace(work, **columns), limits=limits, hooks={})
+        return replace(self, workload=replace(work, **columns), limits=limits, prepared={})
 
     @property
     def is_foreign(self) -> bool:
@@ -164,39 +147,21 @@ class Subject:
 
     def is_recorded(self, scenario: Scenario) -> bool:
         """Returns True if ``scenario`` has the settings of the recording, on any card: then the recorded start is kept."""
-        own = self.recorded
-        if self.is_foreign:
-            return False
-        policies = [POLICIES[each.policy] for each in (own, scenario)]
-        if policies[0].BACKEND != policies[1].BACKEND or hasattr(
-            policies[1], "marks"
+        if (
+            self.is_foreign or POLICIES[scenario.policy].standing != "native"
         ):  # recordings are of PyTorch's own allocators
             return False
-        confs = [
-            (
-                Conf.parse(policy.with_own(each.conf), policy.BACKEND, each.torch_version),
-                rules_for(policy.BACKEND, each.torch_version),
-            )
-            for policy, each in zip(policies, (own, scenario), strict=True)
-        ]
-        return confs[0] == confs[1]
+        own = self.recorded
+        backends = {POLICIES[each.policy].backend for each in (own, scenario)}
+        return len(backends) == 1 and _numbers(own) == _numbers(scenario)
 
     def replay(self, scenario: Scenario, *, log: bool) -> Replay:
         """Replays ``scenario``; the driver gives the addresses that it gave, as long as it is asked for the same."""
-        how = POLICIES[scenario.policy]
-        if hasattr(how, "marks"):
-            if scenario.policy not in self.hooks:
-                self.hooks[scenario.policy] = how.marks(self.trace, self.device, self.workload)
-            replay: Replay = how.replay(
-                self.workload,
-                self.hooks[scenario.policy],
-                conf=scenario.conf,
-                torch_version=scenario.torch_version,
-                capacity=scenario.capacity_bytes,
-                fraction=scenario.fraction,
-                log=log,
-            )
-            return replay
+        policy = POLICIES[scenario.policy]
+        if policy.standing != "native":
+            if scenario.policy not in self.prepared:
+                self.prepared[scenario.policy] = policy.prepare(self.trace, self.device, self.workload)
+            return policy.serve(self.workload, self.prepared[scenario.policy], scenario, log=log)
         return self.replayer(
             self.workload,
             scenario.policy,
@@ -212,6 +177,10 @@ class Subject:
     def as_trace(self, scenario: Scenario, replay: Replay) -> Simulated:
         """Returns a replay of ``scenario`` (with its log) as a trace."""
         return as_trace(replay, self.workload, self.trace, self.device, kept_start=self.is_recorded(scenario))
+
+
+def _numbers(scenario: Scenario) -> tuple[Conf, Rules]:
+    return parameters(POLICIES[scenario.policy], scenario.conf, scenario.torch_version)
 
 
 def recorded_peak(device: DeviceTrace, curve: str) -> int | None:

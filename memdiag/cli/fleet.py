@@ -14,8 +14,8 @@ from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
+    from memdiag.fleet.engines import Engine, EngineType
     from memdiag.fleet.files import File
-    from memdiag.fleet.run import Engine
     from memdiag.fleet.store import ResultStore
     from memdiag.results.fleet import FleetReport
 
@@ -118,8 +118,8 @@ def fleet(
     )
 
     from memdiag.cli.emit import emit, form_of
+    from memdiag.fleet.engines import FLEET_ENGINES
     from memdiag.fleet.files import find
-    from memdiag.registry import FLEET_ENGINES
     from memdiag.render import renderer
     from memdiag.units import parse_bytes
 
@@ -170,7 +170,7 @@ def _newest() -> list[str]:
 
 def _report(
     files: list[File],
-    make: Any,
+    make: EngineType,
     workers: int | None,
     address: str | None,
     output: Path | None,

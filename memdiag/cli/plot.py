@@ -9,8 +9,8 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import COULD_NOT, MemdiagError
-from memdiag.registry import PLOT_DATA
 from memdiag.text import phrase
+from memdiag.views.plots import PLOT_DATA
 
 if TYPE_CHECKING:
     from memdiag.allocator.simulated_run import SimulatedRuns

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.allocator.policies import POLICIES
 from memdiag.cli import card_options as card
 from memdiag.cli import offload_options as o
 from memdiag.cli.at_option import At, read_moment
@@ -16,7 +17,8 @@ from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.allocator.result import Replay
-    from memdiag.allocator.subject import Scenario, Subject
+    from memdiag.allocator.scenario import Scenario
+    from memdiag.allocator.subject import Subject
     from memdiag.cli.page import Page
     from memdiag.trace.model import DeviceTrace, Trace
 
@@ -36,10 +38,8 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help="Allocator policies to simulate: caching, expandable, npu, npu-expandable, lifecycle, lifecycle-stack, lifetime-oracle, "
-            "stitch, mempool, npu-mempool, "
-            "plan, bound, "
-            "offload; separate several by commas, or repeat the option. Default: the recorded one.",
+            help=f"Allocator policies to simulate: {', '.join(POLICIES.targets)}, offload; separate several by commas, or "
+            "repeat the option. Default: the recorded one.",
             show_default=False,
         ),
     ] = None,
@@ -284,9 +284,8 @@ def _write_rows(path: Path, subject: Subject, scenario: Scenario, replay: object
     from memdiag.allocator.rows import rows_of
     from memdiag.cli.talk import say
     from memdiag.output_file import whole_file
-    from memdiag.registry import POLICIES
 
-    is_npu = POLICIES[scenario.policy].BACKEND == "npu"
+    is_npu = POLICIES[scenario.policy].backend == "npu"
     columns = rows_of(replay, subject.workload, with_addresses=is_npu)  # type: ignore[arg-type]
     with whole_file(path) as file:  # numpy would add .npz to other names
         np.savez_compressed(file, **columns)  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import ALLOC
 from memdiag.errors import MemdiagError
 from memdiag.trace.model import Trace

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from memdiag.errors import MemdiagError
+from memdiag.fleet.engines import Engine
 from memdiag.fleet.files import File
 from memdiag.fleet.store import ResultStore
 from memdiag.fleet.work import Result, Task
@@ -16,18 +17,6 @@ from memdiag.results.fleet import FleetReport, Tuned
 from memdiag.text import language, phrase
 
 Told = Callable[[int, int, int], None]  # done, of so many, broken ones among them
-
-
-class Engine(Protocol):
-    """Where files are read."""
-
-    workers: int
-
-    def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
-        """Yields number and result of each task as it is done."""
-
-    def close(self) -> None:
-        """Lets go of what it holds."""
 
 
 def read_all(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memdiag.offload.detail import Hooked
 from memdiag.offload.modules import block_of_activation, module_of_activation
 from memdiag.offload.schedule import DISK
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.snippet import ELSEWHERE, PINNED, SAVED_TENSORS
 from memdiag.offload.windows import GRADIENT, PARAMETER, STATE
-from memdiag.results.offloading import Hooked
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array

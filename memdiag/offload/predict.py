@@ -14,11 +14,13 @@ import numpy as np
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.errors import MemdiagError
 from memdiag.offload.choose import Chosen, automatic, forced
 from memdiag.offload.clock import Clock
+from memdiag.offload.detail import Hooked, Offloading
 from memdiag.offload.howto import modules_of, smallest_of
 from memdiag.offload.modules import block_of_activation, module_of_activation
 from memdiag.offload.passes import Passes
@@ -28,7 +30,6 @@ from memdiag.offload.rewrite import rewrite
 from memdiag.offload.schedule import CPU, Moves, schedule
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.windows import Windows, find_windows
-from memdiag.results.offloading import Hooked, Offloading
 from memdiag.results.prediction import Prediction
 from memdiag.trace import schema
 from memdiag.trace.recorded import module_at
@@ -89,7 +90,7 @@ def predict_offload(
         prediction,
         policy="offload",
         conf=scenario.conf,
-        offload=replace(words, fits=fits),
+        details=(*prediction.details, replace(words, fits=fits)),
         fits=fits,
         is_recorded=False,
         saved_bytes=None if peak is None else peak - prediction.peak_reserved_bytes,
@@ -119,7 +120,7 @@ def anew(subject: Subject) -> Subject:
     """Returns a recording that begins with tensors already there as one that makes them first: another device held other cache."""
     if not len(subject.workload.start.base):
         return subject
-    return replace(subject, workload=with_start_allocated(subject.workload), hooks={})
+    return replace(subject, workload=with_start_allocated(subject.workload), prepared={})
 
 
 def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -> OffloadPlan:
@@ -191,7 +192,7 @@ def _hooked(subject: Subject, scenario: Scenario, plan: OffloadPlan) -> Hooked |
     rows = np.flatnonzero(windows.is_saved & known & (windows.copy_bytes >= smallest))
     clock = replace(plan.clock, seconds=np.zeros(device.num_events + 1), is_known=False)
     moves = schedule(windows, rows, np.full(len(rows), CPU), clock, OffloadSettings(), on_demand=True)
-    changed = replace(subject, workload=rewrite(subject.workload, windows, moves).workload, hooks={})
+    changed = replace(subject, workload=rewrite(subject.workload, windows, moves).workload, prepared={})
     replay = changed.replay(replace(scenario, capacity_bytes=None, fraction=None), log=False)
     size = int(windows.copy_bytes[rows].sum()) // plan.clock.num_steps
     return Hooked(
@@ -212,7 +213,7 @@ def _tried(
 ) -> tuple[Subject, int]:
     """Returns the recording with the moves in it, and how many bytes the device lacks for it."""
     rewritten = rewrite(subject.workload, windows, moves)
-    changed = replace(subject, workload=rewritten.workload, hooks={})
+    changed = replace(subject, workload=rewritten.workload, prepared={})
     if budget is None:
         return changed, 0
     replay = changed.replay(replace(scenario, capacity_bytes=budget), log=False)

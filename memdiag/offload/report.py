@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memdiag.offload.detail import Hooked, MovedTensors, Offloading, Recomputable
 from memdiag.offload.howto import snippets
 from memdiag.offload.links import DISKS, LINKS, Link
 from memdiag.offload.schedule import CPU
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.windows import saved_rows
-from memdiag.results.offloading import Hooked, MovedTensors, Offloading, Recomputable
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import collapsed

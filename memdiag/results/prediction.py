@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from memdiag.results.detail import Detail
 from memdiag.results.finding import SCHEMA_VERSION, Finding
-from memdiag.results.lifetime_pools import LifetimePools
-from memdiag.results.mempools import Mempools
-from memdiag.results.offloading import Offloading
 from memdiag.results.outlook import Outlook
-from memdiag.results.planned import PlanTold
 from memdiag.results.report import CardReport, Fragmentation, ReportMoment
-from memdiag.results.stitching import Stitching
+
+# How far results of a policy can be trusted:
+# native: PyTorch's or torch_npu's own allocator, which recordings calibrate. Only the settings choose between these, and
+#     a replay can begin with the memory that was reserved when the recording began.
+# checked: another allocator; tests compare the model with an independent implementation of it.
+# uncalibrated: a model written from documentation alone, which nothing has been compared with.
+# bound: a limit to compare with. No program can run with it.
+Standing = Literal["native", "checked", "uncalibrated", "bound"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +108,8 @@ class Prediction:
         mallocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
         min_capacity_bytes: Smallest device on which it runs, or None if not requested or if there is none.
             ``min_room_bytes`` is the allocator's room on that device.
-        lifetimes: Result of lifetime-segregated pools, or None if the policy has none.
-        planned: Result of the placement plan, or None if the policy has none.
-        stitching: Result of stitching, or None if the policy does not stitch.
-        offload: The offloading plan, or None if nothing is to be moved.
-        mempools: Result of the program's own pools, or None if the policy has none.
+        details: What only some policies have to show.
+        standing: How far results of the policy can be trusted.
         moment: The moment of ``fragmentation``, an event of the input. None if unknown.
     """
 
@@ -132,11 +134,8 @@ class Prediction:
     is_recorded: bool = False
     mallocs_per_step: float | None = None
     min_capacity_bytes: int | None = None
-    lifetimes: LifetimePools | None = None
-    stitching: Stitching | None = None
-    planned: PlanTold | None = None
-    offload: Offloading | None = None
-    mempools: Mempools | None = None
+    details: tuple[Detail, ...] = ()
+    standing: Standing = "native"
     outlook: Outlook | None = None
     room_bytes: int | None = None
     min_room_bytes: int | None = None

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memdiag.allocator.calibration.continuation import EARLIER_STEP
+from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN, Outlook, Rest
 from memdiag.units import GIB
 
 if TYPE_CHECKING:
-    from memdiag.allocator.subject import Scenario, Subject
+    from memdiag.allocator.scenario import Scenario
+    from memdiag.allocator.subject import Subject
 
 
 def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: bool = True) -> Outlook:
@@ -37,7 +38,7 @@ def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: boo
 def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
     """Replays a scenario with the requests that probably follow; None: there is no basis for an estimate."""
     follows = subject.continuation
-    if follows is None or hasattr(POLICIES[scenario.policy], "marks"):
+    if follows is None or POLICIES[scenario.policy].standing != "native":
         return None
     try:
         replay = subject.replayer(

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from memdiag.allocator.policies import POLICIES
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES
 from memdiag.text import phrase
 from memdiag.units import parse_bytes
 
 if TYPE_CHECKING:
-    from memdiag.allocator.subject import Scenario, Subject
+    from memdiag.allocator.scenario import Scenario
+    from memdiag.allocator.subject import Subject
     from memdiag.trace.model import DeviceTrace, Trace
 
 _MOST_BYTES = 1 << 50
@@ -129,7 +130,7 @@ class SimulationRequest:
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns what to simulate, policy by policy."""
-        from memdiag.allocator.subject import Scenario
+        from memdiag.allocator.scenario import Scenario
 
         own = subject.recorded if self.capacity is None else subject.on_card(self.capacity)
         fraction = own.fraction if self.fraction is None else self.fraction
@@ -151,8 +152,7 @@ class SimulationRequest:
 
         names, settings = split(text)
         mine, others = (
-            {name for each in which for name in getattr(POLICIES[each], "VARIABLES", ())}
-            for which in ((policy,), self.policies)
+            {name for each in which for name in POLICIES[each].variables} for which in ((policy,), self.policies)
         )
         return (
             written({name: value for name, value in names.items() if name in mine or name not in others}, settings)
@@ -206,12 +206,12 @@ def version_for(policy: str, version: str) -> str:
     from memdiag.settings.tables import newest
 
     how = POLICIES[policy]
-    number, last = parse_version(version), newest(how.BACKEND)
-    if number is None or not parse(how.with_own(""), how.BACKEND, number).refused:
+    number, last = parse_version(version), newest(how.backend)
+    if number is None or not parse(how.effective_conf(""), how.backend, number).refused:
         return version
     later = ((number[0], minor) for minor in range(number[1] + 1, last[1] + 1))
     return next(
-        (version_text(each) for each in later if not parse(how.with_own(""), how.BACKEND, each).refused), version
+        (version_text(each) for each in later if not parse(how.effective_conf(""), how.backend, each).refused), version
     )
 
 
@@ -222,34 +222,29 @@ def _check_conf(text: str, policy: str, version: str) -> None:
     from memdiag.settings.tables import newest
 
     how = POLICIES[policy]
-    number = parse_version(version) or newest(how.BACKEND)
-    refused = parse(how.with_own(text), how.BACKEND, number).refused
+    number = parse_version(version) or newest(how.backend)
+    refused = parse(how.effective_conf(text), how.backend, number).refused
     if refused is None:
         return
     from memdiag.settings.lint import lint
     from memdiag.settings.relations import Scene
     from memdiag.settings.written import Assignment
 
-    report = lint(Assignment("", how.with_own(text), ""), Scene(how.BACKEND, number, "", True), (), version)
+    report = lint(Assignment("", how.effective_conf(text), ""), Scene(how.backend, number, "", True), (), version)
     worst = next((finding for finding in report.findings if finding.severity == "critical"), None)
     why = worst.title if worst else f"{refused.key}: {refused.reason}"
     fix = worst.fixes[0].title if worst and worst.fixes else f"see memdiag conf '{text}'"
-    raise MemdiagError(f"--conf '{text}': the allocator of {how.BACKEND} refuses this: {why}", fix)
+    raise MemdiagError(f"--conf '{text}': the allocator of {how.backend} refuses this: {why}", fix)
 
 
 def _for_policy(conf: str, policy: str, version: str) -> str:
     """Returns recorded settings as far as another policy has them: those of one backend mean nothing to the other."""
     from memdiag.settings.conf import parse_conf
     from memdiag.settings.model import parse_version
-    from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
     from memdiag.settings.tables import known, newest
 
     how = POLICIES[policy]
-    table = known(how.BACKEND, parse_version(version) or newest(how.BACKEND))
+    table = known(how.backend, parse_version(version) or newest(how.backend))
     keys = {key: value for key, value in parse_conf(conf).items() if key in table}
-    if hasattr(how, "adopted"):
-        keys = how.adopted(keys)
-    expandable = parse_conf(how.with_own(conf)).get("expandable_segments") == "True"
-    if how.BACKEND == "npu" and expandable:
-        keys = {key: value for key, value in keys.items() if key not in EXCLUDED_BY_EXPANDABLE}
-    return ",".join(f"{key}:{value}" for key, value in keys.items())
+    inherited = how.inherit_conf(keys)
+    return ",".join(f"{key}:{value}" for key, value in inherited.items())

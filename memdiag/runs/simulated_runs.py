@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.simulated_run import SimulatedRun, SimulatedRuns
-from memdiag.allocator.subject import Scenario, Subject, recorded_peak
+from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
 from memdiag.errors import MemdiagError
 from memdiag.results.report import Report

@@ -13,18 +13,18 @@ import numpy as np
 from memdiag.allocator.as_trace import Simulated
 from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
 from memdiag.allocator.calibration.recorded_settings import DEFAULT_VERSION, recorded_settings
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.subject import Scenario, Subject, recorded_peak
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.allocator.tuning.smallest import smallest_capacity
-from memdiag.allocator.versions.conf import Conf
-from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import ALLOC, EXTERNAL, Workload
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.names import name_of
-from memdiag.registry import POLICIES
 from memdiag.results.prediction import (
     CalibrationReport,
     FirstDivergence,
@@ -65,7 +65,7 @@ def predict(
         )
     ahead = outlook(subject, scenario, fails=bool(len(failed) or undefined), with_rest=with_rest)
     moment, split = simulated_split(simulated, subject.at)
-    lifecycle = getattr(replay, "lifecycle", None)  # details of some policies, which need not be loaded for that
+    policy = POLICIES[scenario.policy]
     prediction = Prediction(
         policy=scenario.policy,
         conf=scenario.conf,
@@ -90,10 +90,8 @@ def predict(
         is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None,
         min_capacity_bytes=smallest,
-        lifetimes=None if lifecycle is None else lifecycle.told(),
-        stitching=getattr(replay, "stitching", None),
-        planned=getattr(replay, "planned", None),
-        mempools=getattr(replay, "mempools", None),
+        details=policy.details(replay),
+        standing=policy.standing,
         room_bytes=None
         if replay.capacity_bytes is None
         else _smaller(replay.capacity_bytes - others, replay.limit_bytes),
@@ -192,10 +190,8 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
     requested, reserved = int(workload.size[call]), int(replay.reserved[call])
     room = _room(workload, replay, call)
     policy = POLICIES[scenario.policy]
-    conf = Conf.parse(policy.with_own(scenario.conf), policy.BACKEND, scenario.torch_version)
-    _, segment = policy.columns(
-        np.array([requested], np.int64), conf, rules_for(policy.BACKEND, scenario.torch_version)
-    )
+    conf, rules = parameters(policy, scenario.conf, scenario.torch_version)
+    _, segment = policy.block_and_segment_sizes(np.array([requested], np.int64), conf, rules)
     missing = None if room is None else max(int(segment[0]) - (room - reserved), 0)
     references = simulated.device.references
     mine = np.flatnonzero(references.failed & (simulated.row[references.at_event] == row))

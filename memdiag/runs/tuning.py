@@ -14,8 +14,10 @@ import numpy as np
 
 from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
 from memdiag.allocator.calibration.recorded_settings import possible_versions
+from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.subject import Scenario, Subject, recorded_peak
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.allocator.tuning.space import GC, GRID, Choice, Space
 from memdiag.allocator.tuning.tune import Found, Progress, merit, recommendable, search
 from memdiag.allocator.workload import ALLOC, Workload
@@ -23,7 +25,6 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
 from memdiag.analyzers.support.offered import RELEVANT_SHARE
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.report import CardReport
 from memdiag.results.tune import Reason, Recommended, Score, Tried, TunedTrace, TuneReport
@@ -152,7 +153,7 @@ def tune(
                 f"{subject.trace.path} was recorded on {subject.trace.backend}, whose allocator has no settings to tune",
                 "record on a CUDA or NPU device, or on a simulated one: memdiag record --phantom npu:910b-64g -- python train.py",
             )
-    backends = {POLICIES[subject.recorded.policy].BACKEND for subject in subjects}
+    backends = {POLICIES[subject.recorded.policy].backend for subject in subjects}
     if len(backends) > 1:
         raise MemdiagError(
             "these traces are from CUDA and NPU devices, which have no settings in common", "tune one backend at a time"

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.result import OK, OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.versions.conf import Conf
-from memdiag.allocator.versions.rules import Rules, rules_for
 from memdiag.allocator.workload import ALLOC, EXTERNAL, SET_FRACTION, SET_TOTAL, Workload
-from memdiag.registry import POLICIES
 from memdiag.trace import schema
 from memdiag.units import MIB
 
@@ -84,8 +83,7 @@ class _Checker:
     def __init__(self, workload: Workload, replay: Replay, *, keep_start: bool) -> None:
         self.workload, self.replay, self.keep_start = workload, replay, keep_start
         how = POLICIES[replay.policy]
-        self.rules: Rules = rules_for(how.BACKEND, replay.torch_version)
-        self.conf = Conf.parse(how.with_own(replay.conf), how.BACKEND, replay.torch_version)
+        self.conf, self.rules = parameters(how, replay.conf, replay.torch_version)
         self.is_caching = replay.policy in _CACHING
         self.ranges: dict[int, _Range] = {}
         self.blocks: dict[int, _Block] = {}

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.analyzers import lifetime_pools
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support import pools_judged
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.pools_judged import Run, _Runs, _verdict, judged, most_live, with_advice
-from memdiag.registry import POLICIES
 from memdiag.render.simulate.json import as_dict
 from memdiag.render.simulate.terminal import render
 from memdiag.results.prediction import PredictionReport

@@ -119,7 +119,8 @@ class Session:
 
     def _replay(self, trace: Any) -> None:
         """Replays what was recorded, and under settings that place every block elsewhere."""
-        from memdiag.allocator.subject import Scenario, Subject
+        from memdiag.allocator.scenario import Scenario
+        from memdiag.allocator.subject import Subject
         from memdiag.errors import MemdiagError
 
         for device in trace.devices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.allocator.policies.npu import policy as npu_policy
+from memdiag.allocator.policies.npu.policy import NPU
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.sizes import cuda, npu
@@ -50,7 +50,9 @@ def test_columns_of_requests_follow_the_rule_for_one() -> None:
 
 
 def test_huge_pages_of_npus() -> None:
-    _, segment = npu_policy.columns(np.array(EDGES, np.int64) - npu.PAD, Conf(huge_pages=True), rules_for("npu", "2.6"))
+    _, segment = NPU.block_and_segment_sizes(
+        np.array(EDGES, np.int64) - npu.PAD, Conf(huge_pages=True), rules_for("npu", "2.6")
+    )
     assert segment.tolist() == [2 * MIB if size <= MIB else GIB if size <= GIB else 2 * GIB for size in EDGES]
 
 

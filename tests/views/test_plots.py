@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import memdiag
 from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.errors import MemdiagError
-from memdiag.registry import PLOT_DATA
 from memdiag.render import FORMS
 from memdiag.runs.simulated_runs import simulate_runs, subject_of
 from memdiag.trace.moments import choose_moment
@@ -24,6 +23,7 @@ from memdiag.views.plot_lifetimes import lifetimes_of
 from memdiag.views.plot_map import map_of
 from memdiag.views.plot_policies import policies_of
 from memdiag.views.plot_timeline import timeline_of
+from memdiag.views.plots import PLOT_DATA
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"

@@ -1,5 +1,31 @@
-"""What an allocator makes of a request: how much it is rounded up, and what the driver is asked for. One folder a policy.
+"""Allocator policies, one folder each: how a simulated allocator serves the requests of a program.
 
-A policy has ``BACKEND`` (whose settings and versions it goes by), ``with_own(text)`` (the settings text with what the
-policy itself asks for) and ``columns(sizes, conf, rules)``.
+``base.py`` says what a policy has. Another package adds policies by entry points of the group ``memdiag.policies``.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+from memdiag.allocator.policies.base import Policy
+from memdiag.registry import Registry
+
+POLICIES: Registry[Policy[Any]] = Registry(
+    "policy",
+    Policy,
+    {
+        "caching": "memdiag.allocator.policies.caching.policy:CACHING",
+        "expandable": "memdiag.allocator.policies.expandable.policy:EXPANDABLE",
+        "npu": "memdiag.allocator.policies.npu.policy:NPU",
+        "npu-expandable": "memdiag.allocator.policies.npu.policy:NPU_EXPANDABLE",
+        "lifecycle": "memdiag.allocator.policies.lifecycle.policy:LIFECYCLE",
+        "lifecycle-stack": "memdiag.allocator.policies.lifecycle.policy:LIFECYCLE_STACK",
+        "lifetime-oracle": "memdiag.allocator.policies.lifecycle.policy:LIFETIME_ORACLE",
+        "stitch": "memdiag.allocator.policies.gmlake.policy:GMLAKE",
+        "mempool": "memdiag.allocator.policies.mempool.policy:MEMPOOL",
+        "npu-mempool": "memdiag.allocator.policies.mempool.policy:NPU_MEMPOOL",
+        "plan": "memdiag.allocator.policies.static_plan.policy:STATIC_PLAN",
+        "bound": "memdiag.allocator.policies.bound.policy:BOUND",
+    },
+    "memdiag.policies",
+)

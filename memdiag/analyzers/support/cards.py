@@ -12,7 +12,8 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.allocator.subject import Scenario, Subject
+    from memdiag.allocator.scenario import Scenario
+    from memdiag.allocator.subject import Subject
     from memdiag.trace.model import DeviceTrace
 
 _GC = "garbage_collection_threshold"

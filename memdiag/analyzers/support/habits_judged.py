@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.allocator.result import Replay
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, Workload
 from memdiag.analyzers.changing_sizes import find_changing
 from memdiag.analyzers.scattered import FLOOR, find_groups

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
 from memdiag.analyzers.support import remedies
@@ -21,7 +23,6 @@ from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, Allocator
 from memdiag.diagnosis.remedies import present
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
-from memdiag.registry import POLICIES
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.prediction import PredictionReport
@@ -131,7 +132,7 @@ def is_calibrated(subject: Subject) -> bool:
 
 def _runs(subject: Subject, card: Scenario) -> _Runs:
     keys = parse_conf(card.conf)
-    backend = POLICIES[card.policy].BACKEND
+    backend = POLICIES[card.policy].backend
     plain = _run(subject, card, RECORDED)
     expandable = None
     if keys.get("expandable_segments") != "True" and not card.policy.endswith("expandable"):
@@ -142,7 +143,7 @@ def _runs(subject: Subject, card: Scenario) -> _Runs:
             expandable = _run(subject, replace(card, policy=policy, conf=conf), EXPANDABLE)
         except MemdiagError:  # the version has none
             expandable = None
-    adopted = POLICIES["lifecycle"].adopted(keys)
+    adopted = POLICIES["lifecycle"].inherit_conf(keys)
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
     pools = tuple(_run(subject, replace(card, policy=policy, conf=conf), policy) for policy in POOLS)
     return _Runs(plain, expandable, pools, most_live(subject.workload))
@@ -170,7 +171,7 @@ def live_bytes(workload: Workload) -> Array:
 
 def _run(subject: Subject, scenario: Scenario, kind: str) -> Run:
     """Replays from an empty beginning, so that all runs begin alike."""
-    if hasattr(POLICIES[scenario.policy], "marks"):
+    if POLICIES[scenario.policy].standing != "native":
         found = subject.replay(scenario, log=False)
     else:
         found = subject.replayer(
@@ -244,7 +245,7 @@ def _shared(
     fraction = max(math.floor((capacity - outside) / capacity * 100) / 100, 0.01) if outside else _USUAL_FRACTION
     kept = capacity - int(fraction * capacity)
     policy = runs.best.kind
-    adopted = POLICIES[policy].adopted(parse_conf(card.conf))
+    adopted = POLICIES[policy].inherit_conf(parse_conf(card.conf))
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
     held = _run(subject, replace(card, policy=policy, conf=conf, fraction=fraction), policy)
     served = phrase("pools.kept.fits" if subject.reach.basis != PAST_FAILURE else "pools.kept.past")

@@ -7,8 +7,6 @@ from memdiag.results.prediction import CalibrationReport, Prediction, Prediction
 from memdiag.text import Phrase, joined, phrase, plain
 from memdiag.units import format_bytes
 
-_BY_SETTINGS = frozenset({"caching", "expandable", "npu", "npu-expandable"})  # the settings alone choose between these
-_BOUNDS = frozenset({"bound", "lifetime-oracle"})  # no program can be run with them
 _LONGEST = 120  # characters of settings
 
 
@@ -20,7 +18,7 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
         names: The letters that the table gives them.
     """
     every = list(zip(names, report.results, strict=True))
-    runs = [(name, result) for name, result in every if result.policy not in _BOUNDS] or every
+    runs = [(name, result) for name, result in every if result.standing != "bound"] or every
     first = min((_rank(result) for _, result in runs), default=None)
     best = [(name, result) for name, result in runs if _rank(result) == first]
     if not best:
@@ -81,7 +79,7 @@ def _settings(report: PredictionReport, result: Prediction) -> Phrase | str:
     if result.is_recorded and report.recorded.conf is not None:
         return phrase("simulate.recorded")
     conf = plain(result.conf, _LONGEST)
-    if conf and result.policy in _BY_SETTINGS:
+    if conf and result.standing == "native":  # the settings alone choose between these
         return conf
     return (
         phrase("simulate.policy.conf", policy=result.policy, conf=conf)

@@ -78,16 +78,7 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
     }
     if result.outlook is not None and result.fits is None:
         shown["outlook"] = outlook_dict(result.outlook)
-    if result.lifetimes is not None:
-        shown["lifetimes"] = {**asdict(result.lifetimes), "bases": dict(result.lifetimes.bases)}
-    if result.offload is not None:
-        shown["offload"] = asdict(result.offload)
-    if result.planned is not None:
-        shown["planned"] = asdict(result.planned)
-    if result.stitching is not None:
-        shown["stitching"] = asdict(result.stitching)
-    if result.mempools is not None:
-        shown["mempools"] = {**asdict(result.mempools), "bases": dict(result.mempools.bases)}
+    shown |= {detail.key: asdict(detail) for detail in result.details}
     if with_min_capacity:
         shown["min_capacity_bytes"] = result.min_capacity_bytes
         shown["min_room_bytes"] = result.min_room_bytes

@@ -6,12 +6,8 @@ from collections.abc import Callable, Sequence
 
 from memdiag.render.simulate.advice import advice
 from memdiag.render.simulate.answer import answer, share_of
-from memdiag.render.simulate.lifetimes import lifetimes
-from memdiag.render.simulate.mempools import mempools
-from memdiag.render.simulate.offload import offloading
-from memdiag.render.simulate.planned import planned
+from memdiag.render.simulate.details import add_rows
 from memdiag.render.simulate.split import split_meanings, split_rows
-from memdiag.render.simulate.stitching import stitching
 from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import fate, meanings, name_of, on, past_failure, saving, sentences
@@ -30,16 +26,8 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     _legend(page, report)
     _tables(page, report)
     for number, result in enumerate(report.results):
-        if result.lifetimes is not None:
-            lifetimes(page, name_of(number), result.lifetimes)
-        if result.planned is not None:
-            planned(page, name_of(number), result.planned)
-        if result.stitching is not None:
-            stitching(page, name_of(number), result.stitching)
-        if result.offload is not None:
-            offloading(page, name_of(number), result.offload)
-        if result.mempools is not None:
-            mempools(page, name_of(number), result.mempools)
+        for detail in result.details:
+            add_rows(page, detail.rows(name_of(number)))
     _failures(page, report)
     _unknown(page, report)
     if report.advice is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.allocator.policies.caching import policy as caching
-from memdiag.allocator.policies.expandable import policy as expandable
-from memdiag.allocator.policies.npu import policy as npu
+from memdiag.allocator.policies import POLICIES
+from memdiag.allocator.policies.caching.policy import CACHING
+from memdiag.allocator.policies.expandable.policy import EXPANDABLE
+from memdiag.allocator.policies.npu.policy import NPU
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import RULES, rules_for
 from memdiag.errors import MemdiagError
-from memdiag.registry import POLICIES
 from memdiag.units import GIB, MIB
 
 
@@ -21,7 +21,7 @@ def sizes(*values: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_says_whose_settings_it_reads(name: str) -> None:
-    assert POLICIES[name].BACKEND in RULES
+    assert POLICIES[name].backend in RULES
 
 
 def test_the_defaults() -> None:
@@ -53,7 +53,10 @@ def test_the_unit_of_npu_segments() -> None:
     )
     conf = Conf.parse("page_size:1g", "npu", "2.13")
     assert conf.large_page == GIB
-    assert npu.columns(sizes(3 * MIB, GIB), conf, rules_for("npu", "2.13"))[1].tolist() == [GIB, 2 * GIB]
+    assert NPU.block_and_segment_sizes(sizes(3 * MIB, GIB), conf, rules_for("npu", "2.13"))[1].tolist() == [
+        GIB,
+        2 * GIB,
+    ]
     assert Conf.parse("base_addr_aligned_kb:0", "npu", "2.13").alignment == 0
 
 
@@ -75,12 +78,12 @@ def test_what_the_allocator_refuses_is_refused(text: str, backend: str) -> None:
 
 def test_a_policy_with_expandable_segments_has_them_whatever_is_set() -> None:
     for text in ("", "expandable_segments:False", "roundup_power2_divisions:4,expandable_segments:False"):
-        assert Conf.parse(expandable.with_own(text), "cuda", "2.13").expandable
-    assert Conf.parse(expandable.with_own("roundup_power2_divisions:[4:8,>:2]"), "cuda", "2.13").divisions[1] == 8
+        assert Conf.parse(EXPANDABLE.effective_conf(text), "cuda", "2.13").expandable
+    assert Conf.parse(EXPANDABLE.effective_conf("roundup_power2_divisions:[4:8,>:2]"), "cuda", "2.13").divisions[1] == 8
 
 
 def test_what_is_asked_of_the_driver() -> None:
-    rounded, segment = caching.columns(
+    rounded, segment = CACHING.block_and_segment_sizes(
         sizes(1, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB, 10 * MIB + 1), Conf(), rules_for("cuda", "2.13")
     )
     assert rounded.tolist() == [512, MIB, MIB + 512, 10 * MIB - 512, 10 * MIB, 10 * MIB + 512]
@@ -88,7 +91,9 @@ def test_what_is_asked_of_the_driver() -> None:
 
 
 def test_npu_adds_32_bytes() -> None:
-    rounded, segment = npu.columns(sizes(480, 481, MIB - 32, MIB, 30 * MIB), Conf(), rules_for("npu", "2.13"))
+    rounded, segment = NPU.block_and_segment_sizes(
+        sizes(480, 481, MIB - 32, MIB, 30 * MIB), Conf(), rules_for("npu", "2.13")
+    )
     assert rounded.tolist() == [512, 1024, MIB, MIB + 512, 30 * MIB + 512]
     assert segment.tolist() == [2 * MIB, 2 * MIB, 2 * MIB, 20 * MIB, 32 * MIB]
 
@@ -97,7 +102,7 @@ def test_divisions_of_one_once_meant_no_rounding() -> None:
     request = sizes(700, 3 * MIB + 5)
     for version, wanted in (("2.2", [700, 3 * MIB + 5]), ("2.4", [1024, 3 * MIB + 512])):
         conf = Conf.parse("roundup_power2_divisions:1", "cuda", version)
-        assert caching.columns(request, conf, rules_for("cuda", version))[0].tolist() == wanted
+        assert CACHING.block_and_segment_sizes(request, conf, rules_for("cuda", version))[0].tolist() == wanted
 
 
 def test_rules_are_of_the_version_before_where_it_has_none_of_its_own() -> None:

@@ -13,13 +13,13 @@ import pytest
 
 import memdiag
 from memdiag.errors import MemdiagError
-from memdiag.registry import PLOT_DATA
 from memdiag.render import renderer
 from memdiag.render.plot.page import changes, picture, sized
 from memdiag.render.plot.style import PlotLook, drawable, parse_size, parse_width, scale_for, settings
 from memdiag.runs.simulated_runs import simulate_runs, subject_of
 from memdiag.units import GIB, MIB
 from memdiag.views.plot_frame import Ask
+from memdiag.views.plots import PLOT_DATA
 
 ROOT = Path(__file__).parents[3]
 SMALL = PlotLook(dpi=40)

@@ -242,7 +242,8 @@ def test_the_best_of_several_is_named(results, beginning):
 
 
 def test_a_bound_is_never_the_best():
-    text = said(prediction(), prediction("stitch"), prediction("bound", peak_reserved_bytes=1))
+    bound = prediction("bound", peak_reserved_bytes=1, standing="bound")
+    text = said(prediction(), prediction("stitch", standing="checked"), bound)
     assert text.startswith("A, B are equally good, the best of 2 simulated runs.")
     assert "C cannot be chosen" in text
 

@@ -1,34 +1,61 @@
-"""The most bytes that are live at one moment: what no allocator can be below of.
-
-Each tensor has a range of its own while it lives.
-"""
+"""The lower bound: the most bytes that are live at one moment. Each tensor has a range of its own while it lives."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from memdiag.allocator.policies.caching.policy import BACKEND, with_own
-from memdiag.allocator.policies.static_plan.replay import PlannedReplay, replay_bound
+from memdiag.allocator.policies.caching.policy import CACHING
+from memdiag.allocator.policies.static_plan.replay import replay_bound
+from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
+from memdiag.results.detail import Detail
+from memdiag.results.prediction import Standing
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
-__all__ = ["BACKEND", "columns", "marks", "replay", "with_own"]
+
+class BoundPolicy:
+    """No allocator that rounds to 512 bytes reserves less."""
+
+    backend: str = CACHING.backend
+    standing: Standing = "bound"
+    variables: tuple[str, ...] = ()
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings as they are; they change nothing."""
+        return conf
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Returns all settings of the recording."""
+        return dict(keys)
+
+    def layout(self, conf: Conf, rules: Rules) -> Layout:
+        """Returns the layout of PyTorch's allocator."""
+        return CACHING.layout(conf, rules)
+
+    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
+        """Returns the rounded requests, each of which is a range too (int64, bytes)."""
+        rounded = Layout().round(sizes)
+        return rounded, rounded
+
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:
+        """Returns nothing: what the program was doing makes no difference."""
+
+    def serve(self, workload: Workload, prepared: None, scenario: Scenario, *, log: bool = False) -> Replay:  # noqa: ARG002 - nothing is prepared
+        """Replays a workload.
+
+        Raises:
+            MemdiagError: PyTorch's allocator refuses the settings.
+        """
+        return replay_bound(workload, self, scenario, log=log)
+
+    def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
+        """Returns nothing: the curves say all."""
+        return ()
 
 
-def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
-    """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of its range (int64)."""
-    rounded = Layout().round(sizes)
-    return rounded, rounded
-
-
-def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> None:
-    """Returns nothing: what the program was doing makes no difference."""
-
-
-def replay(workload: Workload, _: None, **how: Any) -> PlannedReplay:
-    """Replays a workload."""
-    return replay_bound(workload, **how)
+BOUND = BoundPolicy()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from memdiag.allocator.policies.caching.policy import BACKEND, columns
-
-__all__ = ["BACKEND", "columns", "with_own"]
+from memdiag.allocator.policies.caching.policy import CachingPolicy
 
 
-def with_own(text: str) -> str:
-    """Returns the settings with expandable segments: of one key the last value counts."""
-    return f"{text},expandable_segments:True" if text.strip(", ") else "expandable_segments:True"
+def with_expandable_segments(conf: str) -> str:
+    """Returns settings with expandable segments: the last value of a key counts."""
+    return f"{conf},expandable_segments:True" if conf.strip(", ") else "expandable_segments:True"
+
+
+class ExpandablePolicy(CachingPolicy):
+    """CUDACachingAllocator.cpp with ``expandable_segments:True``."""
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings with expandable segments."""
+        return with_expandable_segments(conf)
+
+
+EXPANDABLE = ExpandablePolicy()

@@ -3,51 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memdiag.allocator.policies.gmlake.blocks import CHUNK
 from memdiag.allocator.policies.gmlake.replay import StitchReplay, replay_stitch, rounded_sizes
 from memdiag.allocator.policies.gmlake.settings import NAMES, ON_NPU, Settings
+from memdiag.allocator.policies.parameters import layout_of
+from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.versions.variables import settings_of
 from memdiag.allocator.workload import Workload
+from memdiag.results.detail import Detail
+from memdiag.results.prediction import Standing
 from memdiag.sizes.cuda import LARGE_SEGMENT
-from memdiag.trace.layout import allocation_sizes
+from memdiag.trace.layout import Layout, allocation_sizes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
-BACKEND = "cuda"  # whose settings it reads: it is a patched allocator of PyTorch's
-LARGE_GRAIN = CHUNK
-VARIABLES = NAMES
+
+class GMLakePolicy:
+    """GMLake's patch of PyTorch's allocator, whose settings it reads."""
+
+    backend: str = "cuda"
+    standing: Standing = "checked"
+    variables: tuple[str, ...] = NAMES
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings without the variables among them."""
+        return settings_of(conf)
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Returns max_split_size_mb, the only key that it reads."""
+        limit = keys.get("max_split_size_mb", "")
+        return {"max_split_size_mb": limit} if limit.isdigit() and int(limit) > LARGE_SEGMENT >> 20 else {}
+
+    def layout(self, conf: Conf, rules: Rules) -> Layout:
+        """Returns the settings that decide the sizes of blocks: large ones are whole chunks."""
+        return layout_of(conf, rules, large_grain=CHUNK)
+
+    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
+        """Returns the sizes of blocks, and of the segments where new memory is needed (int64, bytes)."""
+        rounded = rounded_sizes(sizes)
+        return rounded, allocation_sizes(rounded)
+
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Settings:  # noqa: ARG002 - its defaults depend on the backend only
+        """Returns GMLake's defaults; on NPUs those of its port in MindSpeed's SmartSwap."""
+        return ON_NPU if trace.backend == "npu" else Settings()
+
+    def serve(self, workload: Workload, prepared: Settings, scenario: Scenario, *, log: bool = False) -> StitchReplay:
+        """Replays a workload.
+
+        Raises:
+            MemdiagError: Settings or variables that GMLake does not read.
+        """
+        return replay_stitch(
+            workload,
+            Settings.parse(scenario.conf, prepared),
+            conf=scenario.conf,
+            capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            torch_version=scenario.torch_version,
+            log=log,
+            policy=scenario.policy,
+        )
+
+    def details(self, replay: Replay) -> tuple[Detail, ...]:
+        """Returns how large requests got their memory."""
+        return (replay.stitching,) if isinstance(replay, StitchReplay) and replay.stitching is not None else ()
 
 
-def with_own(text: str) -> str:
-    """Returns the settings without the variables among them."""
-    return settings_of(text)
-
-
-def adopted(keys: Mapping[str, str]) -> dict[str, str]:
-    """Returns which of the settings of a recording go with this policy."""
-    limit = keys.get("max_split_size_mb", "")
-    return {"max_split_size_mb": limit} if limit.isdigit() and int(limit) > LARGE_SEGMENT >> 20 else {}
-
-
-def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
-    """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of the segment where new memory is needed (int64)."""
-    rounded = rounded_sizes(sizes)
-    return rounded, allocation_sizes(rounded)
-
-
-def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Settings:  # noqa: ARG001 - all policies are called alike
-    """Returns what it is set to where nothing is set: GMLake's defaults, on NPUs those of its port in MindSpeed's SmartSwap."""
-    return ON_NPU if trace.backend == "npu" else Settings()
-
-
-def replay(workload: Workload, default: Settings, *, conf: str = "", **how: Any) -> StitchReplay:
-    """Replays a workload.
-
-    Raises:
-        MemdiagError: Settings or variables that mean nothing here.
-    """
-    return replay_stitch(workload, Settings.parse(conf, default), conf=conf, **how)
+GMLAKE = GMLakePolicy()

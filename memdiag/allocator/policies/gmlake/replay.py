@@ -18,12 +18,12 @@ from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.policies.gmlake import loop
 from memdiag.allocator.policies.gmlake.blocks import CHUNK, STITCHING, TENSOR, GMLake
+from memdiag.allocator.policies.gmlake.detail import Stitching
 from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, Settings
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
-from memdiag.results.stitching import Stitching
 from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_LIMIT
 from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
@@ -121,7 +121,7 @@ def replay_stitch(
         torch_version=torch_version,
         capacity_bytes=capacity,
         **model.columns(),
-        stitching=_told(settings, own.stitching, model.out, rounded),
+        stitching=_detail(settings, own.stitching, model.out, rounded),
         how=model.out[loop.OUT_HOW, first:].astype(np.int8),
         num_pieces=model.out[loop.OUT_PRIMITIVES, first:].astype(np.int32),
         maps=maps[first:] - (maps[first - 1] if first else 0),
@@ -157,7 +157,7 @@ def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -
     )
 
 
-def _told(settings: Settings, stitching: Any, out: Array, rounded: Array) -> Stitching:
+def _detail(settings: Settings, stitching: Any, out: Array, rounded: Array) -> Stitching:
     how, done = out[loop.OUT_HOW], out[0] == OK
     large = done & (rounded > SMALL_LIMIT)
     count = [int(np.count_nonzero(large & (how == which))) for which in range(loop.NOTHING)]

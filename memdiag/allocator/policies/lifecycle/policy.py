@@ -1,60 +1,102 @@
-"""MindSpeed's memory fragmentation feature: long-lived and short-lived tensors in pools of their own, hooks around every layer."""
+"""MindSpeed's memory fragmentation feature: long-lived and short-lived tensors in pools of their own, chosen by hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from memdiag.allocator.policies.lifecycle.hooks import marks_of
 from memdiag.allocator.policies.lifecycle.marks import Marks
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.policies.parameters import layout_of
+from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions import variables
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
+from memdiag.results.detail import Detail
+from memdiag.results.prediction import Standing
 from memdiag.settings.parsers import smallest_split
 from memdiag.trace.layout import Layout, allocation_sizes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
-BACKEND = "mindspeed"
-VARIABLES = ("ALR_MAX",)  # what it reads beside the settings
 
+@dataclass(frozen=True)
+class LifecyclePolicy:
+    """The allocator of MindSpeed's --memory-fragmentation.
 
-def with_own(text: str) -> str:
-    """Returns the settings without the variable among them."""
-    return variables.settings_of(text)
-
-
-def adopted(keys: Mapping[str, str]) -> dict[str, str]:
-    """Returns which of the settings of a recording go with this policy: it excludes expandable segments, and takes no smaller limits."""
-    limit = keys.get("max_split_size_mb", "")
-    fits = limit.isdigit() and int(limit) >= smallest_split(BACKEND, (2, 1))
-    return {"max_split_size_mb": limit} if fits else {}
-
-
-def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG001 - all policies are called alike
-    """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of a segment of the short-lived (int64)."""
-    rounded = Layout().round(sizes)
-    return rounded, allocation_sizes(rounded)
-
-
-def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
-    """Returns when the hooks would run."""
-    return marks_of(trace, device, workload, "layer")
-
-
-def replay(
-    workload: Workload, hooked: Marks, *, policy: str = "lifecycle", conf: str = "", **how: Any
-) -> LifecycleReplay:
-    """Replays a workload whose hooks run at ``hooked``; ``ALR_MAX=BYTES`` among the settings is the variable of that name.
-
-    Raises:
-        MemdiagError: There is no such setting, or another variable is among them.
+    Attributes:
+        hooks: What counts as a forward call: each layer, or the whole stack of layers (the feature as it was from
+            November 2024).
+        is_oracle: Lifetimes are known instead of predicted: a tensor is long-lived if it survives its window. This
+            shows how far the idea itself could go.
     """
-    given, settings = variables.split(conf)
-    variables.known(given, VARIABLES, "MindSpeed's allocator")
-    most = variables.number("ALR_MAX", given["ALR_MAX"], 1) if given else None
-    found = replay_lifecycle(workload, hooked, policy=policy, conf=settings, alr_max_bytes=most, **how)
-    return replace(found, conf=conf)
+
+    hooks: Literal["layer", "stack"] = "layer"
+    is_oracle: bool = False
+    backend: str = "mindspeed"
+    variables: tuple[str, ...] = ("ALR_MAX",)
+
+    @property
+    def standing(self) -> Standing:
+        """No program can know lifetimes in advance."""
+        return "bound" if self.is_oracle else "checked"
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings without the variable among them."""
+        return variables.settings_of(conf)
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Returns max_split_size_mb, if MindSpeed's allocator accepts it; it excludes expandable segments."""
+        limit = keys.get("max_split_size_mb", "")
+        fits = limit.isdigit() and int(limit) >= smallest_split(self.backend, (2, 1))
+        return {"max_split_size_mb": limit} if fits else {}
+
+    def layout(self, conf: Conf, rules: Rules) -> Layout:
+        """Returns the settings that decide the sizes of blocks."""
+        return layout_of(conf, rules)
+
+    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
+        """Returns the sizes of blocks and of the segments of short-lived tensors (int64, bytes)."""
+        rounded = Layout().round(sizes)
+        return rounded, allocation_sizes(rounded)
+
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
+        """Returns when the hooks would run."""
+        return marks_of(trace, device, workload, self.hooks)
+
+    def serve(self, workload: Workload, prepared: Marks, scenario: Scenario, *, log: bool = False) -> LifecycleReplay:
+        """Replays a workload; ``ALR_MAX=BYTES`` among the settings is the variable of that name.
+
+        Raises:
+            MemdiagError: There is no such setting, or another variable is among them.
+        """
+        given, settings = variables.split(scenario.conf)
+        variables.known(given, self.variables, "MindSpeed's allocator")
+        found = replay_lifecycle(
+            workload,
+            prepared,
+            settings,
+            scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            alr_max_bytes=variables.number("ALR_MAX", given["ALR_MAX"], 1) if given else None,
+            torch_version=scenario.torch_version,
+            log=log,
+            is_oracle=self.is_oracle,
+            policy=scenario.policy,
+        )
+        return replace(found, conf=scenario.conf)
+
+    def details(self, replay: Replay) -> tuple[Detail, ...]:
+        """Returns what the pools held, and how good the predictions were."""
+        if not isinstance(replay, LifecycleReplay) or replay.lifecycle is None:
+            return ()
+        return (replay.lifecycle.detail(),)
+
+
+LIFECYCLE = LifecyclePolicy()
+LIFECYCLE_STACK = LifecyclePolicy(hooks="stack")
+LIFETIME_ORACLE = LifecyclePolicy(is_oracle=True)

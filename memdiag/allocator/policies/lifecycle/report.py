@@ -9,10 +9,10 @@ import numpy as np
 from memdiag.allocator.engine.memory import LOG_COLUMNS
 from memdiag.allocator.engine.model import RESULTS, Model
 from memdiag.allocator.policies.lifecycle import pools
+from memdiag.allocator.policies.lifecycle.detail import LifetimePools, Misfiled, PoolState
 from memdiag.allocator.policies.lifecycle.marks import Marks, Windows
 from memdiag.allocator.policies.lifecycle.pools import of_segments
 from memdiag.allocator.result import OK
-from memdiag.results.lifetime_pools import LifetimePools, Misfiled, PoolState
 from memdiag.trace import schema
 from memdiag.trace.table import Array
 
@@ -96,7 +96,7 @@ class Lifecycle:
             peak_call=int(np.argmax(reserved)) - (1 if first else 0) if len(reserved) else -1,
         )
 
-    def told(self) -> LifetimePools:
+    def detail(self) -> LifetimePools:
         """Returns how it went, as plain data."""
         return LifetimePools(
             hooks=self.marks.hooks,

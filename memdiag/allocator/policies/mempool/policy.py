@@ -1,53 +1,94 @@
-"""PyTorch's CUDA caching allocator with pools of the program's own for weights, optimizer states and layers: ``torch.cuda.MemPool``."""
+"""PyTorch's caching allocators with private pools of the program for weights, optimizer states and layers: ``torch.cuda.MemPool``."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from memdiag.allocator.policies.caching import policy as caching
+from memdiag.allocator.policies.caching.policy import CACHING, CachingPolicy
 from memdiag.allocator.policies.mempool.scopes import NAMES, MempoolReplay, Scopes, replay_mempool, scopes_of
+from memdiag.allocator.policies.npu.policy import NPU
+from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions import variables
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
+from memdiag.results.detail import Detail
+from memdiag.results.prediction import Standing
+from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
-
-BACKEND = caching.BACKEND
-VARIABLES = ("scopes", "use_on_oom")
-columns = caching.columns
+from memdiag.trace.table import Array
 
 
-def with_own(text: str) -> str:
-    """Returns the settings without the variables among them."""
-    return variables.settings_of(text)
+class MempoolPolicy:
+    """Private pools on top of one of PyTorch's own allocators.
 
-
-def marks(trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
-    """Returns where the scopes of the pools are open."""
-    return scopes_of(trace, device, workload)
-
-
-def options(text: str, scopes: Scopes) -> dict[str, Any]:
-    """Returns what the variables in the settings say of the pools.
-
-    ``use_on_oom=1``: they are made with ``MemPool(use_on_oom=True)``. ``scopes=weights+layers``: only these scopes.
-
-    Raises:
-        MemdiagError: There is no such variable or scope.
+    Args:
+        base: The allocator.
     """
-    given, _ = variables.split(text)
-    variables.known(given, VARIABLES, "the policy of pools of the program's own")
-    wanted = given.get("scopes", "+".join(NAMES)).split("+")
-    unknown = [name for name in wanted if name not in NAMES]
-    if unknown:
-        raise MemdiagError(
-            f"scopes={given['scopes']}: there is no scope {unknown[0]!r}",
-            f"choose from {', '.join(NAMES)}, joined by +",
-        )
-    return {"scopes": scopes.only(wanted), "lends": variables.number("use_on_oom", given.get("use_on_oom", "0")) > 0}
+
+    standing: Standing = "checked"
+    variables: tuple[str, ...] = ("scopes", "use_on_oom")
+
+    def __init__(self, base: CachingPolicy) -> None:
+        self.base = base
+        self.backend = base.backend
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings without the variables among them."""
+        return variables.settings_of(conf)
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Returns the settings that the allocator takes."""
+        return self.base.inherit_conf(keys)
+
+    def layout(self, conf: Conf, rules: Rules) -> Layout:
+        """Returns the layout of the allocator."""
+        return self.base.layout(conf, rules)
+
+    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
+        """Returns the sizes of the allocator."""
+        return self.base.block_and_segment_sizes(sizes, conf, rules)
+
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
+        """Returns where the scopes of the pools are open."""
+        return scopes_of(trace, device, workload)
+
+    def options(self, conf: str, scopes: Scopes) -> tuple[Scopes, bool]:
+        """Returns the scopes that are open, and whether the default pool may use what is free in their pools.
+
+        ``use_on_oom=1`` in the settings makes the pools with ``MemPool(use_on_oom=True)``, and ``scopes=weights+layers``
+        opens only these scopes.
+
+        Raises:
+            MemdiagError: There is no such variable or scope.
+        """
+        given, _ = variables.split(conf)
+        variables.known(given, self.variables, "the policy of pools of the program's own")
+        wanted = given.get("scopes", "+".join(NAMES)).split("+")
+        unknown = [name for name in wanted if name not in NAMES]
+        if unknown:
+            raise MemdiagError(
+                f"scopes={given['scopes']}: there is no scope {unknown[0]!r}",
+                f"choose from {', '.join(NAMES)}, joined by +",
+            )
+        return scopes.only(wanted), variables.number("use_on_oom", given.get("use_on_oom", "0")) > 0
+
+    def serve(self, workload: Workload, prepared: Scopes, scenario: Scenario, *, log: bool = False) -> MempoolReplay:
+        """Replays a workload.
+
+        Raises:
+            MemdiagError: There is no such variable or scope, or the allocator refuses the settings.
+        """
+        scopes, lends = self.options(scenario.conf, prepared)
+        conf = self.effective_conf(scenario.conf)
+        return replay_mempool(workload, scopes, self.base, scenario, conf=conf, lends=lends, log=log)
+
+    def details(self, replay: Replay) -> tuple[Detail, ...]:
+        """Returns what the pools held; nothing where the log was not kept."""
+        return (replay.mempools,) if isinstance(replay, MempoolReplay) and replay.mempools is not None else ()
 
 
-def replay(workload: Workload, scopes: Scopes, *, conf: str = "", **how: Any) -> MempoolReplay:
-    """Replays a workload."""
-    return replay_mempool(
-        workload, base="caching", policy="mempool", conf=with_own(conf), text=conf, **options(conf, scopes), **how
-    )
+MEMPOOL = MempoolPolicy(CACHING)
+NPU_MEMPOOL = MempoolPolicy(NPU)

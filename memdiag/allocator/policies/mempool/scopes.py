@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.policies.caching.policy import Beginning, CachingPolicy
 from memdiag.allocator.policies.lifecycle.hooks import marks_of
 from memdiag.allocator.policies.lifecycle.marks import (
     FORWARD_BEGIN,
@@ -32,10 +33,10 @@ from memdiag.allocator.policies.lifecycle.marks import (
     RELEASE,
     Marks,
 )
-from memdiag.allocator.replay import replay
+from memdiag.allocator.policies.mempool.detail import Mempools, PoolAtPeak
 from memdiag.allocator.result import OK, Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.workload import Workload
-from memdiag.results.mempools import Mempools, PoolAtPeak
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -152,29 +153,26 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
 def replay_mempool(
     workload: Workload,
     scopes: Scopes,
-    base: str,
+    base: CachingPolicy,
+    scenario: Scenario,
     *,
-    policy: str,
     conf: str = "",
-    text: str = "",
-    torch_version: str = "2.13",
-    capacity: int | None = None,
-    fraction: float | None = None,
-    log: bool = False,
     lends: bool = False,
+    log: bool = False,
 ) -> MempoolReplay:
-    """Replays a workload with the pools of ``scopes`` through the policy ``base``; ``text`` and ``policy`` are said in the result."""
+    """Replays a workload with the pools of ``scopes``.
+
+    Args:
+        workload: What was recorded.
+        scopes: Of ``workload``.
+        base: The allocator.
+        scenario: Version and device, and the names in the result.
+        conf: Settings of the allocator.
+        lends: As of ``with_pools``.
+        log: Whether to keep the allocator's own entries.
+    """
     changed, was = with_pools(workload, scopes, lends=lends)
-    found = replay(
-        changed,
-        base,
-        conf=conf,
-        torch_version=torch_version,
-        capacity=capacity,
-        fraction=fraction,
-        log=log,
-        keep_start=False,
-    )
+    found = base.serve(changed, Beginning(keep_start=False), replace(scenario, conf=conf), log=log)
     stays = was >= 0
     columns = {
         name: getattr(found, name)[stays]
@@ -205,8 +203,8 @@ def replay_mempool(
             "call": np.where(call >= 0, np.minimum(following[np.maximum(call, 0)], last), -1) if len(was) else call,
         }
     result = MempoolReplay(
-        policy=policy,
-        conf=text,
+        policy=scenario.policy,
+        conf=scenario.conf,
         torch_version=found.torch_version,
         capacity_bytes=found.capacity_bytes,
         limit_bytes=found.limit_bytes,
@@ -215,10 +213,10 @@ def replay_mempool(
         pools=changed.pools,
         **columns,
     )
-    return result if entries is None else replace(result, mempools=_told(result, workload, scopes))
+    return result if entries is None else replace(result, mempools=_detail(result, workload, scopes))
 
 
-def _told(result: MempoolReplay, workload: Workload, scopes: Scopes) -> Mempools:
+def _detail(result: MempoolReplay, workload: Workload, scopes: Scopes) -> Mempools:
     """What each pool held at the peak of reserved bytes."""
     log = result.log or {}
     peak = int(np.argmax(result.reserved)) if len(result.reserved) else -1

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from memdiag.allocator.policies.caching import policy as caching
+from memdiag.allocator.policies.caching.policy import CachingPolicy
+from memdiag.allocator.policies.expandable.policy import with_expandable_segments
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
+from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.sizes.npu import HUGE_PAGE
 from memdiag.trace.table import Array
 
-BACKEND = "npu"
-with_own = caching.with_own
+
+class NpuPolicy(CachingPolicy):
+    """NPUCachingAllocator.cpp."""
+
+    backend = "npu"
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Returns the settings of the recording; expandable segments exclude some."""
+        if keys.get("expandable_segments") != "True":
+            return dict(keys)
+        return without_excluded(keys)
+
+    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
+        """Returns ``round_size`` and ``get_allocation_size`` of requests of ``sizes`` bytes (int64)."""
+        rounded, segment = super().block_and_segment_sizes(sizes, conf, rules)
+        if conf.huge_pages:
+            segment = np.where(rounded <= SMALL_LIMIT, segment, -(-rounded // HUGE_PAGE) * HUGE_PAGE)
+        return rounded, segment
 
 
-def columns(sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
-    """Returns, for requests of ``sizes`` bytes (int64): bytes of the block, and of the segment where the driver is needed (int64)."""
-    rounded, segment = caching.columns(sizes, conf, rules)
-    if conf.huge_pages:
-        segment = np.where(rounded <= SMALL_LIMIT, segment, -(-rounded // HUGE_PAGE) * HUGE_PAGE)
-    return rounded, segment
+class NpuExpandablePolicy(NpuPolicy):
+    """NPUCachingAllocator.cpp with ``expandable_segments:True``."""
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings with expandable segments."""
+        return with_expandable_segments(conf)
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Returns the settings of the recording that go with expandable segments."""
+        return without_excluded(keys)
+
+
+def without_excluded(keys: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings that torch_npu accepts together with expandable segments."""
+    return {key: value for key, value in keys.items() if key not in EXCLUDED_BY_EXPANDABLE}
+
+
+NPU = NpuPolicy()
+NPU_EXPANDABLE = NpuExpandablePolicy()

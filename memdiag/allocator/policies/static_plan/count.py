@@ -8,15 +8,15 @@ import numpy as np
 
 from memdiag.allocator.engine.model import RESULTS
 from memdiag.allocator.policies.static_plan import arena, loop
+from memdiag.allocator.policies.static_plan.detail import PlanDetail, Served
 from memdiag.allocator.policies.static_plan.profile import Requests
-from memdiag.results.planned import PlanTold, Served
 
 if TYPE_CHECKING:
     from memdiag.allocator.policies.static_plan.plan import Planned
     from memdiag.trace.table import Array
 
 
-def told_of(planned: Planned, out: Array) -> PlanTold:
+def detail_of(planned: Planned, out: Array) -> PlanDetail:
     """Returns what is told of a replay, given the results of the loop."""
     spans, which = planned.script.profile.spans, planned.script.profile.planned
     call, size, work = planned.requests.call, planned.requests.size, planned.workload
@@ -31,7 +31,7 @@ def told_of(planned: Planned, out: Array) -> PlanTold:
 
     arenas = out[loop.OUT_ARENAS]
     everything = Requests.of(work, np.zeros(len(work.op), np.int32), np.full(len(work.op), -1, np.int64))
-    return PlanTold(
+    return PlanDetail(
         basis=planned.basis,
         num_steps=len(spans),
         planned_step=spans[which].number if spans else None,

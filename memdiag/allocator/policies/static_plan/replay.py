@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,19 +11,20 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
 from memdiag.allocator.engine.model import Model
 from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.policies.base import Policy
+from memdiag.allocator.policies.caching.pools import pools_of
+from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.policies.static_plan import arena, loop
 from memdiag.allocator.policies.static_plan import slots as s
-from memdiag.allocator.policies.static_plan.count import told_of
+from memdiag.allocator.policies.static_plan.count import detail_of
+from memdiag.allocator.policies.static_plan.detail import PlanDetail
 from memdiag.allocator.policies.static_plan.plan import Planned
 from memdiag.allocator.policies.static_plan.profile import Requests, spans_of
 from memdiag.allocator.policies.static_plan.script import script_of
-from memdiag.allocator.replay import pools_of
 from memdiag.allocator.result import Replay
-from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.rules import rules_for
 from memdiag.allocator.workload import Workload
-from memdiag.registry import POLICIES
-from memdiag.results.planned import PlanTold
 from memdiag.trace.table import Array
 
 _BACKEND = "cuda"
@@ -31,9 +33,9 @@ _NEWEST = "2.13"
 
 @dataclass(frozen=True)
 class PlannedReplay(Replay):
-    """A replay, and how far the plan held; None: there is none (the bound)."""
+    """A replay, and how far the plan held."""
 
-    planned: PlanTold | None = None
+    planned: PlanDetail | None = None
 
 
 def make_plan(workload: Workload, site: Array, step: Array, basis: str) -> Planned:
@@ -57,85 +59,48 @@ def _with_start(workload: Workload) -> Workload:
     return with_start_allocated(workload) if len(workload.start.base) else workload
 
 
-def replay_planned(
-    workload: Workload,  # noqa: ARG001 - all policies are called alike
-    planned: Planned,
-    conf: str = "",
-    capacity: int | None = None,
-    *,
-    fraction: float | None = None,
-    torch_version: str = _NEWEST,
-    log: bool = False,
-    policy: str = "plan",
-) -> PlannedReplay:
+def replay_planned(planned: Planned, policy: Policy[Any], scenario: Scenario, *, log: bool = False) -> PlannedReplay:
     """Replays a new run of the program with its plan.
 
     Args:
-        workload: What the plan was made from.
         planned: The plan.
-        conf: Settings of the caching allocator that serves the rest.
-        capacity: Bytes of the device; None: unlimited.
-        fraction: Share of the device that the process may have.
-        torch_version: Whose rules.
+        policy: Settings and sizes of the caching allocator that serves the rest.
+        scenario: Settings, version and device.
         log: Whether the allocator's entries are kept.
-        policy: Name in the result.
 
     Raises:
         MemdiagError: The allocator refuses the settings.
     """
-    found, out = _run(
-        planned.workload, planned.num_before, planned, policy, conf, capacity, fraction, torch_version, log=log
-    )
-    return PlannedReplay(**vars(found), planned=told_of(planned, out))
+    found, out = _run(planned.workload, planned.num_before, planned, policy, scenario, log=log)
+    return PlannedReplay(**vars(found), planned=detail_of(planned, out))
 
 
-def replay_bound(
-    workload: Workload,
-    conf: str = "",
-    capacity: int | None = None,
-    *,
-    fraction: float | None = None,
-    torch_version: str = _NEWEST,
-    log: bool = False,
-) -> PlannedReplay:
-    """Replays ``workload`` with a range of its own for each request, given back as soon as it may be: what no allocator can be below of.
+def replay_bound(workload: Workload, policy: Policy[Any], scenario: Scenario, *, log: bool = False) -> Replay:
+    """Replays ``workload`` with a range of its own for each request, given back as soon as it may be.
 
-    Sizes are rounded up to 512 bytes, as all of PyTorch's allocators do. Arguments as of ``replay_planned``.
+    No allocator can be below it. Sizes are rounded up to 512 bytes, as all of PyTorch's allocators do. Arguments as of
+    ``replay_planned``.
     """
     whole = _with_start(workload)
     of_pools = np.isin(whole.op, (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE))
     whole = replace(whole, op=np.where(of_pools, w.NOTHING, whole.op).astype(np.int8))
-    before = len(whole.op) - len(workload.op)
-    return PlannedReplay(
-        **vars(_run(whole, before, None, "bound", conf, capacity, fraction, torch_version, log=log)[0])
-    )
+    return _run(whole, len(whole.op) - len(workload.op), None, policy, scenario, log=log)[0]
 
 
 def _run(
-    workload: Workload,
-    before: int,
-    planned: Planned | None,
-    policy: str,
-    conf: str,
-    capacity: int | None,
-    fraction: float | None,
-    version: str,
-    *,
-    log: bool,
+    workload: Workload, before: int, planned: Planned | None, policy: Policy[Any], scenario: Scenario, *, log: bool
 ) -> tuple[Replay, Array]:
     """Runs the model; returns the replay and its raw results, which begin with the calls that make the start."""
-    how = POLICIES[policy]
-    rules = rules_for(how.BACKEND, version)
-    numbers = Conf.parse(how.with_own(conf), how.BACKEND, version)
+    conf, rules = parameters(policy, scenario.conf, scenario.torch_version)
     pools = pools_of(workload, rules) if planned is None else planned.pool
     model = Model.of(
         workload,
-        numbers,
+        conf,
         rules,
-        how.columns(workload.size, numbers, rules),
+        policy.block_and_segment_sizes(workload.size, conf, rules),
         pools,
-        capacity=capacity,
-        fraction=fraction,
+        capacity=scenario.capacity_bytes,
+        fraction=scenario.fraction,
         log_level=LOG_ALL if log else LOG_NOTHING,
         first=before,
         num_own_pools=1,
@@ -146,7 +111,13 @@ def _run(
     pool.is_private, pool.exists, pool.use_count = 0, 1, 1  # its segments are not counted, and nobody releases it
     model.out[loop.OUT_WAY] = arena.OTHER
     model.run(loop.run, _own(planned, len(workload.op), max(len(workload.streams), 1), own_pool))
-    found = Replay(policy=policy, conf=conf, torch_version=version, capacity_bytes=capacity, **model.columns())
+    found = Replay(
+        policy=scenario.policy,
+        conf=scenario.conf,
+        torch_version=scenario.torch_version,
+        capacity_bytes=scenario.capacity_bytes,
+        **model.columns(),
+    )
     if found.log is not None:
         found.log["pool"][found.log["pool"] == own_pool] = 0
     return found, model.out

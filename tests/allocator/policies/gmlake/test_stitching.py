@@ -10,9 +10,10 @@ import pytest
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.as_trace import as_trace
-from memdiag.allocator.policies.gmlake import policy as stitch
+from memdiag.allocator.policies.gmlake.policy import GMLAKE
 from memdiag.allocator.policies.gmlake.replay import replay_stitch
 from memdiag.allocator.policies.gmlake.settings import ON_NPU, Settings
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.sources.event_npz import read
@@ -143,8 +144,10 @@ def test_variables_and_settings_are_read_and_others_refused() -> None:
     ):
         with pytest.raises(MemdiagError):
             Settings.parse(wrong)
-    assert stitch.with_own("fragLimit=4194304,max_split_size_mb:64") == "max_split_size_mb:64"
-    assert stitch.adopted({"expandable_segments": "True", "max_split_size_mb": "64"}) == {"max_split_size_mb": "64"}
+    assert GMLAKE.effective_conf("fragLimit=4194304,max_split_size_mb:64") == "max_split_size_mb:64"
+    assert GMLAKE.inherit_conf({"expandable_segments": "True", "max_split_size_mb": "64"}) == {
+        "max_split_size_mb": "64"
+    }
 
 
 def test_as_a_trace_every_piece_is_a_tensor_and_the_curves_are_the_same(tmp_path: Path) -> None:
@@ -159,8 +162,8 @@ def test_as_a_trace_every_piece_is_a_tensor_and_the_curves_are_the_same(tmp_path
     path = _plain_events(tmp_path, rows)
     trace = read(path)
     subject = Subject.of(trace, trace.devices[0])
-    default = stitch.marks(trace, trace.devices[0], subject.workload)
-    found = stitch.replay(subject.workload, default, conf="fragLimit=2097152", log=True, torch_version="2.13")
+    default = GMLAKE.prepare(trace, trace.devices[0], subject.workload)
+    found = GMLAKE.serve(subject.workload, default, Scenario("stitch", "fragLimit=2097152"), log=True)
     assert found.stitching is not None
     assert found.stitching.num_stitched > 2
     simulated = as_trace(found, subject.workload, trace, trace.devices[0], kept_start=False).device

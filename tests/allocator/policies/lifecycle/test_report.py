@@ -15,7 +15,8 @@ from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.policies.lifecycle.report import Lifecycle
 from memdiag.allocator.replay import replay
-from memdiag.allocator.subject import Scenario, Subject
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Start
 from memdiag.errors import MemdiagError
 from memdiag.render.simulate import json as simulate_json
@@ -180,4 +181,4 @@ def test_simulate_tells_of_pools(goldens: Path) -> None:
 def test_no_marks_are_said_to_be_none() -> None:
     found = replayed(Program().alloc(0, 1)).lifecycle
     assert found is not None
-    assert found.told().thought_long_bytes == 0
+    assert found.detail().thought_long_bytes == 0

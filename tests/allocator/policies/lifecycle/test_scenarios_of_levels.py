@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.policies.lifecycle import oracle as lifetime_oracle
-from memdiag.allocator.policies.lifecycle import policy as lifecycle
-from memdiag.allocator.policies.lifecycle import stack as lifecycle_stack
+from memdiag.allocator.policies.lifecycle.policy import LIFECYCLE, LIFECYCLE_STACK, LIFETIME_ORACLE
+from memdiag.allocator.scenario import Scenario
 from memdiag.errors import MemdiagError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -357,13 +356,14 @@ def test_the_next_larger_segment_is_taken_where_the_first_is_wanted() -> None:
 def test_the_variable_of_the_cap_is_written_in_front_of_the_settings() -> None:
     program = Program().alloc(0, 40 * MIB).alloc(1, 40 * MIB)
     work, hooks = program.workload(), program.hooks
-    for policy in (lifecycle, lifecycle_stack, lifetime_oracle):
+    for policy in (LIFECYCLE, LIFECYCLE_STACK, LIFETIME_ORACLE):
         free, capped = (
-            policy.replay(work, hooks, conf=conf) for conf in ("", f"ALR_MAX={64 * MIB},default_lc_threshold:512")
+            policy.serve(work, hooks, Scenario("pools", conf))
+            for conf in ("", f"ALR_MAX={64 * MIB},default_lc_threshold:512")
         )
         assert (free.ooms[-1], capped.ooms[-1]) == (0, 1)
         assert capped.conf.startswith("ALR_MAX=")
-    assert lifecycle.with_own("ALR_MAX=5,max_split_size_mb:64") == "max_split_size_mb:64"
+    assert LIFECYCLE.effective_conf("ALR_MAX=5,max_split_size_mb:64") == "max_split_size_mb:64"
     for wrong in ("ALR_MAX=0", "ALR_MAX=x", "ALR_MIN=5"):
         with pytest.raises(MemdiagError):
-            lifecycle.replay(work, hooks, conf=wrong)
+            LIFECYCLE.serve(work, hooks, Scenario("lifecycle", wrong))

@@ -11,20 +11,22 @@ import pytest
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.as_trace import as_trace
+from memdiag.allocator.policies.caching.policy import CACHING
 from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks
-from memdiag.allocator.policies.mempool import npu as npu_mempool
-from memdiag.allocator.policies.mempool import policy as mempool
+from memdiag.allocator.policies.mempool.policy import MEMPOOL, NPU_MEMPOOL
 from memdiag.allocator.policies.mempool.scopes import (
     LAYERS,
     NAMES,
     OPTIMIZER,
     WEIGHTS,
+    MempoolReplay,
     Scopes,
     _spans,
     replay_mempool,
     with_pools,
 )
 from memdiag.allocator.replay import replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Start, Workload
 from memdiag.errors import MemdiagError
@@ -32,6 +34,12 @@ from memdiag.sources.torch_snapshot import read
 from memdiag.units import MIB
 
 BASES = dict.fromkeys(NAMES, "marks")
+
+
+def replayed(
+    work: Workload, opened: Scopes, *, capacity: int | None = None, torch_version: str = "2.13", **how: bool
+) -> MempoolReplay:
+    return replay_mempool(work, opened, CACHING, Scenario("mempool", "", torch_version, capacity), **how)
 
 
 def workload_of(calls: list[tuple[int, int, int]], **more: object) -> Workload:
@@ -98,7 +106,7 @@ def test_requests_within_a_scope_go_to_its_pool_and_all_others_stay() -> None:
 
 def test_where_a_tensor_lies_does_not_depend_on_what_comes_later() -> None:
     work, opened = training()
-    whole = replay_mempool(work, opened, "caching", policy="mempool")
+    whole = replayed(work, opened)
     for count in range(1, len(work.op)):
         part = replace(
             work, **{name: getattr(work, name)[:count] for name in ("op", "tensor", "size", "stream", "pool", "row")}
@@ -112,14 +120,14 @@ def test_where_a_tensor_lies_does_not_depend_on_what_comes_later() -> None:
                 if begin < count
             ]
         )
-        found = replay_mempool(part, cut, "caching", policy="mempool")
+        found = replayed(part, cut)
         for name in ("seg", "off", "block", "reserved", "device_allocs"):
             assert getattr(found, name).tolist() == getattr(whole, name)[:count].tolist()
 
 
 def test_pools_share_no_segment_and_the_sums_are_those_of_the_replay() -> None:
     work, opened = training()
-    found = replay_mempool(work, opened, "caching", policy="mempool", log=True)
+    found = replayed(work, opened, log=True)
     assert found.mempools is not None
     peak = int(np.argmax(found.reserved))
     assert sum(pool.reserved_bytes for pool in found.mempools.pools) == found.reserved[peak]
@@ -139,7 +147,7 @@ def test_pools_share_no_segment_and_the_sums_are_those_of_the_replay() -> None:
 
 def test_without_scopes_it_is_the_plain_allocator() -> None:
     work, opened = training()
-    mine, plain = replay_mempool(work, opened.only(()), "caching", policy="mempool"), replay(work, "caching")
+    mine, plain = replayed(work, opened.only(())), replay(work, "caching")
     for name in ("status", "seg", "off", "reserved", "allocated", "requested", "retries", "device_allocs"):
         assert getattr(mine, name).tolist() == getattr(plain, name).tolist()
 
@@ -147,9 +155,9 @@ def test_without_scopes_it_is_the_plain_allocator() -> None:
 def test_what_a_pool_has_cached_is_not_given_back_unless_it_lends() -> None:
     calls = [(w.ALLOC, 0, 40 * MIB), (w.FREE, 0, 0), (w.ALLOC, 1, 40 * MIB)]
     opened = scopes((0, 1, LAYERS))
-    failed = replay_mempool(workload_of(calls), opened, "caching", policy="mempool", capacity=64 * MIB)
+    failed = replayed(workload_of(calls), opened, capacity=64 * MIB)
     assert failed.ooms[-1] == 1
-    lent = replay_mempool(workload_of(calls), opened, "caching", policy="mempool", capacity=64 * MIB, lends=True)
+    lent = replayed(workload_of(calls), opened, capacity=64 * MIB, lends=True)
     assert lent.ooms[-1] == 0
     assert replay(workload_of(calls), "caching", capacity=64 * MIB).ooms[-1] == 0
 
@@ -160,9 +168,7 @@ def test_a_scope_counts_as_a_capture_before_torch_2_13() -> None:
         (2, 3, LAYERS)
     )  # what is cached is in the default pool; the request within a scope cannot have it given back
     for version, ooms in (("2.12", 1), ("2.13", 0)):
-        found = replay_mempool(
-            workload_of(calls), opened, "caching", policy="mempool", capacity=64 * MIB, torch_version=version
-        )
+        found = replayed(workload_of(calls), opened, capacity=64 * MIB, torch_version=version)
         assert found.ooms[-1] == ooms
 
 
@@ -182,9 +188,7 @@ def test_what_was_there_at_the_start_is_taken_for_weights() -> None:
         block_requested=np.array([8 * MIB]),
         block_pending=np.zeros(1, bool),
     )
-    found = replay_mempool(
-        workload_of([(w.ALLOC, 1, 6 * MIB)], start=start), scopes(), "caching", policy="mempool", log=True
-    )
+    found = replayed(workload_of([(w.ALLOC, 1, 6 * MIB)], start=start), scopes(), log=True)
     assert found.mempools is not None
     assert [pool.reserved_bytes for pool in found.mempools.pools] == [20 * MIB, 20 * MIB, 0, 0]
 
@@ -213,24 +217,24 @@ def test_marks_of_the_hooks_tell_the_scopes() -> None:
 
 def test_variables_choose_scopes_and_pools_that_lend() -> None:
     _, opened = training()
-    chosen = mempool.options("scopes=weights+optimizer,use_on_oom=1,max_split_size_mb:64", opened)
-    assert set(chosen["scopes"].pool.tolist()) == {WEIGHTS, OPTIMIZER}
-    assert chosen["scopes"].bases["layers"] == "none"
-    assert chosen["lends"]
-    assert mempool.with_own("scopes=weights,max_split_size_mb:64") == "max_split_size_mb:64"
+    chosen, lends = MEMPOOL.options("scopes=weights+optimizer,use_on_oom=1,max_split_size_mb:64", opened)
+    assert set(chosen.pool.tolist()) == {WEIGHTS, OPTIMIZER}
+    assert chosen.bases["layers"] == "none"
+    assert lends
+    assert MEMPOOL.effective_conf("scopes=weights,max_split_size_mb:64") == "max_split_size_mb:64"
     for wrong in ("scopes=weight", "use_on_oom=yes", "pools=3", "modules=each"):
         with pytest.raises(MemdiagError):
-            mempool.options(wrong, opened)
+            MEMPOOL.options(wrong, opened)
 
 
 @pytest.mark.parametrize("kind", ["cuda", "npu"])
 def test_as_a_trace_the_pools_are_told_apart(goldens: Path, kind: str) -> None:
     trace = read(next(goldens.glob(f"{kind}-*-recorded/snapshot.pickle")))
     subject = Subject.of(trace, trace.devices[0])
-    policy = mempool if kind == "cuda" else npu_mempool
-    found = policy.replay(
-        subject.workload, policy.marks(trace, trace.devices[0], subject.workload), log=True, torch_version="2.13"
-    )
+    policy = MEMPOOL if kind == "cuda" else NPU_MEMPOOL
+    opened = policy.prepare(trace, trace.devices[0], subject.workload)
+    name = "mempool" if kind == "cuda" else "npu-mempool"
+    found = policy.serve(subject.workload, opened, Scenario(name), log=True)
     simulated = as_trace(found, subject.workload, trace, trace.devices[0], kept_start=False).device
     assert found.mempools is not None
     used = {pool.pool for pool in found.mempools.pools if pool.reserved_bytes}
@@ -249,8 +253,8 @@ def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -
     truth = json.loads((folder / "truth.json").read_text())
     trace = read(folder / "plain.pickle")
     subject = Subject.of(trace, trace.devices[0])
-    marks = mempool.marks(trace, trace.devices[0], subject.workload)
-    found = mempool.replay(subject.workload, marks, log=True, torch_version="2.13")
+    opened = MEMPOOL.prepare(trace, trace.devices[0], subject.workload)
+    found = MEMPOOL.serve(subject.workload, opened, Scenario("mempool"), log=True)
     assert found.mempools is not None
     assert (found.reserved.max(), found.allocated.max()) == (
         truth["peak_reserved_bytes"],

@@ -9,8 +9,10 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.static_plan.plan import Planned
+from memdiag.allocator.policies.static_plan.policy import STATIC_PLAN
 from memdiag.allocator.policies.static_plan.replay import PlannedReplay, make_plan, replay_planned
 from memdiag.allocator.result import OK
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.workload import Workload
 from memdiag.trace import schema
 from memdiag.units import MIB
@@ -65,7 +67,7 @@ class Program:
         return make_plan(self.workload(), np.array([call[4] for call in self.calls]), np.array(self.steps), "marks")
 
     def replay(self, capacity: int | None = None) -> PlannedReplay:
-        return replay_planned(self.workload(), self.plan(), capacity=capacity, log=True)
+        return replay_planned(self.plan(), STATIC_PLAN, Scenario("plan", capacity_bytes=capacity), log=True)
 
 
 def training(

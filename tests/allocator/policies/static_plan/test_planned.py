@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.as_trace import as_trace
-from memdiag.allocator.policies.bound import policy as bound
-from memdiag.allocator.policies.static_plan import policy as plan
+from memdiag.allocator.policies.bound.policy import BOUND
+from memdiag.allocator.policies.static_plan.policy import STATIC_PLAN
 from memdiag.allocator.policies.static_plan.replay import make_plan, replay_bound, replay_planned
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK, OUT_OF_MEMORY
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.sources.torch_snapshot import read
 from memdiag.units import MIB
@@ -30,6 +31,10 @@ ROOT = Path(__file__).parents[4]
 
 def peak(found):
     return int(found.reserved.max(initial=0))
+
+
+def bounded(work, capacity=None, *, log=False):
+    return replay_bound(work, BOUND, Scenario("bound", capacity_bytes=capacity), log=log)
 
 
 def test_steps_that_repeat_need_no_more_than_is_live_at_once():
@@ -135,7 +140,7 @@ def test_without_steps_all_of_it_is_planned():
     program = training([4, 4])
     work = program.workload()
     planned = make_plan(work, np.full(len(work.op), -1), np.full(len(work.op), -1), "none")
-    found = replay_planned(work, planned, log=True)
+    found = replay_planned(planned, STATIC_PLAN, Scenario("plan"), log=True)
     assert problems(found) == []
     assert peak(found) == load(work)
     assert (found.planned.planned_step, found.planned.next) == (None, None)
@@ -206,7 +211,7 @@ def test_nothing_lies_on_another_and_everything_is_served_where_there_is_room(pr
         assert found.ooms[-1] == 0 if len(found.ooms) else True
     else:
         assert peak(found) <= capacity * 2 * MIB
-    low = replay_bound(work, capacity=None if capacity is None else capacity * 2 * MIB, log=True)
+    low = bounded(work, capacity=None if capacity is None else capacity * 2 * MIB, log=True)
     assert problems(low) == []
     assert (low.reserved == low.active).all()
     if capacity is None:
@@ -222,7 +227,7 @@ def test_nothing_lies_on_another_and_everything_is_served_where_there_is_room(pr
 @given(programs(), st.data())
 def test_with_its_plan_a_run_does_not_look_ahead(program, data):
     work, planned = program.workload(), program.plan()
-    whole = replay_planned(work, planned)
+    whole = replay_planned(planned, STATIC_PLAN, Scenario("plan"))
     n = data.draw(st.integers(0, len(work.op)))
     cut = {name: getattr(planned.workload, name)[:n] for name in ("op", "tensor", "size", "stream", "pool", "row")}
     columns = {name: getattr(planned, name)[:n] for name in ("pool", "site", "step")}
@@ -237,7 +242,9 @@ def test_with_its_plan_a_run_does_not_look_ahead(program, data):
         requests, **{name: getattr(requests, name)[kept] for name in ("call", "size", "stream", "site", "death")}
     )
     part = replay_planned(
-        work, replace(planned, workload=replace(planned.workload, **cut), requests=requests, **columns)
+        replace(planned, workload=replace(planned.workload, **cut), requests=requests, **columns),
+        STATIC_PLAN,
+        Scenario("plan"),
     )
     for name in ("seg", "off", "block", "status", "reserved"):
         assert (getattr(part, name)[:n] == getattr(whole, name)[:n]).all()
@@ -246,8 +253,8 @@ def test_with_its_plan_a_run_does_not_look_ahead(program, data):
 def test_the_bound_fails_only_where_more_is_live_than_there_is():
     program = training([4, 4])
     most = load(program.workload())
-    assert (replay_bound(program.workload(), capacity=most).status == OK).all()
-    failed = replay_bound(program.workload(), capacity=most - 512, log=True)
+    assert (bounded(program.workload(), capacity=most).status == OK).all()
+    failed = bounded(program.workload(), capacity=most - 512, log=True)
     assert (failed.status == OUT_OF_MEMORY).sum() >= 1
     assert problems(failed) == []
     assert peak(failed) <= most - 512
@@ -259,8 +266,8 @@ def test_the_bound_waits_for_other_streams_before_it_fails():
     program.call(w.FREE_REQUESTED, first)
     program.alloc(8 * MIB)
     program.call(w.FREE_COMPLETED, first)
-    assert peak(replay_bound(program.workload())) == 16 * MIB
-    found = replay_bound(program.workload(), capacity=8 * MIB)
+    assert peak(bounded(program.workload())) == 16 * MIB
+    found = bounded(program.workload(), capacity=8 * MIB)
     assert (found.ooms[-1], found.retries[-1]) == (0, 1)
 
 
@@ -277,10 +284,7 @@ def test_the_bound_waits_for_other_streams_before_it_fails():
 def test_recorded_trainings_need_two_percent_more_than_the_bound_at_most(name):
     trace = read(ROOT / name)
     subject = Subject.of(trace, trace.devices[0])
-    found, low = (
-        policy.replay(subject.workload, policy.marks(trace, trace.devices[0], subject.workload), log=True)
-        for policy in (plan, bound)
-    )
+    found, low = (subject.replay(Scenario(name), log=True) for name in ("plan", "bound"))
     assert problems(found) == problems(low) == []
     assert all_served(found, subject.workload)
     assert peak(low) <= peak(found) <= 1.02 * peak(low)

@@ -1,0 +1,32 @@
+"""Evidence for what a program was doing (set-up, forward calls, steps, optimizer), in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from memdiag.text import Phrase, joined, phrase
+
+_NONE = "none"
+_BASES = ("marks", "annotations", "annotations+stacks", "stacks", "periodicity")
+
+
+def known_from(bases: Mapping[str, str]) -> Phrase:
+    """Returns what is known of the program and from which evidence, and what is not, as half a sentence."""
+    known = [
+        phrase("policies.from", what=_what(what), basis=basis_name(basis))
+        for what, basis in bases.items()
+        if basis != _NONE
+    ]
+    unknown = joined([_what(what) for what, basis in bases.items() if basis == _NONE], ", ")
+    if not known:
+        return phrase("policies.unknown.all")
+    return joined([joined(known, ", "), phrase("policies.unknown", what=unknown) if unknown else ""], "; ")
+
+
+def _what(what: str) -> Phrase:
+    return phrase(f"policies.what.{what}")
+
+
+def basis_name(basis: str) -> Phrase | str:
+    """Returns on what evidence marks of a program rest."""
+    return phrase(f"policies.basis.{basis}") if basis in _BASES else basis

@@ -1,0 +1,122 @@
+"""Result of a placement plan: how well it fitted unseen steps, and the memory allocated outside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memdiag.allocator.policies.evidence import basis_name
+from memdiag.results.detail import Cell, DetailRow, gap, paragraph, table
+from memdiag.text import Phrase, joined, phrase
+from memdiag.units import format_bytes, format_count
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Outcome of requests of the default pool; bytes are rounded up to 512.
+
+    Attributes:
+        num, num_bytes: All requests.
+        num_planned, planned_bytes: Requests that got a planned slot of at least their size.
+        num_in_gaps, gap_bytes: Requests without a slot that got space that the plan leaves free at that moment.
+        num_unknown, num_too_large, num_taken, num_no_room: The other requests, which the caching allocator served: the
+            plan has no similar request nearby, the request exceeds its slot, its slot was in use, or there was no
+            memory for the plan.
+    """
+
+    num: int
+    num_bytes: int
+    num_planned: int
+    planned_bytes: int
+    num_in_gaps: int
+    gap_bytes: int
+    num_unknown: int
+    num_too_large: int
+    num_taken: int
+    num_no_room: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDetail:
+    """Outcome of a placement plan.
+
+    Attributes:
+        basis: How the steps were identified.
+        num_steps: Number of steps.
+        planned_step: Number of the planned step, or None if no steps are known and the whole recording was planned.
+        plan_bytes, load_bytes: Height of the plan, and its peak of live bytes, the lower bound of any plan.
+        bound_bytes: Peak of live bytes of the whole run, the lower bound of any allocator.
+        next_step: Number of the next recorded step (else the previous one), which the plan has not seen; None if there
+            is none.
+        next: Outcome of its requests.
+        unseen: The same for all steps that the plan has not seen.
+        arena_bytes, fallback_bytes: Peak bytes reserved for the plan, and by the caching allocator for all other
+            requests.
+    """
+
+    key: ClassVar[str] = "planned"
+
+    basis: str
+    num_steps: int
+    planned_step: int | None
+    plan_bytes: int
+    load_bytes: int
+    bound_bytes: int
+    next_step: int | None
+    next: Served | None
+    unseen: Served | None
+    arena_bytes: int
+    fallback_bytes: int
+
+    def rows(self, run: str) -> Iterator[DetailRow]:
+        """Yields how low the plan is, how far it held in steps that it had not seen, and what came beside it."""
+        yield gap()
+        step = self.planned_step
+        ratio = self.plan_bytes / self.load_bytes if self.load_bytes else 1.0
+        what = phrase("policies.plan.step", step=str(step)) if step is not None else phrase("policies.plan.whole")
+        sizes = {
+            "bytes": format_bytes(self.plan_bytes),
+            "ratio": f"{ratio:.4f}",
+            "beside": format_bytes(self.fallback_bytes),
+        }
+        yield paragraph(phrase("policies.plan", name=run, what=what, **sizes), indent=2)
+        rows: list[Sequence[Cell]] = []
+        if self.next is not None:
+            rows.append(_row(phrase("policies.plan.next", step=str(self.next_step)), self.next))
+        if self.unseen is not None and self.num_steps > 2:
+            rows.append(_row(phrase("policies.plan.others"), self.unseen))
+        if rows:
+            heads = (phrase(f"policies.plan.head.{head}") for head in ("requests", "planned", "gaps", "beside"))
+            yield from table("lrrrr", [[(phrase("policies.plan.unseen", name=run), "bold"), *heads], *rows])
+            parts = (
+                phrase("policies.plan.shares"),
+                _reasons(self.unseen),
+                phrase("policies.plan.steps", basis=basis_name(self.basis)),
+            )
+            yield paragraph(joined(parts), "dim", indent=2)
+        else:
+            yield paragraph(phrase("policies.plan.untried"), "dim", indent=2)
+
+
+def _row(label: str, served: Served) -> list[Cell]:
+    whole = served.num_bytes or 1
+    beside = served.num_bytes - served.planned_bytes - served.gap_bytes
+    return [
+        label,
+        format_count(served.num),
+        *(f"{part / whole:.1%}" for part in (served.planned_bytes, served.gap_bytes, beside)),
+    ]
+
+
+def _reasons(served: Served | None) -> Phrase | str:
+    if served is None:
+        return ""
+    counts = {
+        "unknown": served.num_unknown,
+        "large": served.num_too_large,
+        "taken": served.num_taken,
+        "room": served.num_no_room,
+    }
+    said = joined([phrase(f"policies.plan.beside.{why}", count=count) for why, count in counts.items() if count], "; ")
+    return phrase("policies.plan.beside", reasons=said) if said else ""

@@ -1,0 +1,34 @@
+"""Data of the pictures that ``memdiag plot --kind`` draws; ``memdiag.render.plot`` draws them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from memdiag.registry import Registry
+
+if TYPE_CHECKING:
+    from memdiag.results.plots import FragmentationPlot, LifetimesPlot, MapPlot, PoliciesPlot, TimelinePlot
+    from memdiag.trace.model import DeviceTrace, Trace
+    from memdiag.views.plot_frame import Ask
+
+
+class PlotData(Protocol):
+    """Gathers the data of one kind of picture."""
+
+    def __call__(
+        self, trace: Trace, device: DeviceTrace, ask: Ask
+    ) -> TimelinePlot | FragmentationPlot | LifetimesPlot | PoliciesPlot | MapPlot:
+        """Returns the data of a device; raises ``MemdiagError`` if the file lacks what the picture shows."""
+
+
+PLOT_DATA: Registry[PlotData] = Registry(
+    "picture",
+    PlotData,
+    {
+        "timeline": "memdiag.views.plot_timeline:timeline_of",
+        "fragmentation": "memdiag.views.plot_fragmentation:fragmentation_of",
+        "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
+        "policies": "memdiag.views.plot_policies:policies_of",
+        "map": "memdiag.views.plot_map:map_of",
+    },
+)
