@@ -43,7 +43,7 @@ class Compiler:
         """
         command = [*self.command, *map(str, arguments)]
         try:
-            done = subprocess.run(  # noqa: S603 the user's own compiler
+            done = subprocess.run(  # noqa: S603 - the user's own compiler
                 command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:

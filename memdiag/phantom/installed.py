@@ -64,7 +64,7 @@ def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Ins
     """
     python = python_of(command, environment)
     try:
-        done = subprocess.run(  # noqa: S603 the Python that the user is about to run
+        done = subprocess.run(  # noqa: S603 - the Python that the user is about to run
             [*python, "-c", _QUESTION],
             env=dict(environment),
             capture_output=True,
@@ -109,7 +109,7 @@ def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[st
 def _first_line(path: str) -> list[str]:
     """Returns the words after #! of a script; none for anything else."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 a few bytes
+        with open(path, "rb") as file:  # noqa: PTH123 - a few bytes
             head = file.read(512)
     except OSError:
         return []

@@ -33,7 +33,7 @@ class Config:
     max_events: int = 2_000_000
     every: int = 0
     first_step: int = 0
-    last_step: Optional[int] = None  # noqa: UP045 Python 3.9 runs this too
+    last_step: Optional[int] = None  # noqa: UP045 - Python 3.9 runs this too
     names: bool = True
 
     def as_text(self) -> str:

@@ -39,7 +39,7 @@ def contained(function: _Function) -> _Function:
     def safe(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 in any case, the training continues
+        except Exception as error:  # noqa: BLE001 - in any case, the training continues
             report(function.__name__, error)
             return None
 

@@ -74,7 +74,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
     """
     began = time.monotonic()
     if os.name != "posix":
-        done = subprocess.run(list(command), env=dict(environment), check=False)  # noqa: S603 the user's own command
+        done = subprocess.run(list(command), env=dict(environment), check=False)  # noqa: S603 - the user's own command
         return Ended(done.returncode, time.monotonic() - began)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise its status would be discarded

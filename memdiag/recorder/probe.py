@@ -23,7 +23,7 @@ def facts():
     }
     try:
         import torch
-    except BaseException as error:  # noqa: BLE001 a broken torch can raise anything on import
+    except BaseException as error:  # noqa: BLE001 - a broken torch can raise anything on import
         found["torch_error"] = "%s: %s" % (type(error).__name__, error)
         return found
     found["torch_version"] = str(torch.__version__)
@@ -37,7 +37,7 @@ def facts():
         try:
             count = part.device_count() if part is not None and part.is_available() else 0
             found["devices"][backend] = [str(part.get_device_name(index)) for index in range(count)]
-        except Exception as error:  # noqa: BLE001 drivers and libraries may raise anything
+        except Exception as error:  # noqa: BLE001 - drivers and libraries may raise anything
             found["devices"][backend] = []
             found["errors"][backend] = "%s: %s" % (type(error).__name__, error)
         get = getattr(getattr(part, "memory", None), "get_allocator_backend", None)
@@ -52,7 +52,7 @@ def _npu():
     except ImportError as error:
         missing = getattr(error, "name", None) == "torch_npu"
         return None, None if missing else str(error)
-    except Exception as error:  # noqa: BLE001 CANN may be missing, or of another version
+    except Exception as error:  # noqa: BLE001 - CANN may be missing, or of another version
         return None, "%s: %s" % (type(error).__name__, error)
     return str(torch_npu.__version__), None
 
@@ -62,7 +62,7 @@ def allocate(backend):
     import torch
 
     if backend == "npu":
-        import torch_npu  # noqa: F401 creates torch.npu
+        import torch_npu  # noqa: F401 - creates torch.npu
     tensor = torch.empty(BYTES, dtype=torch.uint8, device=backend)
     del tensor
 

@@ -39,7 +39,7 @@ def current() -> Session | None:
 @contained
 def imported(module: Any) -> None:
     """Starts the recording; called when the program has imported torch or torch_npu."""
-    global _session  # noqa: PLW0603 there is one recording per process
+    global _session  # noqa: PLW0603 - there is one recording per process
     chosen = configuration.from_environment()
     torch = sys.modules.get("torch")
     if chosen is None or torch is None or process.is_helper():

@@ -83,7 +83,7 @@ class Training:
         self._handles.clear()
         self._replaced.clear()
 
-    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:  # noqa: C901 calls would cost more than branches
+    def _forward_hooks(self, compiling: Callable[[], bool]) -> Any:  # noqa: C901 - calls would cost more than branches
         """Returns the two module hooks.
 
         They run for every call of every module, so they are deliberately plain and short.

@@ -66,7 +66,7 @@ def read(path: Path) -> Trace:
         if stream.peek() == "[":
             reader.events(stream)
         else:
-            for key in stream.keys():  # noqa: SIM118 a method of the stream, not of a dict
+            for key in stream.keys():  # noqa: SIM118 - a method of the stream, not of a dict
                 if key == "traceEvents":
                     reader.events(stream)
                 else:

@@ -36,7 +36,7 @@ def facts() -> dict[str, int]:
 def _same_for_all(original: Any) -> Any:
     @functools.wraps(original)
     def benchmark_gpu(*args: Any, **kwargs: Any) -> Any:
-        global _num_candidates  # noqa: PLW0603 one count per process
+        global _num_candidates  # noqa: PLW0603 - one count per process
         found = original(*args, **kwargs)
         config = sys.modules.get("torch._inductor.config")
         if any(getattr(config, name, False) for name in _SETTINGS):

@@ -33,13 +33,13 @@ def begin(torch: Any, key: str) -> None:
         torch: The module.
         key: The device's dispatch key, "CUDA" or "PrivateUse1".
     """
-    global _machine  # noqa: PLW0603 one device per process
+    global _machine  # noqa: PLW0603 - one device per process
     from .machine import Machine
 
     try:
         _machine = Machine(torch, key, int(os.environ[VARIABLE]))
         _machine.begin()
-    except Exception as error:  # noqa: BLE001 the program continues, and nothing is computed
+    except Exception as error:  # noqa: BLE001 - the program continues, and nothing is computed
         sys.stderr.write(
             f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
         )

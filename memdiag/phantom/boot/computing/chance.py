@@ -34,7 +34,7 @@ class Chance:
         try:
             generator = generator or getattr(self._torch, self._device).default_generators[index]
             seed, offset = generator.initial_seed(), generator.get_offset()
-        except Exception:  # noqa: BLE001 some generators do not expose their position
+        except Exception:  # noqa: BLE001 - some generators do not expose their position
             self._draws += 1
             seed, offset = 0, self._draws
         return self.mixed(seed, offset)

@@ -189,7 +189,7 @@ class Operator:
                     early = self._found(work)
                 elif self._masks:
                     early = self._masked(work), None
-        except Exception as error:  # noqa: BLE001 the program continues
+        except Exception as error:  # noqa: BLE001 - the program continues
             self._note(work, error)
             work.args = []
             work.targets = []
@@ -320,13 +320,13 @@ class Operator:
                 work.outcome = "computed" if work.numbers is None else "partly"
                 if not any(hasattr(answer, "numel") for answer in answers) and not work.targets and real is not None:
                     return results  # an answer, such as that of equal()
-        except Exception as error:  # noqa: BLE001 the program continues
+        except Exception as error:  # noqa: BLE001 - the program continues
             self._note(work, error)
             if not self.is_precise:
                 self._forget(work)
         return real
 
-    def _wanted(self, work: Work, answers: Any) -> Any:  # noqa: ARG002 of lists, only some tensors
+    def _wanted(self, work: Work, answers: Any) -> Any:  # noqa: ARG002 - of lists, only some tensors
         return answers
 
     def _compute(self, work: Work, answers: Any = ()) -> Any:
@@ -357,7 +357,7 @@ class Operator:
             with self.machine.alone():
                 for tensor in work.changed:
                     self.machine.contents.forget(tensor)
-        except Exception as error:  # noqa: BLE001 the program continues
+        except Exception as error:  # noqa: BLE001 - the program continues
             self._note(work, error)
 
     def _note(self, work: Work, error: Exception) -> None:

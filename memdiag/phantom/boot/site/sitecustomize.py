@@ -29,6 +29,6 @@ def _hand_over():
 if sys.version_info >= (3, 9):
     try:
         _boot()
-    except Exception as error:  # noqa: BLE001 report it, and let the program continue without
+    except Exception as error:  # noqa: BLE001 - report it, and let the program continue without
         sys.stderr.write("memdiag: the phantom world could not be set up: %s: %s\n" % (type(error).__name__, error))
 _hand_over()
