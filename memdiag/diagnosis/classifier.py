@@ -1,9 +1,9 @@
-"""The one classifier of failures: which of the facts left no room for the request.
+"""The one classifier of failures: which facts left no room for the request.
 
 If ``allocated + requested`` fits the device, the missing memory is either reserved here and unused, or outside this
 allocator. The rules therefore first test whether the request would fit without fragmentation, then whether a limit was
-reached, and then compare the two. ``Judgement.rule`` names the rule that decided. A trace's free blocks make a verdict
-surer; they do not change which rules apply.
+reached, and then compare the two. ``Judgement.rule`` names the rule that decided. A trace's free blocks increase the
+confidence of a verdict; they do not change which rules apply.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _hopeless(facts: Facts) -> Judgement | None:
 
 
 def _oversubscribed(facts: Facts) -> Judgement | None:
-    """Judges a failure where more counts as allocated than the device has: paged to the host, or in sleeping pools that still count."""
+    """Judges a failure with more allocated bytes than the device has: paged to the host, or in sleeping pools."""
     if not facts.oversubscribed:
         return None
     asleep = facts.pool > 0 or (facts.process is not None and facts.process <= (facts.total or 0))
@@ -100,7 +100,7 @@ def _oversubscribed(facts: Facts) -> Judgement | None:
 def _pools(facts: Facts) -> Judgement | None:
     """Judges a failure for which private pools hold the missing memory.
 
-    A message does not say in which pool the request was made, so only a trace is sure.
+    A message does not name the pool of the request, so only a trace is conclusive.
     """
     if facts.is_in_pieces or facts.missing > facts.pool or facts.share(facts.pool) < thresholds.FEW_OUTSIDE:
         return None
@@ -112,7 +112,7 @@ def _pools(facts: Facts) -> Judgement | None:
 
 
 def _slack(facts: Facts) -> Judgement | None:
-    """Judges a failure with enough slack, alone or with the free memory, that is not small compared with other processes."""
+    """Judges a failure with enough slack, alone or with the free memory, compared with other processes."""
     slack, free, requested = facts.slack or 0, facts.free or 0, facts.needed
     plenty = free >= 2 * requested and facts.share(free) >= thresholds.PLENTY
     if plenty or slack < thresholds.SLACK_TO_FOREIGN * facts.foreign_excess or not facts.is_in_pieces:

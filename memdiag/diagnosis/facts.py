@@ -1,8 +1,8 @@
-"""The facts that decide why memory ran out, read from a message or from a trace; None where a source does not have one.
+"""The facts that decide why memory ran out, from a message or a trace; None where a source lacks one.
 
-*slack* is what the allocator has reserved and no tensor uses. *outside* is what is neither free nor reserved here: the
-device context and libraries of this process, and everything of other processes. What PyTorch prints as allocated counts
-the free blocks of private pools as well (CUDA graphs, MemPool), so live tensors are ``allocated - pool``. Messages up
+*slack* is reserved memory that no tensor uses. *outside* is memory that is neither free nor reserved here: the device
+context and libraries of this process, and all memory of other processes. The number that PyTorch prints as allocated
+includes the free blocks of private pools (CUDA graphs, MemPool), so live tensors are ``allocated - pool``. Messages up
 to PyTorch 1.3 call slack "cached".
 
 A message prints two decimals of a unit, and the size of the segment instead of the request. A trace is exact and knows
@@ -30,21 +30,21 @@ class Facts:
         free: Free memory of the device, as the driver reports it.
         allocated: Bytes of blocks in use, plus ``pool``.
         slack: Bytes that are reserved and not allocated; in a trace without those waiting for a stream.
-        reserved: Bytes that this allocator holds from the driver.
+        reserved: Bytes that this allocator has reserved from the driver.
         pool: Free bytes in private pools that the request cannot use.
-        limit: What this process may reserve.
+        limit: Bytes that this process may reserve.
         process: All memory of this process on the device, as the driver reports it.
         others: Other processes, (pid, bytes).
-        listed: Processes of which one may be this, (pid, bytes).
-        allowance: What this process may hold outside its allocator without further reason.
+        listed: Processes of which one may be this one, (pid, bytes).
+        allowance: Bytes that this process may use outside its allocator without another reason.
         backend: "cuda", "npu", …
-        framework: Whose message it is; "" for a trace.
-        is_printed: A message was read.
-        is_counted: The free blocks of a trace were counted, so numbers are exact.
-        request: The request of the program, rounded by the allocator; a message does not contain it.
-        pending: Bytes that are freed but wait for a stream; 0 if that is unknown.
+        framework: Framework that printed the message; "" for a trace.
+        is_printed: Whether the facts come from a message.
+        is_counted: Whether the free blocks of a trace were counted, so that the numbers are exact.
+        request: The program's request, rounded by the allocator; a message does not contain it.
+        pending: Bytes that are freed but wait for a stream; 0 if unknown.
         fits: Whether a free block of the request's own pool and stream is large enough.
-        private: All bytes of private pools; 0 if that is unknown.
+        private: Total bytes of private pools; 0 if unknown.
     """
 
     requested: int | None = None
@@ -103,35 +103,41 @@ class Facts:
 
     @property
     def needed(self) -> int:
-        """Bytes that must be free in one block: the request, or the segment where only that is known."""
+        """Bytes that must be free in one block: the request, or the segment if only that is known."""
         return next((size for size in (self.request, self.requested) if size is not None), 0)
 
     @property
     def usable(self) -> int:
-        """Bytes that would serve the request in one block: slack, and what the device has left if that is too little for a segment."""
+        """Bytes that would serve the request in one block.
+
+        They are slack, and the device's free memory if that is too small for a segment.
+        """
         left = self.free or 0
         return (self.slack or 0) + (left if left < (self.requested or 0) else 0)
 
     @property
     def missing(self) -> int:
-        """Bytes short even in one block; negative where the usable bytes are enough."""
+        """Missing bytes even in one block; negative if the usable bytes are enough."""
         return self.needed - self.usable
 
     @property
     def error(self) -> int:
-        """Bytes by which a sum of two of these numbers may be wrong."""
+        """Error of a sum of two of these numbers, in bytes."""
         return 0 if self.is_counted else ROUNDING
 
     @property
     def has_much_slack(self) -> bool:
-        """Whether slack alone would serve the request, and is more than any run leaves."""
+        """True if slack alone would serve the request, and exceeds that of any ordinary run."""
         slack = self.slack or 0
         reference = self.total if self.total is not None else self.reserved
         return slack >= self.needed and slack >= SMALL_SLACK * (reference or 0)
 
     @property
     def is_in_pieces(self) -> bool:
-        """Whether one block of all usable bytes would serve the request with a margin, and they are more than a full device leaves."""
+        """True if all usable bytes in one block would serve the request with a margin.
+
+        They must also exceed those of a full device.
+        """
         is_enough = (self.free or 0) < (self.requested or 0) and self.usable >= JUST_OVER * self.needed
         return self.has_much_slack or (is_enough and self.share(self.usable) >= SMALL_SLACK)
 
@@ -142,12 +148,12 @@ class Facts:
 
     @property
     def held(self) -> int | None:
-        """What this process holds at least: reserved, else allocated, else all that the driver sees of it."""
+        """Lower bound of this process's memory: reserved, else allocated, else all that the driver reports."""
         return next((value for value in (self.reserved, self.allocated, self.process) if value is not None), None)
 
     @property
     def outside(self) -> int | None:
-        """What is neither free nor reserved here; with slack in it where ``reserved`` is not printed.
+        """Memory that is neither free nor reserved here; includes slack if ``reserved`` is not printed.
 
         Never negative.
         """
@@ -158,12 +164,12 @@ class Facts:
 
     @property
     def own_outside(self) -> int | None:
-        """What this process takes outside its allocator; None without a line for this process."""
+        """Memory of this process outside its allocator, or None without a line for this process."""
         return None if self.process is None or self.reserved is None else max(self.process - self.reserved, 0)
 
     @property
     def foreign(self) -> int | None:
-        """What is not this process': all of ``outside`` where no line tells them apart."""
+        """Memory of other processes: all of ``outside`` if nothing separates them."""
         if self.process is None:
             return self.outside
         if self.total is None or self.free is None:
@@ -172,14 +178,14 @@ class Facts:
 
     @property
     def foreign_excess(self) -> int:
-        """What others hold beyond what this process' own context may explain; 0 if that cannot be told."""
+        """Memory of others beyond this process's possible own context; 0 if unknown."""
         if self.process is not None:
             return self.foreign or 0
         return max((self.foreign or 0) - self.allowance, 0)
 
     @property
     def likely_this(self) -> tuple[int, int] | None:
-        """Of several processes that are listed without saying which is this one, the one that what is reserved here fits best."""
+        """The listed process whose size matches the reserved memory best, if no line marks this process."""
         if self.process is not None or self.reserved is None:
             return None
         likely = [
@@ -191,26 +197,29 @@ class Facts:
 
     @property
     def strangers(self) -> tuple[tuple[int, int], ...]:
-        """Other processes as far as they are listed: (pid, bytes), in the order in which they are printed."""
+        """Other listed processes: (pid, bytes), in the printed order."""
         this = self.likely_this
         return self.others or (tuple(entry for entry in self.listed if entry[0] != this[0]) if this else self.listed)
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether more is counted as allocated than the card has."""
+        """True if more bytes are allocated than the device has."""
         return self.total is not None and self.allocated is not None and self.allocated > self.total * 1.001
 
     def share(self, size: int | None) -> float:
-        """Returns ``size`` as a share of the device (in a trace that lacks its size, of reserved memory); 0 where either is unknown."""
+        """Returns ``size`` as a fraction of the device.
+
+        In a trace without the device size, it is a fraction of reserved memory. It is 0 if either is unknown.
+        """
         whole = self.total or (self.reserved if self.is_counted else None)
         return size / whole if size and whole else 0.0
 
 
 def _is_believable(process: int, allocated: int | None, total: int | None, free: int | None) -> bool:
-    """Returns whether the driver's figure for this process can be right: it covers what the allocator counts as allocated.
+    """Returns whether the driver's number for this process is plausible: it covers the allocated bytes.
 
-    Sleeping pools count as allocated although their pages were given back. Then the whole device holds less than is
-    allocated.
+    Sleeping pools count as allocated although their pages were released. In that case, the whole device holds less than
+    is allocated.
     """
     if process == 0:
         return False

@@ -1,4 +1,7 @@
-"""Failures with too few facts to compare slack with memory outside: messages of other frameworks, of XPUs, or cut off."""
+"""Judges failures with too few facts to compare slack with memory outside the allocator.
+
+Such facts come from messages of other frameworks, of XPUs, or truncated ones.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def idle(facts: Facts) -> Judgement | None:
 
 
 def lacking(facts: Facts, missing: str, alternatives: tuple[Cause, ...]) -> Judgement:
-    """Returns the verdict of a message that lacks a decisive number, with those that it has."""
+    """Returns the verdict for a message that lacks a decisive number, based on the others."""
     sizes = {
         "requested": facts.requested,
         "total": facts.total,
@@ -39,7 +42,7 @@ def lacking(facts: Facts, missing: str, alternatives: tuple[Cause, ...]) -> Judg
 
 
 def incomplete(facts: Facts) -> Judgement | None:
-    """Judges messages with too few numbers to compare slack with memory outside: of other frameworks, of XPUs, or cut off."""
+    """Judges messages with too few numbers to compare slack with memory outside the allocator."""
     if facts.is_counted or None not in {facts.total, facts.free, facts.allocated, facts.slack}:
         return None
     size = format_bytes(facts.requested)
@@ -80,7 +83,7 @@ def incomplete(facts: Facts) -> Judgement | None:
 
 
 def _without_allocated(facts: Facts) -> Judgement:
-    """Judges a message that contains numbers of the driver only."""
+    """Judges a message that contains only driver numbers."""
     size = format_bytes(facts.requested)
     if facts.total is None and facts.free is not None:
         reason = phrase("oom_cause.short", free=format_bytes(facts.free), size=size)
@@ -121,7 +124,7 @@ def _unsplit(facts: Facts, allocated: Phrase) -> Judgement:
 
 
 def _mostly_foreign(facts: Facts, gap: int) -> Judgement:
-    """Judges a nearly full device of which tensors of this process use almost nothing."""
+    """Judges a nearly full device of which this process's tensors use almost nothing."""
     sizes = {"gap": format_bytes(gap), "total": format_bytes(facts.total), "allocated": format_bytes(facts.allocated)}
     reasons = [phrase("oom_cause.taken", **sizes)]
     listed = facts.others or facts.listed

@@ -1,4 +1,4 @@
-"""Limits that a process was held to, printed or not: a memory fraction, the watermark of Apple's GPUs, and what a driver refuses."""
+"""Limits of a process, printed or not: a memory fraction, the watermark of Apple's GPUs, and driver refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def capped(facts: Facts) -> Judgement | None:
 
 
 def _cut_off(facts: Facts) -> Judgement | None:
-    """Judges a message that lost the reserved memory, which counts against the limit: only the free memory decides."""
+    """Judges a message without reserved memory, which counts against the limit: only the free memory decides."""
     if facts.reserved is not None or facts.free is None or facts.free < 2 * facts.needed:
         return None
     sizes = {"limit": format_bytes(facts.limit), "free": format_bytes(facts.free), "size": format_bytes(facts.needed)}
@@ -75,7 +75,10 @@ def _heaps(facts: Facts) -> Judgement:
 
 
 def unseen_limit(facts: Facts) -> Judgement | None:
-    """Judges a failure in a trace alone, where the device had room for the whole segment: a trace does not contain limits."""
+    """Judges a failure in a trace alone, although the device had room for the segment.
+
+    A trace does not contain limits.
+    """
     if (
         facts.is_printed
         or not driver_has_it(facts)
@@ -108,16 +111,16 @@ def free_enough(facts: Facts) -> Judgement | None:
 
 
 def driver_has_it(facts: Facts) -> bool:
-    """Returns whether more is free than requested, and more than remains on any full device."""
+    """Returns whether more is free than requested, and more than on any full device."""
     if facts.free is None or facts.free < (facts.requested or 0):
         return False
     return facts.total is None or facts.free >= max(thresholds.LAST_DROPS * facts.total, thresholds.LAST_DROPS_BYTES)
 
 
 def _implied_limit(facts: Facts) -> int | None:
-    """Returns the round share of the device, in percent, that this request would have been the first to exceed; None if there is none.
+    """Returns the round memory fraction, in percent, that this request would have been the first to exceed, or None.
 
-    PyTorch 2.1 and the next versions keep to set_per_process_memory_fraction without printing it.
+    PyTorch 2.1 and the next versions enforce set_per_process_memory_fraction without printing it.
     """
     requested = facts.requested or 0
     if (

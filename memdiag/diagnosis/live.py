@@ -1,4 +1,4 @@
-"""Failures that only live tensors explain: the device is full of them."""
+"""Failures that only live tensors explain: they fill the device."""
 
 from __future__ import annotations
 

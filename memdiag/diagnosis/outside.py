@@ -31,15 +31,18 @@ def outside(facts: Facts) -> Judgement | None:
     if facts.limit is not None:
         alternatives = (*alternatives, "limit")
     is_large = facts.foreign_excess > (facts.reserved or 0)
-    # A trace alone cannot tell other processes from libraries of this one, and slack that would serve the request is a
-    # rival.
+    # A trace alone cannot separate other processes from this one's libraries, and sufficient slack is another possible
+    # cause.
     is_sure = is_clear and is_large and facts.is_printed and facts.missing > 0
     confidence: Confidence = "high" if is_sure else "medium"
     return Judgement("other_process", confidence, alternatives, (*who(facts), short), "outside")
 
 
 def is_ones_own(facts: Facts) -> bool:
-    """Returns whether this process may own the outside memory: by the driver's numbers, or as usual for training on Ascend."""
+    """Returns whether this process may own the outside memory.
+
+    The driver's numbers show it, or it is usual for training on Ascend.
+    """
     if facts.process is not None and facts.reserved is not None:
         return (facts.own_outside or 0) > (facts.foreign or 0)
     is_usual = (
@@ -50,7 +53,7 @@ def is_ones_own(facts: Facts) -> bool:
 
 
 def who(facts: Facts) -> tuple[str, ...]:
-    """Returns the statements about who holds the memory outside this allocator."""
+    """Returns the statements about the owners of the memory outside this allocator."""
     others = sum(size for _, size in facts.others)
     sizes = {"total": format_bytes(facts.total), "free": format_bytes(facts.free)}
     if facts.process is not None:

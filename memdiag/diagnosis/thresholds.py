@@ -1,18 +1,18 @@
-"""Every threshold that decides the cause of a failure, once; they were set on real messages with known causes.
+"""Every threshold that decides the cause of a failure; they were derived from real messages with known causes.
 
-Shares are of the device, or of the reserved memory where a trace does not contain the size of the device.
+Shares are fractions of the device, or of the reserved memory if a trace does not contain the device size.
 """
 
 from __future__ import annotations
 
 from memdiag.units import GIB, MIB, TIB
 
-# What one process holds outside its allocator, at most, before anything else must be at work: context, kernels,
-# libraries and, on Ascend, HCCL (2 x 200 MB a communicator) and operator workspaces.
+# Memory of one process outside its allocator that needs no other explanation: context, kernels, libraries and, on
+# Ascend, HCCL (2 x 200 MB per communicator) and operator workspaces.
 ALLOWANCES = {"npu": 3 * GIB, "hip": 3 * GIB // 2, "xpu": GIB // 2}
 ALLOWANCE = GIB
 
-ROUNDING = 11 * MIB  # two printed GiB of two decimals may be wrong by that much together
+ROUNDING = 11 * MIB  # error of a sum of two printed sizes with two decimals of GiB
 GARBAGE = 64 * TIB  # larger than any device: the length was computed from garbage
 SMALL_SLACK = 0.03  # share: any run leaves this much slack, so the device is simply full
 FEW_OUTSIDE = 0.15  # share: less than this outside the allocator, or free in private pools, is not the main cause
@@ -24,7 +24,7 @@ JUST_OVER = 1.03  # times the request: with less free memory and slack it may no
 CLEAR = 1.2  # times the request: with this much slack there is no doubt that it would fit without fragmentation
 PLENTY = 0.1  # share: with this much free, and twice the request, slack is not the cause
 FULL = 0.7  # share: allocated memory alone explains the failure
-NEARLY_FULL = 0.85  # share: so much live memory leaves no other cause
+NEARLY_FULL = 0.85  # share: this much live memory leaves no other cause
 HALF = 0.5  # share: its owner is the cause
 MOST_OF_DEVICE = 0.8  # share: more than any run leaves unused in its own allocator
 MOST_OF_ASCEND_OUTSIDE = 0.3  # share: HCCL and operator workspaces of one training hold at most this much

@@ -1,4 +1,4 @@
-"""Which files a path stands for, and how one is read and checked."""
+"""Finds the files for a path, and reads and checks each."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from memdiag.text import catalogue, phrase
 _NOT_SOURCE = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
 _NPU = re.compile(r"\b(torch_npu|mindspeed)\b|torch\.npu\b")  # code for Ascend: its settings have other names
 _IGNORE = re.compile(r"#.*?\bmemdiag:\s*ignore(?:\[([^\]]*)\])?", re.IGNORECASE)
-_LARGEST = 10 << 20  # a file of Python of more than this was written by a program
-_FEW = 200  # files: below, starting more processes takes longer than the work
+_LARGEST = 10 << 20  # a larger Python file was generated
+_FEW = 200  # files: with fewer, starting processes takes longer than the work
 
 
 def lint(
     paths: Iterable[Path], codes: frozenset[str] | None = None, excluded: tuple[str, ...] = (), processes: int = 1
 ) -> LintReport:
-    """Checks files and what lies below directories.
+    """Checks files, and files below directories.
 
     Args:
-        paths: Files, whatever they are called, and directories, of which every ``*.py`` is read.
-        codes: Of the rules to use; None: all.
-        excluded: Patterns of paths to leave out, as of a shell; they hold for the whole path and for each part of it.
-        processes: How many may work at once.
+        paths: Files with any name, and directories, of which every ``*.py`` is read.
+        codes: Rules to apply, or None for all.
+        excluded: Shell patterns of paths to skip, matched against the whole path and each part of it.
+        processes: Maximum number of worker processes.
 
     Raises:
         MemdiagError: A path does not exist.
@@ -58,10 +58,10 @@ def lint(
 
 
 def source_files(path: Path, excluded: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Returns the files that a path stands for, in order of their names: hidden directories, environments and builds are left out.
+    """Returns the files for a path, sorted by name, without hidden directories, environments and builds.
 
     Raises:
-        MemdiagError: There is no such path.
+        MemdiagError: The path does not exist.
     """
     if path.is_file():
         yield path
@@ -93,15 +93,15 @@ def _matches(path: Path, excluded: tuple[str, ...]) -> bool:
 
 
 def _check(work: tuple[Path, frozenset[str], bool]) -> tuple[list[Finding], Note | None, int]:
-    """Checks one file; a file that cannot be read or parsed gives a note, and stops nothing.
+    """Checks one file; a file that cannot be read or parsed only gives a note.
 
-    Of a directory, files without the word torch are not parsed: nothing in them can be found, and most files are such.
+    In a directory, files without the word torch are not parsed: they cannot have findings, and most files are such.
     """
     path, codes, is_named = work
     try:
         if path.stat().st_size > _LARGEST:
             return [], Note("MD940", phrase("notes.lint.large", path=str(path), size=_LARGEST >> 20)), 0
-        with tokenize.open(path) as file:  # as Python itself reads it: the encoding that the file declares
+        with tokenize.open(path) as file:  # with the encoding that the file declares, as Python reads it
             text = file.read()
     except (OSError, SyntaxError, UnicodeError) as error:
         return [], Note("MD940", phrase("notes.lint.unread", path=str(path), error=str(error))), 0
@@ -122,7 +122,7 @@ def check_text(text: str, path: str, codes: frozenset[str] = frozenset(LINT_RULE
     """Checks the text of one file.
 
     Returns:
-        Findings by line, and how many more ``# memdiag: ignore`` has silenced.
+        Findings by line, and the number suppressed by ``# memdiag: ignore``.
 
     Raises:
         SyntaxError: It is not Python.
@@ -169,7 +169,7 @@ def _finding(hit: Hit, rule: object, path: str, line: int, lines: list[str], *, 
 
 
 def _ignored(text: str) -> dict[int, tuple[str, ...]]:
-    """Returns by line the codes that a comment silences there; "" is all of them."""
+    """Returns, by line, the codes that a comment suppresses; "" stands for all."""
     found: dict[int, tuple[str, ...]] = {}
     if "memdiag" not in text:
         return found

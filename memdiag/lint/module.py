@@ -1,4 +1,4 @@
-"""One source file as the rules see it: its tree, who contains whom, and what the names in it stand for."""
+"""One source file as seen by the rules: its syntax tree, parent nodes, and the meaning of names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.While | ast.AsyncFor
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
-# torch_npu, torch.xpu and their kin offer what torch.cuda offers, under their own name.
+# torch_npu, torch.xpu and similar modules provide the functions of torch.cuda under their own name.
 DEVICES = (
     "torch.cuda",
     "torch.npu",
@@ -23,21 +23,21 @@ DEVICES = (
     "torch.musa",
     "torch.mlu",
 )
-# What is called forward there runs in the loader, on the host.
+# Their forward method runs in the data loader, on the host.
 _HOST_CLASSES = re.compile(r"Transform(?!er)|Processor|Tokenizer|Augment|Dataset|Collat|Extractor")
-# Methods that a trainer calls once a step.
+# Methods that a trainer calls once per step.
 STEP_METHODS = frozenset({"training_step", "train_step", "forward_step", "compute_loss", "forward_backward_step"})
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A place that a rule points at.
+    """A place found by a rule.
 
     Attributes:
-        node: Where.
-        said: What is wrong there, in words; "" for the rule's own title.
-        fix: The line to write instead, where it can be worked out.
-        minor: Worth knowing only: shown as info, whatever the rule's severity is.
+        node: The syntax node.
+        said: The problem in words, or "" for the rule's own title.
+        fix: The line to write instead, or "" if it cannot be derived.
+        minor: Whether it is shown as info, whatever the rule's severity.
     """
 
     node: ast.AST
@@ -78,7 +78,7 @@ class Module:
                     self._names[name.asname or name.name] = f"{node.module}.{name.name}"
 
     def dotted(self, node: ast.AST) -> str:
-        """Returns what ``a.b.c`` stands for with imports followed ("torch.distributed.all_gather"); "" where it is no such name."""
+        """Returns the full name of ``a.b.c`` with imports resolved ("torch.distributed.all_gather"), or ""."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -88,23 +88,23 @@ class Module:
         return ".".join([self._names.get(node.id, node.id), *reversed(parts)])
 
     def called(self, *names: str) -> Iterator[ast.Call]:
-        """Returns the calls of functions of these full names."""
+        """Returns the calls of functions with these full names."""
         wanted = frozenset(names)
         return (call for call in self.calls if self.dotted(call.func) in wanted)
 
     def methods(self, *names: str) -> Iterator[ast.Call]:
-        """Returns the calls ``x.name(…)``, of whatever x."""
+        """Returns the calls ``x.name(…)`` for any x."""
         wanted = frozenset(names)
         return (call for call in self.calls if isinstance(call.func, ast.Attribute) and call.func.attr in wanted)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Returns what contains a node, from the inside out."""
+        """Returns the ancestors of a node, innermost first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
     def function(self, node: ast.AST) -> Function | None:
-        """Returns the function that a node stands in."""
+        """Returns the function that contains a node."""
         return next((each for each in self.above(node) if isinstance(each, Function)), None)
 
     def statement(self, node: ast.AST) -> ast.stmt | None:
@@ -112,11 +112,11 @@ class Module:
         return next((each for each in (node, *self.above(node)) if isinstance(each, ast.stmt)), None)
 
     def scope(self, node: ast.AST) -> ast.AST:
-        """Returns the function that a node stands in, or the whole file."""
+        """Returns the function that contains a node, or the whole file."""
         return self.function(node) or self.tree
 
     def given(self, name: ast.Name) -> list[ast.expr]:
-        """Returns the values that a name is given by assignments in the function that it stands in."""
+        """Returns the values assigned to a name in the function that contains it."""
         return [
             node.value
             for node in ast.walk(self.scope(name))
@@ -126,7 +126,10 @@ class Module:
 
     @cached_property
     def step_loops(self) -> frozenset[ast.AST]:
-        """Loops whose body is one training step: the innermost with ``backward()`` and ``step()``, else the innermost with the first."""
+        """Loops whose body is one training step.
+
+        These are the innermost loops with ``backward()`` and ``step()``, else the innermost with ``backward()``.
+        """
         found = set()
         for call in self.methods("backward"):
             loops = [each for each in self._until_scope(call) if isinstance(each, Loop)]
@@ -135,7 +138,7 @@ class Module:
         return frozenset(found)
 
     def in_step(self, node: ast.AST) -> ast.AST | None:
-        """Returns the training loop, or the method that is called every step, that a node is run in each time; None: in none."""
+        """Returns the training loop or per-step method that runs a node in every iteration, or None."""
         for each in self.above(node):
             if each in self.step_loops:
                 return each
@@ -146,13 +149,13 @@ class Module:
         return None
 
     def in_forward(self, node: ast.AST) -> Function | None:
-        """Returns the ``forward`` of a module, or a method that it calls, that a node is run in; None: in none."""
+        """Returns the ``forward`` of a module, or a method that it calls, that runs a node, or None."""
         function = next((each for each in self.above(node) if isinstance(each, _SCOPES)), None)
         return function if isinstance(function, Function) and function in self.forwards else None
 
     @cached_property
     def forwards(self) -> frozenset[ast.AST]:
-        """Every ``forward`` of a class that looks like a module, and the methods of the class that it calls, directly or not."""
+        """Every ``forward`` of a class that looks like a module, and the methods it calls directly or indirectly."""
         found: set[ast.AST] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ClassDef):
@@ -162,7 +165,10 @@ class Module:
         return frozenset(found)
 
     def guarded(self, node: ast.AST, until: ast.AST) -> bool:
-        """Returns whether a node is run only sometimes within ``until``: under a condition, in an error, or after an early way out."""
+        """Returns whether a node is run only sometimes within ``until``.
+
+        That is the case under a condition, on an error, or after an early exit.
+        """
         child: ast.AST = node
         for each in self.above(node):
             if each is until:
@@ -198,7 +204,7 @@ class Module:
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Returns all that is in a node and run with it: not the bodies of functions and classes defined there."""
+    """Returns all nodes that run with a node, without the bodies of functions and classes defined in it."""
     waiting = list(ast.iter_child_nodes(node))
     while waiting:
         each = waiting.pop()
@@ -213,29 +219,29 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def has_double_star(call: ast.Call) -> bool:
-    """Returns whether a call passes ``**options``: what is not written may be in there."""
+    """Returns whether a call passes ``**options``, which may contain any argument."""
     return any(each.arg is None for each in call.keywords)
 
 
 def is_constant(node: ast.AST | None, value: object) -> bool:
-    """Returns whether a node is this very constant."""
+    """Returns whether a node is exactly this constant."""
     return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
 def same(one: ast.AST, other: ast.AST) -> bool:
-    """Returns whether two expressions are written alike, whether they are read or assigned to."""
+    """Returns whether two expressions are written identically, regardless of reading or assigning."""
     return _key(one) == _key(other)
 
 
 def last_name(node: ast.AST) -> str:
-    """Returns the last part of a name, an attribute or what is indexed: ``grad`` of ``p.grad[0]``; "" of others."""
+    """Returns the last part of a name, an attribute or an indexed expression: ``grad`` for ``p.grad[0]``, else ""."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _before(parent: ast.AST, child: ast.stmt) -> list[ast.stmt]:
-    """Returns the statements of the same block that stand before one."""
+    """Returns the statements before a statement in the same block."""
     for _, value in ast.iter_fields(parent):
         if isinstance(value, list) and child in value:
             return value[: value.index(child)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from memdiag.lint.module import DEVICES, Module, is_constant, keyword, last_name
 
-_METHODS = ("item", "tolist", "cpu")  # numpy() works on the host only: it is cpu() before it that waits
+_METHODS = ("item", "tolist", "cpu")  # numpy() works only on the host: the cpu() before it waits
 _SYNCHRONIZE = frozenset(f"{device}.synchronize" for device in DEVICES)
 _HOST_NAMES = re.compile(r"(^|_)(np|numpy|cpu|host|arr|array|df|list|shapes?|tokenizer|processor)(_|$)")
 _MODELS = re.compile(r"(^|_)(model|models|module|net|network|encoder|decoder|self)$")
@@ -47,7 +47,10 @@ _NOT_TENSORS = (
 
 
 def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
-    """Returns the calls that wait for the device, with what they are in words; of a chain (``x.cpu().numpy()``) only the innermost."""
+    """Yields the calls that wait for the device, with a description.
+
+    Of a chain (``x.cpu().numpy()``), only the innermost call is yielded.
+    """
     for call in module.calls:
         name = module.dotted(call.func)
         if name in _SYNCHRONIZE:
@@ -56,7 +59,7 @@ def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
             source = call.func.value
             in_error = any(
                 isinstance(each, ast.Raise) for each in module.above(call)
-            )  # the text of an error: nothing goes on after it
+            )  # the text of an error: execution ends after it
             if not in_error and not _of_host(module, source):
                 yield call, f"{_short(source)}.{call.func.attr}({', '.join(ast.unparse(each) for each in call.args)})"
 
@@ -66,8 +69,8 @@ def _is_wait(call: ast.Call, method: str) -> bool:
 
 
 def _to_host(module: Module, call: ast.Call) -> bool:
-    """Returns whether a call is ``x.to("cpu")`` and waits for the copy; a whole model that moves is another matter."""
-    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - the caller has seen to it; for the type checker
+    """Returns whether a call is ``x.to("cpu")`` and waits for the copy; moving a whole model is a different case."""
+    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - the caller guarantees this; for the type checker
     if (
         call.func.attr != "to"
         or is_constant(keyword(call, "non_blocking"), True)
@@ -84,7 +87,7 @@ def _is_cpu(module: Module, node: ast.expr) -> bool:
 
 
 def _of_host(module: Module, source: ast.expr) -> bool:
-    """Returns whether a value surely or probably lies on the host: no tensor, or one that is made or has been brought there."""
+    """Returns whether a value is surely or probably on the host: not a tensor, or created on or copied to the host."""
     node: ast.AST = source
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         if isinstance(node, ast.Call):
@@ -123,7 +126,7 @@ def _stays_on_host(module: Module, call: ast.Call) -> bool:
 
 
 def _made_on_host(module: Module, name: ast.Name) -> bool:
-    """Returns whether a local name was last given something made on the host, or an index of a loop."""
+    """Returns whether the last value of a local name was created on the host, or is a loop index."""
     given = module.given(name)
     return bool(given) and all(
         isinstance(value, (ast.Constant, ast.List, ast.ListComp, ast.Tuple))

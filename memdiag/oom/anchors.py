@@ -1,11 +1,11 @@
-"""Which texts to look for: the anchors of every dialect, here so that no dialect is imported for a text that has none of its own.
+"""The anchors of every dialect, stored here so that a dialect is imported only for texts with its anchors.
 
-A test compares them with the dialects; ``python tests/oom/write_anchors.py`` writes this file anew.
+A test compares them with the dialects; ``python tests/oom/write_anchors.py`` regenerates this file.
 """
 
 from __future__ import annotations
 
-# A message in the middle of a long text is found by one of these, not too far from one of its anchors.
+# A message inside a long text is found by one of these words, close to one of its anchors.
 WORDS = (
     "memory",
     "alloc",
@@ -25,7 +25,7 @@ WORDS = (
     "\u6bba\u6b7b",
 )
 
-# Counts as an anchor around these words: what is left of those with codes and signals without their digits, which say too little.
+# These count as anchors only near these words: codes and signals without their digits are too unspecific.
 CLUES = (
     "failedtoallocate",
     "memory_allocation_failure",
@@ -36,7 +36,7 @@ CLUES = (
 
 
 def _by_dialect(table: str) -> dict[str, tuple[str, ...]]:
-    """Returns the anchors under the name of each dialect; in the table, lines of anchors are indented below the name."""
+    """Returns the anchors by dialect name; in the table, anchors are indented below the name."""
     found: dict[str, tuple[str, ...]] = {}
     name = ""
     for line in table.split("\n"):

@@ -1,8 +1,10 @@
-"""What CANN, the software under every framework on Ascend, prints when the device is full: error codes, driver lines, and who failed.
+"""Messages of CANN, the software below every framework on Ascend, when the device is full.
 
-One failure is told by several layers, each in its own words and most of them at once: the operator library (207001),
-the runtime (EL0004), HCCL (EI0011, EI0007), the driver (devmm, errno 12), and the framework's trailer with process,
-device and rank. ``blocks`` puts the lines of one failure together.
+They are error codes, driver lines, and lines that name the process.
+
+Several layers report one failure, each in its own words and often all at once: the operator library (207001), the
+runtime (EL0004), HCCL (EI0011, EI0007), the driver (devmm, errno 12), and the framework's trailer with process, device
+and rank. ``blocks`` groups the lines of one failure.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from functools import lru_cache
 from memdiag.oom.model import Fields
 from memdiag.oom.squeezed import Squeezed, pattern, take
 
-# How every exception of torch_npu ends: who raised it and the kind of failure.
+# The end of every torch_npu exception: who raised it, and the kind of failure.
 TRAILER = pattern(r"\( PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-?\d{1,9})\) ERR\d{5}")
 
-# What says that memory was what failed.
+# Lines that show that memory was the cause.
 _SAYS = {
     "el0004": pattern(
         r"(?:Memory_Allocation_Failure \( EL0004\) | EL0004 \)? : (?=.{0,80}Failed to allocate)) :? (?:\[PID:{pid:int}\])?"
@@ -36,7 +38,7 @@ _SAYS = {
     "devmm": pattern(r"\[drv\]\[devmm\]\[ \w{1,60} \d{1,6} \] <errno:12,"),
     "module": pattern(r"reason=\[ module new memory error"),
 }
-# What tells more about it.
+# Lines with more details.
 _TELLS = {
     "trailer": TRAILER,
     "pid": pattern(r"\[PID:{pid:int}\]"),
@@ -49,7 +51,7 @@ _TELLS = {
 }
 _PIECES = {**_SAYS, **_TELLS}
 _REACH = 700  # squeezed characters between two lines of a failure
-_BEFORE = 250  # between what tells more and the first line that says it is about memory
+_BEFORE = 250  # between a line with details and the first line that shows memory as the cause
 
 _HCCL = re.compile(
     r"hccl(?:function|alloc|all|comm|broadcast|send|recv|reduce|group|get|create|init|scatter|gather|barrier)",
@@ -72,11 +74,11 @@ class Block:
     """The lines of one failure.
 
     Attributes:
-        start: Where they begin in the squeezed text.
-        end: Where they end.
-        key: Who wrote them ("" if no line says).
-        fields: What they print.
-        kinds: Which pieces they have.
+        start: Start in the squeezed text.
+        end: End in the squeezed text.
+        key: Speaker of the lines, or "" if no line names one.
+        fields: Printed values.
+        kinds: Kinds of its lines.
     """
 
     start: int
@@ -86,14 +88,14 @@ class Block:
     kinds: set[str] = field(default_factory=set)
 
     def is_hccl(self, text: str) -> bool:
-        """Whether the memory was to be HCCL's."""
+        """Returns whether the memory was requested for HCCL."""
         return bool(
             {"hccl_code", "hccl_resource", "hccl_size"} & self.kinds
             or _HCCL.search(text, max(self.start - 200, 0), self.end)
         )
 
     def stage(self, text: str) -> str:
-        """Returns what failed: "device" (it could not be opened), "launch" (of a kernel), "operator" (its own memory), or ""."""
+        """Returns what failed: "device" (opening it), "launch" (of a kernel), "operator" (its own memory), or ""."""
         start = max(self.start - _BEFORE, 0)
         for name, words in (("device", _NO_CONTEXT), ("launch", _LAUNCH), ("operator", _OPERATOR)):
             if words.search(text, start, self.end + 150):
@@ -103,12 +105,12 @@ class Block:
 
 @lru_cache(maxsize=1)
 def blocks(text: Squeezed) -> tuple[Block, ...]:
-    """Returns the failures of device memory that CANN tells of in ``text``."""
+    """Returns the device memory failures that CANN reports in ``text``."""
     return tuple(block for block in _blocks(text) if block.kinds & set(_SAYS) and not text.is_code(block.start))
 
 
 def _blocks(text: Squeezed) -> Iterator[Block]:
-    """Yields the pieces in groups, those of other failures among them."""
+    """Yields the lines in groups, including those of other failures."""
     if not any(regex.search(text.text) for regex in _SAYS.values()):
         return
     pieces = sorted(
@@ -132,7 +134,10 @@ def _blocks(text: Squeezed) -> Iterator[Block]:
 
 
 def tail(text: Squeezed, end: int, following: Iterable[Block], reach: int = 500) -> int:
-    """Returns where a message ends that CANN's lines about the same failure follow, of the same speaker or of nobody."""
+    """Returns the end of a message with CANN's following lines about the same failure.
+
+    They must have the same speaker, or none.
+    """
     key = text.line_at(max(end - 1, 0)).key
     for block in following:
         if end <= block.start <= end + reach and block.key in {"", key}:
@@ -141,7 +146,7 @@ def tail(text: Squeezed, end: int, following: Iterable[Block], reach: int = 500)
 
 
 def _taken(kind: str, match: re.Match[str]) -> Fields:
-    """Returns the fields of a piece; a rank of -1 is none, a size of 0 neither."""
+    """Returns the fields of a line; a rank of -1 and a size of 0 count as missing."""
     fields = {name: value for name, value in take(match).items() if name != "requested_bytes" or value}
     if kind == "trailer" and int(match["rank"]) >= 0:
         fields["rank"] = int(match["rank"])
@@ -149,7 +154,7 @@ def _taken(kind: str, match: re.Match[str]) -> Fields:
 
 
 def _is_another(block: Block, start: int, key: str, taken: Fields) -> bool:
-    """Whether a piece belongs to another failure than the block's."""
+    """Returns whether a line belongs to another failure than the block's."""
     says = bool(block.kinds & set(_SAYS))
     if start - block.end > (_REACH if says else _BEFORE) or (key and block.key and key != block.key):
         return True

@@ -1,20 +1,22 @@
-"""The grammar of caching-allocator messages: PyTorch on CUDA, HIP and XPU, and torch_npu, print the same clauses in two generations.
+"""The grammar of caching-allocator messages.
 
-The first puts them in brackets ("(GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; …)"), the second into
-sentences ("GPU 0 has a total capacity of …", since PyTorch 2.1). A message is its clauses, gathered: whatever was cut
-off, elided or put in another order costs only its own field. A clause that was there already, or one far behind the
-last, begins another message.
+PyTorch on CUDA, HIP and XPU, and torch_npu, print the same clauses in two generations.
 
-Marks that a message may carry (``Found.marks``), for verdict and advice:
+The first has clauses in brackets ("(GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; …)"), the second has
+sentences ("GPU 0 has a total capacity of …", since PyTorch 2.1). A message is the collection of its clauses: a clause
+that was cut off, elided or reordered only affects its own field. A repeated clause, or one far after the last, begins
+another message.
 
-* ``hint:max_split_size_mb``, ``hint:expandable_segments``, ``hint:empty_cache``, ``hint:task_queue_enable``: what it
-  suggests itself;
-* ``conf-name:PYTORCH_ALLOC_CONF`` and the like: the environment variable that it names;
+Marks of a message (``Found.marks``), for verdict and advice:
+
+* ``hint:max_split_size_mb``, ``hint:expandable_segments``, ``hint:empty_cache``, ``hint:task_queue_enable``: suggested
+  by the message;
+* ``conf-name:PYTORCH_ALLOC_CONF`` and similar: the environment variable named in it;
 * ``exception:OutOfMemoryError`` or ``exception:RuntimeError``: how it was raised;
-* ``generation:…``: the first release with this wording. Of PyTorch: ``0.4`` (cached), ``1.4`` (reserved), ``1.10`` (first hint),
-  ``2.1`` (sentences), ``2.2`` (hint at expandable segments), ``2.5`` (torch.OutOfMemoryError), ``2.9`` (PYTORCH_ALLOC_CONF). Of
-  torch_npu: ``npu-1.8`` (cached), ``npu-1.11`` (active, reserved), ``npu-26.0`` (").If" without a blank, or
-  torch.OutOfMemoryError).
+* ``generation:…``: the first release with this wording. Of PyTorch: ``0.4`` (cached), ``1.4`` (reserved), ``1.10``
+  (first hint), ``2.1`` (sentences), ``2.2`` (hint at expandable segments), ``2.5`` (torch.OutOfMemoryError), ``2.9``
+  (PYTORCH_ALLOC_CONF). Of torch_npu: ``npu-1.8`` (cached), ``npu-1.11`` (active, reserved), ``npu-26.0`` (").If"
+  without a blank, or torch.OutOfMemoryError).
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from memdiag.units import format_bytes
 
 
 def _clause(text: str) -> re.Pattern[str]:
-    """Compiles a clause as it may also come from a photograph ("unalIocated")."""
+    """Compiles a clause that also matches text recognised from a photograph ("unalIocated")."""
     return pattern(blurred(text))
 
 
 _DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
 
-# What begins a message. "Tried to allocate" also stands in messages of others (MPS, CPU, workspaces): those before it
-# tell.
+# Starts of a message. "Tried to allocate" also occurs in messages of others (MPS, CPU, workspaces), identified by the
+# preceding words.
 _HEADS = {
     "head": _clause(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
     "tried": _clause(
@@ -49,7 +51,7 @@ _HEADS = {
     # Intel's extension for PyTorch, before it asks the driver.
     "piece": _clause(r"platform can not allocate memory block with size larger than \d{1,3} GB !?"),
 }
-# Clauses that only such a message has, and may be found without a head.
+# Clauses that only such a message has, so they count without a head.
 _STRONG = {
     "total": _clause(r"{total:size} total capaci?ty"),
     "allocated": _clause(r"{allocated:size} already allocated"),
@@ -63,7 +65,7 @@ _STRONG = {
     "unallocated": _clause(r"{unallocated:size} is reserved by PyTorch but unallocated"),
     "private": _clause(r"{private_pool:size} allocated in private pools (?:\( e\.g\. , (?P<graphs>CUDA|HIP) Graphs)?"),
 }
-# Clauses whose words are too common to mean anything by themselves.
+# Clauses whose words are too common on their own.
 _WEAK = {
     "device": _clause(r"\(" + _DEVICE + r" (?!\d)"),
     "free": _clause(r"{free:size} free (?![a-z])"),
@@ -72,7 +74,7 @@ _WEAK = {
     "allowed": _clause(r"{limit:size} allowed (?![a-z:])"),
     "cached": _clause(r"{cached:size} cached (?![a-z])"),
 }
-# Words without a number: they lengthen a message and give its marks.
+# Words without a number: they extend a message and give its marks.
 _WORDS = {
     "hint_reserved": _clause(
         r"If reserved memory is (?:>>|&gt;&gt;) allocated memory (?:try setting (?:\w{0,40} = )? max_split_size_mb)?"
@@ -85,7 +87,7 @@ _WORDS = {
 }
 _PIECES = {**_HEADS, **_STRONG, **_WEAK, **_WORDS}
 _LOOKALIKES = str.maketrans("1|", "ii")
-# What a message has at least one of, as plain text: only around these are its clauses looked for.
+# Plain text that occurs in every message: its clauses are searched only near it.
 _SPOTS = re.compile(
     blurred(
         "outofmemory|triedtoallocate|memoryblockwithsize|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse"
@@ -94,7 +96,7 @@ _SPOTS = re.compile(
     re.IGNORECASE,
 )
 _AROUND = 800
-_REACH = 700  # squeezed characters between two clauses of a message: a few lines of something else
+_REACH = 700  # squeezed characters between two clauses of a message: a few unrelated lines
 
 _BARE = pattern(
     r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory [.!]? (?![:,.]? (?:Tried to allocate more than|device _?id|Allocation was|NPUWorkspace))"
@@ -110,8 +112,8 @@ class Gathered:
     """The clauses of one message.
 
     Attributes:
-        start: Where it begins in the squeezed text.
-        end: Where it ends.
+        start: Start in the squeezed text.
+        end: End in the squeezed text.
         kinds: Names of its clauses, in the order found.
         matches: The clauses.
     """
@@ -122,21 +124,24 @@ class Gathered:
     matches: list[re.Match[str]] = field(default_factory=list)
 
     def has(self, *kinds: str) -> bool:
-        """Returns whether one of these clauses is there."""
+        """Returns whether it has one of these clauses."""
         return any(kind in self.kinds for kind in kinds)
 
     def first(self, kind: str) -> re.Match[str] | None:
-        """Returns a clause of a kind, if there is one."""
+        """Returns a clause of a kind, or None."""
         return self.matches[self.kinds.index(kind)] if kind in self.kinds else None
 
     @property
     def num_processes(self) -> int:
-        """How many processes it lists, the failing one included."""
+        """Returns how many processes it lists, including the failing one."""
         return self.kinds.count("process") + self.kinds.count("this")
 
     @property
     def counts(self) -> bool:
-        """Whether it says enough: a head and a number, or two numbers in words that only these messages have."""
+        """Returns whether it is complete enough.
+
+        It needs a head and a number, or two numbers in words that only these messages have.
+        """
         numbers = [kind for kind in self.kinds if kind not in _WORDS and kind not in {"head", "piece"}]
         if self.has("head", "piece"):
             return bool(numbers)
@@ -144,7 +149,7 @@ class Gathered:
 
 
 def messages(text: Squeezed, *backends: str) -> Iterator[tuple[Gathered, Found]]:
-    """Yields the messages of some backends in ``text``: the clauses, and what they say with an empty name of the form."""
+    """Yields the messages of some backends in ``text``: the clauses, and the message without the name of its form."""
     for gathered in gather(text.text):
         if text.is_code(gathered.start):
             continue
@@ -158,7 +163,7 @@ def messages(text: Squeezed, *backends: str) -> Iterator[tuple[Gathered, Found]]
 
 @lru_cache(maxsize=1)
 def gather(text: str) -> tuple[Gathered, ...]:
-    """Finds the clauses in squeezed text and puts those together that make a message."""
+    """Finds the clauses in squeezed text and groups those of one message."""
     pieces = sorted(_clauses(text), key=lambda piece: piece[:3])
     groups: list[Gathered] = []
     before: tuple[int, int, str, re.Match[str]] | None = None
@@ -179,7 +184,7 @@ def gather(text: str) -> tuple[Gathered, ...]:
 
 
 def _clauses(text: str) -> Iterator[tuple[int, int, str, re.Match[str]]]:
-    """Yields the clauses with their places: start, end (negative, so that the longest comes first) and kind."""
+    """Yields the clauses with their positions: start, end (negative, so that the longest comes first) and kind."""
     stretches: list[list[int]] = []
     for spot in _SPOTS.finditer(text):
         start, end = max(spot.start() - _AROUND, 0), spot.end() + _AROUND
@@ -194,9 +199,9 @@ def _clauses(text: str) -> Iterator[tuple[int, int, str, re.Match[str]]]:
 
 
 def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
-    """Yields where messages stand that are a head and nothing else ("RuntimeError: CUDA out of memory.").
+    """Yields the positions of messages that consist of a head only ("RuntimeError: CUDA out of memory.").
 
-    A sentence about running out of memory is none: the head must be what an exception says, or a line of its own.
+    A sentence about running out of memory does not count: the head must be an exception's text, or a separate line.
     """
     heads = [head for head in _BARE.finditer(text.text) if head["backend"].lower() in backends]
     starts = {group.start for group in gather(text.text)} if heads else set()
@@ -205,7 +210,7 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
             continue
         start, end = text.line_span(head.start())
         if head.end() < end and text.text[head.end() - 1 : head.end() + 1].isalpha():
-            continue  # "CUDA out of memory occurred when …": somebody's sentence about it
+            continue  # "CUDA out of memory occurred when …": a sentence about it
         if _RAISED.search(text.text, max(head.start() - 40, 0), head.start()) or (
             start == head.start() and end <= head.end()
         ):
@@ -213,7 +218,7 @@ def bare_heads(text: Squeezed, *backends: str) -> Iterator[tuple[int, int]]:
 
 
 def _begins(last: Gathered, start: int, kind: str) -> bool:
-    """Whether a clause begins another message than the last one's."""
+    """Returns whether a clause begins another message than the last one's."""
     if kind in {"head", "piece"} or start - last.end > _REACH:
         return True
     if kind == "process":
@@ -223,7 +228,7 @@ def _begins(last: Gathered, start: int, kind: str) -> bool:
 
 
 def _backend_of(gathered: Gathered, text: str) -> str:
-    """Returns the backend that the head names, else the one that another word gives away, else CUDA."""
+    """Returns the backend named in the head, else the one implied by another word, else CUDA."""
     head = gathered.first("head")
     if head:
         return str(head["backend"]).lower().translate(_LOOKALIKES)
@@ -240,7 +245,10 @@ def _backend_of(gathered: Gathered, text: str) -> str:
 
 
 def _fields_of(gathered: Gathered) -> Fields:
-    """Returns what the clauses print; processes beside a "this process" are others, a single one without it is the failing one."""
+    """Returns the printed values.
+
+    Processes listed with a "this process" are other processes; a single one without it is the failing process.
+    """
     fields: Fields = {}
     listed: list[list[object]] = []
     for kind, match in zip(gathered.kinds, gathered.matches, strict=True):
@@ -259,7 +267,7 @@ def _fields_of(gathered: Gathered) -> Fields:
 
 
 def _marks_of(gathered: Gathered, text: str, backend: str) -> frozenset[str]:
-    """Returns what the wording says besides numbers."""
+    """Returns the marks of the wording, besides numbers."""
     own = text[gathered.start : gathered.end]
     marks = {f"conf-name:{name.upper()}" for name in _CONF_NAME.findall(own)}
     if gathered.has("hint_empty"):
@@ -273,7 +281,7 @@ def _marks_of(gathered: Gathered, text: str, backend: str) -> frozenset[str]:
 
 
 def _generation(gathered: Gathered, text: str, marks: set[str]) -> str:
-    """Returns the first release of PyTorch whose messages read like this, "" where the words left do not tell."""
+    """Returns the first release of PyTorch with such messages, or "" if the remaining words do not show it."""
     if "conf-name:PYTORCH_ALLOC_CONF" in marks:
         return "2.9"
     if gathered.has("capacity", "this", "process", "by_pytorch", "unallocated", "private"):
@@ -288,7 +296,7 @@ def _generation(gathered: Gathered, text: str, marks: set[str]) -> str:
 
 
 def _npu_generation(gathered: Gathered, own: str, marks: set[str]) -> str:
-    """Returns the first release of torch_npu whose messages read like this."""
+    """Returns the first release of torch_npu with such messages."""
     if ").ifreserved" in own.lower() or "exception:OutOfMemoryError" in marks:
         return "npu-26.0"
     if gathered.has("active", "reserved"):
@@ -302,7 +310,7 @@ def bare() -> Judgement:
 
 
 def rejection(found: Found) -> Judgement:
-    """Returns the cause of a refusal in advance: the request would have exceeded the memory fraction of this process."""
+    """Returns the cause of a refusal in advance: the request would exceed the per-process memory fraction."""
     requested = found.fields.get("requested_bytes")
     reason = (
         phrase("oom_cause.rejected.size", size=format_bytes(requested))
@@ -313,7 +321,7 @@ def rejection(found: Found) -> Judgement:
 
 
 def is_bracketed(gathered: Gathered) -> bool:
-    """Returns whether the clauses are those of the first generation, in brackets."""
+    """Returns whether the clauses belong to the first generation, in brackets."""
     return any(kind in _BRACKETED for kind in gathered.kinds) and not gathered.has(
         "capacity", "this", "process", "by_pytorch", "unallocated"
     )

@@ -1,4 +1,4 @@
-"""Where in a chunk of a log a message can be: words that failures have, with an anchor of a dialect around them."""
+"""Finds where in a chunk of a log a message can be: words of failures, close to an anchor of a dialect."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 REACH = 80  # characters around a word in which its anchor must be
 
-# Nothing that people quote with or that wrapping puts in between; where logs are searched no digits either, which
-# differ all the time.
+# Ignored characters: quotation marks, and what wrapping inserts; when logs are searched also digits, which vary.
 LOWER = bytes(range(256)).lower()
 DROPPED = b" \t\r\n\v\f\0>#\"'`*|"
 DROPPED_IN_LINE = DROPPED.replace(b"\n", b"")
@@ -16,10 +15,9 @@ DROPPED_IN_SHAPE = DROPPED_IN_LINE + b"0123456789"
 DROPPED_IN_WORDS = DROPPED_IN_SHAPE + b"\n"
 _NO_BREAK = "\u00a0".encode()
 _ENTITY = re.compile(rb"&(?:amp;){0,4}(?:#x?|quot|apos|nbsp|lt|gt);")
-# Beside these a number decides: codes and signals.
+# With these, a number decides: codes and signals.
 _COUNTING = (b"exit", b"kill", b"signal", b"errno", b"errorcode", b"returned")
-# What a failure says and the many lines that just tell of memory do not: looked for first around a word, since it is
-# less.
+# Signs of a failure that ordinary lines about memory do not have: searched first around a word, since there are fewer.
 _SIGNS = (
     b"fail",
     b"outof",
@@ -48,25 +46,25 @@ _SIGNS = (
 
 
 class Gate:
-    """Tells where in a chunk of text a message can be.
+    """Finds the places in a chunk of text where a message can be.
 
     Args:
-        anchors: Texts of which each message has one: lower case, no blanks.
-        words: Words of which each message that stands in the middle of a long text has one.
-        clues: Anchors that count around words only.
+        anchors: Texts of which each message has one, in lower case without spaces.
+        words: Words of which each message inside a long text has one.
+        clues: Anchors that count only near words.
     """
 
     def __init__(self, anchors: Iterable[str], words: Sequence[str], clues: Sequence[str] = ()) -> None:
-        # Bytes beyond ASCII have no lower case: words of other alphabets are looked for as they begin sentences, too.
+        # Bytes beyond ASCII have no lower case, so words of other alphabets are also searched with a capital letter.
         spellings = {plain(spelled.encode()) for anchor in anchors for spelled in (anchor, anchor.capitalize())}
-        # An anchor with another one inside says nothing more than that one does. Few are inside of others: the text of
-        # all has them twice.
+        # An anchor that contains another one adds nothing. Few anchors are contained in others; the joined text has
+        # those twice.
         text = b"\n".join(spellings)
         inner = [anchor for anchor in spellings if text.count(anchor) > 1]
         self.anchors = sorted(
             anchor for anchor in spellings if not any(other in anchor for other in inner if other != anchor)
         )
-        # Less than four letters are no anchor ("el0004", "207001"): their messages hold others.
+        # Anchors need at least four letters ("el0004" and "207001" do not count): their messages have others.
         bare = {_bare(anchor) for anchor in self.anchors} | {_bare(clue.encode()) for clue in clues}
         self._without_digits = sorted(anchor for anchor in bare if len(anchor) >= 4)
         self._counting = tuple(
@@ -76,18 +74,18 @@ class Gate:
         self.other_words = [word.encode() for word in words if not word.isascii()]
 
     def anchored(self, text: bytes) -> list[int]:
-        """Returns where anchors stand in plain text."""
+        """Returns the positions of anchors in plain text."""
         return [place for anchor in self.anchors for place in _places(text, anchor)]
 
     def worded(self, text: bytes) -> list[int]:
-        """Returns where words stand in text without digits, blanks and capital letters that have an anchor around them."""
+        """Returns the positions of words with an anchor nearby, in text without digits, spaces and capital letters."""
         places = [place for word in self.words for place in _places(text, word) if self._confirmed(text, place)]
         if not text.isascii():
             places += [place for word in self.other_words for place in _places(text, word)]
         return places
 
     def is_counting(self, shape: bytes) -> bool:
-        """Returns whether the digits that a line has lost may decide whether it is a message."""
+        """Returns whether the digits removed from a line may decide whether it is a message."""
         return any(word in shape for word in _COUNTING) or any(anchor in shape for anchor in self._counting)
 
     def _confirmed(self, text: bytes, place: int) -> bool:
@@ -102,7 +100,7 @@ def _bare(text: bytes) -> bytes:
 
 
 def plain(text: bytes) -> bytes:
-    """Returns text in lower case without blanks and quotation marks, as anchors are searched in it."""
+    """Returns text in lower case without spaces and quotation marks, the form in which anchors are searched."""
     return text.translate(LOWER, DROPPED)
 
 

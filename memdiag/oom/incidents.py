@@ -1,8 +1,8 @@
-"""Joins what belongs to one failure, and counts what is printed again: one message for each rank and set of numbers.
+"""Joins messages of one failure, and counts repetitions: one message for each rank and set of numbers.
 
-A failure is rarely printed once. An allocator says so before it gives up, retries with a tenth less, the exception is
-printed by the handler and once more "during handling", the driver's own error follows the framework's, the kernel and
-the shell both report a kill.
+A failure is rarely printed only once. An allocator reports it before it gives up and retries with a tenth less. The
+exception is printed by the handler and again "during handling". The driver's own error follows the framework's. The
+kernel and the shell both report a kill.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _ON_RANK = re.compile(
     r"(?:on|for|of|in|from|at|by|worker|global|\W|^)rank[:=#]?\(?(\d{1,7})\)?[:,;.\]-]{0,3}(?:[A-Za-z_][\w.]{0,60}(?:Error|Exception)[:(]?\"?)?$",
     re.IGNORECASE,
 )
-_EXCEPTION = re.compile(r"[\w.]{0,100}:?")  # its name, or what of it stands before a line break
+_EXCEPTION = re.compile(r"[\w.]{0,100}:?")  # its name, or the part of it before a line break
 _TRAILER = re.compile(r"\(PID:(\d{1,9}),Device:(-?\d{1,4}),RankID:(-?\d{1,7})\)", re.IGNORECASE)
-_REACH = 2500  # squeezed characters between a message and what still belongs to it
-_SHRINK = 0.9  # an allocator that is refused a block asks for nine tenths of it
+_REACH = 2500  # squeezed characters between a message and related text
+_SHRINK = 0.9  # an allocator whose request is refused retries with nine tenths
 _KILLS = ("oom_killer", "host_killed")
 _FROM_PREFIX = frozenset({"rank", "local_rank", "log_pid"})
 _RETRYING = frozenset({"tensorflow", "jax", "onnxruntime"})
@@ -32,17 +32,17 @@ _RETRYING = frozenset({"tensorflow", "jax", "onnxruntime"})
 
 @dataclass(slots=True)
 class Sighting:
-    """One message where it stands.
+    """One message at its position.
 
     Attributes:
-        found: As the dialect read it; fields of what belongs to it are added.
-        line: Where it begins.
-        order: Its place among the lines of a window.
+        found: As read by the dialect, with the fields of related messages added.
+        line: Number of its first line.
+        order: Its position among the lines of a window.
         text: Its lines.
-        context: The lines around it that the same speaker said.
-        rank: Whose message it is.
-        repeats: How many more times it was printed.
-        orders: The places of all its lines.
+        context: The surrounding lines of the same speaker.
+        rank: Rank that printed it.
+        repeats: Number of repetitions.
+        orders: Positions of all its lines.
     """
 
     found: Found
@@ -57,7 +57,7 @@ class Sighting:
 
 
 def resolve(found: Iterable[Found]) -> list[Found]:
-    """Returns what is left when two that claim the same place are decided: the longer one wins, then the earlier; in order of place."""
+    """Resolves overlapping matches: the longest wins, then the earliest; returns the rest by position."""
     kept: list[Found] = []
     starts: list[int] = []
     for one in sorted(found, key=lambda one: (one.start - one.end, one.is_warning)):
@@ -74,12 +74,12 @@ def resolve(found: Iterable[Found]) -> list[Found]:
 
 
 def sightings(text: Squeezed, found: Iterable[Found], order: Callable[[Line], int]) -> list[Sighting]:
-    """Returns the messages of one speaker, each with what belongs to it.
+    """Returns the messages of one speaker, each joined with related ones.
 
     Args:
         text: The lines of that speaker.
-        found: What the dialects see in it.
-        order: The place of a line among those of all speakers.
+        found: Messages that the dialects found.
+        order: Returns the position of a line among those of all speakers.
     """
     joined: list[Sighting] = []
     for one in resolve(found):
@@ -109,9 +109,9 @@ def _lines(text: Squeezed, found: Found) -> tuple[Line, ...]:
 
 
 def fuller(plain: Sequence[Sighting], stripped: Sequence[Sighting]) -> list[Sighting]:
-    """Returns what two readings of the same lines see: where they differ, what has more fields.
+    """Merges two readings of the same lines: where they differ, the one with more fields wins.
 
-    A prefix inside a number leaves the end of it, so of a message of several lines that differ in numbers only
+    A prefix inside a number leaves the end of it, so of a multi-line message whose readings differ only in numbers,
     ``stripped`` is right.
     """
     there: dict[int, list[int]] = {}
@@ -136,7 +136,7 @@ def _says_less(plain: Sighting, stripped: Sighting) -> bool:
 
 
 def join_kills(seen: Sequence[Sighting]) -> list[Sighting]:
-    """Joins what kernel, shell, scheduler and parent say of the same killed process, whoever prints it."""
+    """Joins reports about the same killed process by kernel, shell, scheduler and parent, whoever prints them."""
     kept: list[Sighting] = []
     kills: list[Sighting] = []
     for sighting in seen:
@@ -159,7 +159,7 @@ def join_kills(seen: Sequence[Sighting]) -> list[Sighting]:
 
 
 def _belongs(text: Squeezed, before: Found, one: Found) -> bool:
-    """Tells whether ``one`` says again, or more, of the failure that ``before`` says."""
+    """Returns whether ``one`` repeats or extends the failure of ``before``."""
     distance = one.start - before.end
     if distance > _REACH:
         return False
@@ -174,7 +174,7 @@ def _belongs(text: Squeezed, before: Found, one: Found) -> bool:
         return False
     if one.dialect == before.dialect and one.is_warning == before.is_warning and _is_less(before_asked, asked):
         return True
-    # The allocator, the driver and the operation each tell of the same request, in their own words.
+    # The allocator, the driver and the operation report the same request, each in different words.
     return _words(text, before) != _words(text, one) and abs(asked - before_asked) <= before_asked // 100
 
 
@@ -187,7 +187,7 @@ def _words(text: Squeezed, found: Found) -> str:
 
 
 def _join(found: Found, more: Found) -> Found:
-    """Returns ``found`` with what ``more`` prints besides; a failure is named after what is no warning."""
+    """Returns ``found`` with the additional values of ``more``; a non-warning gives the name."""
     if found.is_warning and not more.is_warning:
         found, more = replace(more, start=found.start), found
     fields = found.fields
@@ -198,7 +198,7 @@ def _join(found: Found, more: Found) -> Found:
 
 
 def _complete(text: Squeezed, sighting: Sighting, limit: int) -> None:
-    """Adds what stands around a message: its rank, its process, how often it was printed."""
+    """Adds facts from around a message: its rank, its process, and its number of repetitions."""
     found, line = sighting.found, _speaking(text, sighting)
     fields: Fields = dict(found.fields)
     if found.backend == "npu":
@@ -224,7 +224,10 @@ def _complete(text: Squeezed, sighting: Sighting, limit: int) -> None:
 
 
 def _speaking(text: Squeezed, sighting: Sighting) -> Line:
-    """Returns the line that says who speaks: the one before, if only the name of the exception was broken off there."""
+    """Returns the line that identifies the speaker.
+
+    It is the preceding one if only the exception's name was wrapped there.
+    """
     start = sighting.found.start
     index = text.line_index(start)
     if (
@@ -237,6 +240,6 @@ def _speaking(text: Squeezed, sighting: Sighting) -> Line:
 
 
 def _context(text: Squeezed, found: Found) -> str:
-    """Returns the lines around a message that bear on its cause."""
+    """Returns the lines around a message that are relevant for its cause."""
     first, last = text.line_index(found.start), text.line_index(max(found.end - 1, found.start))
     return "\n".join(line.text for line in text.lines[max(0, first - 30) : last + 31])

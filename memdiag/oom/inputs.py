@@ -1,7 +1,7 @@
-"""Inputs of ``memdiag oom``: logs, folders of logs, a pipe, or a message as it stands.
+"""Inputs of ``memdiag oom``: logs, folders of logs, a pipe, or the text of a message.
 
-An argument that exists is a file or a folder; any other is text. A name that was mistyped looks like text too, so that
-one that has no message in it and looks like a file is an error, not "nothing found".
+An argument that exists is a file or a folder; any other is a text. A mistyped file name would count as a text. So a
+text without a message that looks like a file name is an error, not "nothing found".
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _WITH_NULS = (
     b"\xfd7zXZ\0",
     b"BZh",
     b"\x28\xb5\x2f\xfd",
-)  # UTF-16, and packed files
+)  # UTF-16, and compressed files
 
 
 class OomInput(NamedTuple):
-    """One thing to read: ``path`` is None for standard input and for text, ``text`` for the others."""
+    """One input: ``path`` is None for standard input and for text, ``text`` is None for the others."""
 
     name: str
     path: Path | None = None
@@ -50,15 +50,15 @@ class OomInput(NamedTuple):
 def choose(
     given: Sequence[str], *, has_message: Callable[[str], bool], say: Callable[[str], None] | None = None
 ) -> list[OomInput]:
-    """Returns what to read, in the order given; nothing if nothing was given and standard input is a terminal.
+    """Returns the inputs, in the given order; none without arguments if standard input is a terminal.
 
     Args:
         given: The arguments.
         has_message: Returns whether a text has an out-of-memory message.
-        say: Receives one line about files of a folder that are left out; None: it is dropped.
+        say: Receives one line about skipped files of a folder; None to drop it.
 
     Raises:
-        MemdiagError: A file does not exist, or a folder has no logs.
+        MemdiagError: A file does not exist, or a folder contains no logs.
     """
     if not given:
         return [] if _is_terminal() else [OomInput(STDIN)]
@@ -73,7 +73,7 @@ def choose(
             words.append(argument)
     if not words:
         return _once(chosen)
-    text = " ".join(words)  # a message whose quotes were forgotten comes as many words
+    text = " ".join(words)  # an unquoted message arrives as many words
     missing = next((word for word in words if looks_like_a_file(word)), None)
     if missing is not None and (chosen or len(words) < 3 or not has_message(text)) and not has_message(missing):
         raise MemdiagError(f"{missing}: no such file", f"check the name; a message goes in quotes: {EXAMPLE}")
@@ -81,17 +81,20 @@ def choose(
 
 
 def looks_like_a_file(word: str) -> bool:
-    """Whether a text may well be the name of a file: one short line with a slash or a suffix."""
+    """Returns whether a text may be a file name: one short line with a slash or a suffix."""
     return bool(_NAME.fullmatch(word) and _NAME_LIKE.search(word)) and ": " not in word
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins with ``head`` is no text: it has a NUL, and is neither UTF-16 nor packed."""
+    """Returns whether a file that begins with ``head`` is binary.
+
+    It has a NUL, and is neither UTF-16 nor compressed.
+    """
     return b"\0" in head[:_HEAD] and not head.startswith(_WITH_NULS)
 
 
 def check_text(chosen: Sequence[OomInput]) -> None:
-    """Raises MemdiagError if one of the files, none of which has a message, is no text at all."""
+    """Raises MemdiagError if one of the files, none of which contains a message, is binary."""
     for item in chosen:
         if item.path is not None and item.path.is_file():
             with item.path.open("rb") as file:
@@ -110,7 +113,7 @@ def _is_terminal() -> bool:
 def _exists(argument: str) -> bool:
     try:
         return bool(argument) and Path(argument).exists()
-    except (OSError, ValueError):  # too long for a name, or a NUL in it: text
+    except (OSError, ValueError):  # too long for a name, or contains a NUL: a text
         return False
 
 
@@ -119,7 +122,7 @@ def _once(chosen: list[OomInput]) -> list[OomInput]:
 
 
 def _files(path: Path, say: Callable[[str], None] | None) -> list[OomInput]:
-    """The file itself, or the logs in a folder."""
+    """Returns the file itself, or the logs in a folder."""
     if not path.is_dir():
         return [OomInput(str(path), path)]
     found, num_binary, unread = [], 0, 0

@@ -1,6 +1,6 @@
-"""Regular expressions that are compiled when a text may match them.
+"""Regular expressions that are compiled on first use.
 
-Compiling all expressions for programs and stages took longer than reading a message. Most messages contain none of
+Compiling all expressions for programs and stages takes longer than reading a message. Most messages contain none of
 their words.
 """
 
@@ -11,7 +11,7 @@ from functools import cache
 
 
 class Words:
-    """A regular expression with words of which every match contains one.
+    """A regular expression with words: every match contains one of them.
 
     A text without these words is not searched, so the expression is compiled only for texts that may match.
     """
@@ -19,7 +19,7 @@ class Words:
     __slots__ = ("expression", "flags", "words")
 
     def __init__(self, expression: str, words: tuple[str, ...], flags: int = 0) -> None:
-        """Keeps an expression; ``words`` are in lower case, like the texts that it is made for unless ``flags`` ignores case."""
+        """Stores an expression; ``words`` are in lower case, like the texts to search unless ``flags`` ignores case."""
         self.expression, self.words, self.flags = expression, words, flags
 
     def search(self, text: str) -> re.Match[str] | None:

@@ -1,4 +1,6 @@
-"""The account of a device's memory at the failure: every byte of the device belongs to a process, is free, or is reported as unknown.
+"""The account of a device's memory at the failure.
+
+Every byte of the device belongs to a process, is free, or is reported as unknown.
 
 The driver's numbers (free memory, processes) come first, then those of the allocator. An allocator may count more than
 the remaining room (oversubscribed devices, sleeping pools whose pages were released). The excess is not on the device:
@@ -13,15 +15,15 @@ from memdiag.results.oom import LedgerEntry
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import KIB, MIB, format_bytes
 
-# Half of the last printed digit ("12.34 GiB"): by so much a printed size may be wrong.
+# Half of the last printed digit ("12.34 GiB"): the error of a printed size.
 _HALF_DIGIT = 10 * MIB // 2 + 128 * KIB
-_ALLOCATORS = {"julia": "CUDA.jl"}  # by framework, whose the caching allocator is where it is not PyTorch
+_ALLOCATORS = {"julia": "CUDA.jl"}  # by framework, the owner of the caching allocator if it is not PyTorch
 
 
 def account(found: Found) -> tuple[LedgerEntry, ...]:
-    """Returns the ledger of a message: parts that add up to the total, which comes last; empty where nothing is printed.
+    """Returns the ledger of a message: parts that add up to the total, which comes last; empty without numbers.
 
-    If the total is not printed, its size is None and the parts are the printed ones, without a remainder.
+    If the total is not printed, its size is None, and only the printed parts are listed, without a remainder.
     """
     numbers = Facts.from_fields(found.fields, found.backend)
     if found.backend == "cpu":
@@ -40,13 +42,13 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
 
 
 class _Room:
-    """The room left on the device while entries are laid out."""
+    """The remaining room on the device while entries are laid out."""
 
     def __init__(self, total: int | None) -> None:
         self.left = total
 
     def take(self, what: str, size: int, owner: str, basis: str) -> list[LedgerEntry]:
-        """Lays out an entry, cut to the room that is left; nothing for no bytes."""
+        """Lays out an entry, cut to the remaining room; nothing for 0 bytes."""
         fitting = size if self.left is None else min(size, self.left)
         if self.left is not None:
             self.left -= fitting
@@ -61,15 +63,15 @@ class _Room:
 
 
 def _own(numbers: Facts, room: _Room, whose: str, slack_basis: str) -> list[LedgerEntry]:
-    """Returns the entries of this process: the numbers of its allocator, then the rest that the driver reports."""
+    """Returns the entries of this process: the numbers of its allocator, then the rest reported by the driver."""
     likely = numbers.likely_this
     process = likely[1] if likely else numbers.process
     inside = room if process is None else _Room(process if room.left is None else min(process, room.left))
     before = inside.left
     held = numbers.slack if numbers.slack is not None else 0
     entries = []
-    # Slack and free blocks of pools keep their pages longest, so they come first here; the report shows them after live
-    # memory.
+    # Slack and free blocks of pools keep their pages longest, so they are laid out first; the report shows them after
+    # live memory.
     unused = inside.take(phrase("oom_ledger.unallocated"), held, "this process", slack_basis)
     pools = inside.take(phrase("oom_ledger.pools"), numbers.pool, "this process", "printed")
     if numbers.live is not None:
@@ -103,7 +105,7 @@ def _outside_here(numbers: Facts) -> Phrase:
 
 
 def _others(numbers: Facts, room: _Room) -> list[LedgerEntry]:
-    """Every other process that is listed."""
+    """Returns every other listed process."""
     return [
         entry
         for pid, size in numbers.strangers
@@ -112,7 +114,7 @@ def _others(numbers: Facts, room: _Room) -> list[LedgerEntry]:
 
 
 def _rest(found: Found, numbers: Facts, room: _Room, num_printed: int) -> list[LedgerEntry]:
-    """The memory that no printed number accounts for, with its possible owners."""
+    """Returns the memory that no printed number accounts for, with its possible owners."""
     if room.left is None:
         return []
     free: list[LedgerEntry] = []
@@ -127,7 +129,7 @@ def _rest(found: Found, numbers: Facts, room: _Room, num_printed: int) -> list[L
 
 
 def _owners(found: Found, numbers: Facts) -> list[Phrase]:
-    """Returns who may hold the memory that no number accounts for."""
+    """Returns the possible owners of the memory that no number accounts for."""
     owners = [phrase("oom_ledger.owner.free")] if numbers.free is None else []
     if numbers.process is not None or numbers.likely_this is not None:
         return [*owners, phrase("oom_ledger.owner.hidden")]
@@ -141,7 +143,7 @@ def _owners(found: Found, numbers: Facts) -> list[Phrase]:
 
 
 def _of_host(numbers: Facts) -> tuple[LedgerEntry, ...]:
-    """The memory of the host, if the message prints it."""
+    """Returns the memory of the host, if the message prints it."""
     if numbers.total is None:
         return ()
     room = _Room(numbers.total)

@@ -1,11 +1,10 @@
-r"""One line of a log: what the program said, and who said it as loggers and launchers write it around.
+r"""Parses one line of a log: the program's text, and the speaker from the prefixes of loggers and launchers.
 
-Messages come through torchrun, srun, mpirun, Ray, docker, Kubernetes, half a dozen logging libraries, a terminal and
-somebody's clipboard, each of which puts something in front, in any order. ``read_lines`` takes pieces off the front as
-long as it knows them.
-What could be part of a message stays: CANN's "[ERROR] 2025-12-03-12:16:41 (PID:10652, Device:0, RankID:-1)" is one,
-with a dash between date and time that loggers do not write, and so are quotation marks and numbers at the start of a
-wrapped line.
+Messages come through torchrun, srun, mpirun, Ray, docker, Kubernetes, half a dozen logging libraries, terminals and
+clipboards, each of which may add a prefix, in any order. ``read_lines`` removes known prefixes from the front. Text
+that could be part of a message is kept. An example is CANN's "[ERROR] 2025-12-03-12:16:41 (PID:10652, Device:0,
+RankID:-1)", whose dash between date and time no logger writes. Quotation marks and numbers at the start of a wrapped
+line are others.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ class Line:
     """One line, or a part of one.
 
     Attributes:
-        number: From 1, in its file.
-        text: What the program said: no ANSI codes, no timestamp, rank, process or quotation mark before it.
-        rank: Rank named before the text ("[rank3]:", "rank=3"); None if none is.
+        number: Line number in its file, from 1.
+        text: The program's text, without ANSI codes, timestamp, rank, process or quotation mark before it.
+        rank: Rank named before the text ("[rank3]:", "rank=3"), or None.
         local_rank: Local rank named before the text ("[default3]:").
         log_pid: Process named before the text ("(Worker pid=123)").
-        key: Who speaks, to tell interleaved speakers apart; "" if the line does not say.
-        repeats: How many more times Ray says that it was printed ("[repeated 6x across cluster]").
-        outer: Keys that the first of several speakers named alone would have: "[rank3]: (Worker pid=7) " is said within
-            rank 3.
+        key: Identity of the speaker, to separate interleaved speakers; "" if the line names none.
+        repeats: Number of repetitions according to Ray ("[repeated 6x across cluster]").
+        outer: Keys of the outer speakers of a nested one: "[rank3]: (Worker pid=7) " is within rank 3.
     """
 
     number: int
@@ -41,18 +39,17 @@ class Line:
     outer: tuple[str, ...] = ()
 
 
-# ESC as it is, as JSON, Python, C and terminals spell it, or lost on the way to the clipboard (then only colours are
-# certain).
+# ESC as a byte, as JSON, Python, C and terminals spell it, or lost in the clipboard (then only colours are certain).
 _ANSI = re.compile(
     r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\^\[|\u241b)(?:\[[0-9;:?]{0,40}[A-Za-z]|\][^\x07\x1b\\]{0,200}(?:\x07|\x1b\\)|\([AB0])"
     r"|\[(?:\d{1,2}|10[0-7])(?:;\d{1,3}){0,4}m"
 )
 # Newlines that JSON or repr wrote as two characters. "D:\nets\x" is a path: a word and another backslash follow.
 _BREAK = re.compile(r"\r\n?|(?<![A-Za-z]:)(?:\\+r)?\\+n(?![A-Za-z0-9_.-]{1,60}\\[A-Za-z0-9_])")
-# Pages and mails are copied with their entities, those of entities among them ("&amp;#39;").
+# Web pages and mails are copied with their entities, including escaped entities ("&amp;#39;").
 _ENTITY = re.compile(r"&(?:amp;){0,4}(?:#(\d{2,5})|#[xX]([0-9a-fA-F]{2,4})|(lt|gt|quot|apos|nbsp|amp));")
 _ENTITIES = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "amp": "&"}
-# tqdm's bar: it ends without a newline, so what a program says next stands behind it.
+# tqdm's bar: it ends without a newline, so the program's next text follows it in the same line.
 _BAR = re.compile(
     r"(?:^[^|%\[\]]{0,60}:)?\s{0,3}\d{1,3}%\|[^|]{0,250}\|"
     r"(?:\s{0,3}[\d.,kMGT?]{1,20}/[\d.,kMGT?]{1,20}[^\[\r\n]{0,12}\[[^\]]{0,160}\]?)?"
@@ -66,11 +63,11 @@ _MONTH = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s)?(?:Jan|Feb|Mar|Apr|May|Jun|Ju
 _PROGRAM = r"\s[\w.-]{1,64}\s[\w./@-]{1,64}(?:\[\d{1,9}\])?:"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EXCEPTION)"
 
-# What stands before a message, as regular expressions for the start of a line. They are tried in turn until none takes
-# anything. Groups: rank, local (rank), pid, who (another name of the speaker).
+# Prefixes of a message, as regular expressions for the start of a line. They are tried repeatedly until none matches.
+# Groups: rank, local (rank), pid, who (another name of the speaker).
 _SPEAKERS = (
     r"\[rank\s?(?P<rank_a>\d{1,7})\]:?",  # PyTorch
-    # everybody's own: [Rank 3], (rank=3), [RANK:3]
+    # Common forms: [Rank 3], (rank=3), [RANK:3].
     r"[\[(](?i:rank)[\s:=_-]{0,2}(?P<rank_b>\d{1,7})(?:/\d{1,7})?[\])]:?",
     r"(?i:rank)\s?(?P<rank_c>\d{1,7})\]?:(?=\s)",  # PyTorch's without its brackets
     r"\[(?P<rank_d>\d{1,7})\]:(?=\s)",
@@ -81,7 +78,7 @@ _SPEAKERS = (
     r"\((?P<who_ray>[^()\n]{0,120}(?:\([^()\n]{0,60}\)[^()\n]{0,40})?)\bpid=(?P<pid>\d{1,9})(?:[,\s][^()\n]{0,160})?\)",
     r"\((?P<who_service>raylet|gcs_server|autoscaler[^()]{0,20}|dashboard|raylet,[^()]{1,60})\)(?=\s|$)",
     r"\[(?P<who_pod>pod/[^\]\s]{1,200})\]",  # kubectl logs --prefix
-    # mpiexec -l of MPICH: the rank, but others write other numbers so.
+    # mpiexec -l of MPICH: the rank; other programs write other numbers in this form.
     r"\[(?P<who_index>\d{1,5})\](?=\s+(?:\d{4}-|[\[(]|(?!NCCL)[A-Z]|rank\d|[\w.]{1,80}Error))",
 )
 _STAMPS = (
@@ -99,19 +96,21 @@ _STAMPS = (
     # llama.cpp: minutes, seconds, milliseconds, microseconds since the start
     r"\d{1,6}\.\d\d\.\d{3}\.\d{3}\s[DIWE](?=\s|$)",
     r"\[[\w./-]{1,80}\.py:\d{1,6}(?::[\w<>.]{1,60})?\]",  # DeepSpeed, and vLLM's cut off
-    rf"\[{_LEVEL}\](?=\s+(?:\[?rank\s?\d|\[[a-z]{{1,20}}\d{{1,5}}\]:))",  # anybody's, before a rank; others are CANN's
+    # Any program's, before a rank; others are CANN's.
+    rf"\[{_LEVEL}\](?=\s+(?:\[?rank\s?\d|\[[a-z]{{1,20}}\d{{1,5}}\]:))",
     r"##\[\w{1,20}\]|::(?:error|warning|notice|debug)(?:\s[^:]{0,120})?::",  # GitHub Actions
 )
-# What logging libraries put between a timestamp and the text: " - name - ERROR - ", "| ERROR | module:function:3 - ".
+# Text that logging libraries put between a timestamp and the message: " - name - ERROR - ", "| ERROR |
+# module:function:3 - ".
 _PLACE = r"\[?(?:[\w./<>-]{1,80}\.py(?::[\w<>]{1,60})?:\d{1,6}|[\w.]{1,80}:[A-Za-z_<][\w<>]{0,60}:\d{1,6})\]?"
 _LOGGING = (
     rf"[-|:]?\s*(?:[^\s|]{{1,80}}\s+[-|]\s+){{0,3}}\[?{_LEVEL}\]?(?:\s*[-|:]\s*|\s+(?=\[?[\w.<>]{{1,80}}(?:\.py)?:\d))"
     rf"(?:{_PLACE}\s*[-|:]?\s+)?"
 )
-# Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" are
-# none.
+# Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" do
+# not count.
 _MARKS = r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|\u2502\u2503\u2551](?=\s)|[`\"']{1,3}(?=[\[(]\w)"
-_SIDES = "\u2502\u2503\u2551"  # of boxes that rich draws around tracebacks; the left one is among the marks
+_SIDES = "\u2502\u2503\u2551"  # of boxes that rich draws around tracebacks; the left border is among the marks
 _FIRST = (
     r"[a-z0-9][\w.-]{0,60}\s{1,40}\|(?=\s)",  # docker compose
     r"\d{1,7}:(?=\s)(?!\s*\d+\s+Killed)",  # srun --label
@@ -123,8 +122,7 @@ _AFTER_STAMP = re.compile(r"\s*" + _LOGGING)
 _HOST = re.compile(
     r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)"
 )  # pdsh, DeepSpeed's launcher
-# A line that begins with a letter has a prefix only if this is so, which most lines are not: a look at it saves the
-# others.
+# A line that begins with a letter has a prefix only if this matches, which is rare: this test saves the others.
 _NAMED = re.compile(
     rf"(?i:rank)|{_MONTH}|{_LEVEL}\s+\d|[IWEFCVD]\d"
     r"|[\w.-]{1,64}(?:\s{1,40}\||:\s+[\[(])"
@@ -136,7 +134,7 @@ _LONGEST_PREFIX = 1000
 
 
 class _Speaker:
-    """What the prefixes of a line say of its speaker, collected piece by piece."""
+    """Facts about a line's speaker, collected from its prefixes."""
 
     def __init__(self) -> None:
         self.rank: int | None = None
@@ -194,7 +192,7 @@ class _Speaker:
 
 
 def read_lines(number: int, raw: str) -> list[Line]:
-    r"""Takes a line of a log apart: into several where carriage returns or "\n" written as two characters divide it.
+    r"""Parses a line of a log, which carriage returns or a literal "\n" may divide into several.
 
     Args:
         number: Its number in the file.
@@ -221,7 +219,7 @@ def unescaped(text: str) -> str:
 
 
 def read_line(number: int, raw: str) -> Line:
-    """Takes a line of a log apart; the parts of a divided one are joined by blanks, and the first that names a speaker counts."""
+    """Parses a line of a log; the parts of a divided one are joined by spaces, and the first named speaker wins."""
     lines = read_lines(number, raw)
     speaker = next((line for line in lines if line.key), lines[0])
     text = " ".join(line.text for line in lines)
@@ -240,7 +238,7 @@ def _read(number: int, text: str) -> Line:
     speaker = _Speaker()
     position, quoted = _prefix(text, speaker)
     text = text[position:]
-    # Blanks before the text are its indentation, except for the one that the prefix itself ends with.
+    # Spaces before the text are its indentation, except for the one that ends the prefix.
     if position and text.startswith(" "):
         text = text[1:]
     text = text.rstrip()
@@ -254,7 +252,7 @@ def _read(number: int, text: str) -> Line:
 
 
 def _prefix(text: str, speaker: _Speaker) -> tuple[int, str]:
-    """Returns where the text begins behind all prefixes, and the quotation mark that was opened on the way."""
+    """Returns the start of the text after all prefixes, and the quotation mark that was opened."""
     if text[:1].isalpha() and not _NAMED.match(text):
         return 0, ""
     position, quoted, stamped = 0, "", False
@@ -284,8 +282,8 @@ def _prefix(text: str, speaker: _Speaker) -> tuple[int, str]:
 def by_speaker(lines: Iterable[Line]) -> dict[str, list[Line]]:
     """Returns the lines by speaker, in order of first appearance.
 
-    A line that names nobody goes with the speaker before it, and one that names only the outer of several speakers, as a wrapped line
-    does, with the inner one who spoke last.
+    A line without a speaker belongs to the previous speaker. A line that names only the outer of nested speakers, such
+    as a wrapped line, belongs to the inner one that spoke last.
     """
     groups: dict[str, list[Line]] = {}
     inner: dict[str, str] = {}

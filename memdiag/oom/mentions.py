@@ -1,8 +1,7 @@
-"""Messages that are talked about, not printed by a failure: in source code, tests and documentation that a log or a search shows.
+"""Detects messages that are quoted instead of printed by a failure: in source code, tests and documentation.
 
-What prints sizes is taken for a failure even in the middle of a sentence ("I get `CUDA out of memory. Tried to allocate
-2 GiB`"): only messages without any field are asked what the sentence around them is about. Strings of a program never
-count.
+Text with sizes counts as a failure even inside a sentence ("I get `CUDA out of memory. Tried to allocate 2 GiB`"). Only
+for messages without any field is the surrounding sentence examined. Strings of a program never count.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import re
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed
 
-_REACH = 160  # squeezed characters of a sentence that are looked at behind a message
-_SENTENCE = 200  # characters that are looked at before it
+_REACH = 160  # squeezed characters of the sentence to examine after a message
+_SENTENCE = 200  # characters to examine before it
 
-# Before a message, on its line, with its blanks: advice and conditions, what a test expects.
+# Before a message, on its line, with spaces: advice, conditions, expectations of tests.
 _BEFORE = re.compile(
     r"(?:^|[.!?;>]\s?|^[-*#\d.\s]{1,8})(?:if|when|whenever|in case|should you)\b[^.!?]{0,120}$"
     r"|\b(?:if|when|whenever)\s(?:you|there|it|this|that|we)\b[^.!?]{0,100}$"
@@ -23,7 +22,7 @@ _BEFORE = re.compile(
     r"(?:that |for |the |an? |any )?[`'\"]{0,3}(?:[\w.]{0,60}Error:? ?)?[`'\"]{0,3}$",
     re.IGNORECASE,
 )
-# Behind it: explanations and assertions.
+# After it: explanations and assertions.
 _BEHIND = re.compile(
     r"[`'\").,:;]{0,4}(?:errors?|exceptions?|messages?|status)?(?:means?(?![a-z]*time)|isthrown|israised|isreturned|issent|isset|isshown"
     r"|(?:usually|typically|often|generally|normally)|indicates|refersto|standsfor|occurs(?:when|if)|happens(?:when|if)|canbe|maybe|shouldbe|mustbe"
@@ -33,12 +32,12 @@ _BEHIND = re.compile(
 
 
 def is_mention(text: Squeezed, found: Found) -> bool:
-    """Returns whether ``found`` is in a string of a program, or prints no field and a sentence is about it."""
+    """Returns whether ``found`` is in a string of a program, or prints no field and is discussed in a sentence."""
     return text.is_code(found.start) if found.fields else is_talk(text, found.start, found.end)
 
 
 def is_talk(text: Squeezed, start: int, end: int) -> bool:
-    """Returns whether what stands between two places is in a string of a program, or a sentence is about it."""
+    """Returns whether the text between two positions is in a string of a program, or is discussed in a sentence."""
     if text.is_code(start):
         return True
     _, line_end = text.line_span(max(end - 1, start))
@@ -47,7 +46,7 @@ def is_talk(text: Squeezed, start: int, end: int) -> bool:
 
 
 def _before(text: Squeezed, position: int) -> str:
-    """Returns what stands before a position on its line, blanks included."""
+    """Returns the text before a position on its line, including spaces."""
     line = text.line_at(position).text
     left = position - text.line_span(position)[0]
     for index, character in enumerate(line):

@@ -1,4 +1,4 @@
-"""Out-of-memory messages as a dialect finds them."""
+"""Out-of-memory messages as found by a dialect."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 
-# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only printed ones, under the names of
+# Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only printed ones, named as in
 # docs/oom-json.md.
 Fields = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One message as a dialect reads it, at a place of a squeezed text.
+    """One message as read by a dialect, at a position of a squeezed text.
 
     Attributes:
-        start: Where it begins in the squeezed text.
-        end: Where it ends there (half open): everything in between belongs to it.
+        start: Start in the squeezed text.
+        end: End in the squeezed text (exclusive); everything in between belongs to the message.
         dialect: Name of the form ("torch_cuda_21"), one of the dialect's FORMATS.
-        framework: Whose message it is ("pytorch", "vllm", "jax", …).
+        framework: Framework that printed it ("pytorch", "vllm", "jax", …).
         backend: "cuda", "hip", "npu", "xpu", "mps", "hpu", "tpu", "metal" or "cpu".
-        fields: What is printed.
-        judgement: The cause, where the dialect knows better than the arithmetic of ``verdict``.
-        fixes: Remedies that only this dialect knows, ranked; shown before the general ones.
-        is_warning: The program goes on after it: reported only if nothing worse is found.
-        marks: Facts in the text for verdict and advice, such as "hint:max_split_size_mb" (what the message itself
-            suggests).
+        fields: Printed values.
+        judgement: The cause, if the dialect knows more than the arithmetic of ``verdict``.
+        fixes: Ranked remedies that only this dialect knows; shown before the general ones.
+        is_warning: Whether the program continues after it: reported only without a worse message.
+        marks: Facts in the text for verdict and advice, such as "hint:max_split_size_mb" (suggested by the message
+            itself).
     """
 
     start: int

@@ -1,4 +1,4 @@
-"""Lines of a block of bytes, and where places of the text that they make together lie in them."""
+"""Maps positions in joined text to the lines of a block of bytes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ LONGEST_LINE = 4096
 
 
 def starts(shapes: Sequence[bytes], hits: dict[int, int]) -> list[int]:
-    """Returns where in the text that lines make together the places in them are."""
+    """Returns the positions of lines' matches in the joined text."""
     starts = [0, *accumulate(map(len, shapes))]
     return [starts[index] + place for index, place in hits.items()]
 
 
 def line_indices(lines: Sequence[tuple[int, bytes]], places: Sequence[int], dropped: bytes) -> set[int]:
-    """Returns in which lines the places of a text are, which is made of the lines without newlines and what is dropped."""
+    """Returns the lines that contain the given positions of a text.
+
+    The text consists of the lines without newlines and dropped bytes.
+    """
     ends = list(accumulate(len(line.translate(None, dropped)) for _number, line in lines))
     return {min(bisect_right(ends, max(place, 0)), len(lines) - 1) for place in places}
 
 
 def pieces(block: bytes, number: int) -> list[tuple[int, bytes]]:
-    """Returns the lines of a block with their numbers; a long one in pieces."""
+    """Returns the numbered lines of a block; long lines are divided."""
     lines = block.split(b"\n")
     if not lines[-1]:
         lines.pop()

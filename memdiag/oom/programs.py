@@ -1,7 +1,7 @@
 """Names of programs that run out of memory, and regular expressions that recognize them in the lines around a message.
 
-``memdiag.oom.advice`` looks up a program's settings under these names. The first match counts: list a program before
-the libraries it uses. All expressions are lower case.
+``memdiag.oom.advice`` looks up a program's settings under these names. The first match wins: list a program before the
+libraries it uses. All expressions are lower case.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENGINES = (
 )
 SERVING = frozenset({"vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi"})
 
-# Programs that train. Those for reinforcement learning run an engine, whose names then occur in their tracebacks.
+# Programs that train. Reinforcement learning programs run an engine, whose name then occurs in their tracebacks.
 TRAINERS = (
     ("verl", Words(r"verl[/\\.]|actor_rollout|\(workerdict", ("verl", "actor_rollout", "workerdict"))),
     ("openrlhf", Words(r"openrlhf", ("openrlhf",))),
@@ -86,14 +86,14 @@ TRAINERS = (
     ("deepspeed", Words(r"deepspeed[/\\.]|\[deepspeed\]", ("deepspeed",))),
 )
 REINFORCED = frozenset({"verl", "openrlhf", "grpo"})
-# Libraries that distribute a training over devices.
+# Libraries that distribute training over devices.
 SHARING = (
     ("deepspeed", Words(r"deepspeed[/\\.]", ("deepspeed",))),
     ("fsdp", Words(r"distributed[/\\]fsdp|fully_shard", ("fsdp", "fully_shard"))),
 )
 
-# Kernels of Ascend that compute and communicate in one (MC2), experts' dispatch and combine among them: they work in
-# HCCL's buffers.
+# Ascend kernels that fuse computation and communication (MC2), such as dispatch and combine of experts: they use HCCL's
+# buffers.
 FUSED_COMMUNICATION = Words(
     r"moe_?distribute|\bmc2|mc2(?:num|_)|npu_moe|all_?gather_?matmul|matmul_?(?:reduce_?scatter|all_?reduce)|alltoallv?_?(?:grouped_?)?matmul"
     r"|alloccomresourcebytiling|moe_(?:dispatch|combine)",
@@ -103,5 +103,5 @@ FUSED_COMMUNICATION = Words(
 
 
 def first_of(table: tuple[tuple[str, Words], ...], text: str) -> str:
-    """Returns the first program of a table that ``text`` (in lower case) names; "" if it names none."""
+    """Returns the first program of a table that ``text`` (in lower case) names, or ""."""
     return next((name for name, words in table if words.search(text)), "")

@@ -1,7 +1,7 @@
-"""The whole way: from text or files to a report.
+"""From text or files to a report.
 
-Whatever a dialect, the arithmetic or the advice does with a message nobody has seen yet, the others are still reported,
-and so is that message, without the part that failed. ``MEMDIAG_DEBUG=1`` lets such an error through instead.
+If a dialect, the arithmetic or the advice fails on an unusual message, the others are still reported, and this one
+without the failed part. ``MEMDIAG_DEBUG=1`` raises such an error instead.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
 
 MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000
-LINES_AROUND = 40  # of any speaker: an engine's name is often in what another process says
+LINES_AROUND = 40  # of any speaker: another process often names the engine
 LINES_OF_TRACEBACK = 240  # before those: the outer frames of a long traceback
 LONGEST_LINE = 2_000
 SURROUNDINGS_READ = 64  # of the messages of a dialect in one source: later ones come from the same program
 _TRACEBACK = "Traceback (most recent call last)"
-LINES_BESIDE = 8  # of a line with a word and an anchor: only who speaks there is listened to in a long log
-_RETRIES = 12  # of a message without numbers, for what the lines around it tell
+LINES_BESIDE = 8  # of a line with a word and an anchor: in a long log, only its speaker is read
+_RETRIES = 12  # of a message without numbers, to infer its cause from the surrounding lines
 _UNKNOWN = Judgement("unknown", "low")
 _Result = TypeVar("_Result")
 
 
 def read_text(text: str) -> OomReport:
-    """Returns what is found in ``text``: a message, a traceback, a log."""
+    """Returns the report on ``text``: a message, a traceback, a log."""
     reader = _Reader()
     reader.read(chunks_of_text(text), "text")
     return reader.report()
@@ -50,11 +50,11 @@ def read_text(text: str) -> OomReport:
 def read_files(
     names: Sequence[str | Path], progress: Callable[[str, int, int | None], None] | None = None
 ) -> OomReport:
-    """Returns what is found in files, in their order.
+    """Returns the report on files, in their order.
 
     Args:
-        names: Paths; "-" is standard input. Packed files (gzip, xz, bzip2, zstd) are unpacked on the way.
-        progress: Called now and then with the name, the bytes of it read so far, and its size (None if not known).
+        names: Paths; "-" is standard input. Compressed files (gzip, xz, bzip2, zstd) are decompressed.
+        progress: Called occasionally with the name, the bytes read so far, and the file size (None if unknown).
 
     Raises:
         MemdiagError: One of them cannot be read.
@@ -83,14 +83,14 @@ class _Reader:
         self._marks: dict[tuple[str, str], list[frozenset[str]]] = {}
 
     def read(self, chunks: Iterable[bytes], source: str) -> None:
-        """Adds what is found in one text."""
+        """Adds the messages of one text."""
         self._sources.append(source)
         for window in windows(chunks, self._gate, self._tally):
             for sighting in self._seen(window):
                 self._add(sighting, source, window)
 
     def report(self) -> OomReport:
-        """Returns all messages; warnings only if there is nothing else."""
+        """Returns all messages; warnings only without failures."""
         messages = [self._counted(key, message) for key, message in self._messages.items()]
         failures = [message for message in messages if not message.is_warning]
         shown = failures or messages
@@ -134,7 +134,13 @@ class _Reader:
         return join_kills(seen)
 
     def _said(self, lines: Sequence[Line], orders: Sequence[int], near: Container[int] | None) -> list[Sighting]:
-        """Returns what is found in lines, which are at the places ``orders`` of a window, by dialects with an anchor at those ``near``."""
+        """Returns the messages in some lines of a window.
+
+        Args:
+            lines: The lines.
+            orders: Their positions in the window.
+            near: Positions of the lines in which anchors count, or None for all lines.
+        """
         places = {id(line): order for line, order in zip(lines, orders, strict=True)}
         seen: list[Sighting] = []
         for spoken in by_speaker(lines).values():
@@ -162,7 +168,7 @@ class _Reader:
         count = 1 + sighting.repeats
         known = self._messages.get(key)
         if known is not None:
-            # Without numbers only the lines around can tell the cause, and they may do so where it is printed again.
+            # Without numbers, only the surrounding lines can show the cause, possibly those of a repetition.
             if not known.fields and known.judgement.verdict == "unknown" and self._counts[key] < _RETRIES:
                 again = self._message(sighting, source, window)
                 if again.judgement.verdict != "unknown":
@@ -206,7 +212,7 @@ class _Reader:
     def _try(self, make: Callable[[], _Result], instead: _Result) -> _Result:
         try:
             return make()
-        except Exception:  # any message may be the first of its kind, and the rest of the report is good
+        except Exception:  # any message may be the first of its kind, and the rest of the report remains valid
             if self._strict:
                 raise
             return instead
@@ -217,7 +223,7 @@ def _is_about_memory(lines: Sequence[Line]) -> bool:
     return any(word in text for word in WORDS)
 
 
-# Imported when there is a message to judge: most logs have none.
+# Imported only when there is a message to judge: most logs have none.
 def _judge(found: Found, context: str) -> Judgement:
     from memdiag.oom.verdict import judge
 
@@ -257,7 +263,7 @@ def _frozen(fields: Fields) -> str:
 
 
 def _anchors() -> dict[str, tuple[str, ...]]:
-    """Returns the anchors of each dialect; those that are not in the table yet are asked of the module."""
+    """Returns the anchors of each dialect; those missing from the table come from its module."""
     found = (
         (name, ANCHORS[name] if name in ANCHORS else DIALECTS.attempt(name, lambda own: tuple(own.ANCHORS)))
         for name in DIALECTS

@@ -1,13 +1,12 @@
-r"""Finds the places in a stream of any size that are worth taking apart: a few lines around each text that only failures have.
+r"""Finds the places in a stream of any size that are worth parsing: a few lines around each text typical of failures.
 
-A log of gigabytes is looked at once, and nothing that Python does line by line would be fast enough for that. But logs
-say the same again and again, with other numbers. So a chunk loses its digits, blanks, quotation marks and capital
-letters, and of its lines, which are few different ones now, only those are searched that were not seen before, with
-their neighbours, since a terminal wraps in the middle of words. Of a few words messages hold several; around each the
-dialects' anchors are looked for. Where there is one, lines are cut out and read. A line that has been read a dozen
-times in different company, and never was part of a message, is not read again among lines that are all known, unless it
-may be its numbers that make a message of it. The first and the last chunk are searched for
-every anchor at once: what the shell says of a killed program, in any language, comes last.
+A log of gigabytes is read only once, and Python code per line would be too slow. But logs repeat the same lines with
+different numbers. So digits, spaces, quotation marks and capital letters are removed from a chunk. Few distinct lines
+remain, and only new ones are searched, with their neighbours, since terminals wrap inside words. The search looks for a
+few words that messages contain, and then for the dialects' anchors around them. Where an anchor is found, lines are cut
+out and read. A line that was read a dozen times in different contexts without being part of a message is not read again
+among known lines, unless its numbers may decide. The first and the last chunk are searched for all anchors: a shell's
+message about a killed program, in any language, comes last.
 """
 
 from __future__ import annotations
@@ -34,24 +33,23 @@ LINES_OF_WINDOW = 1500
 _SMALL = 1 << 14
 _MOST_REMEMBERED = 1 << 15
 _LONGEST_REMEMBERED = 400
-# Readings after which a line that never was part of a message is one of those that just speak of memory.
+# Readings after which a line that was never part of a message is known to be harmless.
 _OFTEN_ENOUGH = 12
-_COMPANY = 3  # lines before and after such a one that must be known, too
+_COMPANY = 3  # lines before and after such a line that must also be known
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some lines in a row.
+    """Consecutive lines.
 
     Attributes:
-        lines: Number in the file, and the line; a very long line is in several pieces of one number.
-        first: Messages that begin before the line of this index belong to the window before.
-        end: Messages that begin at the line of this index or later belong to the next window, which has that line as
-            well.
-        hits: Indices of the lines for which it was cut out, without those that just speak of memory; None: anything may
-            be a message.
-        earlier: Lines before these, for the outer frames of a traceback; no message is looked for in them.
-        read: Indices of the lines that are part of a message: the reader's answer.
+        lines: Line number in the file, and the line; a very long line is in several pieces with the same number.
+        first: Messages that begin before the line with this index belong to the previous window.
+        end: Messages that begin at the line with this index or later belong to the next window, which contains that
+            line as well.
+        hits: Indices of the lines for which it was cut out, without harmless ones; None if any line may be a message.
+        earlier: Preceding lines, for the outer frames of a traceback; they are not searched for messages.
+        read: Indices of the lines that are part of a message, set by the reader.
     """
 
     lines: list[tuple[int, str]]
@@ -64,10 +62,10 @@ class Window:
 
 @dataclass
 class Tally:
-    """How much was read.
+    """Amount of text read.
 
     Attributes:
-        num_bytes: Bytes, unpacked.
+        num_bytes: Bytes, decompressed.
         num_lines: Lines.
     """
 
@@ -76,11 +74,11 @@ class Tally:
 
 
 def windows(chunks: Iterable[bytes], gate: Gate, tally: Tally) -> Iterator[Window]:
-    """Yields the windows of a stream in which a message may be, in order; text of a few pages is one window, without a search.
+    """Yields the windows of a stream that may contain a message, in order; a short text is one window, without a search.
 
     Args:
         chunks: The text, in UTF-8.
-        gate: What to look for.
+        gate: Defines what to search for.
         tally: Counts what is read.
     """
     scanner = _Scanner(gate)
@@ -109,9 +107,10 @@ class _Region:
 
     lines: list[tuple[int, bytes]]
     first: int
-    missing: int  # lines still to come behind the last hit
-    hits: dict[int, bytes] = field(default_factory=dict)  # by number, the lines that are why, without digits and blanks
-    is_whole: bool = False  # all there is
+    missing: int  # lines still to come after the last hit
+    # The lines that are the reason, by number, without digits and spaces.
+    hits: dict[int, bytes] = field(default_factory=dict)
+    is_whole: bool = False  # all lines
     earlier: list[bytes] = field(default_factory=list)
 
 
@@ -121,17 +120,17 @@ class _Scanner:
         self.num_bytes = 0
         self.num_lines = 0  # whole lines before ``rest``
         self._rest = b""
-        self._held = b""  # whole lines that are not searched yet: they may be the last
+        self._held = b""  # whole lines not searched yet: they may be the last
         self._is_first = True
-        self._tail = b""  # end of what was searched: an anchor may go on in the next chunk
+        self._tail = b""  # end of the searched text: an anchor may continue in the next chunk
         self._is_tail_new = False
-        self._harmless: set[bytes] = set()  # lines without digits and blanks that hold no word beside an anchor
-        # Lines that do: how often one was read in vain, or -1 where a message was in it.
+        self._harmless: set[bytes] = set()  # lines without digits and spaces in which no word has an anchor nearby
+        # Lines in which one has: number of readings without a message, or -1 if it was part of one.
         self._times: dict[bytes, int] = {}
-        self._open_line = False  # a line longer than a chunk was begun
-        # The block before, for its last lines, and the number of its first line.
+        self._open_line = False  # a line longer than a chunk has begun
+        # The previous block, for its last lines, and the number of its first line.
         self._last_block: tuple[bytes, int] = (b"", 0)
-        self._taken = 0  # lines of it that are in a window already
+        self._taken = 0  # lines of it that are already in a window
         self._region: _Region | None = None
 
     def whole(self, text: bytes) -> Iterator[Window]:
@@ -189,7 +188,10 @@ class _Scanner:
         self._last_block = (block, first_number)
 
     def _hits(self, shapes: Sequence[bytes]) -> dict[int, int]:
-        """Returns the lines to read, as indices, with where in the line: those that hold an anchor, alone or with their neighbours."""
+        """Returns the lines to read, by index, with the position in the line.
+
+        They are the lines with an anchor, alone or with neighbours.
+        """
         harmless, times = self._harmless, self._times
         if not self._is_tail_new and harmless.issuperset(shapes):
             self._tail = b"".join(shapes[-8:])[-2 * REACH :]
@@ -200,7 +202,7 @@ class _Scanner:
         if new or self._is_tail_new:
             found = self._searched(shapes, new)
             alone = {index for index in found if shapes[index] in times or self.gate.worded(shapes[index])}
-            # The anchor is in the neighbour, which has a word of its own, or it is broken in two.
+            # The anchor is in the neighbour, which has its own word, or it is broken across two lines.
             broken = {index for index in found if alone.isdisjoint(range(index - 2, index + 3))}
             hits |= {index: place for index, place in found.items() if index in alone or index in broken}
             broken |= {near for index in broken for near in (index - 1, index + 1)}
@@ -219,7 +221,7 @@ class _Scanner:
         return {index: place for index, place in hits.items() if not self._is_idle(shapes, index)}
 
     def _searched(self, shapes: Sequence[bytes], new: Sequence[int]) -> dict[int, int]:
-        """Returns the lines with words that have an anchor around them, among those that are new and their neighbours."""
+        """Returns the lines with words near an anchor, among new lines and their neighbours."""
         spans: list[list[int]] = [[0, 1]] if self._is_tail_new else []
         for index in new:
             if spans and index - 1 <= spans[-1][1]:
@@ -248,14 +250,14 @@ class _Scanner:
         self._times[shape] = -1 if self.gate.is_counting(shape) else 0
 
     def _is_idle(self, shapes: Sequence[bytes], index: int) -> bool:
-        """Returns whether a line just speaks of memory, as it has often done, among lines that are known."""
+        """Returns whether a line is known to be harmless and surrounded by known lines."""
         return all(
             shape in self._harmless or self._times.get(shape, 0) >= _OFTEN_ENOUGH
             for shape in shapes[max(0, index - _COMPANY) : index + _COMPANY + 1]
         )
 
     def _learn(self, window: Window, hits: dict[int, bytes]) -> None:
-        """Counts which lines were read in vain."""
+        """Counts the lines that were read without finding a message."""
         if not hits:
             return
         read = {window.lines[index][0] for index in window.read}
@@ -268,8 +270,8 @@ class _Scanner:
     def _collect(
         self, lines: list[tuple[int, bytes]], wanted: Sequence[int], said: dict[int, bytes]
     ) -> Iterator[Window]:
-        """Adds the lines around those wanted, which are indices, to the region that is open or to a new one."""
-        done = 0  # lines of the block that were taken or skipped for good
+        """Adds the lines around the given indices to the open region, or to a new one."""
+        done = 0  # lines of the block that were taken or skipped
         for index in [*wanted, None]:
             if self._region is not None:
                 until = (
@@ -303,19 +305,19 @@ class _Scanner:
         self._taken = done
 
     def _earlier(self, count: int) -> list[tuple[int, bytes]]:
-        """Returns the last lines of the block before."""
+        """Returns the last lines of the previous block."""
         block, number = self._last_block
         return pieces(block, number)[self._taken :][-count:]
 
     def _long_before(self, lines: list[tuple[int, bytes]], begin: int) -> list[bytes]:
-        """Returns the lines before the one at ``begin``, those of the block before among them."""
+        """Returns the lines before the one at ``begin``, including those of the previous block."""
         own = lines[max(begin - LINES_EARLIER, 0) : begin]
         missing = LINES_EARLIER - len(own)
         others = pieces(*self._last_block)[-missing:] if missing else []
         return [line for _number, line in (*others, *own)]
 
     def _cut(self, *, last: bool) -> Iterator[Window]:
-        """Yields what of the region is complete; with ``last`` all of it, and the region is done."""
+        """Yields the complete part of the region; with ``last``, all of it, and the region ends."""
         region = self._region
         while region is not None and (last or len(region.lines) >= LINES_OF_WINDOW + LINES_AFTER):
             whole = last and len(region.lines) < LINES_OF_WINDOW + LINES_AFTER

@@ -1,8 +1,9 @@
-r"""Prefixes that no list knows: what the lines of one message share literally is not the message.
+r"""Removes unknown prefixes: text that the lines of one message share literally is not part of the message.
 
-A wrapped message has its logger's prefix on every line, "ERROR:root:", "worker3: ", "| " of a box, "E   " of pytest, and numbers that
-were broken are whole again only without it. But lists share beginnings too ("Process 4711 has …"), and so do messages that are printed
-twice: what is found without the shared beginnings counts only where it is more than what is found with them.
+A wrapped message has its logger's prefix on every line ("ERROR:root:", "worker3: ", "| " of a box, "E   " of pytest),
+and broken numbers are complete only without it. But lists share beginnings too ("Process 4711 has …"), and so do
+messages that are printed twice. So a result without shared beginnings counts only if it has more than the result with
+them.
 """
 
 from __future__ import annotations
@@ -17,22 +18,21 @@ from memdiag.oom.lines import Line, read_line
 from memdiag.oom.squeezed import is_code
 
 _QUOTE = re.compile(r"\s{0,3}((?:(?:>|&gt;)\s?){1,9})")
-# The first word of a line, up to what ends a label. A number alone is none: wrapped text begins with one.
+# The first word of a line, up to the end of a label. A number alone does not count: wrapped text begins with one.
 _TOKEN = re.compile(r"\s{0,8}(?=[^\s]{0,40}[^\d\s.,%()])[^\s:\]>|\u2502\u2503]{0,40}[:\]>|\u2502\u2503\s]")
-# Where a prefix can end: behind a label's mark, but not inside a clock or a number, and behind a level or a letter
-# alone.
+# Where a prefix can end: after a label's mark, but not inside a time or a number, nor after a level or a letter alone.
 _END = re.compile(
     r"(?:[\]>|)}\u2502\u2503#$]|(?<!\d):|:(?=\s))\s*|(?<=\s)-\s+"
     r"|^\s*(?:[A-Z]\s{2,}|(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|CRITICAL|FATAL)\s+)"
 )
 _FUNCTION = re.compile(
     r"\s*(?:(?:ggml|gguf|llama|llm|whisper|clip|common|graph|sched)_\w{1,60}|alloc_tensor_range|load_(?:tensors|model|all_data)):"
-)  # of llama.cpp and its kin: says where, not who
+)  # of llama.cpp and similar programs: names the place, not the speaker
 _LONGEST = 120
 
 
 def unquoted(lines: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
-    """Returns numbered lines without the ">" of quoted mail, where a neighbour is quoted, too.
+    """Returns numbered lines without the ">" of quoted mail, if a neighbour is quoted too.
 
     Alone it may be part of the text: "10513462067 > 1369702144" may be wrapped before it.
     """
@@ -57,22 +57,22 @@ def _depth(raw: str) -> int:
 
 
 def without_shared(lines: Sequence[Line]) -> list[Line] | None:
-    """Returns the lines of one speaker without the unknown prefixes that some of them share; None if none do.
+    """Returns the lines of one speaker without the unknown prefixes that some of them share; None if there are none.
 
-    Each then names its prefix as a speaker of its own, so that "worker3: " and "worker4: " are told apart.
+    The prefix then becomes the line's speaker, so that "worker3: " and "worker4: " are separated.
     """
     groups: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
         match = _TOKEN.match(line.text)
         if (
             match and not is_code(line.text) and not _FUNCTION.match(line.text)
-        ):  # "./faq.md:12:RuntimeError: …" twice: the name of a document tells what the line is
+        ):  # "./faq.md:12:RuntimeError: …" twice: the document's name shows what the line is
             groups.setdefault(match[0].strip(), []).append(index)
     taken: dict[int, tuple[str, int]] = {}
     speakers = {line.key for line in lines}
     for token, members in groups.items():
         if len(members) < 2:
-            # "[3] " is known as a speaker before some words only.
+            # "[3] " counts as a speaker only before some words.
             if token[0] == "[" and token.strip("[]") in speakers:
                 taken[members[0]] = (token, lines[members[0]].text.index(token) + len(token))
             continue
@@ -102,7 +102,7 @@ def _shared(one: str, other: str) -> str:
 def _cut(line: Line, token: str, length: int) -> Line:
     inner = read_line(
         line.number, line.text[line.text.index(token) + len(token) :]
-    )  # what else the prefix says of the speaker
+    )  # other facts about the speaker in the prefix
     rest = read_line(line.number, line.text[length:])
     name = rest.key or inner.key or (token.strip("[]<>:|") if any(map(str.isalnum, token)) else "")
     ranks = (line.rank, inner.rank, rest.rank)

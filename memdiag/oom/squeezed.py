@@ -1,8 +1,7 @@
-r"""The text that dialects read: a few lines without any white space, so that no wrapping and no missing blank matters.
+r"""The text that dialects read: a few lines without any white space, so wrapping and missing spaces do not matter.
 
 Terminals wrap inside words and numbers ("4\n0.30 GiB"), people wrap by hand, chats eat newlines. Without white space
-all of these are the same text. Patterns are written with blanks for the reader's sake; ``pattern`` takes them out as
-well.
+all of these are the same text. Patterns are written with spaces for readability; ``pattern`` removes them too.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from memdiag.oom.lines import Line
 from memdiag.oom.model import Fields
 from memdiag.units import KIB
 
-# Full-width punctuation of Chinese keyboards, typographic quotes; and characters without width, which are taken out.
+# Full-width punctuation of Chinese keyboards, typographic quotes; and zero-width characters, which are removed.
 _PUNCTUATION = str.maketrans(
     "\uff0c\u3002\uff1b\uff1a\uff08\uff09\u3010\u3011\uff05\u201c\u201d\u2018\u2019\uff5c",
     ",.;:()[]%\"\"''|",
     "\u200b\u200c\u200d\u2060\ufeff\u00ad",
 )
 
-# Bounded, and never begun inside a number, so that a search through a megabyte of digits stays linear.
+# Bounded, and never starting inside a number, so that a search through a megabyte of digits stays linear.
 _NUMBER = r"\d{1,3}(?:,\d{3}){1,8}(?:\.\d{1,9})?|\d{1,24}[.,]\d{0,24}|\d{1,24}"
 _KINDS = {
     "size": rf"(?<!\d)(?:{_NUMBER})(?:[KMGTPE][il1|]?B|bytes?|B|[KMGT])",
@@ -34,13 +33,13 @@ _KINDS = {
     "shape": r"[\[(][\d,]{0,200}[\])]",
 }
 _SLOT = re.compile(r"\{([a-z][a-z_]*):([a-z]+)\}")
-# Letters of the words of a regular expression, and before them what is none: escapes, sets, counts, slots, the heads of
-# groups.
+# Letters in the words of a regular expression, after everything that is not a word: escapes, sets, counts, slots, heads
+# of groups.
 _LETTERS = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|\(\?P<\w+>|\(\?<?[=!:]|([LI1])|([O0])", re.IGNORECASE)
 _SIZE = re.compile(rf"({_NUMBER})([A-Za-z|1]*)")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-# Lines of a program that hold a message without being one: 'if "out of memory" in str(error):', "throw
-# std::bad_alloc();", and what a search through sources and documents shows ("./README.md:44:RuntimeError: …").
+# Lines of a program that contain a message text but are not messages: 'if "out of memory" in str(error):', "throw
+# std::bad_alloc();", and results of a search through sources and documents ("./README.md:44:RuntimeError: …").
 _CODE = re.compile(
     r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?"
     r"(?:#\s?define\s|(?:\}\s?)?catch\s?\(|throw\s|[\w.>-]{1,60} = (?=[A-Za-z_:]{1,80};?$)"
@@ -49,14 +48,15 @@ _CODE = re.compile(
     r"|[\w./-]{1,200}\.(?:md|rst|adoc|html|ipynb|pyi?)[:-]\d{1,6}[:-](?:\s\s|(?!\s)))"
 )
 _LARGEST_INDEX = 1023  # of a device: larger numbers are the year of the next line's date
-_ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): it says that a number is not known
+_ABSURD = 1 << 60  # -1 printed as unsigned ("17179869184.00 GiB"): the number is unknown
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """Compiles a regular expression for squeezed text: blanks in it mean nothing, letters match in either case.
+    """Compiles a regular expression for squeezed text: spaces in it are ignored, and letters match in either case.
 
-    ``{requested:size}`` is a slot: a group for a number with a unit. Kinds of slots: ``size`` ("1.50 GiB", "180 bytes", "3.4G"),
-    ``bytes`` (a whole number of bytes, no unit), ``int``, ``float``, ``word``, ``shape`` ("[16, 3]"). ``take`` reads them.
+    ``{requested:size}`` is a slot: a group for a number with a unit. Kinds of slots: ``size`` ("1.50 GiB", "180 bytes",
+    "3.4G"), ``bytes`` (a whole number of bytes, no unit), ``int``, ``float``, ``word``, ``shape`` ("[16, 3]"). ``take``
+    reads them.
     """
 
     def slot(match: re.Match[str]) -> str:
@@ -66,9 +66,9 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def blurred(text: str) -> str:
-    """Returns a regular expression that also takes letters for those that look like them in photographed text: l, I, 1 and |; O and 0.
+    """Returns a regular expression that also matches look-alike letters of photographed text: l, I, 1 and |; O and 0.
 
-    Only letters of its words are: slots still read what is printed, so no number is made of letters.
+    This applies only to letters in its words: slots read the printed text, so letters never become numbers.
     """
 
     def letter(match: re.Match[str]) -> str:
@@ -78,7 +78,7 @@ def blurred(text: str) -> str:
 
 
 def take(match: re.Match[str]) -> Fields:
-    """Returns what the slots of a match hold: sizes as ``<name>_bytes``, others under their names; what is absurd is left out."""
+    """Returns the values in the slots of a match, without absurd ones: sizes as ``<name>_bytes``, others by name."""
     fields: Fields = {}
     for group, text in match.groupdict().items():
         name, _, kind = group.partition("__")
@@ -101,7 +101,10 @@ def take(match: re.Match[str]) -> Fields:
 
 
 def size_of(text: str) -> int:
-    """Returns the bytes of "1.50GiB", "24", "3,635,267,072 bytes" or "1900,00MiB"; units are powers of 1024, whatever their spelling."""
+    """Returns the bytes of "1.50GiB", "24", "3,635,267,072 bytes" or "1900,00MiB".
+
+    Units are powers of 1024 in any spelling.
+    """
     match = _SIZE.match("".join(text.split()))
     if match is None:
         return 0
@@ -119,7 +122,7 @@ def squeeze(text: str) -> str:
 
 
 def is_code(line: str) -> bool:
-    """Returns whether a line begins as programs do, or as what a search through programs and documents shows."""
+    """Returns whether a line looks like source code, or like a search result from sources and documents."""
     return _CODE.match(line) is not None
 
 
@@ -127,7 +130,7 @@ class Squeezed:
     """Some lines as one text without white space.
 
     Attributes:
-        text: That text, in its own case.
+        text: That text, in its original case.
         lines: The lines it came from.
     """
 
@@ -138,7 +141,7 @@ class Squeezed:
         self._ends = list(accumulate(len(piece) for piece in pieces))
 
     def line_index(self, position: int) -> int:
-        """Returns which of the lines a position of the text is in."""
+        """Returns the index of the line that contains a position of the text."""
         return min(bisect_right(self._ends, position), len(self.lines) - 1)
 
     def pieces(self, indices: Iterable[int]) -> str:
@@ -146,21 +149,24 @@ class Squeezed:
         return "".join(self.text[self._ends[index - 1] if index else 0 : self._ends[index]] for index in indices)
 
     def line_at(self, position: int) -> Line:
-        """Returns the line that a position of the text is in."""
+        """Returns the line that contains a position of the text."""
         return self.lines[self.line_index(position)]
 
     def original(self, start: int, end: int) -> str:
-        """Returns the lines between two positions as they stood, without what a logger put before them."""
+        """Returns the original lines between two positions, without logger prefixes."""
         first, last = self.line_index(start), self.line_index(max(end - 1, start))
         return "\n".join(line.text for line in self.lines[first : last + 1])
 
     def line_span(self, position: int) -> tuple[int, int]:
-        """Returns where the line that a position is in begins and ends in the squeezed text."""
+        """Returns start and end, in the squeezed text, of the line that contains a position."""
         index = self.line_index(position)
         return (self._ends[index - 1] if index else 0), self._ends[index]
 
     def is_code(self, position: int) -> bool:
-        """Returns whether a position is in a string of a program: source code names messages, to raise or to catch them."""
+        """Returns whether a position is in a string of a program.
+
+        Source code names messages, to raise or to catch them.
+        """
         line = self.line_at(position).text
         code = _CODE.match(line)
         return code is not None and len(squeeze(line[: code.end()])) <= position - self.line_span(position)[0]

@@ -1,4 +1,4 @@
-"""The stage in which a program failed, by the frames of a traceback.
+"""Infers the stage in which a program failed from the frames of a traceback.
 
 The stages are ``load`` (weights), ``checkpoint`` (a file read straight onto the device), ``shard`` (parameters divided
 among devices), ``optimizer`` (its state), ``update`` (temporaries of a step of the optimizer), ``evaluation``,
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from memdiag.oom.lazily import Words
 
-# What stands furthest in counts. The last row is a step of the model itself.
+# The outermost frame wins. The last row is a step of the model itself.
 _INNERMOST = (
     (
         "load",
@@ -105,7 +105,7 @@ _REINFORCED = (
 _JOINED = Words(r"\btorch\.(?:cat|stack|concat)\(|\.cat\(", ("torch.", ".cat("))
 _LINES_INNER = 4  # the last lines of a traceback: the innermost frame, with its line of code
 
-# An engine's outermost stage counts: a model's step runs during graph capture, and in the trial of the largest batch.
+# An engine's outermost stage wins: a model step runs during graph capture, and in the trial of the largest batch.
 _ENGINE = (
     (
         "capture",
@@ -132,14 +132,14 @@ def frames_before(text: str) -> str:
 
 
 def frames_after(text: str) -> str:
-    """Returns the frames of a traceback that is printed behind a message; "" if there is none."""
+    """Returns the frames of a traceback printed after a message, or ""."""
     begin = text.find(_TRACEBACK)
     end = text.find(_TRACEBACK, begin + 1)
     return "" if begin < 0 else text[begin : end if end > 0 else len(text)]
 
 
 def stage_of(frames: str) -> str | None:
-    """Returns the stage, "" for a step of the model, None if the frames do not show it."""
+    """Returns the stage, "" for a step of the model, or None if the frames do not show it."""
     place, stage = max((max(frames.rfind(word) for word in words), stage) for stage, words in _INNERMOST)
     if place >= 0 and stage not in {"", "update"}:
         return stage
@@ -155,7 +155,7 @@ def stage_of(frames: str) -> str | None:
 
 
 def engine_stage(frames: str, around: str) -> str:
-    """Returns the stage of an engine by its frames, else by the lines around a message; "" while it serves."""
+    """Returns the stage of an engine from its frames, else from the lines around a message; "" while it serves."""
     for text in (frames, around):
         stage = next((stage for stage, words in _ENGINE if any(word in text for word in words)), "")
         if stage:

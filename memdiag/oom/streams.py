@@ -1,8 +1,7 @@
-"""Where text comes from: files, compressed or not, standard input and strings, as chunks of UTF-8 in bounded memory.
+"""Sources of text as chunks of UTF-8 in bounded memory: files (also compressed), standard input and strings.
 
-Whatever is no text is read all the same: logs hold half-written bytes, and people pass the wrong file. A compressed
-file that ends too early, as one does that is still being written, or that is damaged further on, is read as far as it
-goes.
+Binary content is read as well: logs contain incomplete bytes, and people pass the wrong file. A truncated or damaged
+compressed file, such as one that is still being written, is read as far as possible.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[byte
 
     Args:
         name: Its path; "-" is standard input.
-        progress: Called now and then with the bytes read so far and the size of the file (compressed; None if not
-            known).
+        progress: Called occasionally with the bytes read so far and the size of the file (compressed; None if unknown).
 
     Raises:
         MemdiagError: It cannot be opened.
@@ -93,7 +91,7 @@ def _unpacked(file: BufferedReader) -> Iterator[bytes]:
     if head.startswith(b"\x1f\x8b"):
         packed = gzip.GzipFile(fileobj=file)
     elif head.startswith(b"\xfd7zXZ\0"):
-        packed = lzma.LZMAFile(file)  # noqa: SIM115 - holds nothing but the file that the caller closes
+        packed = lzma.LZMAFile(file)  # noqa: SIM115 - holds only the file that the caller closes
     elif head.startswith(b"BZh") and head[4:10] in {b"1AY&SY", b"\x17rE8P\x90"}:
         packed = bz2.BZ2File(file)
     elif head.startswith(_ZSTD):

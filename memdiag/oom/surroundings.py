@@ -1,14 +1,14 @@
-"""What the lines around a message say: who runs here, what is set already, and where a message without sizes failed.
+"""Facts from the lines around a message: running programs, existing settings, and the stage of the failure.
 
-``marks_around`` gives facts for the advice, as further ``Found.marks``:
+``marks_around`` returns facts for the advice, as additional ``Found.marks``:
 
-* ``engine:…`` and ``program:…``: a program that serves or generates, for which advice on training is wrong, or one that trains
-  (``programs``); ``sharing:…``: DeepSpeed or FSDP beside it;
-* ``stage:…``: where in its life it failed, by the traceback before the message or, without one, behind it (``stages``);
-* ``operation:attention``, ``operation:logits``, ``operation:vae``: what the innermost frames compute;
-* ``uses:mc2``: kernels of Ascend that communicate, whose buffers are HCCL's and must not be made smaller;
-* ``os:windows``: paths of Windows, so lines to paste are those of its command prompt;
-* ``set:expandable_segments``, ``set:max_split_size_mb``: settings of the allocator that are printed as set.
+* ``engine:…`` and ``program:…``: a program that serves or generates, for which advice on training is wrong, or one that
+  trains (``programs``); ``sharing:…``: DeepSpeed or FSDP;
+* ``stage:…``: the stage of the failure, from the traceback before the message or, without one, after it (``stages``);
+* ``operation:attention``, ``operation:logits``, ``operation:vae``: the operation of the innermost frames;
+* ``uses:mc2``: Ascend kernels that communicate, which use HCCL's buffers, so these must not be reduced;
+* ``os:windows``: paths of Windows, so lines to paste use its command prompt;
+* ``set:expandable_segments``, ``set:max_split_size_mb``: allocator settings that are printed as set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memdiag.oom.stages import engine_stage, frames_after, frames_before, operat
 from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 
-# Words, the cause, runners-up, and the key of the reason.
+# Words, cause, runners-up, and the key of the reason.
 _CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
     (
         r"wake_?up|cumem|create_and_map",
@@ -39,7 +39,7 @@ _CONTEXT: tuple[tuple[str, Cause, tuple[Cause, ...], str], ...] = (
 )
 
 
-# A training that calls an engine, or a script of its own beside libraries that also generate.
+# Training that calls an engine, or a training script that uses generating libraries.
 _TRAINING = (".backward(", "optimizer.step(", "update_actor", "update_policy", "training_step", "trainer.train(")
 _SCRIPTS = ("train.py", "trainer.py", "/trainer/")
 _DRIVE = re.compile(r"(?<![a-z])[a-z]:[\\/]{1,2}(?:users|windows|program|[\w.-]{1,40}[\\/])")
@@ -48,18 +48,18 @@ _SETTINGS = (
     ("expandable_segments", re.compile(r"expandable_segments:true")),
     ("max_split_size_mb", re.compile(r"max_split_size_mb:\d")),
 )
-# Before it: what is suggested is not what is set. The last ones stand in reports of memdiag itself, which end up in the
-# same log.
+# Words before a setting: a suggested setting is not in effect. The last ones occur in memdiag's own reports, which may
+# be in the same log.
 _SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest|do first|not possible|首先")
 
 
 def marks_around(context: str, before: str = "", after: str = "") -> frozenset[str]:
-    """Returns facts from the lines around a message, with whatever loggers and launchers put before them.
+    """Returns facts from the lines around a message, including logger and launcher prefixes.
 
     Args:
         context: The lines around it.
-        before: Those up to it, which end in the frames of its traceback, if it has one.
-        after: Those behind it, which may begin with the traceback.
+        before: The lines up to it, which end in the frames of its traceback, if it has one.
+        after: The lines after it, which may begin with the traceback.
     """
     text, own = context.lower(), frames_before(before.lower())
     behind = frames_after(after.lower())
@@ -94,7 +94,7 @@ def marks_around(context: str, before: str = "", after: str = "") -> frozenset[s
 
 
 def _programs(text: str) -> tuple[str, str]:
-    """Returns the engine that serves here and the program that trains here: one of them, or none."""
+    """Returns the serving engine and the training program: one of them, or none."""
     engine, trainer = first_of(ENGINES, text), first_of(TRAINERS, text)
     trains = trainer in REINFORCED or any(word in text for word in _TRAINING)
     if engine not in SERVING:
@@ -103,7 +103,7 @@ def _programs(text: str) -> tuple[str, str]:
 
 
 def without_numbers(context: str) -> Judgement:
-    """Returns the cause of a message that prints no sizes, from the lines around it."""
+    """Infers the cause of a message without sizes from the surrounding lines."""
     for expression, cause, others, reason in _CONTEXT:
         if re.search(expression, context, re.IGNORECASE):
             return Judgement(cause, "low", others, (phrase(f"oom_cause.around.{reason}"), phrase("oom_cause.no_sizes")))

@@ -1,4 +1,4 @@
-"""The cause of an out-of-memory message: what its dialect knows, else what the classifier decides from its numbers."""
+"""The cause of an out-of-memory message: from its dialect, else from the classifier and its numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def judge(found: Found, context: str = "") -> Judgement:
     """Returns the cause of a message.
 
     Args:
-        found: The message; its own judgement, if it has one, is returned as it is.
-        context: The lines around it, as they stood.
+        found: The message; if it has its own judgement, that is returned.
+        context: The surrounding lines, unchanged.
     """
     if found.judgement is not None:
         return found.judgement

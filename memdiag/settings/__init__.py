@@ -1,1 +1,4 @@
-"""Allocator settings: what each key of PYTORCH_CUDA_ALLOC_CONF and its kin means. Loads no numpy."""
+"""Allocator settings: the meaning of each key of PYTORCH_CUDA_ALLOC_CONF and the variables of other backends.
+
+Does not import numpy.
+"""

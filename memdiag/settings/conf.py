@@ -1,7 +1,6 @@
 """Reads the text of PYTORCH_CUDA_ALLOC_CONF (and PYTORCH_NPU_ALLOC_CONF, PYTORCH_ALLOC_CONF) leniently.
 
-This is for explaining a trace: what the allocator accepted stood in the text, so anything odd is kept as text and never
-an error.
+This explains recorded settings, which the allocator accepted, so unknown parts are kept as text and are never errors.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ import re
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)")
 MAX_DIVISIONS = 16
-_MOST = 1e15  # what is larger is as good as this
+_MOST = 1e15  # larger values have the same effect
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """Returns the keys and values of ``text`` ("max_split_size_mb:128,expandable_segments:True"), spaces removed."""
+    """Returns the keys and values of ``text`` ("max_split_size_mb:128,expandable_segments:True"), without spaces."""
     compact = re.sub(r"\s+", "", text)
     pairs = re.findall(r"([A-Za-z_0-9]+):(\[[^\]]*\]|[^,]*)", compact)
     return dict(pairs)
 
 
 def leading_number(text: str) -> float | None:
-    """Returns the number that ``text`` begins with ("64MB": 64.0), as the allocator's own reader does; None: there is none."""
+    """Returns the number at the start of ``text`` ("64MB": 64.0), as the allocator's parser does, or None."""
     match = _NUMBER.match(text)
     return min(float(match.group(1)), _MOST) if match else None
 
@@ -29,9 +28,9 @@ def leading_number(text: str) -> float | None:
 def power2_divisions(text: str, *, last_open: bool = True) -> tuple[int, ...]:
     """Returns the 16 entries of roundup_power2_divisions for ``text`` ("4" or "[256:1,512:2,>:8]").
 
-    Entry k covers requests in [2^k, 2^(k+1)) MiB. The first boundary fills all entries up to its own, later ones set only their
-    own, ``>`` fills what comes after the last one. ``last_open=False`` is the older reader, in which ``>`` overwrites the last
-    listed entry too.
+    Entry k covers requests in [2^k, 2^(k+1)) MiB. The first boundary sets all entries up to its own, later ones only
+    their own, and ``>`` sets all entries after the last one. ``last_open=False`` selects the older parser, in which
+    ``>`` also overwrites the last listed entry.
     """
     if not text.startswith("["):
         number = leading_number(text)

@@ -1,6 +1,6 @@
 """The keys of PYTORCH_CUDA_ALLOC_CONF, for CUDA and ROCm.
 
-First versions: the release whose library first holds the name.
+First versions: the first release whose library contains the name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEYS: tuple[Key, ...] = (
     Key("roundup_bypass_threshold_mb", "mib", (1, 13), until=(2, 0), replaced_by="roundup_power2_divisions"),
 )
 _HIP_BACKEND = ("native", "cudaMallocAsync", "hipMallocAsync")
-# ROCm takes the names of both.
+# ROCm accepts the variable names of both.
 HIP_KEYS: tuple[Key, ...] = tuple(
     replace(key, words=_HIP_BACKEND, of="hip") if key.name == "backend" else key for key in KEYS
 )

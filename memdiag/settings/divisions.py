@@ -1,8 +1,8 @@
-"""The value of roundup_power2_divisions: one number, or a list of sizes and numbers whose gaps are easy to overlook.
+"""The value of roundup_power2_divisions: one number, or a list of sizes and numbers, which may have gaps.
 
-Entry k of 16 covers requests of 2^k to 2^(k+1) MiB; the first also everything below, the last everything above. In a
-list the first size fills all entries up to its own, every other size sets its own entry only, and what no one names is
-not rounded at all.
+Entry k of 16 covers requests of 2^k to 2^(k+1) MiB; the first also covers all smaller requests, the last all larger
+ones. In a list, the first size sets all entries up to its own, and every other size only its own entry. Entries that
+are not set are not rounded at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAST = 1 << (MAX_DIVISIONS - 1)  # MiB
 
 
 def check_divisions(key: Key, value: str, backend: str, version: Version) -> list[Problem]:
-    """Returns what is wrong with ``value``, and what is read otherwise than it looks."""
+    """Returns the problems with ``value``, including parts that the parser reads differently than expected."""
     outcome = parse(f"{key.name}:{value}", backend, version)
     if outcome.refused:
         return [_refused(key, value, outcome.refused.reason)]
@@ -44,7 +44,7 @@ def _refused(key: Key, value: str, reason: str) -> Problem:
 
 
 def _pairs(value: str) -> list[tuple[int | None, int]]:
-    """Sizes in MiB (None: ``>``) and divisions, in order."""
+    """Returns sizes in MiB (None: ``>``) and divisions, in order."""
     found = []
     for part in value.strip("[]").split(","):
         size, _, number = part.partition(":")
@@ -55,7 +55,10 @@ def _pairs(value: str) -> list[tuple[int | None, int]]:
 
 
 def as_meant(value: str) -> tuple[int, ...]:
-    """Returns the 16 entries that a reader of the list expects: each size holds from the one before up to its own, ``>`` above all."""
+    """Returns the 16 entries that a reader of the list expects.
+
+    Each size covers the range from the previous size up to its own, ``>`` everything above.
+    """
     pairs = sorted((size, number) for size, number in _pairs(value) if size is not None and is_power_of_two(size))
     above = [number for size, number in _pairs(value) if size is None]
     if not pairs:
@@ -68,7 +71,7 @@ def as_meant(value: str) -> tuple[int, ...]:
 
 
 def as_list(entries: tuple[int, ...], *, shared: bool) -> str:
-    """Returns the list that every version reads as ``entries``, as short as it can be without a gap."""
+    """Returns the shortest list without gaps that every version reads as ``entries``."""
     if len(set(entries)) == 1 and entries[0]:
         return str(entries[0])
     first = next((k for k in range(MAX_DIVISIONS) if entries[k] != entries[0]), MAX_DIVISIONS) - 1
@@ -78,7 +81,7 @@ def as_list(entries: tuple[int, ...], *, shared: bool) -> str:
     items = [f"{1 << k}:{entries[k]}" for k in range(first, tail)]
     if shared:
         items += [f">:{entries[-1]}"] if entries[-1] else []
-    else:  # there `>` would overwrite the last size
+    else:  # in that version, `>` would overwrite the last size
         items += [f"{1 << k}:{entries[k]}" for k in range(tail, MAX_DIVISIONS) if entries[k]]
     return f"[{','.join(items)}]"
 

@@ -1,7 +1,7 @@
-"""A whole environment: which of the allocator's variables is read, and what the others beside it do.
+"""Checks a whole environment: which allocator variable is read, and the effect of related variables.
 
-Up to torch 2.8 there was one variable a backend. 2.9 read PYTORCH_ALLOC_CONF first and called the others deprecated;
-from 2.10 on the old names come first again. The first that is set counts as a whole, and the rest is not looked at.
+Up to torch 2.8 there was one variable per backend. 2.9 read PYTORCH_ALLOC_CONF first and deprecated the others; from
+2.10 on, the old names come first again. Only the first variable that is set is read.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from memdiag.settings.written import Assignment
 from memdiag.text import joined, phrase
 
 GENERAL = "PYTORCH_ALLOC_CONF"
-EXPLAINED_EVERYWHERE = frozenset({"MEMORY_FRAGMENTATION"})  # people look for it whatever the device
+EXPLAINED_EVERYWHERE = frozenset({"MEMORY_FRAGMENTATION"})  # people try it on every device
 _LIKE = re.compile("ALLOC|CONF|MEM|FRAG|CACH|NCCL|HCCL|CUBLAS|TORCH")
 ALLOC_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", GENERAL)
 
 
 def read_order(scene: Scene) -> tuple[str, ...]:
-    """Returns the variables that the backend reads in this version; the first that is set counts."""
+    """Returns the variables that the backend reads in this version; only the first that is set is used."""
     if scene.backend in {"npu", "mindspeed"}:
         return (VARIABLE["npu"], GENERAL) if scene.backend == "npu" and scene.version >= (2, 13) else (VARIABLE["npu"],)
     old = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -45,7 +45,7 @@ def read_order(scene: Scene) -> tuple[str, ...]:
 
 
 def guess_backend(environ: Mapping[str, str]) -> str:
-    """Returns the backend that an environment is made for: "npu" or "hip" where only its variable is set, else "cuda"."""
+    """Returns the backend of an environment: "npu" or "hip" if only its variable is set, else "cuda"."""
     if "PYTORCH_CUDA_ALLOC_CONF" in environ:
         return "cuda"
     if "MEMORY_FRAGMENTATION" in environ:
@@ -60,14 +60,14 @@ def check_environment(
     version: str | None = None,
     lost: Mapping[str, str] | None = None,
 ) -> ConfReport:
-    """Returns what is to be said about ``environ``: the variable that is read, those that are not, and those beside them.
+    """Returns the report on ``environ``: the variable that is read, ignored ones, and related variables.
 
     Args:
         environ: Variables and their values.
         scene: Backend, version and platform.
-        features: What the program uses besides, keys of ``features.FEATURES``.
-        version: The version as it was given, for the report.
-        lost: What the shell takes away from the end of a value, by variable.
+        features: Features that the program uses, keys of ``features.FEATURES``.
+        version: The version as given on the command line, for the report.
+        lost: By variable, the end of its value that the shell removes.
     """
     order = read_order(scene)
     present = [name for name in order if name in environ]
@@ -98,7 +98,7 @@ def check_environment(
 
 
 def _misspelt(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """MD651 of names that are almost those of variables known here: nothing reads them."""
+    """Returns MD651 for names that are misspelt versions of known variables, so that nothing reads them."""
     known = [*ALLOC_VARIABLES, *(variable.name for variable in VARIABLES)]
     for name, value in environ.items():
         close = get_close_matches(name, known, 1, 0.85) if name not in known and _LIKE.search(name) else []
@@ -110,7 +110,7 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _names(environ: Mapping[str, str], scene: Scene, present: list[str]) -> Iterator[Finding]:
-    """MD655 and MD658 of the names of the allocator's own variables."""
+    """Returns MD655 and MD658 for the names of the allocator's own variables."""
     if scene.backend == "npu" and len(present) > 1:
         yield Finding(
             "MD658",
@@ -177,16 +177,16 @@ def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> I
 
 
 def check_builds(environ: Mapping[str, str], builds: Iterable[Mapping[str, Any]], platform: str) -> list[ConfReport]:
-    """Returns what the linter reports on the allocator settings in ``environ``, as each kind of torch would read them.
+    """Returns linter reports on the allocator settings in ``environ``, as each build of torch would read them.
 
     Args:
         environ: Variables and their values.
-        builds: For each torch: "torch_version", and "cuda_build", "hip_build" and "npu_build" (None or missing: not built for it), as in
-            the facts of ``memdiag.recorder.machine``.
+        builds: For each torch: "torch_version", and "cuda_build", "hip_build" and "npu_build" (None or missing if not
+            built for it), as in the facts of ``memdiag.recorder.machine``.
         platform: "windows" or "linux".
 
     Returns:
-        One report for each backend; none without settings in ``environ``.
+        One report per backend; none without settings in ``environ``.
     """
     if not any(name in environ for name in (*ALLOC_VARIABLES, "PYTORCH_NO_CUDA_MEMORY_CACHING")):
         return []

@@ -1,4 +1,4 @@
-"""What else a program may use that some settings do not go with, by version."""
+"""Program features that are incompatible with some settings, by version."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ FEATURES = ("ipc", "cuda-graphs", "mempool", "sleep-mode", "pluggable", "mindspe
 
 
 def feature_words(feature: str) -> Phrase:
-    """Returns what a feature is, in words."""
+    """Returns a feature as words."""
     return phrase(f"conf_features.feature.{feature}")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One setting that does not go with one feature. Its texts are in the catalogue ``conf_features``.
+    """One setting that is incompatible with one feature. Its texts are in the catalogue ``conf_features``.
 
     Attributes:
         feature: A key of FEATURES.
-        backends: Where it holds.
-        key: The setting, which must have the value ``value``; "" for any setting at all.
-        value: As the parser reads it; None: any value.
+        backends: Backends to which it applies.
+        key: The setting, which must have the value ``value``; "" for any setting.
+        value: Value as the parser reads it, or None for any value.
         severity: As in findings.
-        text: Key of the title; ``text.why`` and ``text.fix`` say what happens, and what to do.
-        since: First version that it holds in.
-        until: First version that it no longer holds in.
-        is_dropped: Whether the setting is left out of the corrected line.
+        text: Key of the title; ``text.why`` and ``text.fix`` are the explanation and the remedy.
+        since: First version to which it applies.
+        until: First version to which it no longer applies.
+        is_dropped: Whether the setting is removed from the corrected line.
     """
 
     feature: str
@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def clashes(values: Mapping[str, Value], features: tuple[str, ...], scene: Scene) -> Iterator[Clash]:
-    """Yields MD658 for what in ``values`` does not go with ``features``."""
+    """Yields MD658 for settings in ``values`` that are incompatible with ``features``."""
     for rule in RULES:
         if rule.feature not in features or scene.backend not in rule.backends:
             continue

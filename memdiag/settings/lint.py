@@ -1,8 +1,7 @@
-"""The lint: a text in, findings and a corrected text out.
+"""The settings linter: from a text to findings and a corrected text.
 
-What a person meant is read leniently (``written.py``) and judged key by key; the last word on whether the program
-starts is that of the parser itself (``parsers.py``), so that no finding is critical where the text is accepted, and
-nothing refused goes without one.
+The intended settings are read leniently (``written.py``) and judged key by key. The actual parser (``parsers.py``)
+decides whether the program starts, so accepted text never gets a critical finding, and refused text always does.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _REFUSING = {"MD651", "MD652", "MD653", "MD657"}
 
 @dataclass
 class _Lint:
-    """What is collected while the text is looked at."""
+    """State collected during the check."""
 
     scene: Scene
     variable: str
@@ -68,13 +67,13 @@ class _Lint:
 def lint(
     assignment: Assignment, scene: Scene, features: tuple[str, ...] = (), version: str | None = None
 ) -> ConfReport:
-    """Returns everything that is to be said about the settings in ``assignment``.
+    """Returns the report on the settings in ``assignment``.
 
     Args:
-        assignment: The variable ("" where only a text was given) and its value.
+        assignment: The variable ("" if only a text was given) and its value.
         scene: Backend, version and platform.
-        features: What the program uses besides, keys of ``features.FEATURES``.
-        version: The version as it was given, for the report.
+        features: Features that the program uses, keys of ``features.FEATURES``.
+        version: The version as given on the command line, for the report.
     """
     variable = assignment.variable or VARIABLE[scene.backend]
     state = _Lint(scene, variable)
@@ -116,9 +115,9 @@ def lint(
 
 
 def _between(state: _Lint, features: tuple[str, ...]) -> None:
-    """Findings between settings, and between them and features.
+    """Adds findings about combinations of settings, and of settings with features.
 
-    What a feature forbids goes first: it may solve a conflict.
+    Settings that a feature forbids are removed first: this may solve a conflict.
     """
     written = dict(state.right)
     values = _alone([WrittenKey(key, value) for key, value in written.items()], state.scene)
@@ -128,7 +127,7 @@ def _between(state: _Lint, features: tuple[str, ...]) -> None:
     for clash in relations(values, state.scene):
         state.report(clash, written)
     before: dict[str, str] = {}
-    while before != state.right:  # what is left out can leave another setting without effect; nothing is ever put back
+    while before != state.right:  # a removed setting can leave another one without effect; nothing is ever added again
         before = dict(state.right)
         for clash in relations(
             _alone([WrittenKey(key, value) for key, value in before.items()], state.scene), state.scene
@@ -137,7 +136,7 @@ def _between(state: _Lint, features: tuple[str, ...]) -> None:
 
 
 def _settle(right: dict[str, str], scene: Scene) -> None:
-    """Brings corrected values in line with each other: some limits depend on other settings."""
+    """Makes corrected values consistent: some limits depend on other settings."""
     for _ in right:
         found = [WrittenKey(key, value) for key, value in right.items()]
         place = ValueContext(scene.backend, scene.version, _segment(found))
@@ -161,7 +160,7 @@ def _with_line(fix: Fix, line: str) -> Fix:
 
 
 def in_order(findings: list[Finding]) -> list[Finding]:
-    """Returns ``findings``, the worst first."""
+    """Returns ``findings``, worst first."""
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
 
 
@@ -177,7 +176,7 @@ def _line(variable: str, text: str) -> str:
 
 
 def _version(state: _Lint, scene: Scene) -> None:
-    """MD658 of a version that is newer than every rule known here."""
+    """Adds MD658 for a version newer than all known rules."""
     last = max(key.since for key in every(scene.backend).values())
     last = max(last, newest(scene.backend))
     if scene.is_given and scene.version > last:
@@ -198,7 +197,7 @@ def _lost(state: _Lint, assignment: Assignment) -> None:
 
 
 def _signs(state: _Lint, found: list[WrittenKey]) -> None:
-    """Separators that are none."""
+    """Adds findings about invalid separators."""
     for oddity in dict.fromkeys(entry.oddity for entry in found if entry.oddity):
         shown = ", ".join(entry.text for entry in found if entry.oddity == oddity) or None
         state.findings.append(
@@ -214,7 +213,7 @@ def _signs(state: _Lint, found: list[WrittenKey]) -> None:
 
 
 def _entry(state: _Lint, entry: WrittenKey, found: list[WrittenKey]) -> Setting:
-    """Judges one entry and puts it, corrected, among those to keep; returns it explained."""
+    """Judges one entry and adds its correction to the retained ones; returns it explained."""
     scene = state.scene
     name, value = entry.key, entry.value
     table = known(scene.backend, scene.version)
@@ -227,7 +226,7 @@ def _entry(state: _Lint, entry: WrittenKey, found: list[WrittenKey]) -> Setting:
     if name in state.right and name == entry.key:
         _twice(state, name, found)
     problems = check_value(key, value, ValueContext(scene.backend, scene.version, _segment(found)))
-    right = problems[-1].right if problems else value  # the last one has seen the others
+    right = problems[-1].right if problems else value  # the last one takes the others into account
     for problem in problems:
         fix = (
             phrase("conf.fix.write", text=f"{name}:{right}") if right is not None else phrase("conf.fix.drop", key=name)
@@ -267,7 +266,7 @@ def _twice(state: _Lint, name: str, found: list[WrittenKey]) -> None:
 
 
 def _unknown(state: _Lint, entry: WrittenKey) -> str | None:
-    """MD651; returns the key that was probably meant."""
+    """Adds MD651; returns the key that was probably meant."""
     scene, name = state.scene, entry.key
     table = known(scene.backend, scene.version)
     own = every(scene.backend).get(name)
@@ -308,7 +307,7 @@ def _unknown(state: _Lint, entry: WrittenKey) -> str | None:
 
 
 def _twin(name: str, table: Mapping[str, Key]) -> str | None:
-    """The key of this backend whose name differs in the name of the backend only."""
+    """Returns this backend's key whose name differs only in the backend's name."""
     for old in ("cuda", "hip", "npu"):
         for new in ("cuda", "hip", "npu"):
             if old in name and old != new and (twin := name.replace(old, new)) in table:
@@ -317,7 +316,7 @@ def _twin(name: str, table: Mapping[str, Key]) -> str | None:
 
 
 def _last_word(state: _Lint, outcome: ParserOutcome, found: list[WrittenKey]) -> None:
-    """Brings the findings in line with what the parser does with the text as a whole."""
+    """Adjusts the findings to the parser's result for the whole text."""
     refused = outcome.refused
     critical = any(
         finding.severity == "critical" and finding.code in {*_REFUSING, "MD654"} for finding in state.findings
@@ -344,7 +343,7 @@ def _last_word(state: _Lint, outcome: ParserOutcome, found: list[WrittenKey]) ->
 
 
 def _alone(found: list[WrittenKey], scene: Scene) -> dict[str, Value]:
-    """What each entry means where nothing stands beside it."""
+    """Returns the meaning of each entry on its own."""
     values: dict[str, Value] = {}
     for entry in found:
         values.update(parse(entry.text, scene.backend, scene.version).values)

@@ -42,7 +42,7 @@ class Listing:
 
 
 def listing(backends: tuple[str, ...], version: Version | None) -> Listing:
-    """Returns the table of ``backends``; of one ``version``, or of all."""
+    """Returns the table of ``backends``, for one ``version`` or for all."""
     rows = []
     for backend in backends:
         keys = KEYS[backend] if version is None else tuple(known(backend, version).values())

@@ -1,7 +1,7 @@
-"""The keys that MindSpeed's memory fragmentation feature reads from PYTORCH_NPU_ALLOC_CONF with a parser of its own.
+"""The keys that MindSpeed's memory fragmentation feature reads from PYTORCH_NPU_ALLOC_CONF with its own parser.
 
-The feature (MEMORY_FRAGMENTATION=1, later --memory-fragmentation) was taken out of MindSpeed in 2025; older branches
-carry it.
+The feature (MEMORY_FRAGMENTATION=1, later --memory-fragmentation) was removed from MindSpeed in 2025; older branches
+contain it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is known of one setting, and of the versions it exists in: plain data, filled in by one file a backend.
+"""The description of a setting and of the versions that have it: plain data, filled in by one file per backend.
 
 Versions are releases of torch for CUDA and ROCm, and of torch_npu for Ascend, as (major, minor). A key's first version
-is the first release whose library holds its name; torch_npu also carries some keys back into later post-releases of
-older lines.
+is the first release whose library contains its name. torch_npu also backports some keys to later post-releases of older
+lines.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ NEWEST: dict[str, Version] = {"cuda": (2, 13), "hip": (2, 13), "npu": (2, 13), "
 
 
 def type_words(kind: Kind) -> Phrase:
-    """Returns what a value of ``kind`` is, in words."""
+    """Returns the type of a value of ``kind``, in words."""
     return phrase(f"conf_keys.kind.{kind}")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of an allocator setting. The catalogue ``conf_keys`` says what it does, its default and its range.
+    """One key of an allocator setting. The catalogue ``conf_keys`` has its effect, default and range.
 
     Attributes:
         name: As written in the text.
-        kind: What its value is.
-        since: First version that knows it.
-        until: First version that no longer knows it; None: it is still there.
+        kind: Type of its value.
+        since: First version that supports it.
+        until: First version that no longer supports it, or None.
         lowest: Smallest allowed number.
         highest: Largest allowed number.
-        is_open: ``lowest`` and ``highest`` themselves are not allowed.
+        is_open: Whether ``lowest`` and ``highest`` themselves are excluded.
         words: Allowed words.
         is_power_of_two: Only powers of two are allowed.
-        is_digits: The value must be digits and nothing else (torch_npu checks this for some keys).
+        is_digits: Whether the value must consist of digits only (torch_npu checks this for some keys).
         at_least_segment: The number must not be below large_segment_size_mb.
         replaced_by: The name to use instead; "" unless deprecated.
-        host_only: It is about pinned host memory, not about the device.
-        of: Whose texts it has in the catalogue ("hip", "mindspeed"), if not those of its name alone.
+        host_only: Whether it concerns pinned host memory instead of the device.
+        of: Owner of its texts in the catalogue ("hip", "mindspeed") if they differ from those of its name.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Key:
 
     @property
     def meaning(self) -> Phrase:
-        """What it does, in a sentence."""
+        """Its effect, in a sentence."""
         return phrase(f"conf_keys.{self._text}")
 
     @property
     def default(self) -> Phrase:
-        """What holds without it, in words."""
+        """The behaviour without it, in words."""
         return self._part("default")
 
     @property
@@ -86,12 +86,12 @@ class Key:
         return phrase(f"conf_keys.{self._text}.{part}") if own else phrase(f"conf_keys.all.{self.kind}.{part}")
 
     def is_in(self, version: Version) -> bool:
-        """Whether ``version`` knows this key."""
+        """Returns whether ``version`` supports this key."""
         return self.since <= version and (self.until is None or version < self.until)
 
 
 def parse_version(text: str) -> Version | None:
-    """Returns ``(2, 6)`` for ``2.6``, ``2.6.0+cu124`` or ``v2.6.0.post3``; None for what is no version."""
+    """Returns ``(2, 6)`` for ``2.6``, ``2.6.0+cu124`` or ``v2.6.0.post3``, or None if it is not a version."""
     match = re.match(r"\s*v?(\d{1,4})\.(\d{1,4})(?![0-9])", text)
     return (int(match.group(1)), int(match.group(2))) if match else None
 

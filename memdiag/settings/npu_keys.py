@@ -1,6 +1,6 @@
 """The keys of PYTORCH_NPU_ALLOC_CONF (Ascend).
 
-First versions: the torch_npu release whose library first holds the name.
+First versions: the first torch_npu release whose library contains the name.
 
 Later post-releases of an older line may have a key earlier than its table says (2.7.1.post2 is younger than 2.9.0).
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 from memdiag.settings.model import Key
 from memdiag.settings.shared_keys import shared_keys
 
-# torch_npu raises at the first allocation when one of these stands beside expandable_segments:True.
+# torch_npu raises at the first allocation if one of these is combined with expandable_segments:True.
 EXCLUDED_BY_EXPANDABLE = ("max_split_size_mb", "garbage_collection_threshold")
-# It reads these in expandable mode only.
+# It reads these only with expandable segments.
 NEEDS_EXPANDABLE = ("segment_size_mb", "base_addr_aligned_kb")
 
 KEYS: tuple[Key, ...] = (

@@ -1,7 +1,7 @@
-"""How the C and C++ functions behind the parsers turn text into numbers: a leading part counts, what follows is left out.
+"""How the C and C++ functions used by the parsers convert text to numbers: they read the leading part only.
 
-``std::stoull`` and ``std::stod`` since torch 2.10, ``std::stoi`` before: "64MB" is 64, "-1" is the largest number there
-is.
+They are ``std::stoull`` and ``std::stod`` since torch 2.10, ``std::stoi`` before: "64MB" is 64, and "-1" is the largest
+number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _DECIMAL = re.compile(r"[ \t\n\v\f\r]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][
 _HEX = re.compile(r"[ \t\n\v\f\r]*([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)")
 _NAMED = re.compile(r"[ \t\n\v\f\r]*([+-]?)(infinity|inf|nan)", re.IGNORECASE)
 _SMALLEST_NORMAL = 2.2250738585072014e-308
-_MOST_DIGITS = 400  # no number of more digits fits
+_MOST_DIGITS = 400  # numbers with more digits never fit
 
 
 def to_size(text: str) -> int | None:
-    """Returns what ``std::stoull`` makes of ``text``, 0 to 2^64-1; None where it raises."""
+    """Returns the result of ``std::stoull`` for ``text``, 0 to 2^64-1, or None if it raises."""
     match = _WHOLE.match(text)
     if not match or len(match.group(2).lstrip("0")) > _MOST_DIGITS:
         return None
@@ -31,7 +31,7 @@ def to_size(text: str) -> int | None:
 
 
 def to_int(text: str) -> int | None:
-    """Returns what ``std::stoi`` makes of ``text`` once it is stored as a size: negative numbers wrap; None where it raises."""
+    """Returns the result of ``std::stoi`` for ``text`` as a size (negative numbers wrap), or None if it raises."""
     match = _WHOLE.match(text)
     if not match or len(match.group(2).lstrip("0")) > _MOST_DIGITS:
         return None
@@ -42,7 +42,7 @@ def to_int(text: str) -> int | None:
 
 
 def to_double(text: str) -> float | None:
-    """Returns what ``std::stod`` makes of ``text``; None where it raises: no number, too large, or too small to be exact."""
+    """Returns the result of ``std::stod`` for ``text``, or None if it raises: not a number, too large, or subnormal."""
     if match := _NAMED.match(text):
         value = math.nan if match.group(2).lower() == "nan" else math.inf
         return -value if match.group(1) == "-" else value
@@ -64,5 +64,5 @@ def to_double(text: str) -> float | None:
 
 
 def is_power_of_two(number: int) -> bool:
-    """Whether ``number`` is one of 1, 2, 4 and so on."""
+    """Returns whether ``number`` is 1, 2, 4 and so on."""
     return number > 0 and not number & (number - 1)

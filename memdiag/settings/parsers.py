@@ -1,10 +1,10 @@
-"""What the allocators' own parsers make of a text: refused, or these values.
+"""Models the allocators' own parsers: a text is refused, or gives these values.
 
 Compared with the real ones in tests/settings.
 
-There are two. Up to torch 2.9 (torch_npu 2.9) separators are checked. Since then one parser is shared by all
-accelerators, walks over the tokens, takes any token for a separator, and is followed by the backend's own over the same
-tokens; a refusal of either ends the program.
+There are two. Up to torch 2.9 (torch_npu 2.9), separators are checked. Since then, all accelerators share one parser,
+which walks over the tokens and accepts any token as a separator. The backend's own parser then reads the same tokens. A
+refusal by either ends the program.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COMMON = frozenset(
 class Refused(Exception):
     """The parser raises.
 
-    ``key`` is where, ``reason`` is why, in words; ``kind`` is "unknown", "value", "form" or "conflict".
+    ``key`` is the place, ``reason`` the cause in words; ``kind`` is "unknown", "value", "form" or "conflict".
     """
 
     def __init__(self, kind: str, key: str, reason: str) -> None:
@@ -59,12 +59,12 @@ class Refused(Exception):
 
 @dataclass
 class ParserOutcome:
-    """What a parser did with a text.
+    """Result of parsing a text.
 
     Attributes:
-        values: Key and value as read, in the unit of the key; divisions as 16 entries. Later ones of a key replace
+        values: Key and value as read, in the unit of the key; divisions as 16 entries. Later values of a key replace
             earlier ones.
-        refused: Why the program ends, if it does.
+        refused: Why the program ends, or None if it does not.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -74,24 +74,24 @@ class ParserOutcome:
 def tokenize(text: str, *, shared: bool = True) -> list[str]:
     """Returns keys, values and ``, : [ ]`` one by one.
 
-    The older parser takes out spaces only, the shared one all white space.
+    The older parser removes only spaces, the shared one all white space.
     """
     compact = re.sub(r"[ \t\n\v\f\r]+" if shared else " +", "", text)
     return re.findall(r"[,:\[\]]|[^,:\[\]]+", compact)
 
 
 def is_shared(backend: str, version: Version) -> bool:
-    """Whether ``version`` has the parser that all accelerators share."""
+    """Returns whether ``version`` has the parser that all accelerators share."""
     return version >= SHARED_SINCE[backend]
 
 
 def smallest_split(backend: str, version: Version) -> int:
-    """Returns the smallest max_split_size_mb that ``version`` takes, with large_segment_size_mb at its default."""
+    """Returns the smallest max_split_size_mb that ``version`` accepts, with the default large_segment_size_mb."""
     return 20 if version >= _TWENTY_SINCE[backend] else 21
 
 
 def parse(text: str, backend: str, version: Version) -> ParserOutcome:
-    """Returns what the parsers of ``backend`` in ``version`` make of ``text``."""
+    """Returns the result of the parsers of ``backend`` in ``version`` for ``text``."""
     outcome = ParserOutcome()
     try:
         if is_shared(backend, version):
@@ -104,7 +104,7 @@ def parse(text: str, backend: str, version: Version) -> ParserOutcome:
 
 
 def parse_common(text: str, version: Version) -> ParserOutcome:
-    """Returns what the parser of all accelerators makes of ``text`` where no backend has added its own: unknown keys are stepped over."""
+    """Returns the result of the shared parser for ``text`` without a backend's keys: unknown keys are skipped."""
     outcome = ParserOutcome()
     parser = _Shared(text, "cuda", version, outcome.values)
     parser.known = {name: key for name, key in parser.known.items() if name in _COMMON}
@@ -116,7 +116,7 @@ def parse_common(text: str, version: Version) -> ParserOutcome:
 
 
 class _Parser:
-    """Tokens, and what both parsers do with values."""
+    """Tokens, and the code for values that both parsers share."""
 
     to_whole: Callable[[str], int | None]
 
@@ -169,7 +169,7 @@ class _Parser:
         return allowed[said]
 
     def simple(self, key: str, at: int) -> Value:
-        """The value of a key that is one token, with its range checked."""
+        """Returns the value of a key with one token, after checking its range."""
         rule = self.known[key]
         if rule.kind == "bool":
             return self.boolean(at)
@@ -255,7 +255,7 @@ class _Parser:
         return i
 
     def start_entries(self) -> tuple[int, ...]:
-        """What a list is written over: the entries of an earlier one in the same text."""
+        """Returns the entries that a list overwrites: those of an earlier list in the same text."""
         entries = self.values.get("roundup_power2_divisions")
         return entries if isinstance(entries, tuple) else (0,) * MAX_DIVISIONS
 
@@ -263,7 +263,7 @@ class _Parser:
         self.at(index)
 
     def exclude(self) -> None:
-        """torch_npu refuses what expandable segments exclude."""
+        """Raises for settings that torch_npu refuses together with expandable segments."""
         excluded = [key for key in EXCLUDED_BY_EXPANDABLE if key in self.values]
         if self.backend == "npu" and excluded and self.values.get("expandable_segments") is True:
             raise Refused(
@@ -304,7 +304,7 @@ class _Strict(_Parser):
 
 
 class _Shared(_Parser):
-    """The parser of all accelerators, then the backend's own."""
+    """The shared parser of all accelerators, followed by the backend's own."""
 
     def run(self) -> None:
         common = self.run_common(check=True)
@@ -312,16 +312,16 @@ class _Shared(_Parser):
         self.walk(set(self.known) - common, check=True)
 
     def run_common(self, *, check: bool) -> set[str]:
-        """Reads the keys that all accelerators share; returns which these are."""
+        """Reads the keys that all accelerators share; returns their names."""
         common = {name for name in self.known if name in _COMMON}
-        if "large_segment_size_mb" in common:  # in a pass of its own, before those that must not be below it
+        if "large_segment_size_mb" in common:  # in a separate pass, before the keys that must not be below it
             self.find_segment()
             self.segment = _as_int(self.values.get("large_segment_size_mb", _DEFAULT_SEGMENT))
         self.walk(common, check=check)
         return common
 
     def find_segment(self) -> None:
-        """Reads large_segment_size_mb wherever the name stands, also where the other passes step over it."""
+        """Reads large_segment_size_mb wherever it occurs, even where the other passes skip it."""
         i = 0
         while i < len(self.tokens):
             self.key = self.tokens[i]
@@ -330,7 +330,7 @@ class _Shared(_Parser):
             i += 1
 
     def walk(self, mine: set[str], *, check: bool) -> None:
-        """One pass over the tokens: reads the keys in ``mine`` and steps over the others, of which unknown ones are refused."""
+        """Walks the tokens once: reads the keys in ``mine`` and skips the others; unknown ones are refused."""
         i = 0
         while i < len(self.tokens):
             self.key = self.tokens[i]
@@ -353,7 +353,7 @@ class _Shared(_Parser):
         return i
 
     def classes(self, i: int) -> int:
-        """Reads a list of ``name:value`` from its bracket on; values that make no sense are stepped over by the allocator, too."""
+        """Reads a list of ``name:value`` from its bracket on; like the allocator, it skips meaningless values."""
         first = i
         while self.at(i + 1) != "]":
             i += 3
@@ -376,7 +376,7 @@ def _as_int(value: Value) -> int:
 
 
 def in_bytes(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns ``values`` with sizes in bytes as the allocator keeps them: what does not fit is cut to what does."""
+    """Returns ``values`` with sizes in bytes as the allocator stores them, clamped to the valid range."""
     out: dict[str, Value] = {}
     for key, value in values.items():
         if key.endswith("_kb") and isinstance(value, int):

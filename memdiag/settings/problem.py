@@ -1,4 +1,4 @@
-"""Something wrong with one setting, before it becomes a finding."""
+"""A problem with one setting, before it becomes a finding."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from memdiag.results.finding import Severity
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a key or its value.
+    """A problem with a key or its value.
 
     Attributes:
         code: Code of the finding.
         title: The problem in a few words.
         severity: "critical" where the program is refused at its first allocation.
-        why: What the allocator does instead, or what it would take.
-        right: The value to write; None: leave the key out.
+        why: What the allocator does instead, or which values it accepts.
+        right: The value to write, or None to remove the key.
     """
 
     code: str
@@ -29,16 +29,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Something wrong between settings, or between a setting and what the program uses.
+    """A problem with a combination of settings, or of a setting with a program feature.
 
     Attributes:
         code: Code of the finding.
         title: The problem in a few words.
         severity: "critical" where the program fails.
-        why: What happens.
-        keys: The settings it is about.
-        changes: What to write instead: key to value, None to leave it out.
-        fix: The remedy, in an imperative sentence; "": none.
+        why: The consequence.
+        keys: The settings concerned.
+        changes: What to write instead: key to value, or None to remove the key.
+        fix: The remedy in an imperative sentence, or "" if there is none.
     """
 
     code: str

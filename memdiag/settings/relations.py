@@ -1,4 +1,4 @@
-"""Settings beside each other: which exclude each other, and which have no effect for want of another."""
+"""Combinations of settings: some exclude each other, and some have no effect without another."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _GIGABYTE_PAGES = ("segment_size_mb", "large_segment_size_mb")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the settings are for.
+    """The environment that the settings are checked for.
 
     Attributes:
         backend: "cuda", "hip", "npu" or "mindspeed".
-        version: Version that is looked at.
-        platform: "linux", "windows" or "" (not said).
-        is_given: Whether the version was said, or is only the newest one known.
+        version: Version to check against.
+        platform: "linux", "windows" or "" if unknown.
+        is_given: Whether the version was given; otherwise it is the newest one known.
     """
 
     backend: str
@@ -164,7 +164,7 @@ def _deprecated(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
                 (key,),
                 {key: None, new: str(values[key])}
                 if expandable
-                else {},  # without them it had no effect, and the new one would
+                else {},  # without them it had no effect, but the new one would
                 phrase("conf.fix.write", text=new),
             )
 

@@ -1,6 +1,6 @@
 """The keys that the allocators of all accelerators read, from torch 2.10 on with one parser.
 
-Not every backend had all of them at once: ``cuda.py`` and ``npu.py`` put in their own first versions.
+Not every backend got all of them at once: ``cuda.py`` and ``npu.py`` supply their own first versions.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ _KEYS = (
 
 
 def shared_keys(since: dict[str, Version]) -> tuple[Key, ...]:
-    """Returns the common keys with the first versions of one backend where ``since`` has them, the others as on CUDA."""
+    """Returns the common keys with one backend's first versions in ``since``; the others are as on CUDA."""
     return tuple(replace(key, since=since.get(key.name, key.since)) for key in _KEYS)

@@ -1,4 +1,4 @@
-"""One value of one key: whether the parser takes it, what it makes of it, and what was probably meant."""
+"""Checks one value of one key: whether the parser accepts it, how it reads it, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _AS_GOOD_AS_NONE = 1 << 40  # MiB: more than any device has
 
 @dataclass(frozen=True, slots=True)
 class ValueContext:
-    """What the reading of a value depends on, beside the key.
+    """Context for reading a value, besides the key.
 
     Attributes:
-        backend: Whose parser.
-        version: Of which version.
+        backend: Backend of the parser.
+        version: Version of the parser.
         segment: large_segment_size_mb, as the parser read it.
     """
 
@@ -52,7 +52,7 @@ class ValueContext:
 
 
 def check_value(key: Key, value: str | None, place: ValueContext) -> list[Problem]:
-    """Returns what is wrong with ``value`` as the value of ``key``; nothing if it is read as it is written."""
+    """Returns the problems with ``value`` for ``key``; empty if it is read as written."""
     if value is None or value == "":
         return [
             Problem(
@@ -110,7 +110,7 @@ def _check_fraction(key: Key, value: str) -> list[Problem]:
     is_low = low is not None and not (read > low or (read == low and not key.is_open))
     is_high = high is not None and not (read < high or (read == high and not key.is_open))
     if is_low or is_high:
-        percent = 10 <= read < 100 and high == 1  # 80 is meant as 80 %; 1.5 says nothing
+        percent = 10 <= read < 100 and high == 1  # 80 means 80 %; 1.5 is ambiguous
         nearest = (
             f"{read / 100:g}" if percent else "1.0" if is_high and not key.is_open and not math.isnan(read) else None
         )
@@ -155,7 +155,7 @@ def _limits(key: Key, place: ValueContext) -> tuple[int, int | None]:
 
 
 def _meant(key: Key, value: str) -> float | None:
-    """The number that a person means by ``64MB``, ``1GB`` or ``1e3``, in the unit of the key; None: not known."""
+    """Returns the number meant by ``64MB``, ``1GB`` or ``1e3``, in the unit of the key, or None if unknown."""
     match = _MEANT.fullmatch(value)
     if not match:
         return None
@@ -169,7 +169,10 @@ def _meant(key: Key, value: str) -> float | None:
 
 
 def _nearest(key: Key, meant: float | None, lowest: int, highest: int | None) -> str | None:
-    """The allowed number nearest to what was meant; None: leave the key out, since it meant "no limit" or nothing at all."""
+    """Returns the allowed number nearest to the intended one.
+
+    None means to remove the key, since "no limit" or nothing was meant.
+    """
     if meant is None or meant < 0 or meant > _AS_GOOD_AS_NONE:
         return None
     number = max(int(meant), lowest)

@@ -1,4 +1,4 @@
-"""Environment variables beside the allocator's own that decide about memory: what they do, which values work, which cost memory."""
+"""Other environment variables that affect memory: their effect, valid values, and values that cost memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ALL = (*GPU, *NPU)
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What to say where the value of a variable matches. Its texts are in the catalogue ``conf_variables``.
+    """A remark for certain values of a variable. Its texts are in the catalogue ``conf_variables``.
 
     Attributes:
         pattern: Regular expression for the whole value.
         code: Code of the finding.
         severity: As in findings.
-        text: Key of the title; ``text.why`` and ``text.fix`` say what happens, and what to do.
+        text: Key of the title; ``text.why`` and ``text.fix`` are the explanation and the remedy.
         is_unset: Whether the remedy is to unset the variable.
-        beside: Needs this setting with this value among the allocator's ("expandable_segments", True); None: always.
+        beside: Allocator setting and value that must also be present ("expandable_segments", True), or None.
     """
 
     pattern: str
@@ -39,7 +39,7 @@ class Remark:
 
     @property
     def why(self) -> Phrase:
-        """What happens."""
+        """The consequence."""
         return phrase(f"conf_variables.{self.text}.why")
 
     @property
@@ -50,13 +50,13 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One environment variable. The catalogue ``conf_variables`` says what it does and which values work.
+    """One environment variable. The catalogue ``conf_variables`` has its effect and its valid values.
 
     Attributes:
         name: Its name.
-        backends: Where it is read.
-        allowed: Regular expression for the values that work.
-        remarks: What to say of some values.
+        backends: Backends that read it.
+        allowed: Regular expression for the valid values.
+        remarks: Remarks on certain values.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Variable:
 
     @property
     def meaning(self) -> Phrase:
-        """What it does, in a sentence."""
+        """Its effect, in a sentence."""
         return phrase(f"conf_variables.{self.name}")
 
     @property
     def range(self) -> Phrase:
-        """The values that work, in words."""
+        """The valid values, in words."""
         return (
             phrase("conf_variables.all.flag.range")
             if self.allowed == _FLAG

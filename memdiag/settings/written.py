@@ -1,7 +1,7 @@
-"""What a person wrote, before any parser sees it: variables taken out of shell lines, and the text cut into keys and values.
+"""Reads settings as a person wrote them: extracts variables from shell lines, and splits text into keys and values.
 
-The allocator sees only what is left after the shell; this module also says what the shell does to the text (an unquoted
-space ends it, an unquoted ``>`` sends output to a file).
+The allocator sees only the text after shell processing. This module also reports the effect of the shell: an unquoted
+space ends the text, and an unquoted ``>`` redirects output to a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ASSIGNMENT = re.compile(
     """,
     re.VERBOSE,
 )
-_LOOSE = re.compile(r"[ \t]+((?:[a-z][a-z0-9_]+[ \t]*[:=][^;&|]*))")  # what looks like settings after an unquoted space
+_LOOSE = re.compile(r"[ \t]+((?:[a-z][a-z0-9_]+[ \t]*[:=][^;&|]*))")  # looks like settings after an unquoted space
 _NEXT_KEY = re.compile(r"\s+(?=[A-Za-z_][A-Za-z0-9_]*\s*[:=])")
 _NAMES = re.compile(r"ALLOC_CONF$")
 
@@ -30,10 +30,9 @@ class Assignment:
     """A variable and its value.
 
     Attributes:
-        variable: Its name; "" where only the value was given.
-        value: What the program gets, as long as nothing is ``lost``.
-        lost: What the shell would take away from the end of the value, because it stands after an unquoted space or
-            ``>``.
+        variable: Its name, or "" if only the value was given.
+        value: The value that the program receives, if nothing is ``lost``.
+        lost: End of the value that the shell would remove because it follows an unquoted space or ``>``.
     """
 
     variable: str
@@ -43,12 +42,13 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class WrittenKey:
-    """One key with its value, as a person meant it.
+    """One key with its value, as intended by a person.
 
     Attributes:
-        key: The key, "" where there is nothing.
-        value: Its value without spaces; None: there is none.
-        oddity: What is wrong with the signs around it ("semicolon", "space", "comma", "equals"); "": nothing.
+        key: The key, or "" if there is none.
+        value: Its value without spaces, or None if there is none.
+        oddity: Problem with the punctuation around it ("semicolon", "space", "comma", "equals"), or "" if there is
+            none.
     """
 
     key: str
@@ -62,7 +62,10 @@ class WrittenKey:
 
 
 def assignments(text: str) -> list[Assignment]:
-    """Returns the variables that ``text`` sets (``export A=x``, ``A=x B=y python …``, ``os.environ["A"] = "x"``), or the text itself."""
+    """Returns the variables that ``text`` sets, or the text itself.
+
+    Forms are ``export A=x``, ``A=x B=y python …`` and ``os.environ["A"] = "x"``.
+    """
     found = []
     for match in _ASSIGNMENT.finditer(text):
         name, raw = match.group(1), match.group(2)
@@ -88,7 +91,7 @@ def assignments(text: str) -> list[Assignment]:
 
 
 def _beside(text: str, lost: str) -> str:
-    """Returns the settings that stand beside the variables, in no variable: words that begin with a key of any backend."""
+    """Returns settings outside any variable: words that begin with a key of any backend."""
     keys = {key for backend in BACKENDS for key in every(backend)}
     words = [
         word
@@ -99,7 +102,7 @@ def _beside(text: str, lost: str) -> str:
 
 
 def entries(text: str) -> list[WrittenKey]:
-    """Returns the keys and values of ``text`` in order, however they are separated."""
+    """Returns the keys and values of ``text`` in order, with any separators."""
     found = []
     for chunk, ended_by in _chunks(text):
         oddity = "semicolon" if ended_by == ";" else "space" if ended_by == " " else ""
@@ -118,7 +121,7 @@ def entries(text: str) -> list[WrittenKey]:
 
 
 def _chunks(text: str) -> list[tuple[str, str]]:
-    """Pieces of ``text`` between separators, each with the one that ends it; separators in brackets do not count."""
+    """Yields the parts of ``text`` with the separator that ends each; separators in brackets do not count."""
     pieces, start, depth, i = [], 0, 0, 0
     while i < len(text):
         char = text[i]
@@ -138,7 +141,7 @@ def _chunks(text: str) -> list[tuple[str, str]]:
 
 
 def guess_by_keys(text: str) -> str:
-    """Returns "npu" where ``text`` has keys that only torch_npu knows, else "cuda"."""
+    """Returns "npu" if ``text`` has keys that only torch_npu supports, else "cuda"."""
     names = {entry.key for entry in entries(text)}
     ours, theirs = (set(every(backend)) for backend in ("npu", "cuda"))
     return "npu" if names & (ours - theirs) and not names & (theirs - ours) else "cuda"

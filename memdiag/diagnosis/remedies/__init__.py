@@ -1,6 +1,6 @@
-"""Remedies that help against the same cause whether a message or a trace showed it: one text, condition and cost for each.
+"""Remedies for the same cause in messages and traces: one text, condition and cost for each.
 
-A caller knows the backend, the settings in effect and so the line to paste; it decides whether the remedy applies.
+The caller knows the backend, the settings in effect, and so the line to paste; it decides whether the remedy applies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def expandable_segments(line: str, backend: str, dropped: Sequence[str] = ()) ->
     Args:
         line: The line to paste.
         backend: "cuda", "hip" or "npu".
-        dropped: Keys that are set, exclude expandable segments on this backend and were left out of ``line``.
+        dropped: Keys that are set, but excluded by expandable segments on this backend, and so missing from ``line``.
     """
     title = phrase("remedies.expandable")
     if backend == "npu":

@@ -1,4 +1,4 @@
-"""Remedies whose texts are looked up late: dialects name them by key, and only the messages that are advised on need the texts."""
+"""Remedies with lazily loaded texts: dialects name them by key, and only messages with advice need the texts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ class LazyFix:
     """A remedy whose texts are phrases.
 
     Attributes:
-        key: Of the sentence that says what to do. ``key.when`` and ``key.caveat`` hold its condition and its cost,
-            where there are any.
-        kind: As of ``Fix``.
-        change: As of ``Fix``.
-        values: What the blanks in its texts stand for.
-        when: Key of its condition, if that is another one than ``key.when``.
-        caveat: Key of its cost, if that is another one than ``key.caveat``.
+        key: Key of the instruction. ``key.when`` and ``key.caveat`` are its condition and its cost, if they exist.
+        kind: As in ``Fix``.
+        change: As in ``Fix``.
+        values: Values of the placeholders in its texts.
+        when: Key of its condition, if it is not ``key.when``.
+        caveat: Key of its cost, if it is not ``key.caveat``.
     """
 
     key: str

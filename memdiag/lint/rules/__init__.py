@@ -1,7 +1,7 @@
-"""One habit a file.
+"""One file per rule.
 
-A rule has ``CODE``, ``SEVERITY``, ``WORDS`` (a file without any of them is not looked at), ``check(module) ->
-Iterator[Hit]``, and maybe ``CHANGE`` (the line to paste). Its texts are in the catalogue ``lint``: title, fix, where
-that applies (``for``) and its cost (``but``). Its page is docs/findings/<code>.md; its line stands in
+A rule has ``CODE``, ``SEVERITY``, ``WORDS`` (files without any of them are skipped), ``check(module) ->
+Iterator[Hit]``, and optionally ``CHANGE`` (the line to paste). Its texts are in the catalogue ``lint``: title, fix,
+applicability (``for``) and cost (``but``). Its page is docs/findings/<code>.md; it is registered in
 ``registry.LINT_RULES``.
 """

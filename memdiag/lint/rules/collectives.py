@@ -1,4 +1,4 @@
-"""Collectives that overlap nothing: each is waited for at once, or one is called for every parameter."""
+"""Collectives that overlap with nothing: each is waited for at once, or one is called for every parameter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONE_BY_ONE = ("torch.distributed.all_reduce", "torch.distributed.broadcast")
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at handles that are waited for in the next statement, that nobody keeps, and at a collective for each gradient."""
+    """Yields handles that are waited for in the next statement or dropped, and collectives per gradient."""
     for call in module.called(*_NAMES):
         if is_constant(keyword(call, "async_op"), True):
             parent = module.parents.get(call)
@@ -63,7 +63,10 @@ def check(module: Module) -> Iterator[Hit]:
 
 
 def _independent_work(module: Module, call: ast.Call) -> ast.stmt | None:
-    """Returns the statement after a synchronous collective of a training step, if it computes without the collective's tensors."""
+    """Returns the statement after a synchronous collective of a training step.
+
+    None if it uses the collective's tensors.
+    """
     statement = module.parents.get(call)
     if not isinstance(statement, ast.Expr) or keyword(call, "async_op") is not None or not call.args:
         return None
@@ -80,7 +83,10 @@ def _independent_work(module: Module, call: ast.Call) -> ast.stmt | None:
 
 
 def _computes(module: Module, value: ast.expr) -> bool:
-    """Returns whether an expression is work for the device: a product, or a call of a module or of torch that is no collective."""
+    """Returns whether an expression runs on the device.
+
+    It is a product, or a call of a module or torch function but no collective.
+    """
     for node in ast.walk(value):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             return True

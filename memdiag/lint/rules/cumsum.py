@@ -1,4 +1,4 @@
-"""Running sums on units that were not made for them."""
+"""Running sums on compute units that are not designed for them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ _WHOLE = re.compile(
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at cumsum of what may be floating-point values in ``forward``; masks, positions and lengths are whole numbers."""
+    """Yields cumsum of possibly floating-point values in ``forward``.
+
+    Masks, positions and lengths are whole numbers.
+    """
     for call in module.methods("cumsum"):
-        assert isinstance(call.func, ast.Attribute)  # noqa: S101 - what methods() returns; for the type checker
+        assert isinstance(call.func, ast.Attribute)  # noqa: S101 - methods() guarantees this; for the type checker
         source = call.args[0] if module.dotted(call.func) == "torch.cumsum" and call.args else call.func.value
         statement = module.statement(call)
         target = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
@@ -35,7 +38,10 @@ def check(module: Module) -> Iterator[Hit]:
 
 
 def _is_function_of_tensors(module: Module, call: ast.Call, source: ast.expr) -> bool:
-    """Returns whether a function outside of modules sums up one of its own tensors: ``torch.cumsum(x, -1)`` or ``x.cumsum(dim=-1)``."""
+    """Returns whether a function outside modules sums one of its own tensors.
+
+    Examples are ``torch.cumsum(x, -1)`` and ``x.cumsum(dim=-1)``.
+    """
     function = module.function(call)
     if function is None or isinstance(module.parents.get(function), ast.ClassDef):
         return False
@@ -47,7 +53,7 @@ def _is_function_of_tensors(module: Module, call: ast.Call, source: ast.expr) ->
 
 
 def _is_constant_tensor(module: Module, source: ast.expr) -> bool:
-    """Returns whether the values come from ones, zeros or a range: such a sum can be made once, and is no work of the network."""
+    """Returns whether the values come from ones, zeros or a range: such a sum can be computed once."""
     if isinstance(source, ast.Name):
         given = module.given(source)
         return bool(given) and all(

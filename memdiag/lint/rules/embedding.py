@@ -1,4 +1,4 @@
-"""Rows of a weight taken by a general operator where a dedicated one exists."""
+"""Rows of a weight selected by a general operator although a dedicated one exists."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ CODE = "MD802"
 SEVERITY: Severity = "info"
 WORDS = ("index_select", "one_hot", "weight[", "embeddings[", "embedding[", "_table[", "wte[", "wpe[")
 _WEIGHT = re.compile(r"^(weights?|embed|(\w+_)?embeddings?(_table|_weights?)?|wte|wpe)$")
-_MATRICES = re.compile(r"layer|expert|head|codebook|group")  # chooses whole matrices, not rows
+_MATRICES = re.compile(r"layer|expert|head|codebook|group")  # selects whole matrices, not rows
 _ONE_HOT = "torch.nn.functional.one_hot"
 _CASTS = ("to", "type", "float", "half", "bfloat16", "type_as", "double")
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at index_select of the rows of a weight, and at one-hot vectors that are multiplied by a matrix."""
+    """Yields index_select of the rows of a weight, and one-hot vectors multiplied by a matrix."""
     for call in module.methods("index_select"):
-        assert isinstance(call.func, ast.Attribute)  # noqa: S101 - what methods() returns; for the type checker
+        assert isinstance(call.func, ast.Attribute)  # noqa: S101 - methods() guarantees this; for the type checker
         general = module.dotted(call.func) == "torch.index_select"
         source = call.args[0] if general and call.args else call.func.value
         rest = call.args[1:] if general else call.args
@@ -42,7 +42,7 @@ def check(module: Module) -> Iterator[Hit]:
 
 
 def _takes_rows(module: Module, node: ast.Subscript) -> bool:
-    """Returns whether a tensor of ids or a mask takes rows of a weight in the network: ``self.weight[ids]``, not ``weight[0]``."""
+    """Returns whether a tensor of ids or a mask selects rows of a weight: ``self.weight[ids]``, not ``weight[0]``."""
     if (
         not isinstance(node.ctx, ast.Load)
         or not isinstance(node.value, ast.Attribute)
@@ -56,7 +56,7 @@ def _takes_rows(module: Module, node: ast.Subscript) -> bool:
 
 
 def _is_number(module: Module, index: ast.expr) -> bool:
-    """Returns whether an index is one number: a loop counts it, or it is given a constant."""
+    """Returns whether an index is one number: a loop counter, or a constant."""
     if not isinstance(index, ast.Name):
         return False
     targets = [each.target for each in module.above(index) if isinstance(each, ast.For | ast.AsyncFor)]

@@ -1,4 +1,4 @@
-"""The cache thrown away inside training."""
+"""The allocator's cache released inside training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALLS = tuple(f"{device}.{name}" for device in DEVICES for name in ("empty_cach
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at calls that a training step or a forward makes each time: not those under a condition, for they say when."""
+    """Yields calls in every training step or forward, except conditional ones, which limit how often they run."""
     for call in module.called(*_CALLS):
         where = module.in_step(call) or module.in_forward(call)
         if where is not None and not module.guarded(call, where):

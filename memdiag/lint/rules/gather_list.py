@@ -1,4 +1,4 @@
-"""Gathering into a list of tensors that is then joined: the shards and their sum are there at once."""
+"""Gathering into a list of tensors that is then concatenated: shards and result are live at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPLITS = ("chunk", "split", "tensor_split", "unbind")
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at all_gather into a list that is only joined afterwards, and at reduce_scatter of the pieces of one tensor."""
+    """Yields all_gather into a list that is only concatenated, and reduce_scatter of the pieces of one tensor."""
     for call in module.called("torch.distributed.all_gather"):
         into = call.args[0] if call.args else keyword(call, "tensor_list")
         if isinstance(into, ast.Name) and _only_joined(module, call, into):
@@ -34,7 +34,10 @@ def check(module: Module) -> Iterator[Hit]:
 
 
 def _only_joined(module: Module, call: ast.Call, into: ast.Name) -> bool:
-    """Returns whether the list is joined on the device and nothing but read otherwise: whoever puts a shard into it needs the list."""
+    """Returns whether the list is concatenated on the device and otherwise only read.
+
+    Code that writes a shard into the list needs the list.
+    """
     joined, name = False, into.id
     if any(
         isinstance(node, ast.Attribute) and node.attr == "cpu"
@@ -52,7 +55,10 @@ def _only_joined(module: Module, call: ast.Call, into: ast.Name) -> bool:
 
 
 def _other_dimension(join: ast.Call) -> bool:
-    """Returns whether the parts are joined along a dimension that is surely not the first: there a flat output saves less."""
+    """Returns whether the parts are surely not concatenated along the first dimension.
+
+    Then a flat output saves less.
+    """
     dim = join.args[1] if len(join.args) > 1 else keyword(join, "dim") or keyword(join, "axis")
     return dim is not None and not (isinstance(dim, ast.Constant) and dim.value == 0)
 

@@ -1,4 +1,4 @@
-"""Gradients kept twice, or held in very large buckets."""
+"""Gradients stored twice, or in very large buckets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGE_MB, _TINY_MB, _DEFAULT_MB = 200, 5, 25
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at DistributedDataParallel without views, and with buckets so large that they count."""
+    """Yields DistributedDataParallel without bucket views, and with buckets large enough to matter."""
     for call in module.called(*_NAMES):
         view, size = keyword(call, "gradient_as_bucket_view"), keyword(call, "bucket_cap_mb")
         if (view is None and not has_double_star(call)) or is_constant(view, False):

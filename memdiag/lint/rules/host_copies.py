@@ -18,7 +18,7 @@ _STRING = re.compile(r"(cuda|npu|xpu)(:\d+)?")
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at copies of what a training loop takes from its loader, and at non_blocking copies whose loader does not pin."""
+    """Yields copies of a training loop's batch, and non_blocking copies from a loader that does not pin memory."""
     for loop in module.step_loops:
         if not isinstance(loop, ast.For | ast.AsyncFor):
             continue
@@ -39,7 +39,7 @@ def check(module: Module) -> Iterator[Hit]:
 
 
 def _copies(module: Module, call: ast.Call) -> bool:
-    """Returns whether a call surely moves something to a device."""
+    """Returns whether a call surely copies a value to a device."""
     if not isinstance(call.func, ast.Attribute):
         return False
     if call.func.attr in {"cuda", "npu"}:
@@ -62,8 +62,8 @@ def _is_device(module: Module, node: ast.expr) -> bool:
 
 
 def _from_batch(call: ast.Call, loop: ast.AST, batch: set[str]) -> bool:
-    """Returns whether what is copied comes from the loop's own items, directly or through a comprehension over them."""
-    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - _copies() has seen to it; for the type checker
+    """Returns whether the copied value comes from the loop's items, directly or through a comprehension."""
+    assert isinstance(call.func, ast.Attribute)  # noqa: S101 - _copies() guarantees this; for the type checker
     known = set(batch)
     for node in inside(loop):
         if isinstance(node, ast.comprehension) and _root(node.iter) in known:

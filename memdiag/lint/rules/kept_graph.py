@@ -1,4 +1,4 @@
-"""Losses added up with the graph that they hang on."""
+"""Losses accumulated together with their autograd graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ CHANGE = "total += loss.detach()"
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at ``total += loss`` and ``losses.append(loss)`` beside ``loss.backward()``, where the sum begins before the loop."""
+    """Yields ``total += loss`` and ``losses.append(loss)`` in loops with ``loss.backward()``.
+
+    The sum must begin before the loop.
+    """
     for loop in module.step_loops:
         nodes = list(inside(loop))
         losses = {name for node in nodes for name in _backward_of(node)}
@@ -53,12 +56,12 @@ def _backward_of(node: ast.AST) -> Iterator[str]:
 
 
 def _of_autograd(function: ast.Attribute) -> bool:
-    """Returns whether it is torch.autograd.backward, which takes outputs of any kind and their gradients."""
+    """Returns whether it is torch.autograd.backward, which takes any outputs and their gradients."""
     return ast.unparse(function.value) in {"torch.autograd", "autograd"}
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
-    """Yields names that the loop gives a new value: what is added up there does not outlive the step."""
+    """Yields names that the loop reassigns: a sum in them does not outlive the step."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     for target in targets:
         yield from (ast.unparse(each) for each in ast.walk(target) if isinstance(each, ast.Name | ast.Attribute))
@@ -67,7 +70,7 @@ def _stored(node: ast.AST) -> Iterator[str]:
 
 
 def _kept(node: ast.AST) -> tuple[str, str]:
-    """Returns the loss that is kept and what keeps it."""
+    """Returns the retained loss and the variable that retains it."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.Name):
         return node.value.id, ast.unparse(node.target)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
@@ -78,7 +81,7 @@ def _kept(node: ast.AST) -> tuple[str, str]:
 
 
 def _is_detached(nodes: list[ast.AST], name: str) -> bool:
-    """Returns whether the loop gives the name itself a value without a graph (``loss = loss.detach()``)."""
+    """Returns whether the loop assigns a value without a graph to the name (``loss = loss.detach()``)."""
     for node in nodes:
         if isinstance(node, ast.Assign) and any(
             isinstance(each, ast.Name) and each.id == name for each in node.targets

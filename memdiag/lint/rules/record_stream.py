@@ -13,7 +13,7 @@ WORDS = ("record_stream",)
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at calls of record_stream on tensors."""
+    """Yields calls of record_stream on tensors."""
     for call in module.methods("record_stream"):
         if len(call.args) == 1 and not call.keywords:
             yield Hit(call)

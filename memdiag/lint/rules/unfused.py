@@ -1,4 +1,4 @@
-"""Element-wise chains for which there is one operator: each link keeps an intermediate."""
+"""Element-wise chains that one operator could replace: each link keeps an intermediate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _OWN = re.compile(r"eager|naive|reference|unfused|slow|manual|native|torch_impl|
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at SiLU, exact GELU, log-softmax, RMS norm and attention that are written out; not in code that says it is the slow form."""
+    """Yields SiLU, exact GELU, log-softmax, RMS norm and attention that are written out.
+
+    Code that declares itself as the slow form is skipped.
+    """
     for node in ast.walk(module.tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             hit = _silu(module, node) or _gelu(module, node) or _rms_norm(module, node)
@@ -41,7 +44,7 @@ def _says_so(module: Module, node: ast.AST) -> bool:
 
 
 def _of(module: Module, node: ast.AST, *names: str) -> ast.expr | None:
-    """Returns x of ``torch.name(x)``, ``torch.nn.functional.name(x)`` or ``x.name()``; None: it is no such call."""
+    """Returns x of ``torch.name(x)``, ``torch.nn.functional.name(x)`` or ``x.name()``, or None for other calls."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Attribute, ast.Name)):
         return None
     full = module.dotted(node.func)
@@ -66,9 +69,9 @@ def _silu(module: Module, node: ast.BinOp) -> Hit | None:
 
 
 def _gelu(module: Module, node: ast.BinOp) -> Hit | None:
-    """Looks for x * 0.5 * (1 + erf(x / sqrt 2)), in any order of the factors."""
+    """Finds x * 0.5 * (1 + erf(x / sqrt 2)), in any order of the factors."""
     if isinstance(module.parents.get(node), ast.BinOp) and isinstance(module.parents[node].op, ast.Mult):  # type: ignore[attr-defined]
-        return None  # the whole product is looked at once
+        return None  # the whole product is examined once
     factors = _factors(node)
     if not any(is_constant(each, 0.5) for each in factors):
         return None
@@ -99,7 +102,7 @@ def _log_softmax(module: Module, node: ast.Call) -> Hit | None:
 
 
 def _rms_norm(module: Module, node: ast.BinOp) -> Hit | None:
-    """Looks for x * rsqrt(mean of x squared + eps), the mean written there or in the statement before."""
+    """Finds x * rsqrt(mean of x squared + eps), with the mean inline or in the previous statement."""
     for one, other in ((node.left, node.right), (node.right, node.left)):
         under = _of(module, other, "rsqrt")
         if not isinstance(under, ast.BinOp) or not isinstance(under.op, ast.Add):
@@ -142,7 +145,7 @@ def _mean_of_square(module: Module, node: ast.expr) -> ast.expr | None:
 
 
 def _attention(module: Module, node: ast.AST) -> Hit | None:
-    """Looks for softmax(q @ k …) @ v, written in one function; where v is a weight, it is the gradient of a loss over a vocabulary."""
+    """Finds softmax(q @ k …) @ v in one function; if v is a weight, it is the gradient of a loss over a vocabulary."""
     left: ast.expr | None
     if isinstance(node, ast.BinOp):
         left, right = node.left, node.right
@@ -163,7 +166,7 @@ def _attention(module: Module, node: ast.AST) -> Hit | None:
 
 
 def _through(module: Module, node: ast.expr | None) -> ast.expr | None:
-    """Follows a local name that is given a value once, and casts and dropout around it."""
+    """Follows a local name that is assigned once, and casts and dropout around it."""
     for _ in range(6):
         if (
             isinstance(node, ast.Call)
@@ -184,7 +187,7 @@ def _through(module: Module, node: ast.expr | None) -> ast.expr | None:
 
 
 def _assigned(module: Module, name: ast.Name) -> list[ast.expr]:
-    """Returns what a name is given in its function; a cast or mask of itself, as in ``a = a + mask``, is looked through."""
+    """Returns the values assigned to a name in its function, without casts or masks of itself (``a = a + mask``)."""
     given = module.given(name)
     return [value for value in given if not _mentions(value, name.id)] or given
 

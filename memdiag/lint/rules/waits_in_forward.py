@@ -1,4 +1,4 @@
-"""A value taken to the host in the middle of the network."""
+"""A value copied to the host in the middle of the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = (".item(", ".tolist(", ".cpu(", ".to(", "synchronize(")
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at waits in ``forward`` and the methods it calls; those under a condition are shown as info."""
+    """Yields waits in ``forward`` and the methods it calls; conditional ones are shown as info."""
     for call, what in waits(module):
         where = module.in_forward(call)
         if where is not None:

@@ -15,7 +15,7 @@ WORDS = (".item(", ".tolist(", ".cpu(", ".to(", "synchronize(")
 
 
 def check(module: Module) -> Iterator[Hit]:
-    """Points at waits in the loop that trains; those under a condition (every so many steps) are what should be done."""
+    """Yields waits in the training loop, except conditional ones (every so many steps), which are recommended."""
     for call, what in waits(module):
         where = module.in_step(call)
         if where is not None and not module.guarded(call, where) and module.in_forward(call) is None:

@@ -1,8 +1,8 @@
-"""What to do about an out-of-memory message: remedies for its cause, on its backend and version, with what each is expected to do.
+"""Remedies for an out-of-memory message, by cause, backend and version, with the expected effect of each.
 
-``systems`` knows how things are called on each backend; ``device``, ``elsewhere`` and ``rest`` make the findings of one
-cause each. What only a dialect knows (``Found.fixes``) comes first. Within a finding fixes are alternatives, ranked;
-the first fixes of different findings can be used together, which ``EXCLUSIVE`` sees to.
+``systems`` has the names used on each backend. ``device``, ``elsewhere`` and ``rest`` create the findings of one cause
+each. Remedies that only a dialect knows (``Found.fixes``) come first. Within a finding, fixes are ranked alternatives.
+The first fixes of different findings can be used together, which ``EXCLUSIVE`` ensures.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _MAKERS = {
     "unknown": unknown,
 }
 
-# Messages of the driver or a library, without a word of the program that was running.
+# Messages of the driver or a library that do not identify the running program.
 _BARE_DIALECTS = frozenset({"cuda_bare", "torch_cuda_mallocasync", "cublas_cudnn", "cuda_driver"})
 
-# What a line turns on, and which of these refuse or undo each other, on which backends ("" for all).
+# Features that a line enables, and the pairs that exclude each other, by backend ("" for all).
 _FEATURES = {
     "expandable segments": r"expandable_segments:True",
     "max_split_size_mb": r"max_split_size_mb:\d",
@@ -56,7 +56,7 @@ _FEATURES = {
     "1 GiB pages": r"page_size:1g",
     "async allocator": r"backend:cudaMallocAsync",
 }
-# What the second of two lines would overwrite.
+# Settings that a second line would overwrite.
 _ASSIGNED = re.compile(r"\b[A-Z][A-Z0-9_]+(?==)|set_per_process_memory_fraction|--[a-z][a-z-]+")
 EXCLUSIVE: tuple[tuple[str, frozenset[str]], ...] = (
     ("npu", frozenset({"expandable segments", "max_split_size_mb"})),
@@ -72,7 +72,7 @@ EXCLUSIVE: tuple[tuple[str, frozenset[str]], ...] = (
 def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     """Returns findings, the most useful first.
 
-    Within a finding the fixes are alternatives, ranked; no fix of one finding excludes the first of another.
+    Within a finding the fixes are ranked alternatives; no fix of one finding excludes the first of another.
     """
     case = Case(found, judgement, Facts.from_fields(found.fields, found.backend))
     findings = [_MAKERS[judgement.verdict](case)]
@@ -92,12 +92,15 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
 
 
 def features(change: str) -> frozenset[str]:
-    """Returns what a line to paste turns on, as named in ``EXCLUSIVE``."""
+    """Returns the features that a line to paste enables, as named in ``EXCLUSIVE``."""
     return frozenset(name for name, expression in _FEATURES.items() if re.search(expression, change))
 
 
 def exclude(backend: str, one: str, other: str) -> bool:
-    """Returns whether two lines to paste exclude each other on a backend: by what they turn on, or by overwriting each other."""
+    """Returns whether two lines to paste exclude each other on a backend.
+
+    They do if their features conflict, or if one overwrites the other.
+    """
     if one != other and {*_ASSIGNED.findall(one)} & {*_ASSIGNED.findall(other)}:
         return True
     both = features(one) | features(other)
@@ -105,7 +108,7 @@ def exclude(backend: str, one: str, other: str) -> bool:
 
 
 def _second(case: Case) -> Cause | None:
-    """A runner-up whose own numbers are large enough to be worth a finding."""
+    """Returns the second most probable cause, if its numbers are large enough for a finding."""
     numbers, short = case.numbers, max((case.numbers.requested or 0) - (case.numbers.free or 0), 1)
     if case.judgement.confidence == "high" or numbers.requested is None:
         return None
@@ -118,10 +121,10 @@ def _second(case: Case) -> Cause | None:
 
 
 def _ranked(case: Case, main: Finding) -> tuple[Fix, ...]:
-    """Puts a dialect's fixes before the general ones, without those that say the same with another value.
+    """Puts a dialect's fixes before the general ones, without general ones that differ only in the value.
 
-    A dialect that judges by itself and has several fixes knows its system: general ones would only water them down. The driver's bare
-    error names no system, so there the settings of the program that runs come first.
+    If a dialect has its own judgement and several fixes, the general ones are omitted: they would only dilute them. The
+    driver's bare error does not identify the system, so the settings of the running program come first.
     """
     found = case.found
     own = tuple(fix.fix() for fix in found.fixes)
@@ -136,7 +139,7 @@ def _ranked(case: Case, main: Finding) -> tuple[Fix, ...]:
 
 
 def _of_program(case: Case) -> Fix | None:
-    """Returns the first setting of the program that runs, where a dialect knows the driver's word only."""
+    """Returns the first setting of the running program, if the dialect knows only the driver's message."""
     if (
         case.judgement.verdict not in {"unknown", "limit", "capacity", "workspace_or_comm"}
         or case.found.dialect not in _BARE_DIALECTS
@@ -152,7 +155,7 @@ def _said(fix: Fix) -> tuple[str, str]:
 
 
 def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:
-    """Leaves out fixes of later findings that exclude the first fix of an earlier one, and what was said already."""
+    """Removes repeated fixes, and fixes of later findings that exclude the first fix of an earlier one."""
     chosen: list[str] = []
     said: set[tuple[str, str]] = set()
     result = []

@@ -1,4 +1,4 @@
-"""One message to advise on: what was found, the cause, the numbers, and what remedies need to know of version and place."""
+"""One message to advise on: the message, its cause and numbers, and facts about version and platform."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def backend(self) -> str:
-        """Of the message."""
+        """Backend of the message."""
         return self.found.backend
 
     @property
@@ -38,18 +38,18 @@ class Case:
 
     @property
     def on_torch(self) -> bool:
-        """Whether settings and functions of PyTorch apply."""
+        """True if settings and functions of PyTorch apply."""
         return self.found.framework in _ON_TORCH
 
     @property
     def caching(self) -> bool:
-        """Whether PyTorch's caching allocator printed the message: its requests to the driver are segments."""
+        """True if PyTorch's caching allocator printed the message: its driver requests are segments."""
         mine = self.found.framework in {"pytorch", "torch_npu"} and self.backend in _ALLOCATORS
         return mine and "mallocasync" not in self.found.dialect and "workspace" not in self.found.dialect
 
     @property
     def engine(self) -> str:
-        """The program that serves or generates here ("vllm", "diffusers", …), "" for any other."""
+        """The serving or generating program ("vllm", "diffusers", …), or "" for any other."""
         own = (
             self.found.framework
             if self.found.framework in {"vllm", "sglang"} and self.program not in REINFORCED
@@ -59,41 +59,41 @@ class Case:
 
     @property
     def program(self) -> str:
-        """The program that trains here ("trainer", "megatron", …), "" if that is open."""
+        """The training program ("trainer", "megatron", …), or "" if unknown."""
         return self._mark("program")
 
     @property
     def sharing(self) -> str:
-        """What divides the training among devices: "deepspeed", "fsdp" or ""."""
+        """The library that shards the training across devices: "deepspeed", "fsdp" or ""."""
         return self._mark("sharing")
 
     @property
     def stage(self) -> str:
-        """Where it failed, as far as the lines around tell (``memdiag.oom.stages``), or ""."""
+        """The stage in which it failed (``memdiag.oom.stages``), according to the lines around it, or ""."""
         return self._mark("stage")
 
     @property
     def operation(self) -> str:
-        """What the innermost frames compute: "attention", "logits", "vae" or ""."""
+        """Operation of the innermost frames: "attention", "logits", "vae" or ""."""
         return self._mark("operation")
 
     @property
     def on_apple(self) -> bool:
-        """Whether it is a Mac, where no containers hide processes."""
+        """True on a Mac, where no containers hide processes."""
         return self.backend in {"mps", "metal"}
 
     @property
     def windows(self) -> bool:
-        """Whether paths of Windows stand around the message."""
+        """True if paths of Windows occur near the message."""
         return "os:windows" in self.found.marks
 
     def is_set(self, key: str) -> bool:
-        """Returns whether a setting of the allocator is printed as set."""
+        """Returns whether the message prints an allocator setting as set."""
         return f"set:{key}" in self.found.marks
 
     @property
     def generation(self) -> str:
-        """The first release that prints such messages ("2.1", "npu-1.11"), "" if that is open."""
+        """The first release that prints such messages ("2.1", "npu-1.11"), or "" if unknown."""
         return self._mark("generation")
 
     def _mark(self, kind: str) -> str:
@@ -101,14 +101,14 @@ class Case:
 
     @property
     def short(self) -> int | None:
-        """Bytes that were missing: requested beyond what is free; None where either is not printed."""
+        """Missing bytes: requested beyond the free ones, or None if either is not printed."""
         numbers = self.numbers
         if numbers.requested is None or numbers.free is None:
             return None
         return max(numbers.requested - numbers.free, 0)
 
     def evidence(self, *extra: Evidence) -> tuple[Evidence, ...]:
-        """Returns the numbers of the message that matter for any cause, after those given."""
+        """Returns the message's numbers that are relevant for any cause, after the given ones."""
         numbers = self.numbers
         where = _segment_behind(numbers.requested) if self.caching and numbers.requested else ""
         free, total = phrase("oom_device.evidence.free"), phrase("oom_device.evidence.total")
@@ -127,7 +127,7 @@ class Case:
 
 
 def _segment_behind(size: int) -> str:
-    """Returns what tensor stands behind a segment that the caching allocator wanted from the driver, in words; "" if that is open."""
+    """Returns which tensors cause a segment request of this size to the driver, in words, or "" if unknown."""
     if size == SMALL_SEGMENT:
         return phrase("oom_device.segment.small")
     if size == LARGE_SEGMENT:

@@ -1,4 +1,4 @@
-"""Where the device itself is the matter: its free memory lies in pieces (MD701), or there is too little of it (MD702)."""
+"""Remedies on the device itself: its free memory is fragmented (MD701), or it has too little (MD702)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
 from memdiag.units import GIB, MIB, format_bytes
 
-_POOLS_FROM = (
-    GIB  # MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated
-)
+_POOLS_FROM = GIB  # MindSpeed's rule of thumb: use its pools if more than this fraction is reserved but not allocated
 _HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
-_POOL_MATTERS = 0.03  # of the card
+_POOL_MATTERS = 0.03  # fraction of the device
 _WAITING = 256 * MIB
-_CONTEXT = (128 * MIB, GIB)  # what a process takes on a card that it does not work on
-_WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is all that a compiled program needs, not one request
+_CONTEXT = (128 * MIB, GIB)  # memory of a process on a device that it does not compute on
+_WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is the total of a compiled program, not one request
 
-_KEPT = frozenset({"load", "checkpoint", "optimizer", "shard"})  # stages at which what stays for the whole run is made
+_KEPT = frozenset({"load", "checkpoint", "optimizer", "shard"})  # stages in which memory for the whole run is allocated
 
 
 def fragmentation(case: Case) -> Finding:
@@ -121,7 +119,7 @@ def _pending(case: Case) -> Evidence:
 
 
 def _missing(numbers: Facts) -> int | None:
-    """Bytes that no packing could find."""
+    """Returns the bytes that no packing could provide."""
     used = numbers.live if numbers.live is not None else numbers.process
     if numbers.total is None or numbers.requested is None or numbers.oversubscribed:
         return None
@@ -130,7 +128,7 @@ def _missing(numbers: Facts) -> int | None:
 
 
 def _lifetime_pools(case: Case) -> tuple[Fix, ...]:
-    """MindSpeed's lifetime-segregated pools, and the room that HCCL then needs."""
+    """Returns MindSpeed's lifetime-segregated pools, with the memory to leave for HCCL."""
     numbers = case.numbers
     if case.backend != "npu" or case.found.framework != "torch_npu" or (numbers.slack or 0) <= _POOLS_FROM:
         return ()
@@ -143,7 +141,10 @@ def _lifetime_pools(case: Case) -> tuple[Fix, ...]:
 
 
 def hccl_room(numbers: Facts) -> Fix | None:
-    """Returns the limit under which HCCL keeps what it has, and gets what one more communicator needs; None where that is not sensible."""
+    """Returns the memory fraction that leaves room for HCCL's current memory and one more communicator.
+
+    None if no sensible fraction exists.
+    """
     if not numbers.total or numbers.outside is None or numbers.reserved is None:
         return None
     hundredths = (numbers.total - numbers.outside - _HCCL) * 100 // numbers.total
@@ -187,7 +188,7 @@ def _steady_sizes(case: Case) -> Fix:
 
 
 def _little_to_win(case: Case) -> str:
-    """What settings of the allocator could gain where the numbers do not rule them out (see ``rest.hint``); "" where they are open."""
+    """Returns the possible gain from allocator settings that the numbers do not rule out (see ``rest.hint``), or ""."""
     slack, short, numbers = case.numbers.slack, case.short, case.numbers
     if slack is None or (short is not None and slack < short) or not slack:
         return ""
@@ -200,7 +201,7 @@ def _little_to_win(case: Case) -> str:
 
 
 def of_stage(case: Case) -> list[Fix]:
-    """Returns what helps where the traceback shows that no step of the model was running, but what stays for good was being made."""
+    """Returns remedies for a failure outside model steps, while long-lived memory was being allocated."""
     if not case.on_torch:
         return []
     if case.stage == "checkpoint":
@@ -253,7 +254,7 @@ _OF_STAGE = {
 
 
 def _one_tensor(case: Case, *, alone: bool) -> Fix:
-    """Returns what to do about one request that is as large as half of the device: by what the innermost frames compute."""
+    """Returns the remedy for one request of half the device or more, by the operation of the innermost frames."""
     caveat = "oom_device.alone.caveat" if alone else ""
     if case.on_torch and case.operation == "attention":
         line = "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
@@ -266,7 +267,10 @@ def _one_tensor(case: Case, *, alone: bool) -> Fix:
 
 
 def _contexts(case: Case) -> Fix | None:
-    """Returns how to keep other ranks off this device: several processes that hold the same, no more than a context takes."""
+    """Returns how to keep other ranks off this device.
+
+    Such ranks appear as several processes with the same memory, at most a context each.
+    """
     numbers = case.numbers
     small = [size for _pid, size in numbers.strangers if _CONTEXT[0] <= size <= _CONTEXT[1]]
     module = system(case).module
@@ -280,7 +284,7 @@ def _contexts(case: Case) -> Fix | None:
 
 
 def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
-    """Ways to need less, by what they cost."""
+    """Returns ways to need less memory, ordered by cost."""
     numbers = case.numbers
     fixes: list[Fix | None] = []
     engine = serving(case)

@@ -1,4 +1,4 @@
-"""Where what is missing lies elsewhere: with other processes (MD703), behind a limit (MD704), with libraries and private pools (MD705)."""
+"""Missing memory is elsewhere: other processes (MD703), a limit (MD704), libraries and private pools (MD705)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.units import GIB, MIB, format_bytes
 
-_MPS_RATIO = 1.7  # PyTorch's own default: 1.7 times what the system recommends
+_MPS_RATIO = 1.7  # PyTorch's default: 1.7 times the size that the system recommends
 _XPU_LARGEST = 4 * GIB
 _KILLED_AT_MOST = 3
 
@@ -31,7 +31,7 @@ def other_process(case: Case) -> Finding:
     if numbers.process is None and printed and (numbers.likely_this or printed >= (held or 0)):
         held = printed
     elif numbers.process is None:
-        at_least = True  # what this process may take beside its allocator is taken off
+        at_least = True  # this process's own memory outside its allocator is subtracted
     shown = [
         Evidence(phrase("oom_elsewhere.evidence.process", pid=pid), size, "bytes")
         for pid, size in listed[:_KILLED_AT_MOST]
@@ -268,7 +268,7 @@ def _raise_limit(case: Case, needed: int | None, high: int | None) -> tuple[Fix,
 
 
 def _new_share(case: Case, needed: int | None, high: int | None) -> str:
-    """Returns the smallest share of the device, in hundredths, that lets the request through; "" where the device has not enough."""
+    """Returns the smallest memory fraction, in hundredths, that admits the request, or "" if none does."""
     numbers = case.numbers
     if not numbers.total or numbers.limit is None or needed is None or (high is not None and needed > high):
         return ""
@@ -278,7 +278,7 @@ def _new_share(case: Case, needed: int | None, high: int | None) -> str:
 
 def _less_beside(case: Case) -> list[Fix]:
     if case.backend == "npu" and "uses:mc2" in case.found.marks:
-        return []  # their kernels work in HCCL's buffers
+        return []  # their kernels use HCCL's buffers
     slower = "oom_elsewhere.buffsize.caveat"
     if case.backend == "npu":
         return [

@@ -1,4 +1,4 @@
-"""Remedies against private pools: what CUDA graphs keep for themselves, whatever lies free in it."""
+"""Remedies for private pools: memory that CUDA graphs retain, even if it is free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memdiag.results.finding import Fix
 
 
 def less_graphs(case: Case) -> list[Fix]:
-    """Returns how to capture less, in the words of the program that captures; empty on backends without such pools."""
+    """Returns how to capture fewer graphs in the program's own options; empty on backends without such pools."""
     if case.backend not in {"cuda", "hip"}:
         return []
     sizes = {

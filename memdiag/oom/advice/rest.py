@@ -1,4 +1,4 @@
-"""The host's memory (MD706), causes that a message leaves open (MD707), and hints in messages that do not help (MD708)."""
+"""Host memory (MD706), undetermined causes (MD707), and hints in messages that do not help (MD708)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 _HINTS = ("max_split_size_mb", "expandable_segments")
-_TOO_LITTLE = 0.02  # of the card: slack that any run has
+_TOO_LITTLE = 0.02  # fraction of the device: slack of any run
 
 
 def host(case: Case) -> Finding:
@@ -107,7 +107,7 @@ def _look(case: Case) -> Fix | None:
 
 
 def _no_shortage(case: Case) -> Finding:
-    """MD707 where a dialect knows that memory is not the matter."""
+    """Returns MD707 if a dialect knows that memory is not the cause."""
     look = LazyFix("oom_torch.exabyte", "code").fix()
     asked = Evidence(phrase("oom_device.evidence.requested"), case.numbers.requested, "bytes")
     title = phrase("oom_rest.title.wrong")
@@ -124,7 +124,7 @@ def _no_shortage(case: Case) -> Finding:
 
 
 def _unusable(case: Case) -> Finding:
-    """MD707 where the GPU of a Mac refuses everything."""
+    """Returns MD707 if the GPU of a Mac refuses every request."""
     numbers = case.numbers
     fixes = (
         LazyFix("oom_rest.cpu", "code", 'device = torch.device("cpu")').fix(),
@@ -144,11 +144,11 @@ def _unusable(case: Case) -> Finding:
 
 
 def hint(case: Case) -> Finding | None:
-    """Returns MD708 where the message suggests a setting that the numbers rule out; else None."""
+    """Returns MD708 if the message suggests a setting that the numbers rule out, else None."""
     hinted = [key for key in _HINTS if f"hint:{key}" in case.found.marks]
     slack, verdict = case.numbers.slack, case.judgement.verdict
     if slack is None or case.short is None or not case.numbers.total or verdict == "fragmentation":
-        return None  # what is not printed cannot rule it out
+        return None  # missing numbers cannot rule it out
     if not hinted and (verdict != "capacity" or not case.caching):
         return None
     needed = max(case.short, 1)

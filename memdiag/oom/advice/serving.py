@@ -1,9 +1,8 @@
-"""Remedies for programs that serve or generate: their own switches, where a training loop's would mean nothing.
+"""Remedies for serving and generating programs: their own options, since those of a training loop do not apply.
 
-Engines set memory aside at the start (weights, then a cache for keys and values) and need some beside it. So there are
-three moments to
-run out: while weights are loaded (they do not fit: other switches come too late), while graphs are captured, and later
-(too little was left beside the cache).
+Engines reserve memory at the start (weights, then a key-value cache) and need additional memory for computation. So
+there are three moments of failure: while weights are loaded (they do not fit, and other options come too late), while
+graphs are captured, and later (too little memory outside the cache).
 """
 
 from __future__ import annotations
@@ -163,6 +162,6 @@ _OF = {
 
 
 def serving(case: Case) -> tuple[Fix, ...]:
-    """Returns how the program that serves or generates here needs less, the first to try first; empty for any other program."""
+    """Returns how the serving program can need less, the best remedy first; empty for any other program."""
     make = _OF.get(case.engine)
     return make(case) if make else ()

@@ -1,4 +1,4 @@
-"""What the same thing is called on each backend: environment variables, tools, functions; and what each version understands."""
+"""Names on each backend (environment variables, tools, functions), and the settings each version supports."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class System:
     """Names of one backend.
 
     Attributes:
-        variable: Environment variable with the settings of PyTorch's allocator; "" if there is none.
-        module: PyTorch's module for the device; "" if there is none.
+        variable: Environment variable with the settings of PyTorch's allocator, or "" if there is none.
+        module: PyTorch's module for the device, or "" if there is none.
         processes: Command that lists the processes on the devices.
         visible: Environment variable that chooses devices.
-        freest: Value of it that picks the device with the most free memory; "" where that takes looking.
-        comm: What its communication library takes, in words.
+        freest: Its value that selects the device with the most free memory, or "" if that requires inspection.
+        comm: Memory of its communication library, in words.
     """
 
     variable: str
@@ -54,11 +54,11 @@ SYSTEMS = {
 }
 _NOTHING = System("", "", "", "")
 
-# Wordings that are older than a setting. Those not listed, and messages whose version is open, understand all.
+# Wordings of releases without a setting. Releases that are not listed or unknown support everything.
 _BEFORE_SETTINGS = frozenset({"0.4", "1.4", "npu-1.8"})
 _BEFORE_EXPANDABLE = _BEFORE_SETTINGS | {"1.10"}
 
-# How programs that serve are usually started.
+# How serving programs are usually started.
 _STARTED_AS = {
     "vllm": "vllm serve MODEL …",
     "sglang": "python -m sglang.launch_server …",
@@ -68,7 +68,7 @@ _STARTED_AS = {
     "transformers": "python generate.py",
 }
 
-_SMALLEST_SPLIT_MB = 21  # early versions refuse 20, and all of them what is below
+_SMALLEST_SPLIT_MB = 21  # early versions refuse 20, and all versions refuse less
 
 
 def system(case: Case) -> System:
@@ -77,7 +77,7 @@ def system(case: Case) -> System:
 
 
 def variable(case: Case) -> str:
-    """Returns the environment variable of the allocator's settings: the one that the message itself names, else the backend's."""
+    """Returns the environment variable of the allocator's settings: the one in the message, else the backend's."""
     named = sorted(mark.removeprefix("conf-name:") for mark in case.found.marks if mark.startswith("conf-name:"))
     if not case.on_torch or not SYSTEMS.get(case.backend, _NOTHING).variable:
         return ""
@@ -92,7 +92,7 @@ def setting(case: Case, key: str, value: object) -> str:
 
 
 def for_windows(fix: Fix) -> Fix | None:
-    """Returns a remedy as the command prompt of Windows takes it; None where it is one of Unix."""
+    """Returns a remedy for the Windows command prompt, or None if it only applies to Unix."""
     if re.search(r"/dev/|/proc/|\$\(|\bps aux\b|\bdmesg\b|\bulimit\b|^while ", fix.change):
         return None
     change = re.sub(r"^export (?=\w+=)", "set ", fix.change, flags=re.MULTILINE)
@@ -102,12 +102,12 @@ def for_windows(fix: Fix) -> Fix | None:
 
 
 def has_settings(case: Case) -> bool:
-    """Returns whether the allocator that printed this can be set at all."""
+    """Returns whether the allocator that printed the message has settings."""
     return bool(variable(case)) and case.generation not in _BEFORE_SETTINGS
 
 
 def expandable(case: Case) -> Fix | None:
-    """Returns how to turn on expandable segments; None where the version does not know them."""
+    """Returns how to enable expandable segments, or None if the version does not support them."""
     if (
         not has_settings(case)
         or case.generation in _BEFORE_EXPANDABLE
@@ -120,11 +120,12 @@ def expandable(case: Case) -> Fix | None:
 
 
 def max_split(case: Case) -> Fix | None:
-    """Returns how to keep blocks that could serve the request from being cut; None where no allowed value would."""
+    """Returns how to keep blocks that could serve the request from being split, or None if no allowed value would."""
     requested = case.numbers.requested
     if not has_settings(case) or requested is None or case.is_set("expandable_segments"):
         return None
-    size = requested // MIB - 2  # the segment is the request rounded up to 2 MiB: the request itself must stay above
+    # The segment is the request rounded up to 2 MiB, so the limit has to be below the request itself.
+    size = requested // MIB - 2
     if size < _SMALLEST_SPLIT_MB:
         return None
     limit = min(size, 1 << 20)
@@ -133,7 +134,7 @@ def max_split(case: Case) -> Fix | None:
 
 
 def newer(case: Case) -> Fix | None:
-    """Returns the upgrade that brings expandable segments; None where they are there."""
+    """Returns the upgrade that adds expandable segments, or None if they are supported."""
     if case.generation not in _BEFORE_EXPANDABLE or not case.on_torch or not system(case).variable or case.windows:
         return None
     then = "\n" + setting(case, "expandable_segments", "True")
@@ -145,12 +146,12 @@ def newer(case: Case) -> Fix | None:
 
 
 def recording(case: Case) -> str:
-    """Returns the command that records the program that failed."""
+    """Returns the command that records the failed program."""
     return f"memdiag record -- {_STARTED_AS.get(case.engine, 'python train.py')}"
 
 
 def snapshot(case: Case) -> Fix | None:
-    """Returns how to record what happened, for ``memdiag analyze``."""
+    """Returns how to record the allocations for ``memdiag analyze``."""
     module = system(case).module
     if not case.on_torch or case.backend not in {"cuda", "hip", "npu", "xpu"}:
         return None

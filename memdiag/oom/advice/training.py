@@ -1,8 +1,8 @@
-"""Remedies in the settings of the program that trains: a YAML key of LLaMA-Factory helps nobody who runs Megatron.
+"""Remedies in the settings of the training program, in its own syntax.
 
-What to set depends on the stage: a smaller training batch helps no evaluation, and none of the batches helps where the
-optimizer's state is made. ``_SETTINGS`` has a row for each program with the setting of each stage. The catalogue says
-what such a setting does (``do.STAGE``) and where it is written (``in.PROGRAM``).
+The setting depends on the stage. A smaller training batch does not help evaluation, and no batch size helps while the
+optimizer state is allocated. ``_SETTINGS`` has a row for each program with the setting of each stage. The catalogue has
+the effect of the setting (``do.STAGE``) and its location (``in.PROGRAM``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memdiag.oom.advice.case import Case
 from memdiag.results.finding import Fix
 
 _DO = "micro-batch"  # text for a failure at no known stage
-# Stages that are set by the setting of another one where a program has none of its own.
+# Stages that use the setting of another stage if a program has no own setting.
 _INSTEAD = {"gather": "evaluation", "update": "optimizer", "shard": "load"}
 
 _HF_BATCH = "per_device_train_batch_size=1, gradient_accumulation_steps=16, gradient_checkpointing=True"
@@ -28,7 +28,7 @@ _DEEPSPEED_3 = (
 )
 _VERL = "actor_rollout_ref."
 
-# By program: the setting of each stage.
+# The setting of each stage, by program.
 _SETTINGS: dict[str, dict[str, str]] = {
     "trainer": {
         "": f"TrainingArguments({_HF_BATCH})",
@@ -179,7 +179,7 @@ _CUDA_ONLY = re.compile(r"bnb|bitsandbytes|8bit|4bit|nf4|quant")
 
 
 def training(case: Case) -> Fix | None:
-    """Returns the setting of the program that trains here for the stage at which it failed; None where neither is known."""
+    """Returns the training program's setting for the stage at which it failed, or None if either is unknown."""
     stage = case.stage
     if case.sharing == "fsdp" and stage == "shard" and case.program not in {"verl", "llamafactory", "axolotl"}:
         return _FSDP.fix()
@@ -191,7 +191,7 @@ def training(case: Case) -> Fix | None:
     settings = _SETTINGS[program]
     stage = stage if stage in settings else _INSTEAD.get(stage, stage)
     if stage in {"evaluation", "generation", "optimizer", "load", "gather"} and stage not in settings:
-        return None  # none of its own: the general remedy of the stage is right, one for the training batch is not
+        return None  # no own setting: the general remedy of the stage is right, one for the training batch is not
     stage = stage if stage in settings else ""
     key = "logits" if not stage and case.operation == "logits" and "logits" in settings else stage
     if case.backend not in {"cuda", "hip"} and _CUDA_ONLY.search(settings[key]):

@@ -2,13 +2,13 @@
 
 A dialect is a module with
 
-* ``FORMATS``: names of the forms it finds (``dialect`` in the JSON);
-* ``ANCHORS``: short texts, lower case and without blanks, of which each of its messages has at least one: nothing else
-  is looked at;
-* ``EXAMPLES``: pairs of a form and a message of it, for the tests and the documentation;
-* ``find(text)``: yields what it finds in a squeezed text, as ``memdiag.oom.model.Found``.
+* ``FORMATS``: names of the message forms it finds (``dialect`` in the JSON);
+* ``ANCHORS``: short texts, in lower case and without spaces; each of its messages contains at least one, and other text
+  is skipped;
+* ``EXAMPLES``: pairs of a form and an example message, for tests and documentation;
+* ``find(text)``: yields the messages in a squeezed text, as ``memdiag.oom.model.Found``.
 
-Order matters where two claim the same place: the longer one wins, then the first one here.
+The order matters for overlapping matches: the longer one wins, then the first dialect here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memdiag.registry import Registry
 
 
 class Dialect(Protocol):
-    """The messages of one system; the module's docstring says what each attribute is."""
+    """The messages of one system; the module docstring describes the attributes."""
 
     FORMATS: Sequence[str]
     ANCHORS: Sequence[str]

@@ -1,10 +1,10 @@
-"""Lines of the best-fit allocator and the device layer that TensorFlow and JAX share, gathered into failures.
+"""Lines of the best-fit allocator and the device layer that TensorFlow and JAX share, grouped by failure.
 
-One failure is told several times on its way up: the driver's refusal ("failed to allocate 3.39G (3640655872 bytes) from
-device"), the allocator's ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.39GiB"), the operator's ("OOM
-when allocating tensor with shape[…]", "Out of memory while trying to allocate 3640655872 bytes"). When a process
-starts, the pool asks the driver for most of the card and, refused, for 10 % less, until it gets something: all of these
-are one failure as well.
+One failure is reported several times on its way up: by the driver ("failed to allocate 3.39G (3640655872 bytes) from
+device"), the allocator ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.39GiB"), and the operator ("OOM
+when allocating tensor with shape[…]", "Out of memory while trying to allocate 3640655872 bytes"). At process start, the
+pool requests most of the device from the driver and, when refused, 10 % less, until it succeeds. All of these are one
+failure as well.
 """
 
 from __future__ import annotations
@@ -126,16 +126,16 @@ _REACH = 20_000  # the allocator lists its chunks between two lines of one failu
 
 @dataclass(slots=True)
 class Failure:
-    """What is told of one failure.
+    """The printed facts about one failure.
 
     Attributes:
-        start: Where it begins in the squeezed text.
-        end: Where it ends.
+        start: Start in the squeezed text.
+        end: End in the squeezed text.
         kinds: Kinds of its lines, in order.
         sizes: Bytes of each request, in order.
-        fields: What is printed.
-        on_host: Whether host memory was asked for.
-        mild: Whether the caller said that it was no failure.
+        fields: Printed values.
+        on_host: Whether host memory was requested.
+        mild: Whether the caller said that it is not a failure.
     """
 
     start: int
@@ -156,7 +156,7 @@ def failures(text: Squeezed) -> Iterator[Failure]:
     current: Failure | None = None
     for match, kind in found:
         failure = _read(match, kind)
-        if current and match.start() < current.end:  # one line that two patterns know
+        if current and match.start() < current.end:  # one line that two patterns match
             continue
         if current and match.start() - current.end < _REACH and _same(current, failure):
             _join(current, failure)
@@ -169,7 +169,7 @@ def failures(text: Squeezed) -> Iterator[Failure]:
 
 
 def speaker(text: Squeezed, failure: Failure) -> str:
-    """Returns "jax" or "tensorflow": whose words stand nearby, else whose words these lines are."""
+    """Returns "jax" or "tensorflow": by nearby words, else by the wording of these lines."""
     around = text.text[max(failure.start - 1500, 0) : failure.end + 1500]
     if _JAX.search(around):
         return "jax"
@@ -234,7 +234,7 @@ def _read(match: re.Match[str], kind: str) -> Failure:
 
 
 def _same(before: Failure, now: Failure) -> bool:
-    """Whether a line tells of the failure before it."""
+    """Returns whether a line is about the preceding failure."""
     last, kind = before.kinds[-1], now.kinds[0]
     if before.mild or now.mild or before.on_host != now.on_host:
         return False
@@ -265,7 +265,7 @@ def _join(before: Failure, now: Failure) -> None:
 
 
 def _with_stats(text: Squeezed, failure: Failure, stop: int) -> Failure:
-    """Adds what stands around a failure: the device before it, the state of the pool behind it."""
+    """Adds facts from around a failure: the device before it, the state of the pool after it."""
     if "context" in failure.kinds:
         device = list(_ORDINAL.finditer(text.text, max(failure.start - 120, 0), failure.start))
         if device:
@@ -277,7 +277,7 @@ def _with_stats(text: Squeezed, failure: Failure, stop: int) -> Failure:
             failure.end = max(failure.end, match.end())
     elif (
         "oom" in failure.kinds and not failure.on_host
-    ):  # the operator's line follows the pool's state, whose beginning is cut off
+    ):  # the operator's line follows the pool's state, whose beginning is truncated
         before = list(_STATS.finditer(text.text, max(failure.start - _STATS_REACH, 0), failure.start))
         if before:
             failure.fields |= take(before[-1])

@@ -1,4 +1,4 @@
-"""bitsandbytes: its check of CUDA calls prints the error and the line of its own source, and ends the process.
+"""bitsandbytes: its check of CUDA calls prints the error and its own source line, and ends the process.
 
 ``pythonInterface.c`` (later ``.cpp``) allocates managed memory for a paged optimizer, on the host and the device.
 ``ops.cu`` starts kernels, and may report the error of an earlier call.

@@ -1,4 +1,7 @@
-"""CANN on Ascend: device memory that the runtime, the driver or the graph engine (GE) could not get, without a framework's numbers."""
+"""CANN on Ascend: device memory that the runtime, the driver or the graph engine (GE) could not allocate.
+
+These lines have no framework numbers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ EXAMPLES = (
     ("cann_el0004", f"{_GRAPH} Out of memory:current var size[2147484160] exceeds total var size[2147483648]"),
 )
 
-# Messages of frameworks for which CANN's lines are only the reason: their own dialects report them.
+# Framework messages for which CANN's lines are only the reason; their own dialects report them.
 _FRAMEWORK = pattern(r"NPU out of memory | Malloc device memory failed | Out of Memory!!! | Memory not enough :")
 _BESIDE = 700
 _VARIABLES = pattern(
@@ -93,7 +96,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _is_told_of(text: Squeezed, block: Block) -> bool:
-    """Whether a framework's own message, which says more, stands beside these lines and is about the same failure."""
+    """Returns whether a framework's own, more detailed message about the same failure is near these lines."""
     for match in _FRAMEWORK.finditer(text.text, max(block.start - _BESIDE, 0), block.end + _BESIDE):
         if not block.key or text.line_at(match.start()).key in {"", block.key}:
             return True

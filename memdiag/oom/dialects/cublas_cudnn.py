@@ -1,4 +1,4 @@
-"""cuBLAS, cuDNN and their kind: handles and workspaces that did not fit beside the framework's pool."""
+"""cuBLAS, cuDNN and similar libraries: handles and workspaces that did not fit outside the framework's pool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIBRARY = (
     r"(?P<library>CU|HIP|ROC) (?:BLAS|BLASLT|DNN|SOLVER|SPARSE|FFT|RAND) (?:_STATUS)?"
     r" _ (?:ALLOC(?:ATION)? _FAILED | INSUFFICIENT_RESOURCES)"
 )
-# The name of a constant by itself is documentation or source code: a message says that something failed with it.
+# A constant's name alone is documentation or source code: a message also says that something failed.
 _FAILED = (
     r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4} (?:\d{1,3}[:,])?"
     r" | \( \d vs \. 0 \)"  # glog: "Check failed: status == CUDNN_STATUS_SUCCESS (2 vs. 0)"
@@ -103,8 +103,8 @@ _GROWTH = LazyFix("oom_libraries.tf-growth", "env", "export TF_FORCE_GPU_ALLOW_G
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for match in _CODE.finditer(text.text):
-        # "status = CUBLAS_STATUS_ALLOC_FAILED;" sets what others test: the name's place tells, not that of the words
-        # before it.
+        # "status = CUBLAS_STATUS_ALLOC_FAILED;" sets a value that others test: the position of the name decides, not of
+        # the words before it.
         if not text.is_code(match.start("library") if match["library"] else match.start("called")):
             cudnn = "dnn" in match[0].lower()
             framework = _framework(text, match.start())
@@ -149,7 +149,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _framework(text: Squeezed, position: int) -> str:
-    """Returns whose call failed, as far as the lines around tell."""
+    """Returns the framework whose call failed, according to the surrounding lines."""
     around = text.text[max(position - 300, 0) : position + 200].lower()
     # JAX's XLA was built in TensorFlow's tree for years:
     # "external/org_tensorflow/tensorflow/compiler/xla/stream_executor/…".

@@ -1,7 +1,7 @@
-"""CUDA's and HIP's own "out of memory", without a number: raised where memory is asked of the driver, not of PyTorch's pool.
+"""CUDA's and HIP's "out of memory" without a number: raised by driver requests outside PyTorch's pool.
 
-What was being done then stands in the traceback above: a CUDA graph being captured, a sleeping pool being woken, host
-memory being pinned, a device being opened.
+The traceback above shows the operation: capturing a CUDA graph, waking a sleeping pool, pinning host memory, or opening
+a device.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _HEAD = pattern(
     r" (?: Search for [`'\" ]{0,2} cudaErrorMemoryAllocation .{0,120} for more information )?"
     r" (?: [.]? (?:CUDA|HIP) kernel errors might be asynchronously reported at some other API call )?"
 )
-# Where PyTorch asks NVML what the card has left, for its message, and gets no answer: it asks only when memory ran out.
+# PyTorch asks NVML for the free memory for its message, only when memory ran out, and gets no answer.
 _NVML = pattern(r"NVML_SUCCESS == \w{1,40} INTERNAL ASSERT FAILED at .{0,120}? CUDACachingAllocator\.cpp")
 _BEFORE = 1500  # squeezed characters of traceback above
 _OTHERS = re.compile(
     r"ggml|llama_|llamarunner|whisper_", re.IGNORECASE
-)  # their messages have numbers, and dialects of their own
+)  # their messages have numbers, and separate dialects
 _THC = re.compile(r"THC")
 
-# What was being done, by words in the traceback above.
+# The operation, by words in the traceback above.
 _DOING = {
     "waking": re.compile(r"cumem_allocator|wake_up|create_and_map", re.IGNORECASE),
     "capture": re.compile(
@@ -84,7 +84,7 @@ def find(text: Squeezed) -> Iterator[Found]:
             for name, starts in doing.items()
             if bisect_left(starts, end + 60) > bisect_left(starts, start - _BEFORE)
         }
-        # vLLM's workers name rank and process in front of each line.
+        # vLLM's workers print rank and process before each line.
         if "waking" in done or (line.rank is not None and line.log_pid is not None):
             done.add("vllm")
         judgement, fixes = _cause(done)
@@ -92,7 +92,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _cause(done: set[str]) -> tuple[Judgement, tuple[LazyFix, ...]]:
-    """Returns the cause that what was being done makes likely."""
+    """Returns the cause that the operation makes likely."""
     if "waking" in done:
         reasons = (phrase("oom_cuda.why.waking"),)
         return Judgement("limit", "medium", ("unknown", "other_process"), reasons), (_UTILIZATION, _EMPTY)

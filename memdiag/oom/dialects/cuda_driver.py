@@ -1,7 +1,7 @@
-"""The driver's "out of memory" as libraries without an allocator of their own repeat it: Numba, PyCUDA, OpenCV, Caffe and others.
+"""The driver's "out of memory", as repeated by libraries without an allocator: Numba, PyCUDA, OpenCV, Caffe and others.
 
-Hardly any prints a size. What was asked for can be told from the name of the call: memory of the device, of the host
-(pinned), or the context, which is the first thing that a process takes on a card.
+Hardly any of them prints a size. The name of the call shows the kind of memory: of the device, of the host (pinned), or
+the context, which is a process's first allocation on a device.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ EXAMPLES = (
 )
 
 _CODES = r"(?P<code>CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory)"
-# Whose words they are, and what they look like. Only the last ones are anybody's.
+# Wordings by library. Only the last ones are unspecific.
 _WORDINGS = (
     (
         "numba",
@@ -133,7 +133,7 @@ _HEADS = tuple((framework, pattern(wording)) for framework, wording in _WORDINGS
 _ALONE = re.compile(r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)(?: \(\d{1,4}\))?[.!]?")
 _HOST = re.compile(r"host|pagelock", re.IGNORECASE)
 _OPENING = re.compile(r"cuCtxCreate|PrimaryCtxRetain|cudaGetDeviceCount|cuInit|cudaSetDevice", re.IGNORECASE)
-# Words of systems that print numbers and have dialects of their own.
+# Words of systems that print numbers and have separate dialects.
 _OTHERS = re.compile(
     r"ggml|llama_|whisper_|tensorflow|jax|xla|onnxruntime|cupy|rmm/|tensorrt|bfc_allocator|bytes\)fromdevice",
     re.IGNORECASE,
@@ -160,7 +160,7 @@ _FREE = {
 
 
 def find(text: Squeezed) -> Iterator[Found]:
-    """Yields the messages in ``text``; where wordings overlap, the first in the table counts."""
+    """Yields the messages in ``text``; of overlapping wordings, the first in the table wins."""
     taken: list[tuple[int, int]] = []
     for framework, head in _HEADS:
         for match in head.finditer(text.text):
@@ -207,10 +207,10 @@ def _found(start: int, end: int, framework: str, fields: Fields, match: re.Match
 
 
 def _share(start: int, end: int, fields: Fields) -> Found:
-    """Judges what HAMi says: it stands between program and driver, and lets a container have its share of the card only."""
+    """Judges messages of HAMi, which limits a container to its fraction of the device."""
     wanted, limit = number(fields, "wanted_bytes"), number(fields, "limit_bytes")
     fields = {name: value for name, value in fields.items() if name != "wanted_bytes"}
-    if not wanted:  # a number near 2^64 is none
+    if not wanted:  # a number near 2^64 is invalid
         reasons = (phrase("oom_cuda.why.hami.count", limit=shown(limit)),)
         judgement = Judgement("limit", "medium", ("unknown",), reasons)
         return Found(start, end, "cuda_driver", "hami", "cuda", fields, judgement, (_RESTART,))

@@ -1,7 +1,7 @@
-"""CuPy's memory pool (and Chainer on it), and RMM's, which RAPIDS puts beneath.
+"""CuPy's memory pool (and Chainer on it), and the pool of RMM, which RAPIDS uses.
 
-The old text's "total" already counts the request ("out of memory to allocate 1 bytes (total 3 bytes)": 2 are held); the
-new one counts what is allocated so far, and names the pool's limit if it has one.
+The old text's "total" includes the request ("out of memory to allocate 1 bytes (total 3 bytes)" means 2 are reserved).
+The new one prints the allocated bytes so far, and the pool's limit if it has one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RMM = pattern(
     r" (?:(?P<pool>Maximum pool size exceeded) (?:\( failed to allocate {pooled:size} \))?"
     r" | cudaErrorMemoryAllocation :? (?:out of memory)?)"
     r" (?: -? Free memory: {free:size} -? Requested memory: {wanted:size} )?"
-    # Cut behind the place, or before it: the file still tells which of RMM's resources refused.
+    # Truncated after or before the location: the file still identifies which of RMM's resources refused.
     r" | (?:std::)?bad_alloc: (?:out_of_memory: )? (?:CUDA|RMM) (?:error|failure)"
     r" (?:\( failed to allocate (?:{cut_requested:bytes} bytes | {cut_size:size}) \))?"
     r" (?: at: [\w./+:-]{0,160}? (?:(?P<cut_pool>pool|limiting|arena)|cuda(?:_async)?|managed) _memory_resource"

@@ -1,9 +1,9 @@
-"""ggml, which llama.cpp, whisper.cpp and Ollama's runners are built on: CUDA, HIP, Metal, Vulkan, SYCL, CANN and the host.
+"""ggml, the base of llama.cpp, whisper.cpp and Ollama's runners: CUDA, HIP, Metal, Vulkan, SYCL, CANN and the host.
 
-A failed buffer is told in up to three lines: by the backend in MiB, by the allocator in bytes ("failed to allocate
-CUDA0 buffer of size 151851674624"), by the loader without a number. They are one message, and the bytes count. MiB may
-have the decimal comma of the user's locale. Pinned memory that is refused only makes copies slower: the program goes on
-with ordinary memory.
+A failed buffer is reported in up to three lines: by the backend in MiB, by the allocator in bytes ("failed to allocate
+CUDA0 buffer of size 151851674624"), by the loader without a number. They are one message, and the number in bytes is
+used. MiB may have the decimal comma of the user's locale. Refused pinned memory only makes copies slower: the program
+continues with ordinary memory.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _CONTEXT = pattern(
 )
 _LOCK = pattern(r"failed to (?:mlock|VirtualLock) {requested:bytes}-byte buffer \(after previously locking \d+ bytes\)")
 _REACH = 700
-# Buffers for several batches in flight did not fit: with those of one it may. A second refusal is a message of its own.
+# Buffers for several batches in flight did not fit, but those of one batch may. A second refusal is a separate message.
 _RETRIED = pattern(r"compute buffer allocation failed, retrying without pipeline parallelism")
 _RETRIED_REACH = 250
 _KV_CACHE = pattern(
@@ -143,7 +143,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _continues(group: list[tuple[re.Match[str], str]], match: re.Match[str], kind: str) -> bool:
-    """Whether a line tells of the failure before it: of no other size, and not by the same words."""
+    """Returns whether a line is about the preceding failure: the same size, but not the same words."""
     before, now = _fields(group), _fields([(match, kind)])
     one, other = number(before, "requested_bytes"), number(now, "requested_bytes")
     if one is not None and other is not None:
@@ -176,7 +176,7 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     if kinds <= {"metal", "call", "unable", "compute", "vulkan_error"} and not re.search(
         r"ggml|llama|whisper|gguf", around
     ):
-        return  # words of others: MLX and PyTorch print the same error of Metal
+        return  # words of others: MLX and PyTorch print the same Metal error
     if kinds == {"cuda"} and "ggml" not in around and "llama" not in around:
         return
     names = {(match.groupdict().get("name") or match.groupdict().get("unable") or "").lower() for match, _kind in group}
@@ -260,7 +260,7 @@ def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tu
 
 
 def _order(kinds: set[str], names: set[str]) -> tuple[LazyFix, ...]:
-    """Returns what shrinks the buffer that did not fit: the KV cache, the compute buffers, or the weights."""
+    """Returns remedies that shrink the failed buffer: the KV cache, the compute buffers, or the weights."""
     if "cache" in names:
         return _LENGTH, _CACHE, _layers(), _QUANTS
     if "compute" in kinds:

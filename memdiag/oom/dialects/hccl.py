@@ -1,7 +1,6 @@
-"""HCCL, Ascend's collective communication: its buffers and queue pairs, taken beside the framework's pool.
+"""HCCL, Ascend's collective communication: its buffers and queue pairs, allocated outside the framework's pool.
 
-Each communicator takes two buffers of HCCL_BUFFSIZE (200 MB each unless set) on every device, the first time that it is
-used.
+Each communicator allocates two buffers of HCCL_BUFFSIZE (200 MB each by default) on every device on first use.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ EXAMPLES = (
     ),
 )
 
-_BUFFER_MB = 200  # HCCL_BUFFSIZE where nothing is set
+_BUFFER_MB = 200  # default HCCL_BUFFSIZE
 _BUFFER_FIX = LazyFix("oom_ascend.buffers", "env", "export HCCL_BUFFSIZE=100", {"both": 2 * _BUFFER_MB})
 _FEWER = LazyFix("oom_ascend.fewer", "code", "", {"size": _BUFFER_MB})
 _ROOM = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.92)")
@@ -62,7 +61,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _arithmetic(requested: int | None) -> str:
-    """Returns what the size says: a pair of buffers, sometimes with a MiB beside them, is a multiple of 2 MiB."""
+    """Returns a reason from the size: a pair of buffers, sometimes with an additional MiB, is a multiple of 2 MiB."""
     if requested is None:
         return phrase("oom_ascend.why.hccl.none", size=_BUFFER_MB)
     for extra in (0, MIB):

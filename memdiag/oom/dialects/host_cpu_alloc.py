@@ -1,7 +1,7 @@
-"""Host memory that was refused at once: PyTorch's CPU allocator, Torch's before it, NumPy, C++ and Python itself.
+"""Host memory requests that were refused at once: PyTorch's CPU allocator, Torch's before it, NumPy, C++ and Python.
 
-Windows prints sizes oddly: until 2020 the text was never formatted ("you tried to allocate %dGB. Buy new RAM!27": the
-number comes last), and GB are whole GiB rounded down, so that "0GB" is anything below 1 GiB.
+Windows prints sizes oddly. Until 2020 the text was never formatted ("you tried to allocate %dGB. Buy new RAM!27": the
+number comes last), and GB are whole GiB rounded down, so "0GB" is any size below 1 GiB.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _BAD_ALLOC = pattern(
 _ERRNO = pattern(
     r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork)[^:]{0,30}: (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
 )
-# By number or in the language of the system: "(os error 1455)" of Rust, "error=1455" of Java, "0x5AF".
+# By number or in the system's language: "(os error 1455)" of Rust, "error=1455" of Java, "0x5AF".
 _WINDOWS = pattern(
     r"(?: \[? WinError 1455 \]? [^.]{0,80} | (?:[^.:(]{0,90} \.? )? \( os error 1455 \)"
     r" | The paging file is too small for this operation to complete | 页面文件太小 | CreateProcess error = 1455 | error code 1455 )"
@@ -101,12 +101,12 @@ _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ r
 _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")
 _PYTORCH = re.compile(r"torch|c10::|lightning|transformers|\"extraInfo\"", re.IGNORECASE)
 _TRACEBACK = re.compile(r"Traceback\(|MemoryError|\.py\"")
-# A device's allocator that throws the same type (RMM, PyCUDA, Theano), which is no host memory.
+# A device allocator that throws the same exception type (RMM, PyCUDA, Theano): not host memory.
 _DEVICE = re.compile(
     r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE
 )
 
-_SIZED = frozenset({"torch", "map", "array", "mapping"})  # reasons that have a text with the size as well
+_SIZED = frozenset({"torch", "map", "array", "mapping"})  # reasons that also have a text with the size
 
 _STREAM = LazyFix(
     "oom_host_alloc.stream",
@@ -136,7 +136,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _torch(text: Squeezed, match: re.Match[str]) -> Found:
     fields, end = take(match), match.end()
     whole = match["gigabytes"] or match["last"]
-    if whole is None and "%dgb" in match[0].lower():  # the number may stand behind other text, or be cut off
+    if whole is None and "%dgb" in match[0].lower():  # the number may follow other text, or be truncated
         later, end = gather(text, match.end(), match.end() + 6, (pattern(r"\.?{size:int}"),))
         whole = str(later["size"]) if "size" in later else None
     if whole is not None:
@@ -144,14 +144,14 @@ def _torch(text: Squeezed, match: re.Match[str]) -> Found:
     reason = "torch"
     if whole == "0":
         reason = "rounded"
-    if "requested_bytes" not in fields and re.search(r"\d{19}", match[0]):  # 2^64 less a little: a negative size
+    if "requested_bytes" not in fields and re.search(r"\d{19}", match[0]):  # slightly below 2^64: a negative size
         judgement = Judgement("unknown", "high", ("host",), (phrase("oom_host_alloc.why.negative"),))
         return Found(match.start(), end, "host_cpu_alloc", "pytorch", "cpu", fields, judgement, (WATCH,))
     return _found(match.start(), end, "pytorch", fields, reason)
 
 
 def _plain(text: Squeezed) -> Iterator[Found]:
-    """Messages without a number: exceptions of C++ and Python, errno 12, the paging file."""
+    """Yields messages without a number: exceptions of C++ and Python, errno 12, the paging file."""
     taken = -1
     for match in _BAD_ALLOC.finditer(text.text):
         if (
@@ -163,7 +163,7 @@ def _plain(text: Squeezed) -> Iterator[Found]:
         end = match.end()
         for again in _BAD_ALLOC.finditer(
             text.text, end, end + 200
-        ):  # "terminate called …" and "what():" tell of one failure
+        ):  # "terminate called …" and "what():" are about one failure
             end = again.end()
         taken = end
         around = text.text[max(match.start() - 1500, 0) : end + 500]
@@ -195,7 +195,7 @@ def _shared(text: Squeezed) -> Iterator[Found]:
 
 
 def _word_start(text: Squeezed, position: int) -> int:
-    """Takes the exception's name before a message into it, so that the line is claimed once."""
+    """Extends a message to the exception name before it, so that the line is claimed once."""
     name = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,6}_?(?:ArrayMemoryError|MemoryError|RuntimeError):$")
     found = name.search(text.text, max(position - 120, 0), position)
     return found.start() if found else position

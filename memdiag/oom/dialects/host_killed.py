@@ -1,9 +1,9 @@
-"""Processes that ended by SIGKILL or SIGBUS, as those who waited for them say: loaders, shells, launchers.
+"""Processes that ended by SIGKILL or SIGBUS, as reported by their parents: loaders, shells, launchers.
 
-Nobody but the kernel (or a person) sends SIGKILL without asking first, so memory of the host is the first suspect; only
-the kernel's log proves it. Shells say it in a line of its own and in their own language ("Killed", "已杀死"): such words
-count as whole lines only. torchrun kills the ranks beside a failed one with SIGTERM, and with SIGKILL those that do not
-listen: the first failure counts.
+Only the kernel or a person sends SIGKILL without a warning, so host memory is the first suspect; only the kernel's log
+proves it. Shells report it in a separate line and in their own language ("Killed", "已杀死"), so such words count as whole
+lines only. torchrun kills the other ranks of a failed one with SIGTERM, and unresponsive ones with SIGKILL, so the
+first failure counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ANCHORS = (
     "sessioncrashed",
     "notebooktriedtoallocate",
     "exitcodeis137",
-    "killed",  # of the shell's words, in any language, what is the same in capitals and small letters
+    "killed",  # the caseless part of the shells' words, in any language
     "杀死",
     "殺死",
     "砍掉",
@@ -96,7 +96,7 @@ _LAUNCHERS = (
     pattern(r"exit code:? (?:137|-9)(?!\d)"),
     pattern(r"(?:exited|terminated|killed) (?:by|due to|with|on) signal:? (?:9(?!\d)|SIGKILL|Killed)"),
     pattern(r"(?<!worker has )(?<!is killed by )signal: killed"),
-    pattern(r"Killed signal terminated program \w{2,20}"),  # GCC: a build took too much
+    pattern(r"Killed signal terminated program \w{2,20}"),  # GCC: a build needed too much
     pattern(r"died due to signal 9"),  # nvcc
     pattern(r"make(?:\[\d{1,4}\])?:\*\*\*\[[^\]]{1,200}\] (?:Killed|Error 137)(?!\d)"),
     pattern(r"session crashed after using all available RAM"),
@@ -135,7 +135,7 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in sorted(
         (found for head in _LAUNCHERS for found in head.finditer(text.text)), key=lambda found: found.start()
     ):
-        if match.start() < end or match.start() // _NEAR in told:  # torchrun's summary says it again
+        if match.start() < end or match.start() // _NEAR in told:  # torchrun's summary repeats it
             continue
         end = match.end()
         crashed = "crashed" in match[0] or "notebook" in match[0]
@@ -158,7 +158,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if not (
             line["pid"] or _BARE.fullmatch(line[0]) or re.match(r"\[\d|zsh:|\S{1,200}: \d{1,6}: \S{1,40}$", line[0])
         ):
-            continue  # "Killed by …" is a sentence of somebody else
+            continue  # "Killed by …" is part of a sentence
         fields: Fields = {"pid": int(line["pid"])} if line["pid"] else {}
         why = phrase("oom_killed.why.shell")
         yield _found(start, stop, fields, why, ("unknown",), (_LOG, FEWER_WORKERS, WATCH), "medium", "shell")
@@ -168,7 +168,7 @@ def _loaders(text: Squeezed) -> Iterator[Found]:
     taken = -1
     for match in _LOADER.finditer(text.text):
         start = match.start()
-        for bus in _BUS.finditer(text.text, max(start - 400, 0), start):  # what the worker itself printed before
+        for bus in _BUS.finditer(text.text, max(start - 400, 0), start):  # printed earlier by the worker itself
             start = bus.start()
         taken = max(taken, match.end())
         if match["exited"]:
@@ -191,7 +191,7 @@ def _loaders(text: Squeezed) -> Iterator[Found]:
 
 
 def _elastic(text: Squeezed) -> Iterator[Found]:
-    """The summary of torchrun: a block for each rank, after a line about the first."""
+    """Yields the failures in torchrun's summary: a block for each rank, after a line about the first."""
     summary = list(_ELASTIC.finditer(text.text))
     told = {match["pid__int"] for match in summary}
     for match in [*(failed for failed in _FAILED.finditer(text.text) if failed["pid__int"] not in told), *summary]:

@@ -1,4 +1,4 @@
-"""Remedies for memory of the host, which its dialects share."""
+"""Remedies for host memory that several dialects share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEAP = LazyFix("oom_host.heap", "flag", "java -Xmx4g ...")
 _NODE_HEAP = LazyFix("oom_host.node-heap", "env", "export NODE_OPTIONS=--max-old-space-size=4096")
 _MODEL = LazyFix("oom_host.model", "flag", "-m model-Q4_K_M.gguf -c 4096 -ngl 99")
 
-# Names of processes as the kernel prints them (15 characters at most), and what makes that program need less.
+# Process names as the kernel prints them (15 characters at most), and remedies for that program.
 _BY_NAME = (
     (r"pt_data_worker|python|pt_main|ipykernel|jupyter|torchrun|accelerate|deepspeed", (FEWER_WORKERS, SHARE_DATASET)),
     (
@@ -43,7 +43,10 @@ _BY_NAME = (
 
 
 def of_victim(name: str) -> tuple[LazyFix, ...]:
-    """Returns what helps against the memory of the process that was ended, by its name; loaders have no part in other programs."""
+    """Returns remedies for the memory of the killed process, by its name.
+
+    Loader settings do not apply to other programs.
+    """
     plain = name.strip().lower()
     for names, fixes in _BY_NAME:
         if re.match(rf"(?:{names})(?![a-z])", plain):
@@ -52,7 +55,7 @@ def of_victim(name: str) -> tuple[LazyFix, ...]:
 
 
 def slurm_memory(used_bytes: int | None = None, limit_bytes: int | None = None) -> LazyFix:
-    """Returns the line that asks SLURM for more memory: a quarter above what was used, or twice the limit, in whole GiB."""
+    """Returns the line that requests more memory from SLURM: a quarter above the usage, or twice the limit, in GiB."""
     wanted = used_bytes * 5 // 4 if used_bytes else limit_bytes * 2 if limit_bytes else None
     if wanted is None:
         return LazyFix(

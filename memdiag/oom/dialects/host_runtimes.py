@@ -1,7 +1,9 @@
-"""Memory of the host that other languages' runtimes could not get: Rust, Java, Go, JavaScript, R, Julia, Arrow and Spark's containers.
+"""Host memory that other languages' runtimes could not allocate.
 
-They run beside training: tokenizers and Polars are Rust, data pipelines are Java, notebooks and dashboards JavaScript.
-Java and JavaScript have limits of their own, far below what the host has.
+They are Rust, Java, Go, JavaScript, R, Julia, Arrow and Spark's containers.
+
+They run alongside training: tokenizers and Polars use Rust, data pipelines Java, notebooks and dashboards JavaScript.
+Java and JavaScript have their own limits, far below the host's memory.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _DASK = LazyFix("oom_runtimes.dask", "flag", "dask worker --nworkers 2 --memory-
 _PIECES = LazyFix("oom_runtimes.chunks", "code", "for batch in dataset.to_batches(batch_size=65536): ...")
 _RESERVE = "limit"
 
-# Whose words, what they look like, which limit it is, and the remedies.
+# Runtime, wording, limit and remedies.
 _HEADS = (
     ("rust", pattern(r"memory allocation of {requested:bytes} bytes failed"), "", (_PIECES, WATCH)),
     (

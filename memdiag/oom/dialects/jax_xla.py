@@ -1,9 +1,8 @@
 """JAX, and XLA under it, on GPUs and CPUs.
 
-JAX takes 75 % of each card at the first operation, so a second process on the card finds it full, and nvidia-smi shows
-that pool, not what is needed. "Resource exhausted" became RESOURCE_EXHAUSTED in 2021. The text after "BufferAssignment
-OOM Debugging" is about one
-program: its "total allocation" is what that program needs in all.
+JAX reserves 75 % of each device at the first operation. So a second process finds the device full, and nvidia-smi shows
+that pool instead of the memory needed. "Resource exhausted" became RESOURCE_EXHAUSTED in 2021. The text after
+"BufferAssignment OOM Debugging" is about one program: its "total allocation" is the total that this program needs.
 """
 
 from __future__ import annotations
@@ -62,7 +61,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         if fixes is _LESS_NEED and _FOLDING.search(text.text, max(failure.start - 3000, 0), end + 1500):
             fixes = (_UNIFIED, *fixes)
         requested = number(failure.fields, "requested_bytes")
-        # so little is refused by a CPU's allocator only (alignment): pools of devices hand out multiples of 256 bytes
+        # Such small sizes are refused only by a CPU allocator (alignment): device pools allocate multiples of 256
+        # bytes.
         device = "cpu" if requested is not None and 0 < requested < 256 else bfc.backend(text, failure)
         yield Found(failure.start, end, "jax_xla", "jax", device, failure.fields, judgement, fixes, failure.mild)
 

@@ -1,7 +1,7 @@
-"""CUDA.jl, Julia's arrays on GPUs: the request, how full the card is, and how full its pool.
+"""CUDA.jl, Julia's arrays on GPUs: the request, and the usage of the device and of its pool.
 
-The pool is the driver's stream-ordered one since CUDA.jl 3.0 ("usage … (… reserved)"); before, one of its own
-("allocated", "cached"), which may be capped by JULIA_CUDA_MEMORY_LIMIT.
+Since CUDA.jl 3.0, the pool is the driver's stream-ordered one ("usage … (… reserved)"). Before, it was Julia's
+("allocated", "cached"), which JULIA_CUDA_MEMORY_LIMIT may cap.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RECLAIM = LazyFix("oom_julia.reclaim", "code", "x = nothing; GC.gc(true); CUDA.
 _SMALLER = LazyFix("oom_cupy.chunks", "code", "x .= f.(x)  # Float32 instead of Float64", when="oom_julia.smaller.when")
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
 _LIMIT = LazyFix("oom_cupy.limit", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", when="oom_julia.limit.when")
-_NEARLY = 0.98  # of a limit: pieces that the pool takes are rounded up
+_NEARLY = 0.98  # fraction of a limit: the pool rounds up its blocks
 
 
 def find(text: Squeezed) -> Iterator[Found]:

@@ -1,7 +1,7 @@
-"""MindSpore on Ascend and GPU: the static pool of graph mode, the check at start-up, and the dynamic pool of 2.x.
+"""MindSpore on Ascend and GPU: the static pool of graph mode, the start-up check, and the dynamic pool of 2.x.
 
-MindSpore takes its pool (max_device_memory) from the driver at the start: "used" below is the size of that pool, not of
-what is in it.
+MindSpore reserves its pool (max_device_memory) at the start: "used" below is the size of that pool, not of its
+contents.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ _PROCESS = pattern(r"\b [A-Z_]{2,20} \( {pid:int} ,[0-9a-f]{6,16}[,.]")
 _REACH = 600
 _GPU = re.compile(r"device/gpu|GPUMemory|cuda", re.IGNORECASE)
 _ASCEND = re.compile(r"ascend|hbm|\bnpu|davinci", re.IGNORECASE)
-_NEARLY = 0.85  # of the card: a pool as large as this leaves only what the runtime itself needs
-_RUNTIME = 2  # GiB of a card that MindSpore leaves to the runtime when nothing is set
+_NEARLY = 0.85  # fraction of the device: with a pool this large, only the runtime's own memory is left
+_RUNTIME = 2  # GiB of a device that MindSpore leaves to the runtime by default
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -118,7 +118,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
-    """Judges a graph's request of the static pool: is the pool small, or the card?"""
+    """Judges a graph's request to the static pool: either the pool or the device is too small."""
     requested, limit, total = (
         number(fields, "requested_bytes"),
         number(fields, "limit_bytes"),
@@ -151,7 +151,7 @@ def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
 
 
 def _with_peaks(judgement: Judgement, peaks: Fields, requested: int | None, limit: int | None) -> Judgement:
-    """Adds what the pool's own statistics say: how much of its peak lay in pieces."""
+    """Adds the pool's own statistics: how much of its peak is fragmented."""
     tight, loose = number(peaks, "tight_bytes"), number(peaks, "loose_bytes")
     if tight is None or loose is None:
         return judgement
@@ -164,7 +164,7 @@ def _with_peaks(judgement: Judgement, peaks: Fields, requested: int | None, limi
 
 
 def _malloc(start: int, end: int, fields: Fields) -> Found:
-    """Judges the start-up: the pool is taken before anything runs, so what is missing is somebody else's."""
+    """Judges the start-up: the pool is reserved before anything runs, so other processes hold the missing memory."""
     free, total = number(fields, "free_bytes"), number(fields, "total_bytes")
     if free is not None and total:
         held = shown(max(total - free, 0))
@@ -181,7 +181,7 @@ def _malloc(start: int, end: int, fields: Fields) -> Found:
 
 
 def _misc(text: Squeezed) -> Iterator[Found]:
-    """Yields failures of the dynamic pool, whose lines of one failure are put together."""
+    """Yields failures of the dynamic pool, with the lines of one failure grouped."""
     pieces = sorted(
         ((match.start(), kind, match) for kind, regex in _MISC.items() for match in regex.finditer(text.text)),
         key=lambda piece: piece[:2],
@@ -205,7 +205,7 @@ def _misc_message(text: Squeezed, group: list[tuple[str, re.Match[str]]]) -> Ite
     start, end = group[0][1].start(), max(match.end() for _, match in group)
     fields |= _process(text, start)
     around = max(start - 300, 0)
-    # The pool's text is the same on both, and older releases print it on GPUs more often.
+    # The pool's text is the same on both, and older releases print it more often on GPUs.
     gpu = bool("free" in kinds or _GPU.search(text.text, around, end)) and not _ASCEND.search(text.text, around, end)
     judgement = _misc_judgement(kinds, fields)
     fixes: tuple[LazyFix, ...]
@@ -258,13 +258,13 @@ def _misc_judgement(kinds: set[str], fields: Fields) -> Judgement:
 
 
 def _process(text: Squeezed, start: int) -> Fields:
-    """Returns the process that MindSpore's log names before a message: "[ERROR] PRE_ACT(4711,ffff12345678,python)"."""
+    """Returns the process in MindSpore's log prefix: "[ERROR] PRE_ACT(4711,ffff12345678,python)"."""
     names = list(_PROCESS.finditer(text.text, max(start - 400, 0), start))
     return take(names[-1]) if names else {}
 
 
 def _memory_fix(available: int | None, which: str) -> LazyFix:
-    """Returns how to set the pool's size, leaving the runtime what it needs."""
+    """Returns how to set the pool's size, leaving enough for the runtime."""
     size = f"{max(available // GIB - _RUNTIME, 1)}GB" if available else "60GB"
     return LazyFix(
         f"oom_mindspore.pool.{which}",
@@ -277,7 +277,7 @@ def _memory_fix(available: int | None, which: str) -> LazyFix:
 
 
 def _moving(available: int | None) -> LazyFix:
-    """Returns how to see what moving to the host and to disk would take, within what the pool may hold."""
+    """Returns how to estimate the cost of offloading to host and disk, within the pool's limit."""
     card = available // GIB if available else 64
     return LazyFix(
         "oom_mindspore.moving",
@@ -288,7 +288,7 @@ def _moving(available: int | None) -> LazyFix:
 
 
 def _offload(available: int | None) -> LazyFix:
-    """Returns how to turn on MindSpore's memory offload, for a pool of so many bytes."""
+    """Returns how to enable MindSpore's memory offload, for a pool of ``available`` bytes."""
     size = f"{max(available // GIB - _RUNTIME, 1)}GB" if available else "30GB"
     return LazyFix(
         "oom_mindspore.offload",

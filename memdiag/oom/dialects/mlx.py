@@ -1,6 +1,7 @@
-"""MLX on Apple silicon (and CUDA): memory of the machine, which CPU and GPU share.
+"""MLX on Apple silicon (and CUDA): memory of the machine that CPU and GPU share.
 
-One buffer cannot be larger than the device's maximum, whatever is free. The error of Metal itself has no sizes.
+One buffer cannot exceed the device's maximum buffer size, even if more memory is free. The error of Metal itself has no
+sizes.
 """
 
 from __future__ import annotations

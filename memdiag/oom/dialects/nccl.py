@@ -1,4 +1,4 @@
-"""NCCL: device memory for its channels and buffers, taken beside the framework's pool; and the shared memory of the host it needs."""
+"""NCCL: device memory for its channels and buffers, outside the framework's pool, and shared memory of the host."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _SHARED = (
     pattern(_WHERE + r"Error : failed to extend /dev/shm/nccl-\w{1,20} to {requested:bytes} bytes"),
     pattern(_WHERE + r"Error while creating shared memory segment /dev/shm/nccl-\w{1,20} \( size {requested:bytes} \)"),
 )
-# InfiniBand and RoCE: buffers are registered with the card, which locks their pages. Releases up to 2.8 print no error
-# behind the call.
+# InfiniBand and RoCE: buffers are registered with the network card, which locks their pages. Releases up to 2.8 print
+# no error after the call.
 _LOCKED = (
     pattern(
         _WHERE + r"Call to (?: ibv_\w{3,30}? failed with error Cannot allocate memory (?:errno \d{1,3})?"
@@ -102,7 +102,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _locked(text: Squeezed) -> Iterator[Found]:
-    """Yields refusals to register memory with a network card; what follows one of them closely is the same failure."""
+    """Yields refusals to register memory with a network card; closely following lines belong to the same failure."""
     end = -_REACH - 1
     for match in sorted(
         (match for form in _LOCKED for match in form.finditer(text.text)), key=lambda match: match.start()

@@ -1,7 +1,7 @@
-"""Ollama's own checks, before a model is loaded, against the memory of the host; and runners that vanished.
+"""Ollama's own checks of host memory before a model is loaded, and runners that disappeared.
 
-What llama.cpp prints inside a runner is of the dialect ggml. The runner is a process of its own: "signal: killed" is
-the kernel's doing.
+Messages of llama.cpp inside a runner belong to the dialect ggml. The runner is a separate process: "signal: killed"
+comes from the kernel.
 """
 
 from __future__ import annotations

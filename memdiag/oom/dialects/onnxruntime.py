@@ -1,8 +1,8 @@
-"""ONNX Runtime: its arenas on CPUs and GPUs, which look the same in the message.
+"""ONNX Runtime: its arenas on CPUs and GPUs, whose messages look the same.
 
-What tells them apart: layouts "nchwc" exist on CPUs only, "GPU=0" and the names of CUDA providers on GPUs. "onnx
-runtime error 6:" is how Triton Inference Server repeats it, which serves several models from one card. An arena grows
-by doubling unless told otherwise.
+They differ in details: "nchwc" layouts exist only on CPUs, "GPU=0" and names of CUDA providers only on GPUs. "onnx
+runtime error 6:" is the form of Triton Inference Server, which serves several models from one device. An arena grows by
+doubling by default.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _GPU = re.compile(
 _HIP = re.compile(r"rocm|hip|migraphx", re.IGNORECASE)
 _TRITON = re.compile(r"onnxruntimeerror\d:|tritonserver|backendmodelinstance", re.IGNORECASE)
 SMALL = 16 * MIB
-_NO_DEVICE = 32767  # printed where the device could not be asked for
+_NO_DEVICE = 32767  # printed if the device could not be queried
 
 _OPTIONS = '[("CUDAExecutionProvider", {%s}), "CPUExecutionProvider"]'
 _EXTEND = LazyFix("oom_onnx.extend", "code", "providers=" + _OPTIONS % '"arena_extend_strategy": "kSameAsRequested"')

@@ -1,10 +1,9 @@
-"""The kernel's log when it ended a process for want of memory, and what SLURM and others make of it.
+"""The kernel's log after it killed a process to free memory, and the resulting messages of SLURM and others.
 
-A kill is told in up to four lines: who asked ("python invoked oom-killer"), the choice ("oom-kill:constraint=…"), the
-kill itself ("Out
-of memory: Killed process", until 4.19 in two lines, "Kill process … or sacrifice child" and "Killed process") and the
-reaper's. They are one message. total-vm is address space, mostly never touched; anon-rss is what the process really
-held.
+A kill is reported in up to four lines: the requester ("python invoked oom-killer"), the choice
+("oom-kill:constraint=…"), the kill itself ("Out of memory: Killed process", until 4.19 in two lines, "Kill process … or
+sacrifice child" and "Killed process") and the reaper's. They are one message. total-vm is address space, mostly never
+touched; anon-rss is the memory that the process really used.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _KILL = pattern(
     r" | invoked oom-killer | oom_reaper:reaped process {reaped:int} )"
 )
 _CLAUSES = (
-    pattern(r"total-vm:{total_vm:bytes}kB"),  # kB, whatever the slot is called: people put commas into the numbers
+    pattern(r"total-vm:{total_vm:bytes}kB"),  # kB in any slot: people put commas into the numbers
     pattern(r"anon-rss:{anon_rss:bytes}kB"),
     pattern(r"task=[^,]{0,60},pid={pid:int}"),
 )
@@ -87,7 +86,7 @@ _STATE = pattern(
     r"State [:=] OUT_OF_MEMORY (?: Reason=OutOfMemory )? | TERM_MEMLIMIT: job killed | Run time [\d:.-]{1,20} , OUT_OF_MEMORY"
     r" | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | OOMKilled [\"']? [:=] [\"']? true | ran out-of-memory and exited"
 )
-# The kubelet makes room on a node: pods that use more than they requested go first, whatever their limit is.
+# The kubelet frees memory on a node: pods that use more than they requested are evicted first, whatever their limit.
 _PRESSURE = pattern(
     r"The node was low on resource: memory (?!_) | The node had condition: \[ (?:\w+,){0,3} MemoryPressure"
     r" | (?:attempting to reclaim|must evict pod\(s\) to reclaim) memory (?!_)"
@@ -172,7 +171,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _limits(text: Squeezed) -> Iterator[Found]:
-    """Limits of a job that SLURM or PBS enforces by itself."""
+    """Yields limits of a job that SLURM or PBS enforces itself."""
     for head in (_SLURM_LIMIT, _PBS):
         for match in head.finditer(text.text):
             given = take(match)
@@ -190,7 +189,7 @@ def _limits(text: Squeezed) -> Iterator[Found]:
 
 
 def _pressure(text: Squeezed) -> Iterator[Found]:
-    """Evictions by the kubelet: the whole node was short of memory, not one container."""
+    """Yields evictions by the kubelet: the whole node ran short of memory, not one container."""
     end = -1
     for match in _PRESSURE.finditer(text.text):
         if match.start() <= end + _PRESSURE_REACH and end >= 0:
@@ -204,7 +203,7 @@ def _pressure(text: Squeezed) -> Iterator[Found]:
 
 
 def _tables(text: Squeezed) -> Iterator[Found]:
-    """Rows of tables of jobs and pods; a job has a row for each of its steps, which are one failure."""
+    """Yields rows of job and pod tables; a job has a row for each step, all of which are one failure."""
     for start, end, _line in whole_lines(text, _POD):
         why = phrase("oom_kernel.why.pod")
         yield _found(start, end, "kubernetes", {}, why, ("limit",), (_CONTAINER, WATCH))
@@ -217,7 +216,7 @@ def _tables(text: Squeezed) -> Iterator[Found]:
 
 
 def _kernel(text: Squeezed) -> Iterator[Found]:
-    """Lines of one kill are gathered: as long as none contradicts the process named before."""
+    """Gathers the lines of one kill, as long as none contradicts the process named before."""
     group: list[re.Match[str]] = []
     for match in [*_KILL.finditer(text.text), None]:
         if match and (
@@ -244,7 +243,7 @@ def _same(text: Squeezed, group: list[re.Match[str]], match: re.Match[str]) -> b
         return False
     before = {_pid(text, earlier) for earlier in group} - {None}
     now = _pid(text, match)
-    # "sacrifice child" may kill a child instead of the process it named
+    # "sacrifice child" may kill a child instead of the named process.
     return not before or now in before or (match["killed__int"] is not None and "sacrifice" in group[-1][0].lower())
 
 
@@ -284,7 +283,10 @@ def _kill(text: Squeezed, group: list[re.Match[str]], stop: int) -> Found:
 
 
 def _of_group(around: str, held: int | None, victim: str) -> tuple[LazyFix, ...]:
-    """Returns how to raise the limit of a control group, by its name: "/slurm/uid_1/job_2", "docker-3f….scope", "user-1000.slice"."""
+    """Returns how to raise the limit of a control group, by its name.
+
+    Examples are "/slurm/uid_1/job_2", "docker-3f….scope" and "user-1000.slice".
+    """
     names, less = around.lower(), of_victim(victim)[0]
     if "slurm" in names or "/job_" in names:
         return (slurm_memory(held), less)
@@ -296,7 +298,10 @@ def _of_group(around: str, held: int | None, victim: str) -> tuple[LazyFix, ...]
 
 
 def _slurm_event(text: Squeezed, match: re.Match[str]) -> Found:
-    """SLURM's line, with the shell's about the process ("line 28: 8156 Killed") where that stands just before."""
+    """Reads SLURM's line, with the shell's line about the process if it directly precedes it.
+
+    The shell's line has the form "line 28: 8156 Killed".
+    """
     start, fields = match.start(), Fields()
     for shell in _SHELL.finditer(text.text, max(start - 1500, 0), start):
         line = text.line_at(shell.start()).text

@@ -1,8 +1,7 @@
 """PaddlePaddle, 1.0 to 3.x: its pools on CUDA, ROCm, XPU and NPU, and its CPU allocator.
 
-Up to 1.6 Paddle asked at once for a fraction of the card (FLAGS_fraction_of_gpu_memory_to_use, 92 %), and failed where
-less was free. The message's own advice depends on which it is: a higher fraction cannot help where the card itself is
-full.
+Up to 1.6, Paddle requested a fraction of the device at once (FLAGS_fraction_of_gpu_memory_to_use, 92 %), and failed if
+less was free. The message's own advice depends on the case: a higher fraction cannot help if the device itself is full.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _ENFORCE = pattern(
 _MALLOC = pattern(r"Cannot malloc {requested:size} (?:GPU)? memory\. (?:Please shrink FLAGS)?")
 _HOST = (
     pattern(r"Fail to alloc memory of {requested:bytes} size (?: , error code is \d+ )?"),
-    # Up to 1.8: the check failed with errno 12; the size stands before or behind it.
+    # Up to 1.8: the check failed with errno 12; the size comes before or after it.
     pattern(
         r"(?: Alloc {before:bytes} error ! (?: at [\w/.\[\](): -]{0,120}? )? \[? (?:Hint:)? )?"
         r" Expected posix_memalign\( &p, alignment, size \) == 0 , but received posix_memalign\( [^)]{1,40} \)"
@@ -94,7 +93,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         fields = take(head) | given
         place = (head["place"] or "gpu").lower()
         if head["place"] is None and "free_bytes" not in fields:
-            continue  # "Cannot allocate …" of somebody else
+            continue  # "Cannot allocate …" of another program
         if place in {"cpu", "cudapinned"}:
             fields.pop("device_index", None)
         backend = _PLACES.get(place, "hip" if _HIP.search(text.text, head.start(), end) else "cuda")
@@ -143,7 +142,7 @@ def _fraction(match: re.Match[str]) -> Found:
     )
     fixes: tuple[LazyFix, ...] = (_GROW, _WHO)
     if requested and free:
-        value = int(0.92 * free / requested * 95) / 100  # what fits of the usual 0.92, and a little less
+        value = int(0.92 * free / requested * 95) / 100  # the part of the default 0.92 that fits, slightly reduced
         if value >= 0.01:
             line = f"export FLAGS_fraction_of_gpu_memory_to_use={value:.2f}"
             fixes = (_GROW, LazyFix("oom_paddle.fraction", "env", line), _WHO)

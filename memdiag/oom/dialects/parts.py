@@ -1,9 +1,8 @@
-"""What dialects share: looking for clauses behind a head, for lines that are one word, and for who is speaking.
+"""Shared by dialects: finding clauses after a head, one-word lines, and the speaker.
 
-A head is the text that no message of a system lacks. Everything else is looked for within a bounded stretch behind it,
-which ends at
-the next head: what is missing, cut off or reworded costs only its own field, and the work stays linear whatever the
-input.
+A head is text that every message of a system has. Everything else is searched within a bounded range after it, which
+ends at the next head. So a missing, truncated or reworded clause only affects its own field, and the work is linear for
+any input.
 """
 
 from __future__ import annotations
@@ -17,18 +16,21 @@ from memdiag.oom.squeezed import Squeezed, squeeze, take
 from memdiag.units import TIB, format_bytes
 
 TINY = 1 << 12  # no accelerator is too full for less: something else refused
-ABSURD = 4 * TIB  # larger than the memory of any machine that these messages come from
+ABSURD = 4 * TIB  # larger than the memory of any machine that prints these messages
 
 
 def stretches(text: Squeezed, head: re.Pattern[str], reach: int = 3000) -> Iterator[tuple[re.Match[str], int]]:
-    """Yields each match of ``head`` and where its stretch ends: at the next head, or ``reach`` characters behind it."""
+    """Yields each match of ``head`` and the end of its range: the next head, or ``reach`` characters after it."""
     heads = list(head.finditer(text.text))
     for match, following in zip(heads, [*heads, None][1:], strict=True):
         yield match, min(following.start() if following else len(text.text), match.end() + reach)
 
 
 def gather(text: Squeezed, start: int, stop: int, clauses: Iterable[re.Pattern[str]]) -> tuple[Fields, int]:
-    """Returns the fields of the clauses found between two places, the first of a name counting, and where the last clause ends."""
+    """Returns the fields of the clauses between two positions, and the end of the last clause.
+
+    The first value of a name wins.
+    """
     fields: Fields = {}
     end = start
     for clause in clauses:
@@ -40,7 +42,10 @@ def gather(text: Squeezed, start: int, stop: int, clauses: Iterable[re.Pattern[s
 
 
 def runs(matches: Iterable[re.Match[str]], reach: int) -> Iterator[list[re.Match[str]]]:
-    """Yields matches in groups: in a group each begins at most ``reach`` characters behind the end of the one before."""
+    """Yields matches in groups.
+
+    Within a group, each begins at most ``reach`` characters after the previous one's end.
+    """
     group: list[re.Match[str]] = []
     for match in matches:
         if group and match.start() - group[-1].end() > reach:
@@ -52,7 +57,7 @@ def runs(matches: Iterable[re.Match[str]], reach: int) -> Iterator[list[re.Match
 
 
 def whole_lines(text: Squeezed, expression: re.Pattern[str]) -> Iterator[tuple[int, int, re.Match[str]]]:
-    """Yields where lines that match ``expression`` from end to end begin and end in the squeezed text, with the match."""
+    """Yields start, end and match of lines that match ``expression`` completely, as positions in the squeezed text."""
     position = 0
     for line in text.lines:
         end = position + len(squeeze(line.text))
@@ -63,7 +68,7 @@ def whole_lines(text: Squeezed, expression: re.Pattern[str]) -> Iterator[tuple[i
 
 
 def line_start(text: Squeezed, position: int) -> int:
-    """Returns where the line that a position is in begins in the squeezed text."""
+    """Returns the start of the line that contains a position, in the squeezed text."""
     start = 0
     for line in text.lines[: text.line_index(position)]:
         start += len(squeeze(line.text))
@@ -71,18 +76,18 @@ def line_start(text: Squeezed, position: int) -> int:
 
 
 def number(fields: Fields, name: str) -> int | None:
-    """Returns a whole number among ``fields``; None if it is not there."""
+    """Returns a whole number among ``fields``, or None if it is missing."""
     value = fields.get(name)
     return value if isinstance(value, int) else None
 
 
 def shown(value: int | None) -> str:
-    """Returns bytes for a reason: with a unit, and exactly where that is short."""
+    """Returns bytes for a reason: with a unit, and exactly if that is short."""
     return format_bytes(value)
 
 
 def shrinking(sizes: list[int]) -> bool:
-    """Returns whether each size is smaller than the one before, as when a pool tries to take what it can get."""
+    """Returns whether each size is smaller than the one before, as when a pool retries with decreasing sizes."""
     return len(sizes) > 1 and all(later < earlier for earlier, later in pairwise(sizes))
 
 

@@ -59,7 +59,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _form(gathered: Gathered, found: Found) -> str:
-    """Returns the name of the wording; of several clauses that have a name, the one that says most about the cause."""
+    """Returns the name of the wording; of several named clauses, the one that is most informative about the cause."""
     if is_bracketed(gathered):
         if gathered.has("cached"):
             return "torch_cuda_cached"
@@ -68,6 +68,6 @@ def _form(gathered: Gathered, found: Found) -> str:
         return "torch_cuda_allowed"
     if gathered.has("private"):
         return "torch_cuda_private_pool"
-    # 2.1 lists one process beside its own too; its form has a name of its own.
+    # 2.1 also lists one other process; that wording has a separate name.
     enough = 3 if "hint:max_split_size_mb" in found.marks else 2
     return "torch_cuda_multiproc" if gathered.num_processes >= enough else "torch_cuda_21"

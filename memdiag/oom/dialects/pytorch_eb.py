@@ -1,4 +1,4 @@
-"""PyTorch's answer to sizes that no machine has: a request of an exbibyte (2^60 bytes) or more is refused before anybody is asked."""
+"""PyTorch's message for impossible sizes: a request of an exbibyte (2^60 bytes) or more is refused immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch on Intel Gaudi (HPU): the bridge says what it could not get, and nothing of what there is."""
+"""PyTorch on Intel Gaudi (HPU): the bridge prints the failed size, but no other numbers."""
 
 from __future__ import annotations
 

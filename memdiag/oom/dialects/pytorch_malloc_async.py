@@ -1,4 +1,4 @@
-"""PyTorch with the backend cudaMallocAsync: the driver's own pool, whose message has a line for each number."""
+"""PyTorch with the backend cudaMallocAsync: the driver's own pool, whose message has one line per number."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _CLAUSES = (
     pattern(r"Free \( according to CUDA \) : {free:size}"),
     pattern(r"PyTorch limit (?: \( set by user-supplied memory fraction \) )? : {limit:size}"),
 )
-# Where the text ends with the device, or before it: programs print the first line only (ComfyUI), or the sizes were cut
-# off.
+# The text ends with the device, or before it: programs print only the first line (ComfyUI), or the sizes were
+# truncated.
 _SHORT = pattern(
     r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? (?! would exceed )"
     r" (?: This error means you ran out of memory on your GPU .? )? (?: Got an OOM, unloading all loaded models .? )?"
@@ -50,7 +50,7 @@ def _untold() -> Judgement:
 
 _REACH = 500
 _TOLD = ("outofmemory", "allocationondevice")
-_AFTER = 4000  # a traceback, and what ComfyUI says of it
+_AFTER = 4000  # a traceback, and ComfyUI's text about it
 
 
 def find(text: Squeezed) -> Iterator[Found]:

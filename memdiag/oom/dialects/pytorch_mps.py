@@ -1,4 +1,4 @@
-"""PyTorch on Apple's GPUs: memory is shared with the system, and PyTorch stops at a share of it, the high watermark."""
+"""PyTorch on Apple's GPUs: memory is shared with the system, and PyTorch stops at the high watermark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _CLAUSES = (
 )
 _HINT = pattern(r"PYTORCH_MPS_HIGH_WATERMARK_RATIO")
 _REACH = 500
-# What Metal itself says, in words of PyTorch's library of kernels (and of tensorflow-metal's).
+# Metal's own error, as printed by PyTorch's kernel library (and by tensorflow-metal).
 _METAL = pattern(
     r"(?:command buffer exited with error status \.? (?:.{0,200}?) | MTLCommandBufferErrorDomain Code=8 \\?\"?)"
     r" Insufficient Memory (?:\( 0{0,7}8 : kIOGPU\w{10,60} \))?"
@@ -95,7 +95,10 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _without_request(fields: Fields) -> Judgement | None:
-    """Returns the cause where the request is cut off: PyTorch says this at its own watermark only, so that is what was reached."""
+    """Returns the cause if the request is truncated.
+
+    PyTorch prints this only at its own watermark, so that was reached.
+    """
     limit = number(fields, "limit_bytes")
     if limit is None or "requested_bytes" in fields:
         return None

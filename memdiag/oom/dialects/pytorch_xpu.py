@@ -1,4 +1,7 @@
-"""PyTorch's caching allocator on Intel GPUs: clauses in brackets before 2.6, sentences since; some releases print no free memory."""
+"""PyTorch's caching allocator on Intel GPUs: clauses in brackets before 2.6, sentences since.
+
+Some releases print no free memory.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ EXAMPLES = (
     ("torch_xpu", "RuntimeError: Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)"),
 )
 
-# The same failure has a name in each layer: Unified Runtime, its predecessor (PI), Level Zero, OpenCL.
+# The same failure has a different name in each layer: Unified Runtime, its predecessor (PI), Level Zero, OpenCL.
 _CODE = (
     r"(?:(?:UR_RESULT|PI|ZE_RESULT)_ERROR_OUT_OF_(?P<what{0}>DEVICE_MEMORY|RESOURCES|HOST_MEMORY)"
     r" | PI_ERROR_MEM_OBJECT_ALLOCATION_FAILURE | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES|OUT_OF_HOST_MEMORY))"
@@ -71,7 +74,7 @@ def _resources() -> Judgement:
 
 _PYTHON = re.compile(
     r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE
-)  # else it may be anybody's: llama.cpp's, a program's
+)  # otherwise it may come from any program, such as llama.cpp
 _WHO = LazyFix("oom_torch.xpu.who", "flag", "xpu-smi ps")
 _RELAXED = LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1")
 

@@ -1,9 +1,8 @@
-"""Ray's memory monitor, which ends workers before the kernel has to, and its object store.
+"""Ray's memory monitor, which kills workers before the kernel has to, and its object store.
 
 Texts: RayOutOfMemoryError (1.x), OutOfMemoryError (since 2.0; since 2.2 with the worker's process and its memory), and
-a line of the raylet that only counts workers. The guess "(1) The process is killed by SIGKILL by OOM killer" stands in
-every crash of a worker and
-says nothing about memory: it counts only where nothing better is found.
+a raylet line that only counts workers. The guess "(1) The process is killed by SIGKILL by OOM killer" is part of every
+worker crash and proves nothing about memory, so it counts only without a better message.
 """
 
 from __future__ import annotations
@@ -125,13 +124,16 @@ def _monitor(text: Squeezed) -> Iterator[Found]:
 
 
 def _old_style(text: Squeezed, start: int, stop: int) -> int:
-    """Ray 1.x prints "(60.5 / 62.8 GB)": one unit for both."""
+    """Reads Ray 1.x's "(60.5 / 62.8 GB)": one unit for both numbers."""
     match = re.compile(r"\((\d{1,9}(?:\.\d{1,3})?)/\d{1,9}(?:\.\d{1,3})?([KMGT]i?B)\)").search(text.text, start, stop)
     return size_of(match[1] + match[2]) if match else 0
 
 
 def _consumers(text: Squeezed, start: int, stop: int) -> list[list[int]]:
-    """Returns pid and bytes of the table "PID MEM(GB) COMMAND", which needs its blanks: lines, not squeezed text."""
+    """Returns pid and bytes from the table "PID MEM(GB) COMMAND".
+
+    It reads lines instead of squeezed text, since the table needs its spaces.
+    """
     rows: list[list[int]] = []
     unit = None
     for line in text.lines[text.line_index(start) : text.line_index(max(stop - 1, start)) + 1]:

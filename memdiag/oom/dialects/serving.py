@@ -1,7 +1,6 @@
-"""Engines that serve language models and have few words of their own: Text Generation Inference (TGI), ExLlama, MindIE; FlashInfer.
+"""Language model engines with few own messages: Text Generation Inference (TGI), ExLlama, MindIE; FlashInfer.
 
-What they refuse is a number of tokens, not of bytes: the share of the card that was set aside for the cache is too
-small for them.
+They refuse a number of tokens instead of bytes: the memory reserved for the cache is too small for them.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _PREFILL = pattern(
 )
 _EXLLAMA = pattern(r"Insufficient (?:VRAM for (?:model(?: and cache)?|cache) | space in devices?)")
 
-# MindIE tries a prompt of the greatest length at the start; what it advises is a key of its config.json.
+# MindIE tries a prompt of the maximum length at the start; its advice is a key of its config.json.
 _WARM_UP = pattern(
     r"Warm-?up failed, because of [\w ]{0,40}? (?:inference)? out of memory"
     r" (?:when [`'\"]? (?P<setting>max\w{3,30}) [`'\"]? (?:is)? set to {tokens:int})?"
     r" (?:\. Please try to decrease [`'\"]? (?P<advised>max\w{3,30}) [`'\"]?)?"
 )
 
-# FlashInfer cuts temporaries from a buffer of fixed size that the engine gives it.
+# FlashInfer allocates temporaries from a fixed-size buffer that the engine provides.
 _WORKSPACE = pattern(
     r"(?: (?:Failed to allocate memory | Buffer overflow when allocating memory) for \w{1,60} with size {requested:bytes}"
     r" and alignment \d{1,6} (?: [,.]? but only {free:bytes} bytes available)? | Out of workspace memory) in AlignedAll(?:ocator|oactor)"
@@ -112,7 +111,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _workspace(start: int, end: int, fields: Fields) -> Found:
-    """Judges a request of FlashInfer's buffer: how full the card is plays no part."""
+    """Judges a request to FlashInfer's buffer: the free memory of the device is irrelevant."""
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
     why = phrase("oom_engines.why.flashinfer")
     if requested and free is not None:

@@ -1,7 +1,7 @@
 """SGLang: its memory pool at start-up and while serving.
 
---mem-fraction-static is the share of the card for weights and KV pool together; the rest is for activations and CUDA
-graphs. So the same flag has to go up when the pool has no room, and down when something else runs out beside it.
+--mem-fraction-static is the fraction of the device for weights and KV pool together; the rest is for activations and
+CUDA graphs. So the flag has to increase if the pool is too small, and to decrease if memory outside the pool runs out.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
     for match in _PROFILED.finditer(text.text):
         why = phrase("oom_sglang.why.negative", tokens=int(match["missing"]))
-        # More of the card wins a few percent; the weights need more cards.
+        # A larger fraction gains a few percent; the weights need more devices.
         more = _static(text, match, up=True)
         yield _found(
             text, match, match.end(), {}, "capacity", ("limit", "other_process"), (why,), (_SPLIT, _BITS, more), "high"

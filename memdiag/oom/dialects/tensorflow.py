@@ -1,7 +1,7 @@
 """TensorFlow: its allocator, operators and device layer, on CUDA, ROCm and CPUs; all wordings since 0.x.
 
-Its hint ("add report_tensor_allocations_upon_oom to RunOptions") only lists tensors, it frees nothing; in eager mode
-there are no RunOptions at all.
+Its hint ("add report_tensor_allocations_upon_oom to RunOptions") only lists tensors and frees nothing; eager mode has
+no RunOptions at all.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _SESSION_GROWTH = LazyFix(
 )
 _MIXED = LazyFix("oom_tensorflow.mixed", "code", 'tf.keras.mixed_precision.set_global_policy("mixed_float16")')
 _SHAPE = LazyFix("oom_tensorflow.shape", "code", "tf.debugging.assert_greater(tf.size(x), 0)")
-# Sessions and feeds: TensorFlow 1, which knows neither mixed precision by policy nor the driver's own pool.
+# Sessions and feeds: TensorFlow 1, which has neither mixed precision policies nor the driver's pool.
 _FIRST = re.compile(
     r"client/session\.py|tf\.Session|feed_dict|monitored_session|tensorflow_core/|contrib/|_do_run", re.IGNORECASE
 )
@@ -120,7 +120,7 @@ def judge(failure: bfc.Failure) -> tuple[Judgement, tuple[LazyFix, ...]]:
 
 
 def common_cause(failure: bfc.Failure) -> Judgement | None:
-    """Returns the cause where the lines of allocator and driver decide it, whoever prints them; None otherwise."""
+    """Returns the cause if the lines of allocator and driver decide it, whoever prints them, or None."""
     requested = number(failure.fields, "requested_bytes")
     if requested == 0:
         return Judgement("unknown", "high", (), (phrase("oom_tensorflow.why.zero"),))
@@ -141,7 +141,7 @@ def common_cause(failure: bfc.Failure) -> Judgement | None:
 
 
 def sized(failure: bfc.Failure, requested: int) -> Judgement:
-    """Returns the cause of a refused tensor, from its size and the state of the pool if that is printed."""
+    """Returns the cause of a refused tensor, from its size and the pool's state if that is printed."""
     limit, used = number(failure.fields, "limit_bytes"), number(failure.fields, "allocated_bytes")
     if limit is not None and used is not None:
         left = limit - used

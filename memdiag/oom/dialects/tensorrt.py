@@ -1,7 +1,7 @@
-"""TensorRT: the builder, which tries out algorithms in a workspace and goes on without those that do not fit, and the runtime.
+"""TensorRT: the runtime, and the builder, which tries algorithms in a workspace and skips those that do not fit.
 
-While it builds, "OutOfMemory" is mostly no failure: the tactic is skipped, and only if none is left the build stops
-("Could not find any implementation for node"). One try is told in several lines, which are one message.
+While it builds, "OutOfMemory" is usually not a failure: the tactic is skipped. Only if none is left does the build stop
+("Could not find any implementation for node"). One attempt is reported in several lines, which are one message.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _HEAD = pattern("|".join(f"(?:{line})" for line in _LINES))
 _BUILDING = re.compile(
     r"tactic|workspace|resizephysical|builder|optimizer\.cpp|myelin|requestedamountofgpu|autotun", re.IGNORECASE
 )
-# An engine that was built is read or run: the same lines then tell of the engine itself.
+# An existing engine is loaded or run: the same lines are then about the engine itself.
 _RUNNING = re.compile(r"deserializ|loadedenginesize|executioncontext", re.IGNORECASE)
 _FATAL = re.compile(
     r"couldnotfindanyimplementation|engine(?:could not be|couldnotbe)created|buildserializednetworkfailed|failedtobuild|enginebuildfailed",

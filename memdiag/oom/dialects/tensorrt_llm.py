@@ -1,8 +1,8 @@
 """TensorRT-LLM: the driver's refusals in its C++ runtime, and the executor that could not be created.
 
-Its engine takes weights first, then buffers for the largest batch and the most tokens, then a share of what is left for
-the KV cache (``free_gpu_memory_fraction``, 0.9 unless set). TensorRT's own lines, which it prints too, are in
-``tensorrt``.
+Its engine allocates weights first, then buffers for the largest batch and number of tokens, then a fraction of the
+remaining memory for the KV cache (``free_gpu_memory_fraction``, default 0.9). TensorRT's own lines, which it prints
+too, belong to ``tensorrt``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RUNTIME = pattern(
     r" (?P<place>\( [\w./+-]{0,200} tensorrt_llm [\w./+-]{0,200} (?::\d{1,6})? \))?"
 )
 _IS_LLM = re.compile(r"tensorrt-llm|tensorrt_llm|trt-llm|tllm", re.IGNORECASE)
-_TOLD = re.compile(r"triedtoallocate", re.IGNORECASE)  # PyTorch's own message behind it has the sizes
+_TOLD = re.compile(r"triedtoallocate", re.IGNORECASE)  # PyTorch's own message after it has the sizes
 _REACH = 600
 
 TOKENS = LazyFix("oom_tensorrt_llm.tokens", "flag", "--max_num_tokens 2048 --max_batch_size 16")
@@ -44,7 +44,7 @@ BITS = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_tensor
 
 
 def is_llm(around: str) -> bool:
-    """Returns whether TensorRT-LLM prints the lines around."""
+    """Returns whether TensorRT-LLM prints the surrounding lines."""
     return _IS_LLM.search(around) is not None
 
 

@@ -1,6 +1,6 @@
-"""torch_npu on Ascend: the caching allocator of every release, the workspaces of operators, refusals in advance, pinned host memory.
+"""torch_npu on Ascend: the caching allocator of every release, operator workspaces, refusals in advance, pinned memory.
 
-Its numbers are those of the segment that was wanted, 2 MiB rounded up, not of the tensor. Documents quote the message
+Its numbers are those of the requested segment, rounded up to 2 MiB, not of the tensor. Documents quote the message
 loosely ("Tried to allocated", "current activate").
 """
 
@@ -103,7 +103,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _workspace(found: Found) -> Found:
-    """Judges a message of the workspace allocator: its memory is asked of the driver, beside PyTorch's pool."""
+    """Judges a message of the workspace allocator, which requests memory from the driver, outside PyTorch's pool."""
     requested, free = found.fields.get("requested_bytes"), found.fields.get("free_bytes")
     why = phrase("oom_ascend.why.workspace")
     if isinstance(requested, int) and isinstance(free, int):

@@ -1,4 +1,4 @@
-"""Torch 7 and PyTorch until 0.4: the THC library reports CUDA's error 2, once as a check that failed and once as an exception."""
+"""Torch 7 and PyTorch until 0.4: the THC library reports CUDA's error 2, as a failed check and as an exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECK = pattern(r"THCudaCheck FAIL file= [^=\s]{1,300} line=\d{1,7} error=2 : (
 _RAISED = pattern(
     r"cuda runtime err(?:or)? \( 2 \) : out of memory (?: at (?=.{0,200}THC) [\w./\\:+-]{1,300} : \d{1,7} )"
 )
-_REACH = 4000  # a traceback lies between the check and the exception
+_REACH = 4000  # a traceback is between the check and the exception
 
 
 def _judgement() -> Judgement:
@@ -36,7 +36,7 @@ def _judgement() -> Judgement:
 
 
 def find(text: Squeezed) -> Iterator[Found]:
-    """Yields the messages in ``text``: a check and the exception that follows it are one."""
+    """Yields the messages in ``text``: a check and the following exception are one."""
     raised = [match for match in _RAISED.finditer(text.text) if not text.is_code(match.start())]
     used = set()
     for check in _CHECK.finditer(text.text):

@@ -1,7 +1,7 @@
-"""Kernels that want more on-chip memory than a core has: Triton, XLA's kernels in Triton, and ptxas.
+"""Kernels that need more on-chip memory than a core has: Triton, XLA's Triton kernels, and ptxas.
 
-It is a fixed size of the chip (shared memory of a block, tensor memory of Blackwell), not the card's memory: batch size
-and free memory make no difference. "Required" grows with block sizes times the number of pipeline stages.
+The limit is a fixed size of the chip (shared memory of a block, tensor memory of Blackwell), not device memory: batch
+size and free memory make no difference. "Required" grows with block sizes times the number of pipeline stages.
 """
 
 from __future__ import annotations

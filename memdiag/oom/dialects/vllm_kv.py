@@ -1,8 +1,8 @@
-"""vLLM's KV cache at start-up: no room for one request of the longest length, or for any block; and its warm-up.
+"""vLLM's KV cache at start-up: no room for one request of the maximum length, or for any block; and its warm-up.
 
-What is left of gpu_memory_utilization after weights and activations is the cache. The bytes of one request are
-proportional to its length (except for layers with a sliding window or a state), so the length that fits follows from
-the message. Wordings: "is larger than the maximum number of tokens" (V0), "KV cache is needed" (V1, at first with an
+The cache gets the part of gpu_memory_utilization that weights and activations leave. The bytes of one request are
+proportional to its length (except for layers with a sliding window or a state), so the message determines the length
+that fits. Wordings: "is larger than the maximum number of tokens" (V0), "KV cache is needed" (V1, at first with an
 unbalanced bracket), with an estimate since 0.9.
 """
 
@@ -53,7 +53,7 @@ EXAMPLES = (
     ),
 )
 
-BLOCK = 16  # tokens in a block of the cache, unless --block-size says otherwise
+BLOCK = 16  # tokens in a block of the cache, unless --block-size is set
 
 _SERVE = pattern(
     r"To serve at least one request with (?:the)? model'?s?'?s? max(?:imum)? (?:seq(?:uence)? len(?:gth)?|model len(?:gth)?)"
@@ -160,7 +160,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def fitting_length(max_seq_len: int, needed_bytes: int, free_bytes: int) -> int:
-    """Returns the longest length whose cache fits, in whole blocks, where bytes are proportional to the length."""
+    """Returns the longest length whose cache fits, in whole blocks, if bytes are proportional to the length."""
     return max_seq_len * free_bytes // needed_bytes // BLOCK * BLOCK if needed_bytes else 0
 
 
@@ -170,7 +170,7 @@ def _backend(text: Squeezed, match: re.Match[str]) -> str:
 
 
 def _less(text: Squeezed, match: re.Match[str]) -> LazyFix:
-    """The way round: a warm-up that fails needs a smaller fraction, not a larger one."""
+    """Returns the opposite remedy: a warm-up that fails needs a smaller fraction, not a larger one."""
     printed = _UTILIZATION.search(text.text, max(match.start() - 5000, 0), match.start())
     value = float(printed["utilization__float"]) if printed else 0.9
     change = f"--gpu-memory-utilization {max(0.1, value - 0.05):.2f}"

@@ -1,7 +1,7 @@
-"""vLLM's check before it starts: is as much of the card free as gpu_memory_utilization asks for?
+"""vLLM's check before it starts: whether gpu_memory_utilization of the device is free.
 
-The fraction is of the whole card, so whatever others hold counts against it. Later releases name the device. While
-profiling, vLLM also stops if memory appears or vanishes that is not its own.
+The fraction refers to the whole device, so the memory of other processes counts against it. Later releases name the
+device. During profiling, vLLM also stops if memory of other processes grows or shrinks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROFILING = pattern(
     r"Error in memory profiling\. Initial (?P<what>free|used) memory (?P<before>\d[\d.]{0,20}(?:[KMGT]i?B)?) ,? current(?:ly)?"
     r" (?:free|used) memory (?P<after>\d[\d.]{0,20}(?:[KMGT]i?B)?)"
 )
-_OTHERS = 0.15  # more of the card than a desktop or a forgotten context takes
+_OTHERS = 0.15  # more memory than a desktop or a forgotten context uses
 
 _WHO = LazyFix("oom_vllm.end", "flag", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv")
 
@@ -81,7 +81,7 @@ def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, 
     others: tuple[Cause, ...] = ("limit",) if verdict == "other_process" else ("other_process",)
     fits = int(found_free / total * 100) if total else 0
     if fits and found_free / total * 100 - fits < 0.2:
-        fits -= 1  # a context of vLLM's own comes before the check in some releases
+        fits -= 1  # in some releases, vLLM's own context is created before the check
     less = LazyFix("oom_vllm.free", "flag", f"--gpu-memory-utilization {fits / 100:.2f}")
     if verdict == "other_process":
         fixes: tuple[LazyFix, ...] = (_WHO, less) if fits > 0 else (_WHO,)

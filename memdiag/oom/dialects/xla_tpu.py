@@ -1,7 +1,7 @@
-"""XLA on TPUs: the compiler knows before the start whether a program fits, and says by how much it does not.
+"""XLA on TPUs: the compiler knows before the start whether a program fits, and prints how much is missing.
 
-Sizes are powers of 1024 ("21.95G"). hbm is the card's memory, vmem and smem are the small ones of a core, which kernels
-and fusions use: the size of a batch does not help there, the size of blocks does.
+Sizes are powers of 1024 ("21.95G"). hbm is the device's memory; vmem and smem are the small memories of a core, for
+kernels and fusions, where smaller blocks help, but not a smaller batch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _RUNTIME = pattern(
     r" {requested:size} (?:at the bottom of memory)?\."
     r" That was not possible\. (?: There are {free:size} free )?"
 )
-# The account that older runtimes print beneath it.
+# The account that older runtimes print below it.
 _CAPACITY = pattern(r"HBM capacity {total:size}")
 _ALLOCATED = pattern(r"Currently allocated : [\d.]{1,12}[KMGT]?B? \( {allocated:size} \)")
 
@@ -105,7 +105,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 
 def _parts(text: Squeezed, start: int, stop: int) -> str:
-    """Returns what the compiler counts, in words: "10.90 GiB program, 8.02 GiB arguments"; "" where it does not say."""
+    """Returns the parts that the compiler counts, in words: "10.90 GiB program, 8.02 GiB arguments", or ""."""
     found: dict[str, int | None] = {}
     for match in _PARTS.finditer(text.text, start, min(stop, start + 200)):
         found.setdefault(match["part"].lower(), number(take(match), "size_bytes"))
