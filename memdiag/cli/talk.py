@@ -35,7 +35,7 @@ def say(text: str) -> None:
 
 def say_row(label: str, text: str) -> None:
     """Prints one line of a summary on stderr: a label in a column of its own, and text beside it; "" continues the row above."""
-    from memdiag.render.support.lightpage import cells
+    from memdiag.render.support.line import cells
 
     say(f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}")
 

@@ -7,12 +7,6 @@ that is too narrow wraps them itself, and they still copy as one line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
-
-from rich.cells import cell_len, set_cell_size
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from memdiag import vocabulary
 from memdiag.render.analyze import what_if, would_fit
@@ -21,8 +15,9 @@ from memdiag.render.analyze.terminal import draw_card
 from memdiag.render.support import words
 from memdiag.render.support.bar import bar, stacked_bar
 from memdiag.render.support.chart import chart
+from memdiag.render.support.line import StyledText, cells, cut, sized
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.page import Page, indented, new_grid
+from memdiag.render.support.page import Cell, Row, TerminalPage
 from memdiag.render.support.split import fit, no_split, split, split_title
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.report import DeviceReport, Report, Site, Usage
@@ -32,13 +27,12 @@ from memdiag.units import format_bytes
 LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
 ROOMY = 80  # columns that the table of replays needs
 LEAST_NAME = 12  # columns: less of a name says nothing
-_Cell = TypeVar("_Cell")
 MAX_EVIDENCE = 4  # of every finding but the worst
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = Page(look)
+    page = TerminalPage(look)
     would_fit.draw(page, report)
     draw_card(page, report)
     _source(page, report)
@@ -58,23 +52,20 @@ def render(report: Report, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _source(page: Page, report: Report) -> None:
+def _source(page: TerminalPage, report: Report) -> None:
     page.gap()
-    grid = new_grid("l", "w")
-    for fact in words.source_facts(report):
-        grid.add_row(Text(fact.label, style="dim"), Text(fact.value, overflow="fold"))
-    page.add(indented(grid))
+    _pairs(page, ((fact.label, fact.value) for fact in words.source_facts(report)))
 
 
-def _device(page: Page, device: DeviceReport, *, titled: bool) -> None:
+def _device(page: TerminalPage, device: DeviceReport, *, titled: bool) -> None:
     if titled:
         page.gap()
         head = f"── {phrase('report.device-title', device=str(device.device))} "
-        page.add(Text(head + "─" * (page.width - cell_len(head)), style="bold"))
+        page.text(head + "─" * (page.width - cells(head)), "bold")
     page.title(phrase("report.timeline"))
     lines = chart(device, page.width - 2)
     for line in lines:
-        page.add(Text("  ").append_text(line))
+        page.line(StyledText("  ").extend(line))
     if not lines:
         page.text(phrase("report.timeline.none"), indent=2)
     _usage(page, device)
@@ -82,7 +73,7 @@ def _device(page: Page, device: DeviceReport, *, titled: bool) -> None:
     _holders(page, device)
 
 
-def _usage(page: Page, device: DeviceReport) -> None:
+def _usage(page: TerminalPage, device: DeviceReport) -> None:
     columns = words.moments(device)
     page.title(phrase("report.usage"), words.counts(device) if page.wide else "")
     for shown in [[column] for column in columns] if page.narrow else [columns]:
@@ -95,127 +86,110 @@ def _usage(page: Page, device: DeviceReport) -> None:
         page.text(words.counts(device), "dim", indent=2)
 
 
-def _usage_table(page: Page, columns: Sequence[tuple[str, str, Usage]]) -> None:
+def _usage_table(page: TerminalPage, columns: Sequence[tuple[str, str, Usage]]) -> None:
     """Adds the bytes at some moments, beside each other."""
-    grid = new_grid("l", *("r" for _ in columns))
-    grid.add_row("", *(Text(title, style="bold") for title, _, _ in columns))
-    grid.add_row("", *(Text(where, style="dim") for _, where, _ in columns))
+    rows: list[Row] = [
+        ["", *((title, "bold") for title, _, _ in columns)],
+        ["", *((where, "dim") for _, where, _ in columns)],
+    ]
     for key in words.USAGE:
         name = vocabulary.name("curve", key)
-        label = (
-            Text(name)
-            if page.narrow
-            else Text(set_cell_size(name, 11)).append(vocabulary.meaning("curve", key), style="dim")
-        )
-        grid.add_row(label, *(Text(words.amount(getattr(usage, f"{key}_bytes"))) for _, _, usage in columns))
-    grid.add_row(phrase("report.difference"), *(Text(words.amount(words.difference(usage))) for _, _, usage in columns))
-    page.add(indented(grid))
+        label = StyledText(name if page.narrow else sized(name, 11))
+        if not page.narrow:
+            label.append(vocabulary.meaning("curve", key), "dim")
+        rows.append([label, *(words.amount(getattr(usage, f"{key}_bytes")) for _, _, usage in columns)])
+    rows.append([phrase("report.difference"), *(words.amount(words.difference(usage)) for _, _, usage in columns)])
+    page.columns("l" + "r" * len(columns), rows)
 
 
-def _split(page: Page, device: DeviceReport) -> None:
+def _split(page: TerminalPage, device: DeviceReport) -> None:
     rows = split(device)
     page.title(split_title(device), words.moment(device))
     if not rows:
         page.text(no_split(device), indent=2)
         return
-    page.add(
-        Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4))
-    )
-    grid = new_grid("l", "l", "r", "r", *_unless_narrow(page, "w"))
+    page.line(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4), indent=2)
+    table: list[Row] = []
     for row in rows:
         amounts = (row.name, words.amount(row.bytes), words.percent(row.share))
-        grid.add_row(Text(row.glyph, style=row.style), *amounts, *_unless_narrow(page, Text(row.meaning, style="dim")))
-    page.add(indented(grid))
+        table.append([(row.glyph, row.style), *amounts, *_unless_narrow(page, (row.meaning, "dim"))])
+    page.columns("llrr" if page.narrow else "llrrw", table)
     if sentence := fit(device):
         page.text(sentence, indent=2)
 
 
-def _unless_narrow(page: Page, *cells: _Cell) -> tuple[_Cell, ...]:
+def _unless_narrow(page: TerminalPage, *cells: Cell | StyledText) -> tuple[Cell | StyledText, ...]:
     """Returns the cells for which there is no room in a narrow terminal."""
     return () if page.narrow else cells
 
 
-def _holders(page: Page, device: DeviceReport) -> None:
+def _holders(page: TerminalPage, device: DeviceReport) -> None:
     page.title(phrase("summary.holders", moment=words.moment(device)))
     width = 24 if page.wide else 8
-    page.add(indented(_bars(page, phrase("report.category"), words.holders(device.by_category, "category"), 24)))
+    _bars(page, phrase("report.category"), words.holders(device.by_category, "category"), 24)
     page.gap()
-    page.add(
-        indented(
-            _bars(page, phrase("report.lifetime"), words.holders(device.by_lifetime, "lifetime"), width, explained=True)
-        )
-    )
+    _bars(page, phrase("report.lifetime"), words.holders(device.by_lifetime, "lifetime"), width, explained=True)
     page.gap()
     _modules(page, device)
     _sites(page, device)
 
 
-def _modules(page: Page, device: DeviceReport) -> None:
+def _modules(page: TerminalPage, device: DeviceReport) -> None:
     if not device.by_module:
         return
-    grid = new_grid("l", "r", "r", *_unless_narrow(page, "l"))
-    grid.add_row(Text(phrase("report.module"), style="bold"))
+    rows: list[Row] = [[(phrase("report.module"), "bold")]]
     for module in device.by_module:
         name = _cut(words.module_words(module.name), page.width - 24 if page.narrow else min(48, page.width - 38))
-        grid.add_row(
-            name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8))
+        rows.append(
+            [name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8))]
         )
-    page.add(indented(grid))
+    page.columns("lrr" if page.narrow else "lrrl", rows)
     page.gap()
 
 
-def _cut(text: str, width: int) -> Text:
+def _cut(text: str, width: int) -> str:
     """Returns text of a file in at most ``width`` columns."""
-    shown = Text(plain(text, width))
-    shown.truncate(width, overflow="ellipsis")
-    return shown
+    return cut(plain(text, width), width)
 
 
-def _bars(page: Page, title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> Table:
-    """One list of amounts with bars of ``width`` columns, with what each means if ``explained``."""
-    grid = new_grid("l", "r", "r", *_unless_narrow(page, "l", *(["w"] if explained else [])))
-    grid.add_row(Text(title, style="bold"))
+def _bars(page: TerminalPage, title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> None:
+    """Adds one list of amounts with bars of ``width`` columns, with what each means if ``explained``."""
+    table: list[Row] = [[(title, "bold")]]
     for row in rows:
-        drawn: list[RenderableType] = [
-            bar(row.share or 0, width, row.style),
-            *([Text(row.meaning, style="dim")] if explained else []),
-        ]
-        grid.add_row(
-            set_cell_size(row.name, max(18, cell_len(row.name))),
-            format_bytes(row.bytes),
-            words.percent(row.share),
-            *_unless_narrow(page, *drawn),
-        )
+        name = sized(row.name, max(18, cells(row.name)))
+        meaning = [(row.meaning, "dim")] if explained else []
+        drawn = _unless_narrow(page, bar(row.share or 0, width, row.style), *meaning)
+        table.append([name, format_bytes(row.bytes), words.percent(row.share), *drawn])
     if not rows:
-        grid.add_row(words.unknown())
-    return grid
+        table.append([words.unknown()])
+    page.columns("lrr" if page.narrow else "lrrlw" if explained else "lrrl", table)
 
 
-def _sites(page: Page, device: DeviceReport) -> None:
+def _sites(page: TerminalPage, device: DeviceReport) -> None:
     if not device.top_sites:
         page.text(phrase("report.sites.unknown" if device.top_sites is None else "report.sites.none"), indent=2)
         return
-    grid = new_grid("r", "r", "l")
-    grid.add_row(*(Text(phrase(key), style="bold") for key in ("report.bytes", "report.num-tensors", "report.site")))
-    for site in device.top_sites:
-        grid.add_row(format_bytes(site.bytes), f"{site.num_tensors:,}", _place(site, page.width - 26))
-    page.add(indented(grid))
+    rows: list[Row] = [[(phrase(key), "bold") for key in ("report.bytes", "report.num-tensors", "report.site")]]
+    rows += [
+        (format_bytes(site.bytes), f"{site.num_tensors:,}", _place(site, page.width - 26)) for site in device.top_sites
+    ]
+    page.columns("rrl", rows)
 
 
-def _place(site: Site, width: int) -> Text:
+def _place(site: Site, width: int) -> StyledText:
     """Returns a place and, as far as there is room, what its tensors are called."""
-    place = _cut(plain(site.name) or words.unknown(), width)
-    room = width - place.cell_len - 3
+    place = StyledText(_cut(plain(site.name) or words.unknown(), width))
+    room = width - place.num_cells - 3
     if site.names and room >= LEAST_NAME and site.name not in site.names[0]:
         names = _cut(site.names[0], room)
         for name in site.names[1:]:
-            if names.cell_len + 2 + cell_len(plain(name)) <= room:
-                names.append(", " + plain(name))
-        place.append(" · ", style="dim").append(names.plain, style="dim")
+            if cells(names) + 2 + cells(plain(name)) <= room:
+                names += ", " + plain(name)
+        place.append(" · ", "dim").append(names, "dim")
     return place
 
 
-def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
+def _findings(page: TerminalPage, findings: list[Finding], *, several: bool) -> None:
     serious = [f for f in findings if f.severity != "info"]
     page.title(
         phrase("summary.findings"),
@@ -234,13 +208,13 @@ def _findings(page: Page, findings: list[Finding], *, several: bool) -> None:
         return
     page.gap()
     page.text(phrase("report.also"), "bold", indent=2)
-    grid = new_grid("l", "w")
+    rows: list[Row] = []
     for finding in rest:
-        title = Text(_title(finding, several=several), overflow="fold")
+        title = StyledText(_title(finding, several=several))
         if where := next((item.where for item in finding.evidence if item.where), ""):
-            title.append(f" · {_where(where)}", style="dim")
-        grid.add_row(Text(plain(finding.code), style="cyan"), title)
-    page.add(indented(grid))
+            title.append(f" · {_where(where)}", "dim")
+        rows.append(((plain(finding.code), "cyan"), title))
+    page.columns("lw", rows)
 
 
 def _title(finding: Finding, *, several: bool) -> str:
@@ -256,31 +230,29 @@ def _where(where: str) -> str:
     return shorten(plain(where), LONGEST_PLACE)
 
 
-def _finding_head(page: Page, finding: Finding, title: str) -> None:
+def _finding_head(page: TerminalPage, finding: Finding, title: str) -> None:
     page.gap()
-    head = new_grid("l", "w")
     label = f"{plain(finding.code)}  {words.severity_name(finding.severity)}"
-    head.add_row(Text(label, style=words.SEVERITY_STYLE[finding.severity]), Text(title, style="bold", overflow="fold"))
-    page.add(indented(head))
+    page.columns("lw", [((label, words.SEVERITY_STYLE[finding.severity]), (title, "bold"))])
 
 
-def _evidence(page: Page, evidence: Sequence[Evidence], at_most: int) -> None:
-    grid = new_grid("r", "w")
+def _evidence(page: TerminalPage, evidence: Sequence[Evidence], at_most: int) -> None:
+    rows: list[Row] = []
     for item in evidence[:at_most]:
-        what = Text(plain(item.what, LONGEST), overflow="fold")
+        what = StyledText(plain(item.what, LONGEST))
         value = words.value_words(item)
         if isinstance(item.value, str):  # words, not a number: they may be long
             what.append(f": {value}")
             value = ""
         if item.where:
-            what.append(f" · {_where(item.where)}", style="dim")
-        grid.add_row(Text(plain(value, 24), style="bold"), what)
-    page.add(indented(grid, 9))
+            what.append(f" · {_where(item.where)}", "dim")
+        rows.append(((plain(value, 24), "bold"), what))
+    page.columns("rw", rows, indent=9)
     if len(evidence) > at_most:
         page.text(phrase("report.more-facts", count=len(evidence) - at_most), "dim", indent=11)
 
 
-def _fix(page: Page, fix: Fix, *, again: bool) -> None:
+def _fix(page: TerminalPage, fix: Fix, *, again: bool) -> None:
     text = plain(fix.title, LONGEST)
     if again or fix.applicability:
         note = phrase("report.as-above") if again else plain(fix.applicability, LONGEST)
@@ -294,14 +266,14 @@ def _fix(page: Page, fix: Fix, *, again: bool) -> None:
         _labelled(page, phrase("report.label.but"), plain(fix.caveat, LONGEST))
 
 
-def _saving(page: Page, finding: Finding) -> None:
+def _saving(page: TerminalPage, finding: Finding) -> None:
     if finding.saving:
         _labelled(page, phrase("report.label.saves"), words.saving_words(finding.saving))
         if finding.saving.repro:
             page.paste(plain(finding.saving.repro), indent=16)
 
 
-def _what_if(page: Page, report: Report) -> None:
+def _what_if(page: TerminalPage, report: Report) -> None:
     if not report.what_if:
         return
     page.title(what_if.title())
@@ -311,40 +283,31 @@ def _what_if(page: Page, report: Report) -> None:
     if page.width < ROOMY:
         _pairs(page, ((row.saves, _brief(row)) for row in what_if.rows(report)))
         return
-    grid = new_grid("r", "r", "l", "w")
-    grid.add_row(*(Text(title, style="dim") for title in what_if.heads()))
-    for row in what_if.rows(report):
-        grid.add_row(
-            Text(row.saves, style="bold"), row.peak, row.fate, Text(plain(row.change, LONGEST), overflow="fold")
-        )
-    page.add(indented(grid))
+    rows: list[Row] = [[(title, "dim") for title in what_if.heads()]]
+    rows += [((row.saves, "bold"), row.peak, row.fate, plain(row.change, LONGEST)) for row in what_if.rows(report)]
+    page.columns("rrlw", rows)
 
 
 def _brief(row: what_if.Row) -> str:
     return phrase("report.what-if.brief", peak=row.peak, fate=row.fate, change=plain(row.change, LONGEST))
 
 
-def _labelled(page: Page, label: str, text: str, style: str = "dim") -> None:
-    grid = new_grid("l", "w")
-    grid.add_row(Text(set_cell_size(label, 5), style=style), Text(text, overflow="fold"))
-    page.add(indented(grid, 9))
+def _labelled(page: TerminalPage, label: str, text: str, style: str = "dim") -> None:
+    page.columns("lw", [((sized(label, 5), style), text)], indent=9)
 
 
-def _notes(page: Page, report: Report) -> None:
+def _notes(page: TerminalPage, report: Report) -> None:
     if not report.notes:
         return
     page.title(phrase("report.notes"))
     _pairs(page, ((plain(note.code), plain(note.text)) for note in report.notes))
 
 
-def _pairs(page: Page, pairs: Iterable[tuple[str, str]]) -> None:
-    grid = new_grid("l", "w")
-    for name, text in pairs:
-        grid.add_row(Text(name, style="dim"), Text(text, overflow="fold"))
-    page.add(indented(grid))
+def _pairs(page: TerminalPage, pairs: Iterable[tuple[str, str]]) -> None:
+    page.columns("lw", [((name, "dim"), text) for name, text in pairs])
 
 
-def _next(page: Page, report: Report) -> None:
+def _next(page: TerminalPage, report: Report) -> None:
     page.title(phrase("report.next"))
     for purpose, line in next_steps(report):
         page.text(phrase("report.purpose", purpose=purpose), indent=2)

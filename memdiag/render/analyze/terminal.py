@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len, set_cell_size
-from rich.text import Text
-
 from memdiag.render.analyze import would_fit
 from memdiag.render.analyze.steps import full_step
 from memdiag.render.support import card, words
 from memdiag.render.support.bar import bar, stacked_bar
+from memdiag.render.support.line import StyledText, cells, cut, sized
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.page import Page, indented, new_grid, shorten
+from memdiag.render.support.page import Row, TerminalPage
 from memdiag.render.support.split import split
 from memdiag.results.report import DeviceReport, Report
 from memdiag.text import phrase, plain
@@ -36,27 +34,24 @@ def render(report: Report, look: Look = PLAIN) -> str:
     return shortest
 
 
-def draw_card(page: Page, report: Report, *, brief: bool = False) -> None:
+def draw_card(page: TerminalPage, report: Report, *, brief: bool = False) -> None:
     """Draws the verdict card; ``brief``: headline in one line, first remedy, prediction."""
     verdict = card.verdict_of(report)
-    grid = new_grid("l", "w")
-    happened = Text(plain(verdict.happened, LONGEST), style="bold", overflow="fold")
+    severity = words.severity_name(verdict.severity)
+    happened = StyledText(plain(verdict.happened, LONGEST), "bold")
     if brief:
-        shorten(happened, page.width - cell_len(words.severity_name(verdict.severity)) - 4)
-    grid.add_row(Text(words.severity_name(verdict.severity), style=words.SEVERITY_STYLE[verdict.severity]), happened)
-    page.add(grid)
+        happened = happened.shortened(page.width - cells(severity) - 4)
+    page.columns("lw", [((severity, words.SEVERITY_STYLE[verdict.severity]), happened)], indent=0)
     rows = card.rows(verdict, brief=brief)
-    wide = max((cell_len(row.label) for row in rows), default=0)
+    wide = max((cells(row.label) for row in rows), default=0)
     for row in rows:
-        grid = new_grid("l", "w")
-        grid.add_row(Text(set_cell_size(row.label, wide), style="dim"), Text(row.text, overflow="fold"))
-        page.add(indented(grid))
+        page.columns("lw", [((sized(row.label, wide), "dim"), row.text)])
         if row.command:
             page.paste(row.command, indent=wide + 4)
 
 
 def _page(report: Report, look: Look, most: int) -> str:
-    page = Page(look)
+    page = TerminalPage(look)
     would_fit.draw(page, report)
     draw_card(page, report)
     page.gap()
@@ -81,83 +76,73 @@ def _page(report: Report, look: Look, most: int) -> str:
     return page.finish()
 
 
-def _source(page: Page, report: Report) -> None:
+def _source(page: TerminalPage, report: Report) -> None:
     page.text(
         " · ".join(fact.value for fact in words.source_facts(report) if fact.key in {"file", "kind", "holds"}), "dim"
     )
 
 
-def _split(page: Page, device: DeviceReport) -> None:
+def _split(page: TerminalPage, device: DeviceReport) -> None:
     rows = split(device)
     if not rows:
         return
     page.title(phrase("summary.split"), words.moment(device))
-    page.add(
-        Text("  ").append_text(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4))
-    )
-    line = Text()
+    page.line(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4), indent=2)
+    line = StyledText()
     for row in rows:
         if row.share is not None and row.share < _TRIFLE:
             continue
-        part = Text(row.glyph, style=row.style).append(f" {row.name} {format_bytes(row.bytes)}", style="default")
-        if line and line.cell_len + part.cell_len > page.width - 5:
-            page.add(indented(line))
-            line = Text()
-        line = line.append("   ").append_text(part) if line else part
-    page.add(indented(line))
+        part = StyledText(row.glyph, row.style).append(f" {row.name} {format_bytes(row.bytes)}")
+        if line.spans and line.num_cells + part.num_cells > page.width - 5:
+            page.line(line, indent=2)
+            line = StyledText()
+        line = line.append("   ").extend(part) if line.spans else part
+    page.line(line, indent=2)
 
 
-def _holders(page: Page, device: DeviceReport, most: int) -> None:
+def _holders(page: TerminalPage, device: DeviceReport, most: int) -> None:
     kinds, sites = words.holders(device.by_category, "category"), device.top_sites or ()
     if not kinds and not sites:
         return
     page.title(phrase("summary.holders", moment=words.moment(device)))
-    grid = new_grid("r", "r", "l", "l")
-    for kind in kinds[: min(most, 4)]:
-        grid.add_row(
-            format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name
-        )
-    if kinds:
-        page.add(indented(grid))
-    grid = new_grid("r", "l")
-    for site in sites[: min(most, 3)]:
-        name = Text(plain(site.name) or words.unknown())
-        name.truncate(max(page.width - 16, 10), overflow="ellipsis")
-        grid.add_row(format_bytes(site.bytes), name)
-    if sites:
-        page.add(indented(grid))
+    rows: list[Row] = [
+        (format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)
+        for kind in kinds[: min(most, 4)]
+    ]
+    page.columns("rrll", rows)
+    room = max(page.width - 16, 10)
+    places = [(format_bytes(site.bytes), cut(plain(site.name) or words.unknown(), room)) for site in sites]
+    page.columns("rl", places[: min(most, 3)])
 
 
-def _findings(page: Page, report: Report, most: int) -> None:
+def _findings(page: TerminalPage, report: Report, most: int) -> None:
     found = words.in_order(report.findings)
     serious = sum(finding.severity != "info" for finding in found)
     page.title(
         phrase("summary.findings"),
         phrase("summary.problems", count=serious) if serious else phrase("summary.no-problem"),
     )
-    grid = new_grid("l", "l", "l")
+    rows: list[Row] = []
     for finding in found[:most]:
-        title = Text(plain(finding.title, LONGEST))
-        shorten(title, max(page.width - 21, 10))
-        severity = Text(words.severity_name(finding.severity), style=words.SEVERITY_STYLE[finding.severity])
-        grid.add_row(Text(plain(finding.code), style="cyan"), severity, title)
-    page.add(indented(grid))
+        title = StyledText(plain(finding.title, LONGEST)).shortened(max(page.width - 21, 10))
+        severity = words.severity_name(finding.severity), words.SEVERITY_STYLE[finding.severity]
+        rows.append(((plain(finding.code), "cyan"), severity, title))
+    page.columns("lll", rows)
     _more(page, len(found) - most)
 
 
-def _remedies(page: Page, report: Report, most: int) -> None:
+def _remedies(page: TerminalPage, report: Report, most: int) -> None:
     rest: Sequence[tuple[object, object]] = [*card.remedies(report)][1:]
     if not rest:
         return
     page.title(phrase("verdict.todo"))
     shown = [*card.remedies(report)][1 : 1 + min(most, 3)]
     for finding, fix in shown:
-        line = Text(f"{plain(finding.code)}  ", style="cyan").append(plain(fix.title, LONGEST), style="default")
-        shorten(line, page.width - 2)
-        page.add(Text("  ").append_text(line))
+        line = StyledText(f"{plain(finding.code)}  ", "cyan").append(plain(fix.title, LONGEST))
+        page.line(line.shortened(page.width - 2), indent=2)
     _more(page, len(rest) - len(shown))
 
 
-def _more(page: Page, count: int) -> None:
+def _more(page: TerminalPage, count: int) -> None:
     if count > 0:
         page.text(phrase("verdict.more", count=count), "dim", indent=2)

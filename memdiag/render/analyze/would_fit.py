@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from memdiag.render.support.page import Page
+from memdiag.render.support.page import TerminalPage
 from memdiag.results.report import Report, WouldFit
 from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
@@ -29,7 +29,7 @@ def answers(report: Report) -> Iterator[Answer]:
         yield Answer(title, plain(each.text), tuple(plain(text) for text in (*_size(each), *each.details)))
 
 
-def draw(page: Page, report: Report) -> None:
+def draw(page: TerminalPage, report: Report) -> None:
     """Adds the answers to a page."""
     for each in answers(report):
         page.text(each.title, "bold")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memdiag.render.check.words import holder_words, title
-from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.text import phrase, plain
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _MOST_QUIET = 8  # traces without a failure that are shown one by one
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     page.grid(
         "lw",
         [((phrase(f"check.label.{report.status}"), f"bold {_STYLES[report.status]}"), (plain(report.verdict), "bold"))],
@@ -43,7 +43,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _trace(page: LightPage, each: DeviceCheck) -> None:
+def _trace(page: TerminalPage, each: DeviceCheck) -> None:
     page.gap()
     path = plain(each.path)
     place = path if each.device is None else phrase("check.device", path=path, device=str(each.device))
@@ -62,7 +62,7 @@ def _trace(page: LightPage, each: DeviceCheck) -> None:
             page.text(holder_words(holder), indent=4)
 
 
-def _changes(page: LightPage, report: CheckReport) -> None:
+def _changes(page: TerminalPage, report: CheckReport) -> None:
     if report.changes is None:
         return
     page.gap()

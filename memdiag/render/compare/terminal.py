@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from memdiag.render.compare import rows
 from memdiag.render.compare.curves import chart, how_aligned, legend
-from memdiag.render.support.lightpage import Cell, LightPage, cells
+from memdiag.render.support.line import cells
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.text import joined, phrase, plain, sentence, shorten
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _COLUMN = 13  # columns for an amount
 
 def render(report: Comparison, look: Look = PLAIN) -> str:
     """Returns the comparison as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     for verdict in report.verdicts:
         page.text(plain(verdict), "bold")
     page.gap()
@@ -41,7 +42,7 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _amounts(page: LightPage, report: Comparison) -> None:
+def _amounts(page: TerminalPage, report: Comparison) -> None:
     page.title(phrase("compare.title.amounts", when=rows.when(report)))
     split = rows.split_rows(report)
     told = [*rows.usage_rows(report), *((f"  {name}", values) for name, values, _ in split), *rows.count_rows(report)]
@@ -55,7 +56,7 @@ def _amounts(page: LightPage, report: Comparison) -> None:
         page.text(sentence(joined(meanings, "; ")), "dim", indent=2)
 
 
-def _columns(page: LightPage, report: Comparison) -> list[list[int]]:
+def _columns(page: TerminalPage, report: Comparison) -> list[list[int]]:
     """Returns which columns of bytes stand beside each other: all of them, or the base with as many others as there is room for."""
     number = len(rows.heads(report))
     each = max((page.width - _LEAST) // _COLUMN - 1, 1)
@@ -64,7 +65,7 @@ def _columns(page: LightPage, report: Comparison) -> list[list[int]]:
     return [[0, *range(first, min(first + each, number))] for first in range(1, number, each)]
 
 
-def _curves(page: LightPage, report: Comparison) -> None:
+def _curves(page: TerminalPage, report: Comparison) -> None:
     if report.curves is None:
         return
     letters = [side.letter for side in report.sides]
@@ -78,7 +79,7 @@ def _curves(page: LightPage, report: Comparison) -> None:
     page.spans([(" " * 10, ""), *legend(report)], indent=2)
 
 
-def _places(page: LightPage, report: Comparison) -> None:
+def _places(page: TerminalPage, report: Comparison) -> None:
     page.title(phrase("compare.title.places", when=rows.when(report)))
     if report.sites is None:
         page.text(phrase("compare.places.unknown"), indent=2)
@@ -94,7 +95,7 @@ def _places(page: LightPage, report: Comparison) -> None:
         page.text(phrase("compare.shared_end", end=plain(report.shared_end)), "dim", indent=2)
 
 
-def _names(page: LightPage, report: Comparison) -> None:
+def _names(page: TerminalPage, report: Comparison) -> None:
     if report.names is None:
         return
     page.title(phrase("compare.title.names", when=rows.when(report)))
@@ -108,7 +109,7 @@ def _names(page: LightPage, report: Comparison) -> None:
 
 
 def _table(
-    page: LightPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str
+    page: TerminalPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str
 ) -> None:
     """Adds a list of amounts, in several parts where the traces are too many for the width."""
     for bytes_shown in _columns(page, report):
@@ -118,7 +119,7 @@ def _table(
 
 
 def _part(
-    page: LightPage,
+    page: TerminalPage,
     report: Comparison,
     shown: Sequence[SiteRow | NameRow],
     labels: Sequence[str],
@@ -150,7 +151,7 @@ def _part(
         page.text(phrase("compare.hidden", columns=joined(reversed(hidden), ", ")), "dim", indent=2)
 
 
-def _differences(page: LightPage, report: Comparison) -> None:
+def _differences(page: TerminalPage, report: Comparison) -> None:
     page.title(phrase("compare.title.settings"))
     if not report.differences:
         page.text(phrase("compare.settings.same"), indent=2)
@@ -160,7 +161,7 @@ def _differences(page: LightPage, report: Comparison) -> None:
     page.grid("l" * (len(report.sides) + 1), [["", *((side.letter, "bold") for side in report.sides)], *found])
 
 
-def _findings(page: LightPage, report: Comparison) -> None:
+def _findings(page: TerminalPage, report: Comparison) -> None:
     found = rows.finding_rows(report)
     alike = rows.num_alike(report)
     if not found and not alike:

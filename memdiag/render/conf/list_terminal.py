@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import TerminalPage
 from memdiag.settings.listing import Listing
 from memdiag.settings.model import Key, version_text
 from memdiag.text import joined, phrase
@@ -11,7 +11,7 @@ from memdiag.text import joined, phrase
 
 def render(table: Listing, look: Look = PLAIN) -> str:
     """Returns the table of all settings as text."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     for number, listed in enumerate(table.backends):
         backend, variable = listed.backend, listed.variable
         if number:

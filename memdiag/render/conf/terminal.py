@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import TerminalPage
 from memdiag.render.support.words import severity_name
 from memdiag.results.conf import ConfReport, Setting
 from memdiag.results.finding import Evidence, Finding
@@ -16,7 +16,7 @@ _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 def render(report: ConfReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     _verdict(page, report)
     _facts(page, report)
     for setting in report.settings:
@@ -37,7 +37,7 @@ def render(report: ConfReport, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _verdict(page: LightPage, report: ConfReport) -> None:
+def _verdict(page: TerminalPage, report: ConfReport) -> None:
     unit = "torch_npu" if report.backend in {"npu", "mindspeed"} else "torch"
     found = {name: sum(finding.severity == name for finding in report.findings) for name in ("critical", "warning")}
     if found["critical"]:
@@ -54,7 +54,7 @@ def _verdict(page: LightPage, report: ConfReport) -> None:
     page.grid("lw", [((label, style), (phrase("conf.verdict", verdict=said, **where), "bold"))], indent=0)
 
 
-def _facts(page: LightPage, report: ConfReport) -> None:
+def _facts(page: TerminalPage, report: ConfReport) -> None:
     if report.text is not None:
         page.gap()
         page.grid("lw", [((report.variable, "dim"), plain(report.text, LONGEST) or "(empty)")])
@@ -62,7 +62,7 @@ def _facts(page: LightPage, report: ConfReport) -> None:
         page.text(phrase("conf.newest"), "dim", indent=2)
 
 
-def _setting(page: LightPage, setting: Setting) -> None:
+def _setting(page: TerminalPage, setting: Setting) -> None:
     page.gap()
     said = f"{setting.key}:{setting.value}" if setting.value else setting.key
     page.text(plain(said, LONGEST), "bold", indent=2)
@@ -75,7 +75,7 @@ def _setting(page: LightPage, setting: Setting) -> None:
     )
 
 
-def _finding(page: LightPage, finding: Finding, report: ConfReport) -> None:
+def _finding(page: TerminalPage, finding: Finding, report: ConfReport) -> None:
     page.gap()
     label = f"{plain(finding.code)}  {severity_name(finding.severity)}"
     page.grid("lw", [((label, _STYLES[finding.severity]), (plain(finding.title, LONGEST), "bold"))])

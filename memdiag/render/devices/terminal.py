@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.phantom.profiles import Profile
-from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import TerminalPage
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 
@@ -27,7 +27,7 @@ def render(profiles: Sequence[Profile], look: Look = PLAIN) -> str:
                 profile.product,
             )
         )
-    page = LightPage(Look(width=look.width))
+    page = TerminalPage(Look(width=look.width))
     page.grid("lrrw", rows, indent=0)
     lines = [
         *page.finish().splitlines(),

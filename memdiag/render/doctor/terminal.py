@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memdiag.render.support.lightpage import Cell, LightPage, cells
+from memdiag.render.support.line import cells
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.text import joined, phrase, plain
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _STATE, _NAME = 6, 4  # columns
 
 def render(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN) -> str:
     """Returns the report for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     for python in pythons:
         _python(page, python)
         page.gap()
@@ -33,7 +34,7 @@ def render(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN
     return page.finish()
 
 
-def _python(page: LightPage, python: Python) -> None:
+def _python(page: TerminalPage, python: Python) -> None:
     page.text(plain(phrase("doctor.python", version=python.facts.get("version", ""))), "bold")
     page.text(plain(python.path), indent=2)
     if python.reason:
@@ -49,7 +50,7 @@ def _python(page: LightPage, python: Python) -> None:
         _state(page, phrase(f"doctor.state.{key}"), backend.name, known, backend.fix)
 
 
-def _state(page: LightPage, state: str, name: str, words: str, fix: str) -> None:
+def _state(page: TerminalPage, state: str, name: str, words: str, fix: str) -> None:
     """Adds whether something works, and the fix; ``name``: of the backend ("": none)."""
     head: list[Cell] = [(state + " " * (_STATE - cells(state)), "bold"), *([name.ljust(_NAME)] if name else [])]
     page.grid(
@@ -57,7 +58,7 @@ def _state(page: LightPage, state: str, name: str, words: str, fix: str) -> None
     )
 
 
-def _settings(page: LightPage, report: ConfReport) -> None:
+def _settings(page: TerminalPage, report: ConfReport) -> None:
     written = (
         f"{report.variable}={report.text}"
         if report.text is not None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.manual import Page, blocks
-from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 
 
 def render(pages: Sequence[Page], look: Look = PLAIN) -> str:
     """Returns the pages as text for a terminal of ``look.width`` columns."""
-    out = LightPage(look)
+    out = TerminalPage(look)
     for number, page in enumerate(pages):
         if number:
             out.gap()
@@ -34,7 +34,7 @@ def render(pages: Sequence[Page], look: Look = PLAIN) -> str:
     return out.finish()
 
 
-def _table(out: LightPage, text: str) -> None:
+def _table(out: TerminalPage, text: str) -> None:
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines()]
     columns = max(map(len, rows))
     table: list[list[Cell]] = [[*row, *[""] * (columns - len(row))] for row in rows]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memdiag.render.find_max.words import notes
-from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import TerminalPage
 from memdiag.results.find_max import LargestFit, Trial, ValueRange
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes
@@ -27,7 +27,7 @@ def render(found: LargestFit, look: Look = PLAIN) -> str:
         peaks = [format_bytes(value) for value in (trial.peak_reserved_bytes, trial.peak_allocated_bytes)]
         fate = phrase("find_max.fits") if trial.fits else phrase("outlook.fate.oom")
         rows.append([str(trial.value), fate, *peaks, f"{trial.seconds:.1f}"])
-    page = LightPage(Look(width=look.width))
+    page = TerminalPage(Look(width=look.width))
     page.grid("rlrrr", rows, indent=0)
     return "\n".join([*_answer(found), "", *page.finish().splitlines()]) + "\n"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from memdiag import vocabulary
 from memdiag.render.fleet import words
-from memdiag.render.support.lightpage import Cell, LightPage
-from memdiag.render.support.lightpage import cells as width
+from memdiag.render.support.line import cells as width
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.render.support.words import SEVERITY_STYLE, percent, severity_name
 from memdiag.text import joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count, format_ranges
@@ -28,7 +28,7 @@ _WIDE = 76  # columns
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns, with at most ``top`` rows in each list."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     label, style = words.state(report)
     page.grid("lw", [((label, style), (plain(joined(report.verdict)), "bold"))], indent=0)
     page.gap()
@@ -56,7 +56,7 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     return page.finish()
 
 
-def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
+def _distribution(page: TerminalPage, bins: Sequence[Bin]) -> None:
     if not bins:
         return
     page.title(phrase("fleet.title.peaks"))
@@ -74,7 +74,7 @@ def _distribution(page: LightPage, bins: Sequence[Bin]) -> None:
     page.grid("rrll", rows)
 
 
-def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
+def _headroom(page: TerminalPage, report: FleetReport, top: int) -> None:
     rows = words.tight(report, top)
     page.title(phrase("fleet.title.headroom.least" if len(report.ranks) > len(rows) else "fleet.title.headroom"))
     if not rows:
@@ -98,7 +98,7 @@ def _headroom(page: LightPage, report: FleetReport, top: int) -> None:
     page.text(phrase("fleet.headroom.outside"), "dim", indent=2)
 
 
-def _groups(page: LightPage, groups: Sequence[RankGroup], top: int) -> None:
+def _groups(page: TerminalPage, groups: Sequence[RankGroup], top: int) -> None:
     if len(groups) < 2 and not any(group.apart for group in groups):
         return
     page.title(phrase("fleet.title.groups"))
@@ -135,7 +135,7 @@ def _groups(page: LightPage, groups: Sequence[RankGroup], top: int) -> None:
         page.text(phrase("fleet.more.groups", count=len(groups) - top), "dim", indent=2)
 
 
-def _odd(page: LightPage, odd: Sequence[Odd], top: int) -> None:
+def _odd(page: TerminalPage, odd: Sequence[Odd], top: int) -> None:
     if not odd:
         return
     page.title(phrase("fleet.title.odd"))
@@ -162,7 +162,7 @@ def _cells(row: tuple[str, str, str], room: int) -> Sequence[Cell]:
     return row[0], shorten(row[1], room), (row[2], "dim")
 
 
-def _heat(page: LightPage, report: FleetReport) -> None:
+def _heat(page: TerminalPage, report: FleetReport) -> None:
     heat = report.heat
     if heat is None or len(heat.ranks) < 2:
         return
@@ -190,7 +190,7 @@ def _cut(text: str, columns: int) -> str:
     return text
 
 
-def _findings(page: LightPage, report: FleetReport, top: int) -> None:
+def _findings(page: TerminalPage, report: FleetReport, top: int) -> None:
     serious = [finding for finding in report.findings if finding.severity != "info"]
     page.title(phrase("fleet.title.findings"))
     if not serious:
@@ -205,7 +205,7 @@ def _findings(page: LightPage, report: FleetReport, top: int) -> None:
         page.text(phrase("fleet.more.findings", count=rest), "dim", indent=2)
 
 
-def _finding(page: LightPage, finding: Merged, num_ranks: int, told: set[str]) -> None:
+def _finding(page: TerminalPage, finding: Merged, num_ranks: int, told: set[str]) -> None:
     page.gap()
     number = len(finding.ranks)
     page.grid(
@@ -240,7 +240,7 @@ def _finding(page: LightPage, finding: Merged, num_ranks: int, told: set[str]) -
         told.add(fix.title)
 
 
-def _tuned(page: LightPage, tuned: Tuned) -> None:
+def _tuned(page: TerminalPage, tuned: Tuned) -> None:
     page.title(phrase("fleet.title.setting"))
     best = tuned.report.recommended
     searched = phrase("fleet.searched", ranks=format_ranges(tuned.ranks))
@@ -256,7 +256,7 @@ def _tuned(page: LightPage, tuned: Tuned) -> None:
     page.grid("lw", [("-", plain(caveat)) for caveat in best.caveats])
 
 
-def _broken(page: LightPage, report: FleetReport) -> None:
+def _broken(page: TerminalPage, report: FleetReport) -> None:
     if not report.broken:
         return
     page.title(phrase("fleet.title.broken"))

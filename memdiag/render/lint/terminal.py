@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import TerminalPage
 from memdiag.results.finding import Finding
 from memdiag.results.lint import LintReport
 from memdiag.text import phrase, plain
@@ -17,7 +17,7 @@ _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 def render(report: LintReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     _verdict(page, report)
     for finding in report.findings:
         page.gap()
@@ -43,7 +43,7 @@ def render(report: LintReport, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _verdict(page: LightPage, report: LintReport) -> None:
+def _verdict(page: TerminalPage, report: LintReport) -> None:
     files, unchecked = report.num_files, len(report.unchecked)
     if not report.num_files:
         page.grid("lw", [[("NOT CHECKED", "yellow"), (phrase("lint.report.none"), "bold")]], indent=0)
@@ -66,7 +66,7 @@ def _verdict(page: LightPage, report: LintReport) -> None:
         page.text(phrase("lint.report.silenced", places=report.num_ignored), "dim")
 
 
-def _habit(page: LightPage, finding: Finding, count: int) -> None:
+def _habit(page: TerminalPage, finding: Finding, count: int) -> None:
     fix = finding.fixes[0]
     page.gap()
     page.grid(

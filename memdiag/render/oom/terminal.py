@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.render.oom import account, actions, many, words
-from memdiag.render.support.lightpage import Cell, LightPage, wrap
+from memdiag.render.support.line import wrap
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.render.support.words import Row, percent
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
@@ -36,7 +37,7 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         top: Rows in each list.
         verbose: All reasons and remedies, and the whole account.
     """
-    page = LightPage(look)
+    page = TerminalPage(look)
     if not report.messages:
         _nothing(page, report)
         return page.finish()
@@ -49,7 +50,7 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
     return page.finish()
 
 
-def _nothing(page: LightPage, report: OomReport) -> None:
+def _nothing(page: TerminalPage, report: OomReport) -> None:
     page.text(phrase("oom.nothing"), "bold")
     for line in many.nothing(report):
         page.gap()
@@ -58,18 +59,18 @@ def _nothing(page: LightPage, report: OomReport) -> None:
         page.text(example, "dim", indent=2)
 
 
-def _brief(look: Look, report: OomReport) -> LightPage:
+def _brief(look: Look, report: OomReport) -> TerminalPage:
     """Returns a page on the first message with as many alternatives and reasons as keep it short."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     for num_alternatives, num_reasons in FILLINGS:
-        page = LightPage(look)
+        page = TerminalPage(look)
         _message(page, report, num_alternatives, max(num_reasons, WITH_TRACE if report.trace else 0))
         if page.num_lines <= MOST_LINES:
             break
     return page
 
 
-def _message(page: LightPage, report: OomReport, num_alternatives: int, num_reasons: int) -> None:
+def _message(page: TerminalPage, report: OomReport, num_alternatives: int, num_reasons: int) -> None:
     message = report.messages[0]
     told = _heading(page, report.messages)
     remedies = actions.remedies(message)
@@ -102,7 +103,7 @@ def _message(page: LightPage, report: OomReport, num_alternatives: int, num_reas
         page.text(phrase("oom.more", what=joined(hidden, ", ")), "dim")
 
 
-def _heading(page: LightPage, messages: Sequence[Message], *, with_doubts: bool = False) -> int:
+def _heading(page: TerminalPage, messages: Sequence[Message], *, with_doubts: bool = False) -> int:
     """Adds the cause, the place, the decisive reasons and, unless the verdict is certain, other causes; returns the number of reasons."""
     message = messages[0]
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
@@ -119,7 +120,7 @@ def _heading(page: LightPage, messages: Sequence[Message], *, with_doubts: bool 
     return len(lead)
 
 
-def _first(page: LightPage, fix: Fix) -> None:
+def _first(page: TerminalPage, fix: Fix) -> None:
     page.text(words.as_sentence(plain(fix.title, LONGEST)), indent=2)
     for line in fix.change.splitlines():
         page.paste(plain(line), indent=4)
@@ -128,28 +129,28 @@ def _first(page: LightPage, fix: Fix) -> None:
         page.text(note, "dim", indent=4)
 
 
-def _alternatives(page: LightPage, remedies: Sequence[actions.Remedy]) -> None:
+def _alternatives(page: TerminalPage, remedies: Sequence[actions.Remedy]) -> None:
     for section, members in actions.by_section(remedies).items():
         page.text(section, "bold")
         for remedy in members:
             _fix(page, remedy.fix)
 
 
-def _fix(page: LightPage, fix: Fix) -> None:
+def _fix(page: TerminalPage, fix: Fix) -> None:
     title, when = plain(fix.title, LONGEST), plain(fix.applicability, LONGEST)
     page.text(phrase("oom.fix.when", title=title, when=when) if when else title, indent=2)
     for line in fix.change.splitlines():
         page.paste(plain(line), indent=4)
 
 
-def _reasons(page: LightPage, reasons: Sequence[str]) -> None:
+def _reasons(page: TerminalPage, reasons: Sequence[str]) -> None:
     if reasons:
         page.text(phrase("oom.why"), "bold")
     for reason in reasons:
         page.text(reason, indent=2)
 
 
-def _bars(page: LightPage, rows: Sequence[Row]) -> None:
+def _bars(page: TerminalPage, rows: Sequence[Row]) -> None:
     longest = min(max(page.width * 3 // 10, 10), 40)
     largest = max((row.share or 0 for row in rows), default=0) or 1
     table: list[tuple[Cell, ...]] = []
@@ -159,14 +160,14 @@ def _bars(page: LightPage, rows: Sequence[Row]) -> None:
     page.grid("wrl", table)
 
 
-def _next(page: LightPage, steps: Sequence[tuple[str, str]]) -> None:
+def _next(page: TerminalPage, steps: Sequence[tuple[str, str]]) -> None:
     for number, (purpose, lines) in enumerate(steps):
         page.text(phrase("oom.then", purpose=purpose) if number else phrase("oom.next", purpose=purpose), "bold")
         for line in lines.splitlines():
             page.paste(plain(line), indent=4)
 
 
-def _verbose(page: LightPage, report: OomReport) -> None:
+def _verbose(page: TerminalPage, report: OomReport) -> None:
     message = report.messages[0]
     told = _heading(page, report.messages, with_doubts=True)
     remedies = actions.remedies(message)
@@ -196,7 +197,7 @@ def _verbose(page: LightPage, report: OomReport) -> None:
     _next(page, steps)
 
 
-def _whole_account(page: LightPage, message: Message, rows: Sequence[Row]) -> None:
+def _whole_account(page: TerminalPage, message: Message, rows: Sequence[Row]) -> None:
     scale, total = account.scale_of(message), account.total_of(message)
     if not scale:
         page.grid("rw", [(format_bytes(row.bytes), row.name) for row in rows])
@@ -216,7 +217,7 @@ def _whole_account(page: LightPage, message: Message, rows: Sequence[Row]) -> No
     page.grid("wrrl", table)
 
 
-def _overview(page: LightPage, report: OomReport, *, every: bool, top: int) -> None:
+def _overview(page: TerminalPage, report: OomReport, *, every: bool, top: int) -> None:
     head, rows, rest = many.overview(report, every=every, top=top, width=page.width)
     if len(rows) > 1:  # one row says no more than the heading
         page.title(many.summary(report))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.results.plan import PlanReport
 from memdiag.text import Phrase, joined, phrase, plain
 from memdiag.units import format_bytes, format_count
@@ -13,7 +13,7 @@ LONGEST = 200  # characters of a path
 
 def render(report: PlanReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     label, style, said = _verdict(report)
     page.grid("lw", [((phrase(f"plan.{label}"), style), (said, "bold"))], indent=0)
     page.text(phrase(f"plan.ended.{report.stop_reason}"), indent=2)

@@ -9,7 +9,7 @@ from typing import Any
 from memdiag import vocabulary
 from memdiag.quoting import file_argument
 from memdiag.render.support import card
-from memdiag.render.support.lightpage import cells
+from memdiag.render.support.line import cells
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.recording import RunMemory, RunSummary
 from memdiag.results.report import DeviceReport, Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.render.support.lightpage import Cell, LightPage
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.results.finding import Finding
 from memdiag.text import phrase, plain, sentence
 from memdiag.units import format_bytes
@@ -12,7 +12,7 @@ from memdiag.units import format_bytes
 _LONGEST = 300
 
 
-def advice(page: LightPage, finding: Finding) -> None:
+def advice(page: TerminalPage, finding: Finding) -> None:
     """Adds a verdict to a page."""
     page.gap()
     page.text(sentence(plain(finding.title, _LONGEST)), "bold", indent=2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from memdiag.render.support.lightpage import LightPage
+from memdiag.render.support.page import TerminalPage
 from memdiag.results.detail import Cell, DetailRow
 
 
-def add_rows(page: LightPage, rows: Iterable[DetailRow]) -> None:
+def add_rows(page: TerminalPage, rows: Iterable[DetailRow]) -> None:
     """Adds rows to a page; rows of a table that follow each other share their columns."""
     for (form, columns, indent), group in groupby(rows, lambda row: (row.form, row.columns, row.indent)):
         same = list(group)
@@ -20,7 +20,7 @@ def add_rows(page: LightPage, rows: Iterable[DetailRow]) -> None:
             _add(page, row)
 
 
-def _add(page: LightPage, row: DetailRow) -> None:
+def _add(page: TerminalPage, row: DetailRow) -> None:
     if row.form == "gap":
         page.gap()
         return

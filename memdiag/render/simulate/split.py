@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag import vocabulary
-from memdiag.render.support.lightpage import Cell
+from memdiag.render.support.page import Cell
 from memdiag.results.prediction import Prediction, RecordedRun
 from memdiag.results.report import ReportMoment
 from memdiag.text import Phrase, phrase

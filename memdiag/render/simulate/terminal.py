@@ -8,9 +8,9 @@ from memdiag.render.simulate.advice import advice
 from memdiag.render.simulate.answer import answer, share_of
 from memdiag.render.simulate.details import add_rows
 from memdiag.render.simulate.split import split_meanings, split_rows
-from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import fate, meanings, name_of, on, past_failure, saving, sentences
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.results.prediction import CalibrationReport, FirstOom, Prediction, PredictionReport, RecordedRun
 from memdiag.text import Phrase, joined, phrase, plain, sentence
 from memdiag.units import format_bytes, format_count
@@ -21,7 +21,7 @@ _NOTHING = "-"
 
 def render(report: PredictionReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     page.text(answer(report, [name_of(number) for number in range(len(report.results))]), "bold")
     _legend(page, report)
     _tables(page, report)
@@ -38,7 +38,7 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _calibration(page: LightPage, report: PredictionReport) -> None:
+def _calibration(page: TerminalPage, report: PredictionReport) -> None:
     found = report.calibration
     label, style, said = _verdict(found)
     page.grid("lw", [((label, style), said)], indent=0)
@@ -67,7 +67,7 @@ def _verdict(found: CalibrationReport) -> tuple[Phrase, str, Phrase]:
     return phrase("simulate.calibrated"), "green" if found.is_exact else "yellow", said
 
 
-def _legend(page: LightPage, report: PredictionReport) -> None:
+def _legend(page: TerminalPage, report: PredictionReport) -> None:
     page.gap()
     recorded = joined((_settings(report.recorded.policy, report.recorded.conf), _card(report)), ", ")
     rows: list[Sequence[Cell]] = [((phrase("simulate.column.recorded"), "bold"), recorded)]
@@ -104,7 +104,7 @@ def _settings(policy: str, conf: str | None) -> Phrase:
 Value = Callable[[Prediction], str]
 
 
-def _tables(page: LightPage, report: PredictionReport) -> None:
+def _tables(page: TerminalPage, report: PredictionReport) -> None:
     """Adds the runs beside each other, as many as there is room for; more go below."""
     first = 0
     while first < len(report.results):
@@ -193,7 +193,7 @@ def fate_of(result: Prediction) -> Phrase:
     return fate(result.fits, "" if result.outlook is None else result.outlook.basis)
 
 
-def _failures(page: LightPage, report: PredictionReport) -> None:
+def _failures(page: TerminalPage, report: PredictionReport) -> None:
     for number, result in enumerate(report.results):
         if result.first_oom is not None:
             page.gap()
@@ -203,7 +203,7 @@ def _failures(page: LightPage, report: PredictionReport) -> None:
             page.text(phrase("simulate.undefined", name=name_of(number)), indent=2)
 
 
-def _unknown(page: LightPage, report: PredictionReport) -> None:
+def _unknown(page: TerminalPage, report: PredictionReport) -> None:
     """What is known of runs that get past the allocation that failed when they were recorded."""
     for number, result in enumerate(report.results):
         if result.fits is None and result.outlook is not None:
@@ -239,7 +239,7 @@ def _failure(name: str, first: FirstOom, count: int) -> Phrase:
     return joined(parts)
 
 
-def _words(page: LightPage, report: PredictionReport) -> None:
+def _words(page: TerminalPage, report: PredictionReport) -> None:
     """What the rows mean."""
     page.gap()
     for meaning in (

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.text import Text
+from memdiag.render.support.line import StyledText
 
 
-def bar(share: float, width: int, style: str = "green") -> Text:
+def bar(share: float, width: int, style: str = "green") -> StyledText:
     """Returns a bar for ``share`` (0 to 1) of ``width`` columns; whatever is above 0 shows."""
-    from rich.text import Text
-
-    return Text("█" * max(round(share * width), 1 if share > 0 else 0), style=style)
+    return StyledText("█" * max(round(share * width), 1 if share > 0 else 0), style)
 
 
-def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> Text:
+def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> StyledText:
     """Returns one bar of ``width`` columns, divided among ``parts`` (glyph, style, amount).
 
     Every part above 0 gets at least one column, taken from the largest; the rest is divided as exactly as columns
     allow.
     """
-    from rich.text import Text
-
     total = sum(max(amount, 0) for _, _, amount in parts)
-    line = Text()
+    line = StyledText()
     if total <= 0:
         return line
     cells = share_out([amount for _, _, amount in parts], width)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-from rich.text import Text
-
 from memdiag import vocabulary
+from memdiag.render.support.line import StyledText, cells
 from memdiag.render.support.words import at_words
 from memdiag.results.report import DeviceReport, Peak, Timeline
 from memdiag.text import phrase
@@ -46,7 +44,7 @@ def columns(values: Sequence[int], width: int) -> list[int]:
     return [max(values[c * num // width : max(c * num // width + 1, -(-(c + 1) * num // width))]) for c in range(width)]
 
 
-def chart(device: DeviceReport, width: int) -> list[Text]:
+def chart(device: DeviceReport, width: int) -> list[StyledText]:
     """Returns the lines of the chart of one device, at most ``width`` columns wide; [] without a curve."""
     timeline = device.timeline
     if timeline is None:
@@ -70,11 +68,11 @@ def chart(device: DeviceReport, width: int) -> list[Text]:
     for row in range(rows, 0, -1):
         tick = row % per_tick == 0
         label = f"{step * row / per_tick:g} {unit}" if tick else ""
-        line = Text().append(f"{label:>{_LABEL - 1}} " + ("┤" if tick else "│"), "dim")
+        line = StyledText().append(f"{label:>{_LABEL - 1}} " + ("┤" if tick else "│"), "dim")
         level = (row - 0.5) / rows * top if row > 1 else 1  # whatever is there shows at least in the lowest row
         _fill(line, areas, level)
         lines.append(line)
-    lines.append(Text(f"{'0':>{_LABEL - 1}} └" + "─" * plot, style="dim"))
+    lines.append(StyledText(f"{'0':>{_LABEL - 1}} └" + "─" * plot, "dim"))
     lines.append(_events_axis(timeline, plot))
     if (moment := _moment_mark(device, timeline, plot)) is not None:
         lines.append(moment)
@@ -82,7 +80,7 @@ def chart(device: DeviceReport, width: int) -> list[Text]:
     return lines
 
 
-def _fill(line: Text, areas: list[list[int]], level: float) -> None:
+def _fill(line: StyledText, areas: list[list[int]], level: float) -> None:
     """Appends one row of the plot: in each column the frontmost area that reaches ``level``."""
     for heights in zip(*areas, strict=True):
         glyph, style = " ", ""
@@ -98,7 +96,7 @@ def _column_of(event: int, timeline: Timeline, plot: int) -> int:
     return min(max(int(event * plot / max(num_events, 1)), 0), plot - 1)
 
 
-def _peak_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | None:
+def _peak_mark(device: DeviceReport, timeline: Timeline, plot: int) -> StyledText | None:
     here = device.moment
     peak: Peak = here if here is not None and here.kind in {"peak", "reserved"} else device.peak
     value, what = peak.reserved_bytes, "reserved"
@@ -111,7 +109,7 @@ def _peak_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | No
     return _mark("▼", label, _column_of(peak.at_event, timeline, plot), plot, "bold")
 
 
-def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | None:
+def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> StyledText | None:
     here = device.moment
     if here is None or here.at_event is None or here.kind in {"peak", "reserved"}:
         return None
@@ -119,32 +117,30 @@ def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> Text | 
     return _mark("▲", label, _column_of(here.at_event, timeline, plot), plot, "bold")
 
 
-def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> Text:
+def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> StyledText:
     """A pointer at a column of the plot, its label on the side that has room."""
-    if column + 2 + cell_len(label) <= plot:
+    if column + 2 + cells(label) <= plot:
         body = " " * column + f"{glyph} {label}"
     else:
-        body = " " * (column - 1 - cell_len(label)) + f"{label} {glyph}"
-    return Text(" " * (_LABEL + 1) + body, style=style)
+        body = " " * (column - 1 - cells(label)) + f"{label} {glyph}"
+    return StyledText(" " * (_LABEL + 1) + body, style)
 
 
-def _events_axis(timeline: Timeline, plot: int) -> Text:
+def _events_axis(timeline: Timeline, plot: int) -> StyledText:
     num_events = round(
         timeline.events_per_bucket * max(len(timeline.reserved), len(timeline.allocated), len(timeline.active))
     )
     left, middle, right = "0", format_count(num_events // 2), phrase("report.events", count=num_events)
     line = left.ljust(plot // 2 - len(middle) // 2) + middle
-    return Text(" " * (_LABEL + 1) + line.ljust(plot - cell_len(right)) + right, style="dim")
+    return StyledText(" " * (_LABEL + 1) + line.ljust(plot - cells(right)) + right, "dim")
 
 
-def _legend(areas: list[list[int]]) -> Text:
+def _legend(areas: list[list[int]]) -> StyledText:
     shown = [area for area, heights in zip(AREAS, areas, strict=True) if max(heights) >= 0]
     names: list[str] = [phrase(f"report.area.{key}") for _, _, key in shown]
-    if sum(cell_len(name) + 5 for name in names) - 3 > len(areas[0]):
+    if sum(cells(name) + 5 for name in names) - 3 > len(areas[0]):
         names = [vocabulary.name("curve", key) for _, _, key in shown]
-    line = Text(" " * (_LABEL + 1))
-    for (glyph, color, _), name in zip(shown, names, strict=True):
-        line.append(glyph, color)
-        line.append(f" {name}   ")
-    line.rstrip()
+    line = StyledText(" " * (_LABEL + 1))
+    for number, ((glyph, color, _), name) in enumerate(zip(shown, names, strict=True), 1):
+        line.append(glyph, color).append(f" {name}" + ("   " if number < len(shown) else ""))
     return line

@@ -1,27 +1,34 @@
-"""A page of text for a terminal: paragraphs, grids and lines to paste, in a given width and character set.
+"""A page of text for a terminal: paragraphs, tables and lines to paste, in a given width and character set.
 
-Lines to paste are never wrapped: a terminal that is too narrow wraps them itself, and they still copy as one line.
+It does without rich, which takes longer to load than some commands take to do their work. Lines to paste are never
+wrapped: a terminal that is too narrow wraps them itself, and they still copy as one line.
 """
 
 from __future__ import annotations
 
-import io
-import re
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from memdiag.render.support.line import StyledText, cells, fitting, wrap
 from memdiag.render.support.look import Look
 from memdiag.text import in_ascii
 
 NARROWEST, WIDEST = 40, 132
-WIDE = 110
-NARROW = 60
-_CUT_AMOUNT = re.compile(r"\s?\S*\d( [KMGT]?i?B?)?…$")
+WIDE, NARROW = 110, 60
+_GAP = 2  # columns between those of a table
+_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "underline": "4",
+    **{name: str(30 + number) for number, name in enumerate(_COLOURS)},
+    **{f"bright_{name}": str(90 + number) for number, name in enumerate(_COLOURS)},
+}
+
+Cell = str | tuple[str, str]  # text, or text and its style ("bold red")
+Row = Sequence[Cell | StyledText]
 
 
-class Page:
+class TerminalPage:
     """Collects what is printed.
 
     Args:
@@ -31,21 +38,7 @@ class Page:
     def __init__(self, look: Look) -> None:
         self.look = look
         self.width = min(max(look.width, NARROWEST), WIDEST)
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=self.width,
-            force_terminal=look.color,
-            color_system="standard" if look.color else None,
-            no_color=not look.color,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-            force_jupyter=False,
-            force_interactive=False,
-            _environ={},
-        )
+        self._lines: list[str] = []
 
     @property
     def wide(self) -> bool:
@@ -57,69 +50,167 @@ class Page:
         """Whether there is no room for explanations beside numbers."""
         return self.width < NARROW
 
-    def add(self, what: RenderableType) -> None:
-        """Adds anything that rich can draw."""
-        self._console.print(what)
+    @property
+    def num_lines(self) -> int:
+        """How many lines it has."""
+        return len(self._lines)
 
-    def text(self, line: str, style: str = "", indent: int = 0) -> None:
+    def text(self, text: str, style: str = "", indent: int = 0) -> None:
         """Adds a paragraph, wrapped."""
-        shown = Text(line, style=style, overflow="fold")
-        self.add(indented(shown, indent) if indent else shown)
+        self._lines += [
+            " " * indent + self._styled(line, style) for line in wrap(self._known(text), self.width - indent)
+        ]
 
     def paste(self, line: str, indent: int) -> None:
         """Adds one line to copy: never wrapped, never cut."""
-        self._console.print(Text(" " * indent + line, style="bold"), soft_wrap=True)
+        self._lines.append(" " * indent + self._styled(self._known(line), "bold"))
 
     def gap(self) -> None:
         """Adds an empty line."""
-        self._console.print()
+        self._lines.append("")
 
     def title(self, title: str, after: str = "") -> None:
         """Adds the title of a section, with something dim behind it."""
         self.gap()
-        line = Text(title, style="bold underline" if self.look.color else "bold")
-        if after:
-            line.append("  " + after, style="not underline not bold dim")
-        self.add(line)
+        line = StyledText(title, "bold underline" if self.look.color else "bold")
+        self.line(line.append("  " + after, "dim") if after else line)
+
+    def line(self, line: StyledText, indent: int = 0) -> None:
+        """Adds a paragraph in several styles, wrapped."""
+        lines = self._known_line(line).wrapped(self.width - indent)
+        self._lines += [" " * indent + self._drawn(each) for each in lines]
+
+    def spans(self, parts: Iterable[tuple[str, str]], indent: int = 0) -> None:
+        """Adds one line of pieces (text, style), as they are."""
+        self._lines.append(" " * indent + "".join(self._styled(self._known(text), style) for text, style in parts))
+
+    def grid(self, kinds: str, rows: Sequence[Sequence[Cell]], indent: int = 2) -> None:
+        """Adds a table without lines; where its columns have no room beside each other, the cells of a row follow each other.
+
+        Args:
+            kinds: A letter for each column: "l", "r", or "w" for the one that takes the rest of the width and wraps.
+            rows: The cells.
+            indent: Columns to its left.
+        """
+        texts = [[self._known(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
+        widths = [max((cells(row[column]) for row in texts), default=0) for column in range(len(kinds))]
+        if "w" in kinds:
+            rest = kinds.index("w")
+            widths[rest] = max(self.width - indent - sum(widths) + widths[rest] - 2 * (len(kinds) - 1), 10)
+        if len(kinds) > 1 and indent + sum(widths) + 2 * (len(kinds) - 1) > self.width:
+            self._in_a_row(texts, rows, indent)
+            return
+        for row, plain_row in zip(rows, texts, strict=True):
+            styles = ["" if isinstance(cell, str) else cell[1] for cell in row]
+            columns = [
+                wrap(text, width) if kind == "w" else [text]
+                for text, width, kind in zip(plain_row, widths, kinds, strict=True)
+            ]
+            for number in range(max(map(len, columns))):
+                line = [column[number] if number < len(column) else "" for column in columns]
+                self._row(line, styles, kinds, widths, indent)
+
+    def _in_a_row(self, texts: list[list[str]], rows: Sequence[Sequence[Cell]], indent: int) -> None:
+        """Adds the cells of each row one after the other, with a hanging indent."""
+        for row, plain_row in zip(rows, texts, strict=True):
+            style = next((cell[1] for cell in row if not isinstance(cell, str)), "")
+            first, *rest = wrap("  ".join(filter(None, plain_row)), self.width - indent)
+            self._lines.append(" " * indent + self._styled(first, style))
+            for line in wrap(" ".join(rest), max(self.width - indent - 2, 1)) if rest else []:
+                self._lines.append(" " * (indent + 2) + self._styled(line, style))
+
+    def has_room(self, rows: Sequence[Sequence[Cell]], indent: int = 2) -> bool:
+        """Returns whether a table of these rows, none of which wraps, fits the width."""
+        columns = [
+            max(cells(self._known(cell if isinstance(cell, str) else cell[0])) for cell in column)
+            for column in zip(*rows, strict=True)
+        ]
+        return indent + sum(columns) + 2 * (len(columns) - 1) <= self.width
+
+    def columns(self, kinds: str, rows: Sequence[Row], indent: int = 2) -> None:
+        """Adds a table without lines whose columns stay beside each other, however narrow the page is.
+
+        Args:
+            kinds: A letter for each column: "l", "r", or "w" for the one that wraps where there is no room. Without a "w",
+                the "l" columns wrap.
+            rows: The cells; a row may have fewer than there are columns.
+            indent: Columns to its left.
+        """
+        empty = [StyledText()] * len(kinds)
+        table = [[*(self._known_line(_styled_text(cell)) for cell in row), *empty[len(row) :]] for row in rows]
+        gaps = [_GAP] * (len(kinds) - 1) + [0]
+        wrapping = "w" if "w" in kinds else "l"
+        natural = [max((row[column].num_cells for row in table), default=0) + gap for column, gap in enumerate(gaps)]
+        narrowed = _narrowed(natural, [kind == wrapping for kind in kinds], self.width - indent)
+        widths = [max(width - gap, 0) for width, gap in zip(narrowed, gaps, strict=True)]
+        for row in table:
+            parts = [
+                cell.wrapped(max(width, 1)) if kind == wrapping else [cell.part(0, len(fitting(cell.plain, width)))]
+                for cell, width, kind in zip(row, widths, kinds, strict=True)
+            ]
+            for number in range(max(map(len, parts))):
+                shown = " " * indent
+                for part, width, kind, gap in zip(parts, widths, kinds, gaps, strict=True):
+                    piece = part[number] if number < len(part) else StyledText()
+                    space, drawn = " " * (width - piece.num_cells), self._drawn(piece)
+                    shown += (space + drawn if kind == "r" else drawn + space) + " " * gap
+                self._lines.append(shown)
+
+    def _row(self, line: list[str], styles: list[str], kinds: str, widths: list[int], indent: int) -> None:
+        shown = ""
+        for text, style, kind, width in zip(line, styles, kinds, widths, strict=True):
+            space = " " * (width - cells(text))
+            shown += (space + self._styled(text, style) if kind == "r" else self._styled(text, style) + space) + "  "
+        self._lines.append(" " * indent + shown.rstrip())
+
+    def _known_line(self, line: StyledText) -> StyledText:
+        known = StyledText()
+        known.spans = [(self._known(text), style) for text, style in line.spans]
+        return known
+
+    def _drawn(self, line: StyledText) -> str:
+        return "".join(self._styled(text, style) for text, style in line.spans)
+
+    def _known(self, text: str) -> str:
+        """Returns text in the characters that there are: before its width is measured, since some take more room in ASCII."""
+        return text if self.look.unicode else in_ascii(text)
+
+    def _styled(self, text: str, style: str) -> str:
+        if not self.look.color or not style or not text:
+            return text
+        return f"\x1b[{';'.join(_CODES[word] for word in style.split())}m{text}\x1b[0m"
 
     def finish(self) -> str:
         """Returns the page."""
-        shown = "\n".join(line.rstrip() for line in self._out.getvalue().splitlines()) + "\n"
-        return shown if self.look.unicode else in_ascii(shown)
+        return "\n".join(line.rstrip() for line in self._lines) + "\n"
 
 
-def shorten(text: Text, width: int) -> Text:
-    """Cuts ``text`` to ``width`` columns, with an ellipsis; a number is left out rather than cut, or parted from its unit."""
-    if text.cell_len > width:
-        text.truncate(width, overflow="ellipsis")
-        if amount := _CUT_AMOUNT.search(text.plain):
-            text.right_crop(len(amount.group()))
-            text.append("…")
-    return text
+def _styled_text(cell: Cell | StyledText) -> StyledText:
+    if isinstance(cell, StyledText):
+        return cell
+    return StyledText(cell) if isinstance(cell, str) else StyledText(*cell)
 
 
-def new_grid(*justify: str, padding: int = 2) -> Table:
-    """Returns a table without lines; a column is "l", "r", or "w": it takes the rest and wraps.
-
-    In a narrow terminal text on the left wraps if there is no "w", and numbers on the right keep their units.
-    """
-    table = Table.grid(padding=(0, padding, 0, 0))
-    wrapping = "w" if "w" in justify else "l"
-    for kind in justify:
-        is_rest = kind == "w"
-        table.add_column(
-            justify="right" if kind == "r" else "left",
-            ratio=1 if is_rest else None,
-            no_wrap=kind != wrapping,
-            overflow="fold",
+def _narrowed(widths: list[int], wraps: list[bool], room: int) -> list[int]:
+    """Returns the widths of columns that fit ``room``: the widest of those that wrap give way first, then all of them."""
+    while (excess := sum(widths) - room) > 0:
+        widest = max((width for width, wraps_here in zip(widths, wraps, strict=True) if wraps_here), default=0)
+        if not widest:
+            return _reduced(widths, [True] * len(widths), widths, excess)
+        which = [wraps_here and width == widest for width, wraps_here in zip(widths, wraps, strict=True)]
+        second = max(
+            width if wraps_here and width != widest else 0 for width, wraps_here in zip(widths, wraps, strict=True)
         )
-    return table
+        widths = _reduced(widths, which, [widest - second] * len(widths), excess)
+    return widths
 
 
-def indented(what: RenderableType, indent: int = 2) -> Table:
-    """Returns ``what`` with some columns to its left."""
-    outer = Table.grid()
-    outer.add_column(width=indent)
-    outer.add_column(ratio=1)
-    outer.add_row("", what)
-    return outer
+def _reduced(widths: list[int], which: list[bool], most: list[int], excess: int) -> list[int]:
+    """Returns widths of which some give way alike, each by at most as much as given, until ``excess`` columns are gone."""
+    left = [limit > 0 and chosen for chosen, limit in zip(which, most, strict=True)]
+    number, found = sum(left), []
+    for width, chosen, limit in zip(widths, left, most, strict=True):
+        less = min(limit, round(excess / number)) if chosen else 0
+        found.append(width - less)
+        excess, number = excess - less, number - chosen
+    return found

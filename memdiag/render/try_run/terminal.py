@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from memdiag import vocabulary
 from memdiag.render.record.terminal import row
-from memdiag.render.support.lightpage import LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import estimate, past_failure
+from memdiag.render.support.page import TerminalPage
 from memdiag.results.tried import LastFailure, RankComparison, RankForecast, RunForecast, TryReport
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
@@ -108,7 +108,7 @@ def _comparison(each: RankComparison) -> Iterator[str]:
         each.num_measured_ooms,
         each.num_predicted_ooms - each.num_measured_ooms,
     )
-    page = LightPage(Look(width=_WIDTH))
+    page = TerminalPage(Look(width=_WIDTH))
     rows = [
         ["", *(phrase(f"try.head.{head}") for head in ("recorded", "predicted", "measured", "error"))],
         [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.render.support.lightpage import Cell, LightPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.outlook import fate, meanings, name_of, on, saving, sentences
+from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.tune import Reason, Recommended, Tried, TunedTrace, TuneReport
 from memdiag.text import Phrase, joined, phrase, plain, sentence
@@ -19,7 +19,7 @@ _SAVED, _MOST_DROPPED = 2, 2  # the column that goes first in a narrow place, an
 
 def render(report: TuneReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
-    page = LightPage(look)
+    page = TerminalPage(look)
     if report.recommended is None:
         page.grid(
             "lw", [((phrase("tune.keep"), "green"), (phrase("tune.keep.why", why=report.verdict), "bold"))], indent=0
@@ -41,7 +41,7 @@ def render(report: TuneReport, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _calibration(page: LightPage, report: TuneReport) -> None:
+def _calibration(page: TerminalPage, report: TuneReport) -> None:
     for trace in report.traces:
         found = trace.calibration
         label, style, said = phrase("simulate.calibrated"), "yellow", phrase("simulate.uncalibrated.addresses")
@@ -67,7 +67,7 @@ def _on(trace: TunedTrace) -> Phrase:
     return on(trace.capacity_bytes, trace.room_bytes, is_card=not is_inferred)
 
 
-def _reasons(page: LightPage, report: TuneReport, best: Recommended) -> None:
+def _reasons(page: TerminalPage, report: TuneReport, best: Recommended) -> None:
     if len(best.reasons) > 1:
         page.grid("lw", [((reason.setting, "cyan"), _reason(reason, best.tried)) for reason in best.reasons], indent=4)
     if len(report.traces) > 1:
@@ -89,7 +89,7 @@ def _reason(reason: Reason, tried: Tried) -> Phrase:
     return phrase("tune.without", what=joined(parts, ", ") if parts else phrase("tune.without.nothing"))
 
 
-def _front(page: LightPage, report: TuneReport) -> None:
+def _front(page: TerminalPage, report: TuneReport) -> None:
     page.text(phrase("tune.front.past_failure" if report.basis == PAST_FAILURE else "tune.front"))
     heads: list[Cell] = ["", *(phrase(f"tune.head.{head}") for head in ("peak", "saved", "retries", "calls", "runs"))]
     rows: list[Sequence[Cell]] = [heads]
@@ -135,7 +135,7 @@ def _settings(tried: Tried) -> str:
     return plain(tried.conf, LONGEST) or phrase("tune.default")
 
 
-def _words(page: LightPage, report: TuneReport) -> None:
+def _words(page: TerminalPage, report: TuneReport) -> None:
     parts = [phrase("tune.tried", count=report.num_choices, seconds=f"{report.seconds:.1f}")]
     if report.num_cut_short:
         parts.append(phrase("tune.cut_short", count=report.num_cut_short))

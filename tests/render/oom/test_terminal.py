@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from memdiag.render.oom.terminal import render
-from memdiag.render.support.lightpage import cells
+from memdiag.render.support.line import cells
 from memdiag.render.support.look import Look
 from memdiag.results.finding import Finding, Fix
 from memdiag.results.oom import Judgement, LedgerEntry

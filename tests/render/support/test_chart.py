@@ -54,7 +54,7 @@ def test_the_areas_stand_in_front_of_each_other(samples):
 
 @pytest.mark.parametrize("width", [60, 78, 118, 130])
 def test_no_line_is_wider_than_asked(samples, width):
-    assert all(line.cell_len <= width for line in chart(samples.device(), width))
+    assert all(line.num_cells <= width for line in chart(samples.device(), width))
 
 
 def test_axes_and_marks(samples):
