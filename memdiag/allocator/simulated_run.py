@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memdiag.results.prediction import CalibrationReport
+from memdiag.results.prediction import CalibrationReport, Standing
 from memdiag.trace.table import Array
 
 
@@ -14,6 +14,7 @@ class SimulatedRun:
 
     Attributes:
         label: Name of the run in a picture.
+        standing: How far results of the policy can be trusted.
         policy, conf, capacity_bytes: Its settings; "bound" is the lower bound of every allocator.
         device: The device.
         is_recorded: Whether these are the recorded settings.
@@ -36,6 +37,7 @@ class SimulatedRun:
     reserved: Array
     allocated: Array
     failed: Array
+    standing: Standing = "native"
 
 
 @dataclass(frozen=True)

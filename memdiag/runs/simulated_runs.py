@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.simulated_run import SimulatedRun, SimulatedRuns
@@ -15,6 +16,7 @@ from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, mo
 from memdiag.errors import MemdiagError
 from memdiag.results.report import Report
 from memdiag.runs.simulation import calibration_report, simulated_peak
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 
 BOUND = "bound"
@@ -64,8 +66,9 @@ def simulated_run(subject: Subject, scenario: Scenario, made: Replay, label: str
         label: Name of the run in a picture.
     """
     is_recorded = subject.is_recorded(scenario)
+    standing = POLICIES[scenario.policy].standing
     return SimulatedRun(
-        label=label,
+        label=f"{label} ({phrase('simulate.model.mark')})" if standing == "uncalibrated" else label,
         policy=scenario.policy,
         conf=scenario.conf,
         capacity_bytes=scenario.capacity_bytes,
@@ -77,6 +80,7 @@ def simulated_run(subject: Subject, scenario: Scenario, made: Replay, label: str
         reserved=made.reserved,
         allocated=made.allocated,
         failed=np.flatnonzero((made.status == OUT_OF_MEMORY) | (made.status == UNDEFINED)),
+        standing=standing,
     )
 
 
@@ -133,6 +137,7 @@ def _bound(subject: Subject) -> SimulatedRun:
         reserved=live,
         allocated=live,
         failed=np.zeros(0, np.int64),
+        standing="bound",
     )
 
 

@@ -86,7 +86,7 @@ def predict(
         saved_bytes=None if base is None else base - peaks["reserved"],
         num_cycles=int(np.count_nonzero(freed > 0)),
         num_undefined=undefined,
-        error_bytes=subject.calibration.error_bytes if base is not None else None,
+        error_bytes=None if base is None or policy.standing == "uncalibrated" else subject.calibration.error_bytes,
         is_recorded=kept,
         mallocs_per_step=obtained / steps if steps else None,
         min_capacity_bytes=smallest,

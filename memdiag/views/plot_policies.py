@@ -72,7 +72,8 @@ def _run(run: SimulatedRun, saved: int | None, columns: int) -> SimulatedCurve:
 
 def _label(run: SimulatedRun) -> str:
     conf = plain(run.conf, _MOST_LABEL)
-    return f"{run.policy}, {conf}" if conf else run.policy
+    name = f"{run.policy}, {conf}" if conf else run.policy
+    return f"{name} (model without calibration)" if run.standing == "uncalibrated" else name
 
 
 def _curve(run: SimulatedRun, columns: int) -> PlotCurve:

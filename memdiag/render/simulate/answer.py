@@ -24,7 +24,9 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
     if not best:
         return joined([])
     name, result = best[0]
-    parts = [_outcome(report, result), *_smallest(report, result), _calibration(report.calibration)]
+    parts = [_outcome(report, result), *_smallest(report, result)]
+    if result.standing != "uncalibrated":  # the calibration is that of the recorded allocator
+        parts.append(_calibration(report.calibration))
     if len(runs) > 1:
         parts.insert(
             0,
@@ -32,6 +34,8 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
         )
     if bounds := [each for each, other in every if (each, other) not in runs]:
         parts.append(phrase("simulate.bound", names=", ".join(bounds)))
+    if models := [each for each, other in every if other.standing == "uncalibrated"]:
+        parts.append(phrase("simulate.model", names=", ".join(models)))
     return joined(parts)
 
 

@@ -79,6 +79,8 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
     if result.outlook is not None and result.fits is None:
         shown["outlook"] = outlook_dict(result.outlook)
     shown |= {detail.key: asdict(detail) for detail in result.details}
+    if result.standing == "uncalibrated":
+        shown["is_calibrated"] = False
     if with_min_capacity:
         shown["min_capacity_bytes"] = result.min_capacity_bytes
         shown["min_room_bytes"] = result.min_room_bytes

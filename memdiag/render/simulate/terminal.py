@@ -80,6 +80,7 @@ def _legend(page: TerminalPage, report: PredictionReport) -> None:
             f"{unit} {plain(result.torch_version)}",
             on(result.capacity_bytes, result.room_bytes, is_card=is_card),
             phrase("simulate.recorded") if is_same else "",
+            phrase("simulate.model.mark") if result.standing == "uncalibrated" else "",
         )
         rows.append(((name_of(number), "bold cyan"), joined(parts, ", ")))
     page.grid("lw", rows)

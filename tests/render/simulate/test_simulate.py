@@ -248,6 +248,19 @@ def test_a_bound_is_never_the_best():
     assert "C cannot be chosen" in text
 
 
+def test_a_model_without_calibration_is_marked_wherever_it_is_shown():
+    model = prediction("toy", standing="uncalibrated")
+    text = said(prediction(peak_reserved_bytes=600 * MIB), model)
+    assert text.endswith(
+        "B: a model without calibration; it follows a description, and nothing has been compared with it."
+    )
+    assert "Calibration:" not in text  # it would be that of the recorded allocator
+    shown = simulate.render(report(model))
+    assert "model without calibration" in " ".join(shown.split("recorded", 1)[1].split())
+    results = json.loads(simulate_json.render(report(prediction(), model)))["results"]
+    assert [result.get("is_calibrated") for result in results] == [None, False]
+
+
 @pytest.mark.parametrize(
     ("calibration", "end"),
     [
