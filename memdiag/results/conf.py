@@ -1,4 +1,4 @@
-"""The report of ``memdiag conf``: one text of allocator settings, explained and judged."""
+"""Results of ``memdiag conf``: one text of allocator settings, explained and judged; and the table of all settings."""
 
 from __future__ import annotations
 
@@ -70,3 +70,75 @@ class ConfReport:
     corrected: str | None
     command: str
     related: tuple[RelatedVariable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSetting:
+    """One key of an allocator setting.
+
+    Attributes:
+        key: Name of the setting.
+        type: Type of the value: "mib", "kib", "count", "fraction", "bool", "word" or "divisions".
+        meaning: Effect of the setting.
+        default: Value that applies if the setting is absent.
+        range: Allowed values.
+        since: First version that knows the setting.
+        until: First version that no longer knows the setting; null: the newest version knows it.
+        replaced_by: The name to use instead; null unless deprecated.
+    """
+
+    key: str
+    type: str
+    meaning: str
+    default: str
+    range: str
+    since: str
+    until: str | None
+    replaced_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedBackend:
+    """The settings of one backend.
+
+    Attributes:
+        backend: "cuda", "hip", "npu" or "mindspeed".
+        variable: The environment variable that holds the settings.
+        keys: The settings, in order.
+    """
+
+    backend: str
+    variable: str
+    keys: tuple[KnownSetting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVariable:
+    """Another environment variable that affects memory.
+
+    Attributes:
+        name: Its name.
+        meaning: Its effect, in a sentence.
+        range: The valid values, in words.
+        backends: Backends that read it.
+    """
+
+    name: str
+    meaning: str
+    range: str
+    backends: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The table of all settings.
+
+    Attributes:
+        torch_version: Version whose settings are listed; null: all versions.
+        backends: Settings by backend.
+        variables: Other environment variables that affect memory.
+    """
+
+    torch_version: str | None
+    backends: tuple[ListedBackend, ...]
+    variables: tuple[KnownVariable, ...]

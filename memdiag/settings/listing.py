@@ -2,43 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from memdiag.results.conf import KnownSetting, KnownVariable, ListedBackend, Listing
 from memdiag.settings.model import Key, Version, version_text
-from memdiag.settings.tables import KEYS, VARIABLE, backend_words, known
-from memdiag.settings.variables import VARIABLES, Variable
-
-
-@dataclass(frozen=True, slots=True)
-class ListedBackend:
-    """The settings of one backend.
-
-    Attributes:
-        backend: "cuda", "hip", "npu" or "mindspeed".
-        name: The backend in words.
-        variable: The environment variable that holds the settings.
-        keys: The settings, in order.
-    """
-
-    backend: str
-    name: str
-    variable: str
-    keys: tuple[Key, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The table of all settings.
-
-    Attributes:
-        backends: Settings by backend.
-        variables: Other environment variables that affect memory.
-        torch_version: Version whose settings are listed; null: all versions.
-    """
-
-    backends: tuple[ListedBackend, ...]
-    variables: tuple[Variable, ...]
-    torch_version: str | None
+from memdiag.settings.tables import KEYS, VARIABLE, known
+from memdiag.settings.variables import VARIABLES
 
 
 def listing(backends: tuple[str, ...], version: Version | None) -> Listing:
@@ -46,6 +13,23 @@ def listing(backends: tuple[str, ...], version: Version | None) -> Listing:
     rows = []
     for backend in backends:
         keys = KEYS[backend] if version is None else tuple(known(backend, version).values())
-        rows.append(ListedBackend(backend, backend_words(backend), VARIABLE[backend], keys))
-    variables = tuple(variable for variable in VARIABLES if set(variable.backends) & set(backends))
-    return Listing(tuple(rows), variables, None if version is None else version_text(version))
+        rows.append(ListedBackend(backend, VARIABLE[backend], tuple(map(_setting, keys))))
+    variables = tuple(
+        KnownVariable(variable.name, variable.meaning, variable.range, variable.backends)
+        for variable in VARIABLES
+        if set(variable.backends) & set(backends)
+    )
+    return Listing(None if version is None else version_text(version), tuple(rows), variables)
+
+
+def _setting(key: Key) -> KnownSetting:
+    return KnownSetting(
+        key=key.name,
+        type=key.kind,
+        meaning=key.meaning,
+        default=key.default,
+        range=key.range,
+        since=version_text(key.since),
+        until=version_text(key.until) if key.until else None,
+        replaced_by=key.replaced_by or None,
+    )

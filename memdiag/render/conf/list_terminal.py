@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import TerminalPage
-from memdiag.settings.listing import Listing
-from memdiag.settings.model import Key, version_text
+from memdiag.results.conf import KnownSetting, Listing
 from memdiag.text import joined, phrase
 
 
@@ -14,22 +13,23 @@ def render(table: Listing, look: Look = PLAIN) -> str:
     page = TerminalPage(look)
     for number, listed in enumerate(table.backends):
         backend, variable = listed.backend, listed.variable
+        name = phrase(f"conf.backend.{backend}")
         if number:
             page.gap()
         unit = "torch_npu" if backend in {"npu", "mindspeed"} else "torch"
-        title = phrase("conf.list.title", variable=variable, backend=listed.name)
+        title = phrase("conf.list.title", variable=variable, backend=name)
         if table.torch_version:
             title = phrase(
                 "conf.list.title.version",
                 variable=variable,
-                backend=listed.name,
+                backend=name,
                 unit=unit,
                 version=table.torch_version,
             )
         page.text(title, "bold")
         for key in listed.keys:
             page.gap()
-            page.text(key.name, "cyan", indent=2)
+            page.text(key.key, "cyan", indent=2)
             page.text(key.meaning, indent=4)
             facts = (phrase("conf.list.default", default=key.default), key.range, _versions(key, backend, unit))
             page.text(joined(facts, " · "), "dim", indent=4)
@@ -41,11 +41,10 @@ def render(table: Listing, look: Look = PLAIN) -> str:
     return page.finish()
 
 
-def _versions(key: Key, backend: str, unit: str) -> str:
+def _versions(key: KnownSetting, backend: str, unit: str) -> str:
     """Returns in which versions a key is known; "" where that is not known."""
-    since = version_text(key.since)
     if backend == "mindspeed":
-        return phrase("conf.list.gone", until=version_text(key.until)) if key.until else ""
+        return phrase("conf.list.gone", until=key.until) if key.until else ""
     if key.until:
-        return phrase("conf.list.until", unit=unit, since=since, until=version_text(key.until))
-    return phrase("conf.list.since", unit=unit, since=since)
+        return phrase("conf.list.until", unit=unit, since=key.since, until=key.until)
+    return phrase("conf.list.since", unit=unit, since=key.since)

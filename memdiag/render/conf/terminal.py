@@ -7,7 +7,6 @@ from memdiag.render.support.page import TerminalPage
 from memdiag.render.support.words import severity_name
 from memdiag.results.conf import ConfReport, Setting
 from memdiag.results.finding import Evidence, Finding
-from memdiag.settings.tables import backend_words
 from memdiag.text import phrase, plain
 
 LONGEST = 300  # characters of a text
@@ -50,7 +49,7 @@ def _verdict(page: TerminalPage, report: ConfReport) -> None:
         label, style, said = "OK", "green", phrase("conf.verdict.unset", variable=report.variable)
     else:
         label, style, said = "OK", "green", phrase("conf.verdict.right")
-    where = {"backend": backend_words(report.backend), "unit": unit, "version": report.checked_version}
+    where = {"backend": phrase(f"conf.backend.{report.backend}"), "unit": unit, "version": report.checked_version}
     page.grid("lw", [((label, style), (phrase("conf.verdict", verdict=said, **where), "bold"))], indent=0)
 
 
