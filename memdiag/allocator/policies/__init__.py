@@ -24,6 +24,7 @@ POLICIES: Registry[Policy[Any]] = Registry(
         "stitch": "memdiag.allocator.policies.gmlake.policy:GMLAKE",
         "mempool": "memdiag.allocator.policies.mempool.policy:MEMPOOL",
         "npu-mempool": "memdiag.allocator.policies.mempool.policy:NPU_MEMPOOL",
+        "best-fit": "memdiag.allocator.policies.best_fit.policy:BEST_FIT",
         "plan": "memdiag.allocator.policies.static_plan.policy:STATIC_PLAN",
         "bound": "memdiag.allocator.policies.bound.policy:BOUND",
     },

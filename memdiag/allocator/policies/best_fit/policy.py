@@ -1,0 +1,96 @@
+"""Best fit with coalescing: the smallest free block that is large enough, always split, and merged with its free neighbours.
+
+No allocator for PyTorch works like this. Beside the caching allocator, it shows what size classes (pools for small and
+large requests, segments of 2 and 20 MiB, remainders that stay with their block) cost or save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING
+from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.start import with_start_allocated
+from memdiag.allocator.policies.best_fit.loop import run
+from memdiag.allocator.policies.caching.pools import pools_of
+from memdiag.allocator.policies.parameters import layout_of, parameters
+from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.versions.conf import Conf
+from memdiag.allocator.versions.rules import Rules
+from memdiag.allocator.workload import Workload
+from memdiag.errors import MemdiagError
+from memdiag.results.detail import Detail
+from memdiag.results.prediction import Standing
+from memdiag.sizes.cuda import SEGMENT_GRAIN
+from memdiag.trace.layout import Layout
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.table import Array
+
+
+class BestFitPolicy:
+    """One pool for all sizes of a stream; segments are as large as the request that needs them, in units of 2 MiB."""
+
+    backend: str = "cuda"
+    standing: Standing = "uncalibrated"
+    variables: tuple[str, ...] = ()
+
+    def effective_conf(self, conf: str) -> str:
+        """Returns the settings as they are; ``serve`` refuses any."""
+        return conf
+
+    def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002 - it has no settings
+        """Returns nothing: it has no settings."""
+        return {}
+
+    def layout(self, conf: Conf, rules: Rules) -> Layout:
+        """Returns the settings that decide the sizes of blocks: all split as in expandable segments."""
+        return replace(layout_of(conf, rules), expandable=True)
+
+    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - it has no settings
+        """Returns requests rounded up to 512 bytes, and those rounded up to 2 MiB (int64, bytes)."""
+        rounded = Layout().round(sizes)
+        return rounded, -(-rounded // SEGMENT_GRAIN) * SEGMENT_GRAIN
+
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:
+        """Returns nothing: the requests are enough."""
+
+    def serve(self, workload: Workload, prepared: None, scenario: Scenario, *, log: bool = False) -> Replay:  # noqa: ARG002 - nothing is prepared
+        """Replays a workload.
+
+        Raises:
+            MemdiagError: There are settings.
+        """
+        if scenario.conf.strip(", "):
+            raise MemdiagError(f"the policy best-fit has no settings, and {scenario.conf} is given", "leave out --conf")
+        conf, rules = parameters(self, "", scenario.torch_version)
+        num_calls = len(workload.op)
+        if len(workload.start.base):
+            workload = with_start_allocated(workload)
+        model = Model.of(
+            workload,
+            conf,
+            rules,
+            self.block_and_segment_sizes(workload.size, conf, rules),
+            pools_of(workload, rules),
+            capacity=scenario.capacity_bytes,
+            fraction=scenario.fraction,
+            log_level=LOG_ALL if log else LOG_NOTHING,
+            first=len(workload.op) - num_calls,
+        )
+        model.run(run)
+        return Replay(
+            policy=scenario.policy,
+            conf=scenario.conf,
+            torch_version=scenario.torch_version,
+            capacity_bytes=scenario.capacity_bytes,
+            **model.columns(),
+        )
+
+    def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
+        """Returns nothing: the curves say all."""
+        return ()
+
+
+BEST_FIT = BestFitPolicy()
