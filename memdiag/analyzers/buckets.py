@@ -1,9 +1,9 @@
-"""The buffers in which data-parallel libraries gather gradients before they send them: they stay, and are no tensor of the model.
+"""Buffers in which data-parallel libraries gather gradients before sending them: long-lived, but not model tensors.
 
-They are told by who asks for them: the reducer of DistributedDataParallel (a C++ class: its caller is the last Python
-frame), Megatron's buffers of parameters and gradients, DeepSpeed's buckets. What a smaller bucket changes differs:
-DistributedDataParallel and Megatron cut the bytes of all gradients into more pieces; of DeepSpeed's, the buffer is as
-large as one bucket.
+They are recognised by the requesting code: the reducer of DistributedDataParallel (a C++ class: its caller is the last
+Python frame), Megatron's buffers of parameters and gradients, DeepSpeed's buckets. A smaller bucket has different
+effects. DistributedDataParallel and Megatron divide the bytes of all gradients into more buckets, while DeepSpeed's
+buffer has the size of one bucket.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memdiag.units import MIB, format_bytes
 CODES: dict[str, str] = {"MD124": "communication buckets hold a large part of the peak"}
 
 FLOOR = 64 * MIB
-SHARE = 0.02  # of what is allocated
+SHARE = 0.02  # fraction of allocated memory
 WARNING_SHARE = 0.1
 LEAST = MIB  # of one buffer
 NUM_PLACES = 3
@@ -38,7 +38,7 @@ _LIBRARIES = (_DDP, _MEGATRON, _DEEPSPEED)
 
 
 def _fix(library: str) -> Fix:
-    """Returns how to need less for the buckets of a library."""
+    """Returns how to reduce the bucket memory of a library."""
     if library == _DDP:
         change, when = "DistributedDataParallel(model, gradient_as_bucket_view=True)", phrase("buckets.ddp.when")
         return Fix(phrase("buckets.ddp.fix"), "code", change, when, phrase("buckets.ddp.caveat"))
@@ -70,7 +70,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def _owners(trace: Trace) -> Array:
-    """Returns, per stack, whose bucket is made there (index into the fixes); -1: nobody's."""
+    """Returns, per stack, which library's bucket is allocated there (index into the fixes), or -1."""
     stacks = trace.stacks
     owners = list(_LIBRARIES)
     of_frame = np.array([_owner(frame) for frame in stacks.frames], object)
@@ -78,8 +78,7 @@ def _owners(trace: Trace) -> Array:
     for number, owner in enumerate(owners):
         mask = of_frame == owner if len(of_frame) else np.zeros(0, bool)
         found[stacks.with_frame(np.asarray(mask, bool))] = number
-    # Of what DistributedDataParallel's callers make themselves, nothing else lives long; but a frame below them is
-    # another matter.
+    # DistributedDataParallel's callers allocate no other long-lived tensors themselves, but frames below them may.
     for stack in np.flatnonzero(found == owners.index(_DDP)).tolist():
         inner = next((frame for frame in stacks[stack] if frame.is_python), None)
         if inner is not None and _owner(inner) != _DDP:
@@ -88,7 +87,7 @@ def _owners(trace: Trace) -> Array:
 
 
 def _owner(frame: Frame) -> str:
-    """Returns whose bucket a frame makes; "" for none."""
+    """Returns the library whose bucket a frame allocates, or "" for none."""
     file = frame.filename.replace("\\", "/")
     if "c10d::Reducer::" in frame.name or (file.endswith("nn/parallel/distributed.py") and frame.name in _DDP_CALLERS):
         return _DDP
@@ -98,7 +97,7 @@ def _owner(frame: Frame) -> str:
 
 
 def _held(view: DeviceView, owner: Array) -> Iterator[Finding]:
-    """MD124."""
+    """Yields MD124."""
     device, tensors = view.device, view.device.tensors
     live = device.live(view.at)
     stays = np.isin(tensors.lifetime[live], _LONG) | (tensors.free_requested_at[live] >= device.num_events)

@@ -1,9 +1,9 @@
-"""Requests whose size changes from step to step, and what that costs: cached blocks never fit the next size.
+"""Requests whose size changes from step to step, and their cost: cached blocks never fit the next size.
 
-A place in the code that asks in step after step for sizes that it has never asked for before leaves free blocks that
-are a little too small, or are cut and leave pieces. Its requests then take new memory although the cache holds enough
-bytes. A place that asks for many sizes, but the same ones in every step (a loop over layers), is another matter: its
-blocks fit again. So what counts are new sizes after its first step.
+A call site that requests new sizes in step after step leaves free blocks that are slightly too small, or are split and
+leave remainders. Its requests then reserve new memory although the cache has enough bytes. A call site that requests
+many sizes, but the same ones in every step (a loop over layers), is no problem: its blocks fit again. So only new sizes
+after its first step count.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD126": "changing sizes that cached blocks do not fit"}
 
-MIN_NEW = 3  # steps after the first in which a place asks for a size that is new to it
-NEW_SHARE = 0.25  # of the steps in which it asks for anything: sizes that settle down are warm-up
+MIN_NEW = 3  # steps after the first in which a call site requests a size that it has never requested
+NEW_SHARE = 0.25  # of the steps in which it requests anything: sizes that settle are warm-up
 MIN_MISSES = 2
-FLOOR = 32 * MIB  # taken from the device for such requests
-SHARE = 0.02  # of the reserved peak
+FLOOR = 32 * MIB  # reserved from the device for such requests
+SHARE = 0.02  # fraction of the reserved peak
 WARNING_SHARE = 0.1
 MANY_RETRIES = 3
 NUM_PLACES = 3
@@ -43,15 +43,15 @@ _BACKWARD = schema.PHASES.index("backward")
 
 @dataclass(frozen=True)
 class Changing:
-    """Requests of places whose sizes change.
+    """Requests of call sites whose sizes change.
 
     Attributes:
-        asks: Events of all large requests of these places.
-        stacks: Stacks of the places (-1: backward without one), with ``num_sizes``, ``least`` and ``most``: how many sizes they ask for,
-            and from which to which (bytes).
-        at: Events of those that no cached block fitted, although as many bytes were free; with ``opened``, the bytes then taken from the
-            device, and ``free``, the bytes that were free.
-        retried: Per such event: the cache was given back first, or the request failed.
+        asks: Events of all large requests of these call sites.
+        stacks: Stacks of the call sites (-1: backward without one), with ``num_sizes``, ``least`` and ``most``: the
+            number and range (bytes) of their sizes.
+        at: Events of requests that fitted no cached block although enough bytes were free, with ``opened``, the bytes
+            then reserved, and ``free``, the free bytes.
+        retried: Per such event, whether the cache was released first, or the request failed.
     """
 
     asks: Array
@@ -73,7 +73,10 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_changing(view: DeviceView) -> Changing | None:
-    """Returns the requests of places whose sizes change from step to step; None: there are none, or steps or places are not known."""
+    """Returns requests of call sites whose sizes change from step to step.
+
+    None if there are none, or if steps or call sites are unknown.
+    """
     events = view.device.events
     if not view.device.has_addresses or not len(view.trace.stacks) or int(events.step.max(initial=-1)) < MIN_NEW:
         return None
@@ -90,7 +93,7 @@ def find_changing(view: DeviceView) -> Changing | None:
     np.minimum.at(first_step, place, step)
     _, first = np.unique(
         np.stack((place, size)), axis=1, return_index=True
-    )  # of every size of a place, when it first asks for it
+    )  # for every size of a call site, its first request
     new = first[step[first] > first_step[place[first]]]
     num_new = np.bincount(np.unique(np.stack((place[new], step[new])), axis=1)[0], minlength=len(stacks))
     num_later = np.bincount(np.unique(np.stack((place, step)), axis=1)[0], minlength=len(stacks)) - 1
@@ -117,7 +120,10 @@ def find_changing(view: DeviceView) -> Changing | None:
 
 
 def _misses(view: DeviceView, asks: Array) -> tuple[Array, Array, Array, Array]:
-    """Returns which of some requests took new memory though enough was free: event, bytes taken, bytes free, whether after a retry."""
+    """Returns the requests that reserved new memory although enough was free.
+
+    Columns are event, bytes reserved, bytes free, and whether after a retry.
+    """
     device, references = view.device, view.device.references
     mine = np.flatnonzero(np.isin(references.at_event, asks))
     at, begin = references.at_event[mine], references.opened_at[mine]
@@ -132,7 +138,7 @@ def _misses(view: DeviceView, asks: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD126."""
+    """Yields MD126."""
     found, device = find_changing(view), view.device
     peak = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
     if found is None or len(found.at) < MIN_MISSES:
@@ -170,7 +176,7 @@ def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
 
 
 def _places(view: DeviceView, found: Changing) -> Iterator[Evidence]:
-    """Yields the places that took most, with how many sizes they ask for."""
+    """Yields the call sites that reserved most, with their number of sizes."""
     number = np.searchsorted(found.stacks, view.device.events.stack[found.at])
     taken = np.bincount(number, weights=found.opened, minlength=len(found.stacks))
     for place in np.lexsort((found.stacks, -taken))[:NUM_PLACES].tolist():

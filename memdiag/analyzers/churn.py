@@ -1,12 +1,12 @@
-"""How often memory is taken from the device and given back, and whether that is pressure or the program's own doing.
+"""How often memory is reserved from the device and released, and whether pressure or the program is the cause.
 
-The allocator gives cached memory back in two cases: a request failed and everything free is released before a second
-try (a retry), or the program called empty_cache(). Both synchronise the device. In the log both are runs of
-segment_free or segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and
-its entries carry the stack of that request. A call is followed by something else, its entries carry a stack that holds
-empty_cache, or what is asked for next would have fitted beside what was released, as more than that was reserved at
-another time. With garbage_collection_threshold set, a release before a new segment that leaves cached memory behind is
-its work: a retry leaves none. One that leaves none may be either.
+The allocator releases cached memory in two cases: a request failed, so it releases all free segments and tries again (a
+retry), or the program called empty_cache(). Both synchronise the device. In the log, both are runs of segment_free or
+segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and its entries have
+the stack of that request. A call is recognised by one of three signs: another event follows, its entries have a stack
+with empty_cache, or the next request would have fitted without the release because more memory was reserved at another
+time. With garbage_collection_threshold, a release before a new segment that leaves cached memory comes from garbage
+collection, since a retry leaves none. A release that leaves none may be either.
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ CODES: dict[str, str] = {
     "MD403": "reserved memory that grows although live memory does not",
 }
 
-MANY_RETRIES = 3  # from here on a warning: once or twice can be the first step
+MANY_RETRIES = 3  # a warning from here on: one or two can be the first step
 MIN_CALLS = 3
 _CAPTURE = ("torch/cuda/graphs.py", "torch_npu/npu/graphs.py")
-REBUILT = 0.25  # of what empty_cache() gave back is taken again: below that it does no harm
-GROWTH = 0.05  # of the reserved peak, in the second half of the trace
+# Fraction of the bytes released by empty_cache() that is reserved again: below it, the call does no harm.
+REBUILT = 0.25
+GROWTH = 0.05  # fraction of the reserved peak, in the second half of the trace
 FLOOR = 32 * MIB
 MIN_OPENED = (
-    3  # times that new memory was taken in it, with another rise in its later half: else it was one large tensor
+    # Number of times new memory was reserved in it, with another rise in its later half: otherwise it was one large
+    # tensor.
+    3
 )
-SPARE = 0.95  # a retry is possible only near the highest reserved bytes ever seen
+SPARE = 0.95  # a retry is possible only near the highest reserved bytes so far
 NUM_PLACES = 3
 
 _QUIET = (schema.FREE_COMPLETED, schema.SNAPSHOT, schema.WORKSPACE_SNAPSHOT, schema.UNKNOWN)
@@ -57,9 +60,9 @@ class Bursts:
 
     Attributes:
         first, last: Events of the run's first and last release.
-        bytes: Bytes given back.
-        then: First event after the run that is not a completion; num_events: none.
-        is_call: Whether the run looks like a call of empty_cache() (else like a retry).
+        bytes: Bytes released.
+        then: First event after the run that is not a completion, or num_events.
+        is_call: Whether the run looks like a call of empty_cache(), otherwise like a retry.
     """
 
     first: Array
@@ -81,7 +84,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_bursts(view: DeviceView) -> Bursts:
-    """Returns every run of releases of one device and what it looks like."""
+    """Returns every run of releases of one device with its classification."""
     events, num_events = view.device.events, view.device.num_events
     loud = np.flatnonzero(~np.isin(events.action, _QUIET))
     released = np.isin(events.action[loud], _RELEASE)
@@ -98,7 +101,8 @@ def _is_call(view: DeviceView, first: Array, last: Array, then: Array) -> Array:
     events, usage = view.device.events, view.device.usage
     action = np.append(events.action, schema.UNKNOWN)[then]
     in_malloc = np.isin(action, (*_OPEN, schema.OOM))
-    # Would what came next have fitted without the release? More than the sum was reserved at another time.
+    # Test whether the next request would have fitted without the release. It would if more than the sum was reserved at
+    # another time.
     before = np.where(first > 0, usage.reserved[np.maximum(first - 1, 0)], view.device.start["reserved"])
     wanted = np.append(events.size, 0)[then]
     roomy = (before + wanted <= SPARE * max(int(usage.reserved.max()), 1)) & (action != schema.OOM)
@@ -111,7 +115,7 @@ def _is_call(view: DeviceView, first: Array, last: Array, then: Array) -> Array:
 
 
 def _has_name(view: DeviceView, name: str) -> Array:
-    """Returns, per stack, whether a frame has this function name (one False where there are no stacks)."""
+    """Returns, per stack, whether a frame has this function name (one False without stacks)."""
     stacks = view.trace.stacks
     if not len(stacks):
         return np.zeros(1, bool)
@@ -119,16 +123,19 @@ def _has_name(view: DeviceView, name: str) -> Array:
 
 
 def _of_capture(view: DeviceView) -> Array:
-    """Returns, per stack and for none (-1), whether a graph is being captured: ``torch.cuda.graph`` empties the cache by itself."""
+    """Returns, per stack and for none (-1), whether a graph is captured.
+
+    ``torch.cuda.graph`` empties the cache itself.
+    """
     frames = view.trace.stacks.frames
     capture = np.array([frame.filename.replace("\\", "/").endswith(_CAPTURE) for frame in frames], bool)
     return np.append(view.trace.stacks.with_frame(capture), False)
 
 
 def count_retries(view: DeviceView, settings: AllocatorSettings) -> int:
-    """Returns how often the allocator flushed its cache and asked the driver again (its own count: num_alloc_retries).
+    """Returns how often the allocator released its cache and asked the driver again (its counter num_alloc_retries).
 
-    Every out-of-memory error came after such a retry, even one that found nothing to release and so left no entry.
+    Every out-of-memory error follows such a retry, even one that found nothing to release and so left no entry.
     """
     device, bursts = view.device, find_bursts(view)
     requests = np.flatnonzero(np.isin(device.events.action, (schema.ALLOC, schema.OOM)))
@@ -137,13 +144,13 @@ def count_retries(view: DeviceView, settings: AllocatorSettings) -> int:
 
 
 def _is_retry(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Array:
-    # A retry gives back all that is free. With these settings there are releases that stop sooner.
+    # A retry releases all free memory. With these settings, some releases stop earlier.
     partial = "garbage_collection_threshold" in settings.keys or settings.layout.max_split is not None
     return np.asarray(~bursts.is_call & ~(partial & (view.device.usage.cache[bursts.last] > 0)))
 
 
 def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD401. A release that still ended in an error belongs to that error (MD201, MD206)."""
+    """Yields MD401. A release followed by an error belongs to that error (MD201, MD206)."""
     device = view.device
     action = np.append(device.events.action, schema.UNKNOWN)[bursts.then]
     collects = "garbage_collection_threshold" in settings.keys
@@ -176,7 +183,10 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
 
 
 def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
-    """MD402: only where a good part of what was given back is taken again, so that a call between phases is no problem."""
+    """Yields MD402.
+
+    A good part of the released bytes must be reserved again, since a call between phases is no problem.
+    """
     device = view.device
     training = (
         device.events.step[bursts.first] >= 0 if (device.events.step >= 0).any() else np.ones(len(bursts.first), bool)
@@ -221,7 +231,7 @@ def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
 
 
 def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD403: new reserved peaks in the second half of the trace that no new peak of live bytes explains."""
+    """Yields MD403: new reserved peaks in the second half of the trace that no new peak of live bytes explains."""
     device, usage = view.device, view.device.usage
     half = _second_half(view)
     if not 0 < half < device.num_events or usage.reserved.min() < 0 or usage.active.min() < 0:
@@ -265,7 +275,10 @@ def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
 
 
 def _second_half(view: DeviceView) -> int:
-    """Returns the event at which the second half begins: half of the steps where there are four or more, else half of the events."""
+    """Returns the event at which the second half begins.
+
+    It is half of the steps if there are at least four, else half of the events.
+    """
     steps = view.device.events.step
     highest = int(steps.max())
     if highest < 3:
@@ -274,7 +287,7 @@ def _second_half(view: DeviceView) -> int:
 
 
 def _changing_sizes(view: DeviceView, opened: Array) -> Iterator[Evidence]:
-    """Places whose requests took the new memory, and how many sizes they ask for in the whole trace."""
+    """Yields call sites whose requests reserved the new memory, with their number of sizes in the whole trace."""
     events = view.device.events
     stacks, counts = np.unique(events.stack[opened], return_counts=True)
     allocs = events.action == schema.ALLOC

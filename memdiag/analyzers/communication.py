@@ -1,9 +1,9 @@
-"""What collectives leave in memory: shards gathered into a list and then joined, and the buffers of buckets.
+"""Memory of collectives: shards gathered into a list and then concatenated, and the buffers of buckets.
 
-``all_gather(list, tensor)`` needs a tensor for each rank, and then either the program or the library makes another one
-as large as all of them together. In a trace that is a burst of equal allocations, soon followed, while they live, by
-one of their sum, with ``all_gather`` on a stack. FSDP is left out: its own gathers go into one tensor, and its copies
-out of that look alike.
+``all_gather(list, tensor)`` needs a tensor for each rank, and then the program or the library allocates another one
+with the size of all of them together. In a trace, this is a burst of equal allocations, followed within their lifetime
+by one with their total size, with ``all_gather`` on a stack. FSDP is excluded: its own gathers use a single tensor, and
+copies out of that look similar.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CODES: dict[str, str] = {
 }
 
 FLOOR = 16 * MIB  # of one list
-SHARE = 0.05  # of allocated memory at the peak: from here on a warning
-SOON = 8  # allocations after the burst in which the joined one must come
-SLACK = 512  # bytes by which each shard may be padded
+SHARE = 0.05  # fraction of allocated memory at the peak: a warning from here on
+SOON = 8  # allocations after the burst within which the concatenated one must follow
+SLACK = 512  # bytes of padding that each shard may have
 NUM_PLACES = 3
 
 _FLAT = ("into_tensor", "_all_gather_base", "foreach_all_gather", "all_gather_copy", "all_gather_object")
@@ -37,12 +37,12 @@ _FLAT = ("into_tensor", "_all_gather_base", "foreach_all_gather", "all_gather_co
 
 @dataclass(frozen=True)
 class Gathers:
-    """Lists that were joined, one entry each, in order of time.
+    """Lists that were concatenated, one entry each, in order of time.
 
     Attributes:
-        first, count: The list: position of its first tensor in ``order``, and how many there are.
-        joined: Position of the tensor that has them all.
-        order: Rows of Tensors by the event that made them.
+        first, count: Position of the list's first tensor in ``order``, and number of its tensors.
+        joined: Position of the concatenated tensor.
+        order: Rows of Tensors by allocation event.
     """
 
     first: Array
@@ -58,7 +58,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_gathers(view: DeviceView) -> Gathers:
-    """Returns every list of shards that was joined."""
+    """Returns every list of shards that was concatenated."""
     tensors = view.device.tensors
     order = np.flatnonzero(tensors.alloc_at >= 0)
     order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
@@ -82,7 +82,7 @@ def find_gathers(view: DeviceView) -> Gathers:
         for at in range(end, min(end + SOON, len(order))):
             if tensors.alloc_at[order[at]] >= until:
                 break
-            # The rank's own shard may not be in the list: then one more than the list has.
+            # The rank's own shard may be missing from the list: then the result has one more.
             is_sum = any(
                 0 <= int(size[at]) - parts * int(size[start]) <= parts * SLACK for parts in (number, number + 1)
             )
@@ -94,7 +94,7 @@ def find_gathers(view: DeviceView) -> Gathers:
 
 
 def _gathering(view: DeviceView) -> Array:
-    """Returns, per stack, whether it is in an all_gather that is not one into a single tensor."""
+    """Returns, per stack, whether it is in an all_gather, except one into a single tensor."""
     stacks = view.trace.stacks
     if not len(stacks):
         return np.zeros(1, bool)
@@ -109,7 +109,7 @@ def _is_flat(frame: Frame) -> bool:
 
 
 def _gathered(view: DeviceView) -> Iterator[Finding]:
-    """MD121."""
+    """Yields MD121."""
     found, device = find_gathers(view), view.device
     if not len(found.first):
         return
@@ -160,7 +160,7 @@ def _gathered(view: DeviceView) -> Iterator[Finding]:
 
 
 def _places(view: DeviceView, stacks: Array, held: Array) -> Iterator[Evidence]:
-    """Yields where the largest lists are made."""
+    """Yields the call sites of the largest lists."""
     largest: dict[str, int] = {}
     for stack, size in zip(stacks.tolist(), held.tolist(), strict=True):
         label = view.label(stack)

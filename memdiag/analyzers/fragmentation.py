@@ -1,9 +1,9 @@
-"""Free memory that cannot be used: how much, seen from which request, why, and which live tensors are to blame.
+"""Unusable free memory: its amount, reference request and cause, and the live tensors that block it.
 
-Reserved - allocated is not fragmentation. What is free is split, from the point of view of a request, into what could
-serve it (cache), what is too small or in the wrong place (stranded, foreign); docs/fragmentation.md defines every byte.
-A finding is made where that is a twentieth of reserved memory and at least 32 MiB, or where a request failed: below
-that nobody gains by acting. It is a warning from a tenth on.
+Reserved - allocated is not fragmentation. Free memory is split, relative to a request, into memory that could serve it
+(cache), and memory that is too small or in the wrong pool (stranded, foreign); docs/fragmentation.md defines every
+byte. A finding requires at least a twentieth of reserved memory and 32 MiB, or a failed request. Smaller amounts are
+not worth acting on. It is a warning from a tenth on.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ CODES: dict[str, str] = {
     **rounding.CODES,
 }
 
-SHARE = 0.05  # of reserved memory: worth knowing
+SHARE = 0.05  # fraction of reserved memory: worth knowing
 WARN_SHARE = 0.1  # worth acting on
 FLOOR = 32 * MIB
-FOREIGN_SHARE = 0.1  # small pools and side streams always hold a little
+FOREIGN_SHARE = 0.1  # small pools and side streams always have some
 CACHE_SHARE = 0.2
-TRIFLE = 0.05  # of the bytes that a list is about: not worth a line
-_NUM_PLACES = 3  # that one finding names
+TRIFLE = 0.05  # fraction of a list's bytes: not worth a line
+_NUM_PLACES = 3  # number of items that one finding names
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -78,7 +78,7 @@ def _worth(value: int, reserved: int, share: float = SHARE) -> bool:
 
 
 def _out_of_memory(here: Look) -> Iterator[Finding]:
-    """MD201 where the free bytes would have been enough, MD206 where they would not, or only just."""
+    """Yields MD201 if the free bytes would have been enough, MD206 if they would not, or only just."""
     if not here.failed or here.usage["reserved"] < 0 or here.usage["active"] < 0:
         return
     wanted, free, left = here.request_bytes, here.usage["reserved"] - here.usage["active"], here.device_free_bytes
@@ -86,7 +86,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
     evidence = [Evidence(phrase("fragmentation.asked"), wanted, "bytes", _where(here.name, here.site))]
     evidence += [Evidence(phrase("fragmentation.several"), failures, "errors")] if failures > 1 else []
     in_all = Evidence(phrase("fragmentation.in-all"), free, "bytes", here.name)
-    # In one piece, the free bytes and what the driver had left would have served it.
+    # In one block, the free bytes and the driver's remaining memory would have served it.
     facts, judgement = classified(here)
     if facts.missing > facts.pool or (judgement.verdict == "capacity" and facts.fits is False):
         yield _too_little(here, facts, judgement, [*evidence, in_all])
@@ -114,7 +114,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
 
 
 def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
-    """MD206."""
+    """Returns MD206."""
     left = here.device_free_bytes
     limited = left is not None and judgement.rule in {"limit", "refused"}
     asked = format_bytes(here.request_bytes)
@@ -146,7 +146,7 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
 
 
 def _stranded(here: Look, moment: str = "") -> list[Finding]:
-    """MD201 at a moment at which nothing failed; ``moment`` names it, unless it is that of the report."""
+    """Returns MD201 at a moment without a failure; ``moment`` names it unless it is the moment of the report."""
     if here.failed or not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
         return []
     share = here.lost_bytes / here.usage["reserved"]
@@ -173,7 +173,7 @@ def _stranded(here: Look, moment: str = "") -> list[Finding]:
 
 
 def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
-    """MD202; with ``over`` at the end of the trace, when nobody asks for memory any more."""
+    """Returns MD202; with ``over`` at the end of the trace, when nothing more is requested."""
     if not here.device.has_addresses or here.usage["reserved"] <= 0:
         return []
     request = here.request_bytes if here.reference >= 0 else 0
@@ -225,7 +225,7 @@ def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
 
 
 def _keep_together(found: Pinned) -> Fix | None:
-    """The change of the program that moves the worst pins elsewhere; None where those are short-lived anyway."""
+    """Returns the program change that moves the worst pins elsewhere, or None if they are short-lived anyway."""
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
@@ -235,7 +235,7 @@ def _keep_together(found: Pinned) -> Fix | None:
 
 
 def _foreign(here: Look) -> Iterator[Finding]:
-    """MD204."""
+    """Yields MD204."""
     if not here.is_split_known or not _worth(here.split["foreign"], here.usage["reserved"], FOREIGN_SHARE):
         return
     device, groups = here.device, here.device.groups
@@ -292,7 +292,7 @@ def _is_private(device: DeviceTrace, group: int) -> bool:
 
 
 def _set_aside(here: Look) -> bool:
-    """Whether private pools other than the request's have as much free as it asks for."""
+    """Returns whether private pools other than the request's have at least its size free."""
     if not here.device.has_addresses or _is_private(here.device, here.group):
         return False
     topology = here.topology
@@ -303,7 +303,10 @@ def _set_aside(here: Look) -> bool:
 
 
 def _is_apart(device: DeviceTrace, group: int, mine: int) -> bool:
-    """Whether free memory of ``group`` is out of reach in a way that matters: not just large blocks, for a small request."""
+    """Returns whether free memory of ``group`` is out of reach in a relevant way.
+
+    Large blocks for a small request do not count.
+    """
     groups = device.groups
     if group < 0 or group == mine:
         return False
@@ -312,10 +315,10 @@ def _is_apart(device: DeviceTrace, group: int, mine: int) -> bool:
 
 
 def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD205, at the moment of the report or at the end of the trace, whichever has more of it; the title names the end."""
+    """Yields MD205 at the moment of the report or the end of the trace, whichever has more; the title names the end."""
     chosen = at
     if at >= 0 and device.usage.reference[at] >= 0 and device.references.opened_at[device.usage.reference[at]] <= at:
-        # New memory is cache until its request has it.
+        # New memory is cache until its request uses it.
         at = max(at, int(device.references.at_event[device.usage.reference[at]]))
     moments = [moment for moment in (at, device.num_events - 1) if moment >= 0 and device.usage.cache[moment] >= 0]
     if not moments:

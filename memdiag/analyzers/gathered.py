@@ -24,8 +24,8 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD129": "FSDP gathers most of the model at once"}
 
-MOST = 0.5  # of what a forward gathers
-SHARE = 0.15  # of what is live
+MOST = 0.5  # fraction of the bytes that a forward gathers
+SHARE = 0.15  # fraction of live bytes
 FLOOR = 64 * MIB
 
 _GATHERED = CATEGORIES.index("collective")
@@ -51,7 +51,7 @@ def _gathers(frame: Frame) -> bool:
 
 
 def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
-    """MD129."""
+    """Yields MD129."""
     device, tensors, events = view.device, view.device.tensors, view.device.events
     mine = np.flatnonzero(
         np.isin(events.action, (ALLOC, OOM)) & asks[events.stack] & (events.phase == _FORWARD) & (events.size >= MIB)
@@ -109,7 +109,10 @@ def _one_more_unit() -> Fix:
 
 
 def _weights(view: DeviceView, largest: int) -> int:
-    """Returns the bytes of all weights unsharded, where the number of ranks is known; else those of the unit: the trace ends too early."""
+    """Returns the bytes of all weights unsharded, if the number of ranks is known, else those of the unit.
+
+    Without that number, the trace ends too early.
+    """
     tensors = view.device.tensors
     world = view.trace.recorded.world if view.trace.recorded is not None else None
     shards = view.device.live(view.at)

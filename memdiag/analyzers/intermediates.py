@@ -1,4 +1,6 @@
-"""Chains of element-wise operators in one module: each operator allocates a tensor as large as its input, and frees the input.
+"""Chains of element-wise operators in one module.
+
+Each operator allocates a tensor as large as its input, and frees the input.
 
 In a trace this is a run of allocations of one size in one ``forward``, where each tensor is freed soon after the next
 one is allocated. Tensors that autograd keeps for backward do not count: they are activations (see ``kept_chains``).
@@ -24,7 +26,7 @@ CODES: dict[str, str] = {"MD123": "one temporary tensor per operator in a chain"
 MIN_LINKS = 4  # short-lived tensors of a run
 SOON = 3  # a link is freed before so many more of the run are made
 FLOOR = 32 * MIB  # live of one run at a time
-SHARE = 0.02  # of allocated memory at the peak
+SHARE = 0.02  # fraction of allocated memory at the peak
 WARNING_SHARE = 0.1
 NUM_PLACES = 3
 
@@ -36,7 +38,7 @@ class Chains:
     Attributes:
         rows: Per run: its short-lived tensors (rows of Tensors), in order of birth.
         stack: Stack of the first of them.
-        peak_bytes, peak_at: The most bytes of them that live at a time, and the event from which on they do.
+        peak_bytes, peak_at: Peak of their live bytes, and the event that reaches it.
     """
 
     rows: list[Array]
@@ -52,7 +54,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_chains(view: DeviceView) -> Chains:
-    """Returns every run whose links are worth a word by their bytes."""
+    """Returns every run whose links have a relevant number of bytes."""
     tensors = view.device.tensors
     order = np.flatnonzero(tensors.alloc_at >= 0)
     order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
@@ -89,7 +91,9 @@ def find_chains(view: DeviceView) -> Chains:
 
 
 def modules_of(view: DeviceView, wanted: Array) -> Array:
-    """Returns, per stack, a number for its innermost ``forward`` and the frames that called it; -1: it has none, or is not wanted.
+    """Returns, per stack, a number for its innermost ``forward`` and the frames that called it.
+
+    It is -1 if missing or not wanted.
 
     The line of ``forward`` itself does not count, because the operators of a chain are on different lines.
     """
@@ -112,7 +116,7 @@ def modules_of(view: DeviceView, wanted: Array) -> Array:
 
 
 def _chained(view: DeviceView) -> Iterator[Finding]:
-    """MD123."""
+    """Yields MD123."""
     found, device = find_chains(view), view.device
     allocated = max(int(device.usage.allocated.max(initial=0)), device.start["allocated"])
     if not found.rows or int(found.peak_bytes.max()) < SHARE * allocated:
@@ -155,7 +159,7 @@ def _chained(view: DeviceView) -> Iterator[Finding]:
 
 
 def _places(view: DeviceView, found: Chains) -> Iterator[Evidence]:
-    """Yields where the chains with most bytes begin."""
+    """Yields the call sites where the largest chains begin."""
     most: dict[str, tuple[int, int]] = {}
     for stack, size in zip(found.stack.tolist(), found.peak_bytes.tolist(), strict=True):
         label = view.label(stack)

@@ -1,9 +1,9 @@
-"""Element-wise operators that autograd keeps intermediates of: unfused norms, bias-dropout-add, rotary embeddings written out.
+"""Element-wise operators whose intermediates autograd retains: unfused norms, bias-dropout-add, rotary embeddings.
 
-In a trace that is a run of allocations of one number of elements in one call of a ``forward``, of which several live
-until backward. One fused operator keeps its input, its result and a few statistics. So of each run all could go but the
-result, and often one tensor more: the input, which the chain need not have kept. The size may change with the type: a
-mask has one byte for each element.
+In a trace, this is a run of allocations with the same number of elements in one call of a ``forward``, several of which
+live until backward. One fused operator retains its input, its result and a few statistics. So each run needs only its
+result, and often one more tensor: the input, which the chain may not have retained. The size may change with the type:
+a mask has one byte for each element.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CODES: dict[str, str] = {"MD130": "element-wise operators keep intermediates for
 MIN_MADE, MIN_KEPT = 3, 2  # tensors of a run, and of those that backward needs
 SMALLEST = MIB
 FLOOR = 64 * MIB
-SHARE, WARNING_SHARE = 0.05, 0.1  # of what is allocated
+SHARE, WARNING_SHARE = 0.05, 0.1  # fraction of allocated memory
 NUM_PLACES = 3
-_RATIOS = (1, 2, 4)  # of the bytes of two types: float32 and bfloat16, bfloat16 and bool, float32 and bool
+_RATIOS = (1, 2, 4)  # ratios of the bytes of two types: float32 and bfloat16, bfloat16 and bool, float32 and bool
 _FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
 
 
@@ -41,7 +41,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_runs(view: DeviceView) -> list[Array]:
-    """Returns the kept tensors (rows of Tensors, in order of birth) of each run that keeps enough."""
+    """Returns the retained tensors (rows of Tensors, in order of allocation) of each run that retains enough."""
     tensors = view.device.tensors
     order = np.flatnonzero(
         (tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST)
@@ -65,7 +65,7 @@ def find_runs(view: DeviceView) -> list[Array]:
 
 
 def _kept(view: DeviceView) -> Iterator[Finding]:
-    """MD130."""
+    """Yields MD130."""
     device, tensors = view.device, view.device.tensors
     live = np.zeros(len(tensors), bool)
     live[view.live] = True
@@ -73,7 +73,8 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
     runs = [rows for rows in runs if len(rows) >= MIN_KEPT]
     allocated = int(device.usage_at(view.at)["allocated"])
     kept = sum(int(tensors.block_bytes[rows].sum()) for rows in runs)
-    # What a run makes last is its result, which the next operator keeps. The input of a fused operator is as large.
+    # The last tensor of a run is its result, which the next operator retains. The input of a fused operator has the
+    # same size.
     results = sum(int(tensors.block_bytes[rows[-1]]) for rows in runs)
     most_less, less = kept - results, max(kept - 2 * results, 0)
     if less < max(FLOOR, SHARE * allocated):

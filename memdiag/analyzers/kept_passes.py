@@ -1,4 +1,6 @@
-"""Forward passes whose activations are kept although no backward uses them: evaluation without ``no_grad``, losses kept with their graph.
+"""Forward passes that retain activations although no backward uses them.
+
+Examples are evaluation without ``no_grad``, and retained losses.
 
 A forward pass keeps the tensors that its backward needs. Normally one pass is live at a time, or a fixed number of them
 (a pipeline, several losses of one backward). More live passes than at the start of any earlier backward, none of them
@@ -32,14 +34,14 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD106": "autograd graphs retained without a backward pass"}
 
-FEWEST = 3  # passes, the running one not counted
+FEWEST = 3  # passes, excluding the running one
 SHARE = 0.1  # of live bytes
 FLOOR = 64 * MIB
-KEPT = 0.3  # of the bytes that a pass made: it kept its graph
-ALIKE = 0.5  # of its bytes are of places that the largest pass has too
-FEWEST_PLACES = 3  # that a graph comes from
-USED = 0.2  # of the bytes are freed by a backward: it was to come
-LOOKS = 32  # moments before that are looked at, at most: each takes as long as the trace has events
+KEPT = 0.3  # of the bytes that a pass allocated: it retained its graph
+ALIKE = 0.5  # fraction of its bytes from call sites that the largest pass has too
+FEWEST_PLACES = 3  # sources of a graph
+USED = 0.2  # of the bytes are freed by a backward, so one was expected
+LOOKS = 32  # number of earlier moments to examine: each takes time proportional to the number of events
 
 _FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
 _BY_DESIGN = [
@@ -49,13 +51,13 @@ _BY_DESIGN = [
 
 @dataclass(frozen=True)
 class KeptPasses:
-    """Forward passes that are kept at a moment, but for the one that runs then.
+    """Forward passes that are retained at a moment, except the running one.
 
     Attributes:
-        number: How many.
+        number: Number of passes.
         rows: Their tensors.
-        usual: The most that were there when a backward before began.
-        steps: The steps they were made in.
+        usual: Largest number at the start of an earlier backward.
+        steps: Steps in which they ran.
     """
 
     number: int
@@ -78,7 +80,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
 
 
 def find_passes(view: DeviceView) -> KeptPasses | None:
-    """Returns the forward passes that are kept without use at the moment of a view; None: there are none."""
+    """Returns the forward passes that are retained without use at the moment of a view, or None."""
     device, tensors = view.device, view.device.tensors
     passes = _passes(device)
     made = (tensors.alloc_at >= 0) & ~np.isin(tensors.category, _BY_DESIGN)
@@ -104,12 +106,12 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
 
 
 def _passes(device: DeviceTrace) -> Array:
-    """Returns, per event, the number of its forward pass; -1: none.
+    """Returns, per event, the number of its forward pass, or -1.
 
-    Events outside of the model right after it belong to its loss.
+    Events outside the model right after it belong to its loss.
     """
     phase = device.events.phase
-    is_first = np.concatenate(([True], phase[1:] != phase[:-1]))  # of a stretch of one phase
+    is_first = np.concatenate(([True], phase[1:] != phase[:-1]))  # of a visit of one phase
     own = phase[is_first]
     number = np.arange(len(own))
     follows = (own == _OUTSIDE) & (np.concatenate(([-1], own[:-1])) == _FORWARD)
@@ -136,7 +138,7 @@ def _usual(view: DeviceView, passes: Array, of_tensor: Array, begins: Array) -> 
 
 
 def _kept_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Array:
-    """Returns the forward passes (their numbers) that have most of their graph at event ``at``."""
+    """Returns the numbers of the forward passes that have most of their graph at event ``at``."""
     device, tensors = view.device, view.device.tensors
     rows = device.live(at)
     rows = rows[of_tensor[rows] >= 0]
@@ -165,14 +167,14 @@ def _kept_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Arra
 
 
 def _all_such(view: DeviceView, rows: Array) -> Array:
-    """Returns the tensors that the same lines made, in the whole trace, and that no backward freed."""
+    """Returns the tensors from the same lines in the whole trace that no backward freed."""
     tensors = view.device.tensors
     same = (tensors.stack >= 0) & np.isin(tensors.stack, np.unique(tensors.stack[rows])) & (tensors.alloc_at >= 0)
     return np.flatnonzero(same & (tensors.phase_free != _BACKWARD))
 
 
 def _caller(view: DeviceView, rows: Array) -> str:
-    """Returns the innermost line of the user's that all of some tensors were made under; "" where there is none."""
+    """Returns the innermost user line under which all given tensors were allocated, or ""."""
     stacks = view.trace.stacks
     outermost_first = (stacks[number][::-1] for number in np.unique(view.device.tensors.stack[rows]).tolist())
     common: list[Frame] | None = None

@@ -1,14 +1,14 @@
-"""Memory that grows from step to step, by the place in the code whose tensors stay.
+"""Memory that grows from step to step, by the call site whose tensors stay live.
 
-What counts is what is live at the ends of steps, of tensors made within the steps: a curve for each place. A place
-leaks if its curve
-keeps rising: in the last third of the steps still, and without falling back. Memory that is taken once (workspaces,
-optimizer state in the second step, caches that fill up) rises early and then stays; tensors that a variable holds until
-the next step are the same every time; batches of different lengths go up and down. None of these is a leak.
+For each call site, a curve has the live bytes at the ends of steps of tensors allocated within the steps. A call site
+leaks if its curve keeps rising, even in the last third of the steps, without falling back. Memory that is allocated
+once (workspaces, optimizer state in the second step, caches that fill up) rises early and then stays constant. Tensors
+that a variable holds until the next step are the same every time. Batches of different lengths go up and down. None of
+these is a leak.
 
 Thresholds: growth counts if at its rate 10,000 steps would take a tenth of the reserved peak (warning: 1,000 steps).
-Below MIN_STEPS ends of steps nothing is certain, and the finding (MD302) says so (warning: if 100 steps would take that
-much).
+With fewer than MIN_STEPS step ends nothing is certain, and the finding (MD302) says so (warning: if 100 steps would
+take that much).
 """
 
 from __future__ import annotations
@@ -36,23 +36,26 @@ CODES: dict[str, str] = {
 
 MIN_STEPS = 4  # ends of steps
 FEWEST_STEPS = 3  # below, not even a guess
-SHARE = 0.1  # of the reserved peak, that so many steps more would take:
+SHARE = 0.1  # fraction of the reserved peak that this many more steps would take:
 FEWER_STEPS, FEW_STEPS, MANY_STEPS = 100, 1_000, 10_000
-MAX_FALLS = 0.1  # of the differences between one step and the next
-LATE = 0.5  # what the last third must grow by, of what the slope promises
+MAX_FALLS = 0.1  # fraction of the differences between consecutive steps
+LATE = 0.5  # required growth in the last third, relative to the slope
 NUM_PLACES = 4
 MIN_RISES = 4  # fewer are events, not a rate
-EVEN = 3  # in a short trace, no step grows by more than so many times the growth of another
-PAIRS = 200  # steps at most that the slope is worked out from
+EVEN = 3  # in a short trace, no step grows by more than this multiple of another's growth
+PAIRS = 200  # maximum number of steps for computing the slope
 
 _OPTIMIZER = PHASES.index("optimizer")
-# Made once and kept on purpose.
+# Allocated once and retained on purpose.
 _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state", "workspace", "kv_cache")]
 
 
 @dataclass(frozen=True)
 class Growth:
-    """One place that grows: bytes a step, its tensors (``every``) and those there at the end; ``place`` has their names, where known."""
+    """One growing call site: bytes per step, its tensors (``every``) and those at the end.
+
+    ``place`` has known names.
+    """
 
     label: str
     place: str
@@ -71,7 +74,10 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def _num_ends(device: DeviceTrace) -> int:
-    """Returns how many steps the trace shows the end of: the last one only if its optimizer step (or backward) is there, and no failure."""
+    """Returns how many steps the trace shows completely.
+
+    The last one counts only if its optimizer step (or backward) is recorded, without a failure.
+    """
     if not device.num_events:
         return 0
     step, phase = device.events.step, device.events.phase
@@ -86,7 +92,7 @@ def _num_ends(device: DeviceTrace) -> int:
 
 
 def _first_step(device: DeviceTrace) -> int:
-    """Returns the first step of the trace: a recording of a window begins with any."""
+    """Returns the first step of the trace: a recording of a window may begin with any."""
     step = device.events.step
     return int(step[step >= 0].min(initial=step.max()))
 
@@ -116,7 +122,7 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
                 )
             )
     found.sort(key=lambda growth: -growth.slope)
-    if not found:  # many places, each too little or too irregular to tell
+    if not found:  # many call sites, each with too little or too irregular growth
         slope = _slope(_curve(born, until, tensors.block_bytes[rows], num_ends), least)
         there = rows[kept[rows]]
         found = (
@@ -129,9 +135,9 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
 
 
 def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
-    """Returns the names of the places of tensors, and for each tensor which one it is.
+    """Returns the names of the tensors' call sites, and the index of each tensor's call site.
 
-    Those without a stack are told apart by size.
+    Tensors without a stack are grouped by size.
     """
     tensors = view.device.tensors
     stack, group = np.unique(tensors.stack[rows], return_inverse=True)
@@ -152,7 +158,10 @@ def _places(view: DeviceView, rows: Array) -> tuple[list[str], Array]:
 
 
 def _curve(born: Array, until: Array, size: Array, num_ends: int) -> Array:
-    """Returns the live bytes at the end of every step, of tensors live from the end of ``born`` up to that of step ``until - 1``."""
+    """Returns the live bytes at the end of every step.
+
+    They are those of tensors live from the end of step ``born`` to that of step ``until - 1``.
+    """
     change = np.zeros(num_ends + 1, np.int64)
     np.add.at(change, np.minimum(born, num_ends), size)
     np.subtract.at(change, until, size)
@@ -160,10 +169,10 @@ def _curve(born: Array, until: Array, size: Array, num_ends: int) -> Array:
 
 
 def _slope(curve: Array, least: float) -> float:
-    """Returns the bytes a step that a curve keeps growing by (Theil-Sen: the median over pairs of steps); 0: not, or by too little."""
+    """Returns the bytes per step by which a curve keeps growing (Theil-Sen: median over pairs of steps), or 0."""
     change = np.diff(curve)
     if len(curve) >= 2 * MIN_STEPS:
-        curve, change = curve[2:], change[2:]  # the first steps make what is made once
+        curve, change = curve[2:], change[2:]  # the first steps contain one-time allocations
     if (change < 0).mean() > MAX_FALLS or curve[-1] < 0.95 * curve.max():
         return 0.0
     short = len(change) < 2 * MIN_STEPS

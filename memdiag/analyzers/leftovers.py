@@ -28,9 +28,9 @@ from memdiag.units import MIB, format_bytes
 CODES: dict[str, str] = {"MD125": "segments of initialisation left empty or half empty"}
 
 FLOOR = 64 * MIB
-SHARE = 0.02  # of reserved memory
+SHARE = 0.02  # fraction of reserved memory
 WARNING_SHARE = 0.1
-EMPTY = 0.5  # of a segment is free when initialisation ends
+EMPTY = 0.5  # fraction of a segment that is free when initialisation ends
 NUM_PLACES = 3
 
 _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
@@ -38,13 +38,13 @@ _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What initialisation leaves.
+    """Segments left by initialisation.
 
     Attributes:
         at: Its last event.
-        unused_bytes: Per segment: free then, and never used again until the moment looked at.
-        whole: Per segment: it was wholly free, and stayed so.
-        rows: Temporaries that had lain in these segments (rows of Tensors).
+        unused_bytes: Per segment, bytes free at that event and never used again before the moment of the report.
+        whole: Per segment, whether it was completely free, and remained so.
+        rows: Temporaries that were in these segments (rows of Tensors).
     """
 
     at: int
@@ -61,14 +61,14 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def end_of_initialisation(device: DeviceTrace) -> int:
-    """Returns the last event before the first step or pass; -1: the trace does not show it, or there is none."""
+    """Returns the last event before the first step or forward, or -1 if the trace does not contain it."""
     training = (device.events.step >= 0) | np.isin(device.events.phase, _TRAINING)
     first = int(np.argmax(training)) if training.any() else 0
     return first - 1
 
 
 def find_leftovers(view: DeviceView) -> Leftovers | None:
-    """Returns the segments that initialisation left half empty and that were not filled later; None: there are none."""
+    """Returns segments that initialisation left partly empty and that were not filled later, or None."""
     device, tensors = view.device, view.device.tensors
     end = end_of_initialisation(device)
     if end < 0 or view.at <= end or not device.has_addresses:
@@ -109,7 +109,7 @@ def find_leftovers(view: DeviceView) -> Leftovers | None:
 
 
 def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD125."""
+    """Yields MD125."""
     found, device = find_leftovers(view), view.device
     reserved = int(device.usage_at(view.at)["reserved"])
     if found is None:

@@ -1,13 +1,13 @@
-"""Long-lived tensors: those that are kept longer than they need to be, and those that lie among short-lived ones.
+"""Long-lived tensors: those retained longer than needed, and those between short-lived ones.
 
-Four kinds of tensor outlive the work that made them, and each leaves a hole of its own where it goes: weights and
+Four kinds of tensor outlive the operation that allocated them, and each leaves a separate hole when freed: weights and
 gradients from initialisation; activations, from forward to backward; tensors that survive to the next step; optimizer
-states, which come with the first optimizer step. Between them lies what lives for an operation or two. Where the two
-sorts share segments, holes appear that no large request fits into (MD113). Two of the kinds are often there by mistake:
-outputs of the last step (MD111), and its gradients (MD112).
+states, allocated by the first optimizer step. The tensors between them live for an operation or two. If the two sorts
+share segments, holes appear that fit no large request (MD113). Two of the kinds are often live by mistake: outputs of
+the last step (MD111), and its gradients (MD112).
 
-Thresholds: MD111 and MD112 from a twentieth of the live bytes on (warning; MD111 from a hundredth as information), and
-32 MiB; MD113 where 1 GiB is free but of no use, or a tenth of what is reserved and 256 MiB.
+Thresholds: MD111 and MD112 require a twentieth of the live bytes (warning; MD111 from a hundredth as information) and
+32 MiB. MD113 requires 1 GiB, or a tenth of reserved memory and 256 MiB, of free memory that is unusable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CODES: dict[str, str] = {
 KEPT_SHARE = 0.05  # of live bytes: a warning
 SEEN_SHARE = 0.01
 FLOOR = 32 * MIB
-GAP = GIB  # free, but of no use
+GAP = GIB  # free, but unusable
 GAP_SHARE = 0.1
 GAP_FLOOR = 256 * MIB
 NUM_PLACES = 3
@@ -60,7 +60,10 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
-    """Returns the tensors among ``rows`` by long-lived kind (a key of the messages), and the short-lived ones; the others are left out."""
+    """Returns the tensors among ``rows`` by long-lived kind (a key of the messages), and the short-lived ones.
+
+    Other tensors are omitted.
+    """
     tensors = view.device.tensors
     category, lifetime = tensors.category[rows], tensors.lifetime[rows]
 
@@ -92,7 +95,10 @@ def kinds(view: DeviceView, rows: Array) -> dict[str, Array]:
 
 
 def _outputs(view: DeviceView) -> Iterator[Finding]:
-    """MD111: made in a pass of the step before, kept by a variable that is only assigned anew."""
+    """Yields MD111.
+
+    These are tensors of the previous step's forward or backward, held by a variable until its next assignment.
+    """
     device, tensors, rows = view.device, view.device.tensors, view.live
     if view.at < 0:
         return
@@ -145,7 +151,7 @@ def _sites(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
 
 
 def _gradients(view: DeviceView) -> Iterator[Finding]:
-    """MD112."""
+    """Yields MD112."""
     device, tensors, rows = view.device, view.device.tensors, view.live
     if view.at < 0 or device.events.phase[view.at] not in (_FORWARD, _BACKWARD):
         return
@@ -155,7 +161,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
     if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(
         KEPT_SHARE * total, FLOOR
     ):
-        return  # without them, the step's own would need as much
+        return  # without them, the step's own gradients would need as much
     yield Finding(
         "MD112",
         phrase("lifetimes.gradients", bytes=format_bytes(held), moment=when(view)),
@@ -185,9 +191,12 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
 
 
 def _most_without(view: DeviceView, old: Array) -> int:
-    """Returns the most bytes of the step, were the gradients ``old`` of an earlier one there only where its backward has made them anew.
+    """Returns the step's peak of bytes without retained gradients of an earlier step.
 
-    By size: a tensor that lives in backward only is taken to be what is added to one of as many bytes, when it goes.
+    The gradients ``old`` are assumed to exist only after the step's backward allocated them again.
+
+    This is matched by size: a tensor that lives only in backward is assumed to be added, when freed, to a gradient of
+    the same size.
     """
     device, tensors = view.device, view.device.tensors
     step = np.flatnonzero(device.events.step == device.events.step[view.at])
@@ -215,7 +224,7 @@ def _most_without(view: DeviceView, old: Array) -> int:
 
 
 def _mixed(here: Look) -> Iterator[Finding]:
-    """MD113."""
+    """Yields MD113."""
     if not here.is_split_known:
         return
     device, unusable = here.device, here.split["stranded"] + here.split["foreign"]
@@ -249,7 +258,7 @@ def _mixed(here: Look) -> Iterator[Finding]:
 
 
 def _mindspeed() -> Fix:
-    """Returns the switch that gives long-lived and short-lived tensors pools of their own (its history: memdiag explain MD113)."""
+    """Returns the option that separates long-lived and short-lived tensors (history: memdiag explain MD113)."""
     return Fix(
         phrase("lifetimes.pool"),
         "flag",

@@ -28,9 +28,9 @@ CODES: dict[str, str] = {"MD127": "loaded checkpoint kept on the device next to 
 
 SHARE = 0.05  # of live bytes
 FLOOR = 64 * MIB
-SMALLEST = MIB  # of a tensor: small ones are alike by chance
-FEWEST = 2  # sizes that occur in both
-STATES = 2  # of the optimizer for each weight: Adam's
+SMALLEST = MIB  # of a tensor: small ones coincide by chance
+FEWEST = 2  # number of sizes that occur in both
+STATES = 2  # optimizer tensors for each weight: Adam's
 NUM_PLACES = 3
 
 _LOADERS = ("torch/serialization.py", "safetensors/torch.py")
@@ -54,7 +54,11 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def find_copies(view: DeviceView, loaders: Array) -> Array:
-    """Returns the live tensors that a loader made and that there are others like, one of these for each; ``loaders``: by stack."""
+    """Returns the live tensors that a loader allocated and that have equal counterparts, one of these for each.
+
+    Args:
+        loaders: By stack, whether a loader is on it.
+    """
     tensors, rows = view.device.tensors, view.live
     rows = rows[tensors.requested_bytes[rows] >= SMALLEST]
     loaded = loaders[tensors.stack[rows]]
@@ -65,8 +69,8 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     weights, states = (
         _of_sizes(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state)
     )
-    # State may be that of the loaded weights themselves, which the model took over: it counts only with other weights
-    # of its size.
+    # State may belong to the loaded weights themselves, which the model took over: it counts only with other weights of
+    # its size.
     have = weights + np.minimum(states, STATES * weights)
     order = np.argsort(which, kind="stable")
     first = np.searchsorted(which[order], np.arange(len(sizes)))
@@ -77,14 +81,18 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
 
 
 def _of_sizes(own: Array, sizes: Array) -> Array:
-    """Returns how many tensors of each of the sizes (sorted) there are; ``own``: bytes of each tensor."""
+    """Returns how many tensors of each of the (sorted) sizes there are.
+
+    Args:
+        own: Bytes of each tensor.
+    """
     own = np.sort(own)
     number: Array = np.searchsorted(own, sizes, "right") - np.searchsorted(own, sizes)
     return number
 
 
 def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
-    """MD127."""
+    """Yields MD127."""
     device, tensors = view.device, view.device.tensors
     rows = find_copies(view, loaders)
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[view.live].sum())

@@ -1,11 +1,10 @@
-"""What is live when memory is highest: by category, place in the code, layer and phase, and what was there before the recording.
+"""Live memory at the peak: by category, call site, layer and phase, and memory from before the recording.
 
-One finding says what the peak consists of, with the remedies for its largest part (MD101 to MD103). Two say where a
-peak is higher
-than the model needs: temporaries of the optimizer step (MD104), logits and their loss (MD105).
+One finding describes the composition of the peak, with remedies for its largest part (MD101 to MD103). Two findings
+report avoidable memory: temporaries of the optimizer step (MD104), logits and their loss (MD105).
 
-Thresholds: a part is "most" from a third of the live bytes on; the other two findings begin at a tenth of them, and at
-64 MiB.
+Thresholds: a part is "most" from a third of the live bytes on; the other two findings require a tenth of them, and 64
+MiB.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ CODES: dict[str, str] = {
 MOST = 1 / 3  # of live bytes
 LARGE = 0.1
 FLOOR = 64 * MIB
-NEAR_CAPACITY = 0.9  # of the device: the peak is a problem of its own
-TRIFLE = 0.02  # of live bytes: not worth a word
+NEAR_CAPACITY = 0.9  # fraction of the device: the peak itself is a problem
+TRIFLE = 0.02  # fraction of live bytes: too little to mention
 NUM_LISTED = 3
 SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047 of 2,048
 
@@ -60,7 +59,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
-    """MD101, MD102 or MD103."""
+    """Yields MD101, MD102 or MD103."""
     device, tensors = view.device, view.device.tensors
     total, held = int(tensors.block_bytes[rows].sum()), by_category(view, rows)
     state = sum(held.get(name, 0) for name in _STATE)
@@ -102,7 +101,7 @@ def _before(view: DeviceView, rows: Array) -> Iterator[Evidence]:
 
 
 def _origins(view: DeviceView, rows: Array) -> Iterator[Evidence]:
-    """The largest by name, and where, in which kind of layer, and in which phase the tensors ``rows`` were made."""
+    """Yields the largest tensors by name, and the call sites, layer kinds and phases that allocated ``rows``."""
     tensors = view.device.tensors
     for name, size, count, largest in largest_names(view, rows, NUM_LISTED):
         where = label_of(view, int(tensors.stack[largest]))
@@ -124,7 +123,7 @@ def _made_at(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
 
 
 def _severity(device: DeviceTrace) -> Severity:
-    """A peak is a problem of its own where memory ran out, or almost did."""
+    """Returns "warning" if memory ran out, or almost did, otherwise "info"."""
     reserved = int(np.max(device.usage.reserved, initial=device.start["reserved"]))
     if (device.events.action == schema.OOM).any():
         return "warning"
@@ -132,7 +131,7 @@ def _severity(device: DeviceTrace) -> Severity:
 
 
 def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Finding]:
-    """MD104: at the allocated peak, since these come and go within one step."""
+    """Yields MD104 at the allocated peak, since these temporaries live within one step."""
     device, tensors = view.device, view.device.tensors
     at = device.peak("allocated")
     optimizer = schema.PHASES.index("optimizer")
@@ -143,12 +142,12 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
     failed_within = _failed_after(device, at, optimizer)
     if (
         failed_within
-    ):  # whether these would have gone at the end of the step, the trace does not show; state would have stayed
+    ):  # the trace does not show whether they would be freed at the end of the step; state would have remained
         brief |= (tensors.step_alloc[live] == device.events.step[at]) & ~_is_state(view, live)
     rows = live[brief & (tensors.phase_alloc[live] == optimizer)]
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     elsewhere = int(device.usage.allocated[device.events.phase != optimizer].max(initial=device.start["allocated"]))
-    least = LARGE / 2 if failed_within else LARGE  # the step had not come to its own peak
+    least = LARGE / 2 if failed_within else LARGE  # the step had not reached its own peak
     if held < max(least * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
         return  # without them, the peak would be about as high elsewhere
     optimizers = "torch_npu.optim.NpuFusedAdamW(…)" if backend == "npu" else "torch.optim.AdamW(…, fused=True)"
@@ -189,13 +188,13 @@ def _passing_in(view: DeviceView, phase: int) -> Array:
 
 
 def _failed_after(device: DeviceTrace, at: int, phase: int) -> bool:
-    """Whether a request ran out of memory after event ``at``, in the same step, in ``phase``."""
+    """Returns whether a request ran out of memory after event ``at``, in the same step, in ``phase``."""
     events = device.events
     return bool(((events.action == schema.OOM) & (events.step == events.step[at]) & (events.phase == phase))[at:].any())
 
 
 def _is_state(view: DeviceView, rows: Array) -> Array:
-    """Which tensors ``rows`` are the optimizer's state or the model's, or may be: those of unknown origin too."""
+    """Returns which of the tensors ``rows`` are, or may be, state of the optimizer or model, including unknown ones."""
     tensors, stacks = view.device.tensors, view.trace.stacks
     kept = np.isin(tensors.category[rows], [schema.CATEGORIES.index(name) for name in _STATE]) | (
         tensors.stack[rows] < 0
@@ -206,7 +205,7 @@ def _is_state(view: DeviceView, rows: Array) -> Array:
 
 
 def _loss(view: DeviceView) -> Iterator[Finding]:
-    """MD105: at the peak, or where the loss asked for what was not there."""
+    """Yields MD105 at the peak, or at the loss's failed request."""
     device, tensors, stacks = view.device, view.device.tensors, view.trace.stacks
     named = np.array([any(word in frame.name for word in _LOSS) for frame in stacks.frames], bool)
     of_loss = np.append(stacks.with_frame(named), False)
@@ -224,14 +223,14 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     functions = {(site.filename, site.name) for site in sites if site is not None}
     made = tensors.requested_bytes[of_loss[tensors.stack]].max(
         initial=0
-    )  # in the whole trace: copies for it come before it
+    )  # in the whole trace: copies for it precede it
     rows = np.union1d(rows, _inputs_of(view, rows, max(int(made), wanted), live, functions))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     if not held or held + wanted < max(LARGE * total, FLOOR):
         return
     places = by_place(view, rows)
     if not named.any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
-        return  # of the size of what failed, but nothing of the model
+        return  # with the size of the failed request, but not from the model
     sizes = {"place": places[0].label, "held": format_bytes(held), "share": f"{held / total:.0%}"}
     site = view.label(int(device.events.stack[at]))
     more = phrase("peak.more", bytes=format_bytes(wanted)) if wanted else ""
@@ -264,7 +263,7 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
 
 
 def _after_model(device: DeviceTrace) -> Array:
-    """Returns, per event, whether it lies between a forward and what follows it: there a loss is made of the model's output."""
+    """Returns, per event, whether it is between a forward and the next phase, where the loss is computed."""
     phase = device.events.phase
     changes = np.flatnonzero(np.concatenate(([True], phase[1:] != phase[:-1])))
     before = np.concatenate(([-1], phase[changes][:-1]))
@@ -274,9 +273,11 @@ def _after_model(device: DeviceTrace) -> Array:
 
 
 def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functions: set[tuple[str, str]]) -> Array:
-    """Returns the live tensors with as many numbers as the largest one of the loss, of 4 or 2 bytes each: logits and their copies.
+    """Returns the live tensors with as many elements as the largest one of the loss, of 4 or 2 bytes each.
 
-    Layers may be of that size as well: only what one of ``functions`` (file, name) made counts, where any are given.
+    They are logits and their copies.
+
+    Layers may have that size as well: with ``functions`` (file, name), only tensors that one of these allocated count.
     """
     tensors = view.device.tensors
     if largest < FLOOR:

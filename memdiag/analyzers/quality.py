@@ -48,7 +48,7 @@ def _record(backend: str | None, arguments: str) -> str:
 
 
 def _history(view: DeviceView, backend: str | None) -> Iterator[Finding]:
-    """MD951."""
+    """Yields MD951."""
     reserved = view.device.start["reserved"]
     if reserved <= 0 or view.device.num_events > 1:  # _record_memory_history("state") keeps a ring of one entry
         return
@@ -63,7 +63,7 @@ def _history(view: DeviceView, backend: str | None) -> Iterator[Finding]:
 
 
 def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
-    """MD952."""
+    """Yields MD952."""
     device, tensors = view.device, view.device.tensors
     live = view.live
     size = tensors.block_bytes[live]
@@ -101,7 +101,7 @@ def _before(view: DeviceView, backend: str | None) -> Iterator[Finding]:
 
 
 def _stacks(view: DeviceView, backend: str | None) -> Iterator[Finding]:
-    """MD953."""
+    """Yields MD953."""
     events = view.device.events
     stacks = events.stack[events.action == schema.ALLOC]
     without = int((stacks < 0).sum())
@@ -129,7 +129,7 @@ def _stacks(view: DeviceView, backend: str | None) -> Iterator[Finding]:
 
 
 def _contradictions(view: DeviceView) -> Iterator[Finding]:
-    """MD954."""
+    """Yields MD954."""
     device = view.device
     count = sum(device.anomalies.values())
     if device.num_events < MIN_ENTRIES or count < CONTRADICTIONS * device.num_events:

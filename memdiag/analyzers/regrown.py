@@ -25,25 +25,25 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD128": "tensors that grow by repeated reallocation"}
 
-MOST_AT_ONCE = 0.5  # of the old size: it is a little that is added
+MOST_AT_ONCE = 0.5  # fraction of the old size: only a little is added
 LEAST_LINKS = 6  # reallocations of one tensor
-MOSTLY = 0.75  # of the reallocations at a call site grow: batches of changing length shrink as often
-LOOKS = 4  # frees after it is made among which that of the one before must be
-SHARE = 0.1  # of the reserved peak: held by such tensors
-WARNING_SHARE = 0.1  # of the reserved peak was never in use
+MOSTLY = 0.75  # fraction of the reallocations at a call site that grow: batches of changing length shrink as often
+LOOKS = 4  # number of frees after its allocation among which that of its predecessor must be
+SHARE = 0.1  # fraction of the reserved peak held by such tensors
+WARNING_SHARE = 0.1  # fraction of the reserved peak that was never in use
 FLOOR = 32 * MIB
 NUM_PLACES = 3
 
 
 @dataclass(frozen=True)
 class Regrown:
-    """Tensors of one call site that were reallocated again and again.
+    """Tensors of one call site that were reallocated repeatedly.
 
     Attributes:
-        stack: Where.
-        rows: All of them, the smallest of each chain left out.
-        num_chains: How many tensors grow so.
-        links: Most reallocations of one of them.
+        stack: Call site.
+        rows: All of them, except the smallest of each chain.
+        num_chains: Number of tensors that grow this way.
+        links: Largest number of reallocations of one of them.
     """
 
     stack: int
@@ -95,9 +95,10 @@ def _by_stack(view: DeviceView, rows: Array, stacks: Array) -> list[Array]:
 
 
 def _replaced(view: DeviceView) -> tuple[Array, Array]:
-    """Returns, per tensor, which smaller one of the same place was freed right after it was made; -1: none.
+    """Returns, per tensor, the smaller one of the same call site that was freed right after its allocation, or -1.
 
-    Then whether, where there is none, another one of that place was: as large, larger or much smaller.
+    Also returns whether, without one, another tensor of that call site was freed: of equal or larger size, or much
+    smaller.
     """
     device, tensors = view.device, view.device.tensors
     frees = np.flatnonzero((device.events.action == schema.FREE_REQUESTED) & (device.events.tensor >= 0))
@@ -118,7 +119,7 @@ def _replaced(view: DeviceView) -> tuple[Array, Array]:
 
 
 def _regrown(view: DeviceView) -> Iterator[Finding]:
-    """MD128."""
+    """Yields MD128."""
     device, tensors = view.device, view.device.tensors
     found = find_regrown(view)
     if not found:

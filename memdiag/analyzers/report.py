@@ -1,4 +1,4 @@
-"""A whole diagnosis: runs every analyzer, describes every device, and says the verdict in one or two sentences."""
+"""A whole diagnosis: runs every analyzer, describes every device, and states the verdict in one or two sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
 
 WORTH = 0.05  # of the reserved peak
-_EVIDENCE = ("annotations+stacks", "annotations", "stacks", "periodicity")  # bases of what is inferred
+_EVIDENCE = ("annotations+stacks", "annotations", "stacks", "periodicity")  # bases of inferred facts
 
 
 def build_report(
@@ -33,13 +33,14 @@ def build_report(
     """Diagnoses a trace.
 
     Args:
-        trace: What ``memdiag.load`` returned.
-        at: The moment of the report: "oom" (the last failed allocation), "peak", "allocated", "reserved", "end" or an event (-1: before
-            the first), see ``memdiag.trace.moments``. By default "oom" for a device with a failed allocation, else "peak".
-        top: How many places in the code are listed.
-        device: Look at this device only; None: at all.
-        replay: Whether remedies by settings are replayed on the trace, so that their savings are known.
-        fitting: Bytes of a tensor; the report says whether it would fit at the moment. None: it does not say.
+        trace: Result of ``memdiag.load``.
+        at: The moment of the report: "oom" (the last failed allocation), "peak", "allocated", "reserved", "end" or an
+            event (-1: before the first), see ``memdiag.trace.moments``. By default "oom" for a device with a failed
+            allocation, else "peak".
+        top: Number of call sites to list.
+        device: Index of the only device to analyze, or None for all.
+        replay: Whether settings remedies are replayed on the trace, which determines their savings.
+        fitting: Bytes of a tensor; the report says whether it would fit at the moment. None to omit this.
 
     Raises:
         MemdiagError: The device, the event, or an out-of-memory event is not in the trace.
@@ -77,7 +78,10 @@ def build_report(
 
 
 def _is_for_a_line(finding: Finding, views: list[DeviceView]) -> bool:
-    """Whether a replay shows that a line of settings saves a good part of the peak: that is tried before any change of the program."""
+    """Returns whether a replay shows that settings save a good part of the peak.
+
+    Such settings are worth trying before the program is changed.
+    """
     mine = [view.device for view in views if finding.device in {None, view.device.device}]
     peak = max((int(device.usage.reserved.max(initial=0)) for device in mine), default=0)
     saving = finding.saving
@@ -87,8 +91,8 @@ def _is_for_a_line(finding: Finding, views: list[DeviceView]) -> bool:
 def _replayed(
     trace: Trace, context: Context, findings: list[Finding]
 ) -> tuple[list[Finding], tuple[WhatIf, ...], tuple[Note, ...]]:
-    """Returns the findings with simulated savings, the replays, and the note that says so if there can be none (MD925)."""
-    from memdiag.analyzers.support.what_if import replayed  # loads the machine
+    """Returns the findings with simulated savings, the replays, and the note if there can be none (MD925)."""
+    from memdiag.analyzers.support.what_if import replayed  # imports the allocator model
 
     try:
         return *replayed(trace, context, findings), ()

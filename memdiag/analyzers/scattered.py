@@ -1,7 +1,7 @@
 """Long-lived tensors of one kind in many blocks, where one buffer with views into it would need less memory.
 
-Each such block is rounded up, and keeps its segment from being released. The saving of one buffer does not follow from
-these bytes, so memdiag replays the trace (``merged``), and withdraws the finding if the replay saves nothing.
+Each such block is rounded up, and keeps its segment from being released. The saving of one buffer cannot be derived
+from these bytes, so memdiag replays the trace (``merged``), and withdraws the finding if the replay saves nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _KNOWN = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimize
 
 @dataclass(frozen=True)
 class ScatteredGroup:
-    """Tensors of one category, place, pool and stream.
+    """Tensors of one category, call site, pool and stream.
 
     Attributes:
-        name: Place and category, as evidence has it.
+        name: Call site and category, as evidence.
         rows: Rows of Tensors.
-        rounding_bytes: By how much their blocks are larger than what was asked for.
-        pinned_bytes: Free bytes in segments that hold none but them.
-        num_segments: How many such segments there are.
+        rounding_bytes: Bytes by which their blocks exceed their requests.
+        pinned_bytes: Free bytes in segments that contain no other live tensors.
+        num_segments: Number of such segments.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ScatteredGroup:
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
-    """Yields findings MD122 of every device; replays answer whether one buffer would save anything."""
+    """Yields findings MD122 of every device; replays determine whether one buffer would save anything."""
     for view in context.views(trace):
         for group in find_groups(view):
             yield _finding(view, group)
@@ -127,7 +127,7 @@ def _by_kind(view: DeviceView, rows: Array) -> dict[str, Array]:
         )
         found.setdefault((name, *where), []).append(members)
     largest: dict[str, Array] = {}
-    for (name, *_), arrays in found.items():  # of one place in several pools or streams, where most of them are
+    for (name, *_), arrays in found.items():  # of one call site in several pools or streams, the one with most of them
         together = np.sort(np.concatenate(arrays))
         if name not in largest or len(together) > len(largest[name]):
             largest[name] = together

@@ -60,7 +60,7 @@ def _async(settings: AllocatorSettings) -> Finding:
 
 
 def _unknown(trace: Trace, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD602."""
+    """Yields MD602."""
     known = KEYS.get(settings.backend or "")
     if known is None:
         return
@@ -97,7 +97,7 @@ def _unknown(trace: Trace, settings: AllocatorSettings) -> Iterator[Finding]:
 
 
 def _conflicts(settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD603."""
+    """Yields MD603."""
     if settings.keys.get("expandable_segments") != "True":
         return
     excluded = [
@@ -120,7 +120,7 @@ def _conflicts(settings: AllocatorSettings) -> Iterator[Finding]:
 
 
 def _without_effect(settings: AllocatorSettings, views: list[DeviceView]) -> Iterator[Finding]:
-    """MD601."""
+    """Yields MD601."""
     if not views:
         return
     devices = [view.device for view in views]
@@ -216,7 +216,10 @@ def _divisions(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evide
 
 
 def _collection(settings: AllocatorSettings, views: list[DeviceView]) -> Evidence | None:
-    """Collection needs a limit; without a release inside any request there was none, or memory never came near it."""
+    """Returns the evidence that garbage collection has no effect, or None.
+
+    It has none without a limit, and if the trace has no such release within a request.
+    """
     key = "garbage_collection_threshold"
     if key not in settings.keys or any((~find_bursts(view).is_call).any() for view in views if view.device.num_events):
         return None
@@ -245,8 +248,8 @@ def settings_in_effect(trace: Trace) -> dict[str, object]:
     """Returns the settings of the file and those that the trace shows.
 
     Returns:
-        The settings of the file (empty: it has none) and ``"seen"``: ``{"expandable_segments": True}`` or False; None if the
-        trace has no addresses.
+        The settings of the file (empty: it has none) and ``"seen"``: ``{"expandable_segments": True}`` or False; None
+        if the trace has no addresses.
     """
     settings = AllocatorSettings.of(trace)
     seen = (

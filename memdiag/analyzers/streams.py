@@ -28,8 +28,8 @@ CODES: dict[str, str] = {
     "MD502": "out of memory despite a free range large enough",
 }
 
-SHARE = 0.05  # of reserved memory, at the moment looked at: a warning
-ANYTIME_SHARE = 0.1  # of the reserved peak, at any other moment: worth knowing
+SHARE = 0.05  # fraction of reserved memory at the moment of the report: a warning
+ANYTIME_SHARE = 0.1  # fraction of the reserved peak at any other moment: worth knowing
 FLOOR = 32 * MIB
 NUM_PLACES = 3
 _COLLECTIVES = (
@@ -53,7 +53,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
-    """MD501."""
+    """Yields MD501."""
     device, usage = view.device, view.device.usage
     if not device.num_events or usage.active.min() < 0 or usage.allocated.min() < 0:
         return
@@ -84,7 +84,7 @@ def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
 
 
 def _waiting(view: DeviceView) -> Array:
-    """Returns, per event, the bytes that wait; a free that completes with the next entry does not count as waiting in between."""
+    """Returns, per event, the pending bytes; a free that completes with the next entry does not count as pending."""
     events, usage, tensors = view.device.events, view.device.usage, view.device.tensors
     waiting = usage.active - usage.allocated
     asked = np.flatnonzero((events.action == schema.FREE_REQUESTED) & (events.tensor >= 0))
@@ -95,14 +95,14 @@ def _waiting(view: DeviceView) -> Array:
 
 
 def _waited(view: DeviceView) -> Array:
-    """Returns the rows of tensors whose free was asked for in the trace and completed later than with the next entry."""
+    """Returns the rows of tensors whose free was requested in the trace and completed later than the next entry."""
     tensors, num_events = view.device.tensors, view.device.num_events
     asked = (tensors.free_requested_at >= 0) & (tensors.free_requested_at < num_events)
     return np.flatnonzero(asked & (tensors.free_completed_at > tensors.free_requested_at + 1))
 
 
 def _by_place(view: DeviceView, rows: Array) -> Iterator[Evidence]:
-    """The places with most bytes x time; time in seconds where the trace has a clock, else in events."""
+    """Yields the call sites with most bytes x time; time in seconds if the trace has times, else in events."""
     tensors, events, num_events = view.device.tensors, view.device.events, view.device.num_events
     begin, end = tensors.free_requested_at[rows], np.minimum(tensors.free_completed_at[rows], num_events - 1)
     has_clock = bool(len(events.time_us)) and int(events.time_us.min()) >= 0
@@ -169,7 +169,7 @@ def _is_collective(view: DeviceView, rows: Array) -> bool:
 
 
 def _too_late(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
-    """MD502: the allocator does not search again after the wait in which pending frees complete."""
+    """Yields MD502: the allocator does not search again after the wait in which pending frees complete."""
     here = look(view, settings)
     if not here.failed or not view.device.has_addresses or not here.fit.fits:
         return

@@ -1,4 +1,4 @@
-"""From a file's columns to a Trace: lifecycles, the state before the trace, every block's size, and the bytes after every event."""
+"""Builds a Trace from a file's columns: lifecycles, the initial state, block sizes, and the bytes after every event."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def build_trace(
 
     Args:
         path, format, backend, torch_version, phantom, settings, strings, annotations, notes: As in ``Trace``.
-        raws: One entry a device.
-        layout: Sizes the allocator used; PyTorch's defaults if None.
-        stacks: What the ``stack`` columns refer to.
-        recorded: What a recorder marked.
-        bases: As in ``Trace``, where phases, steps and categories are known and will be filled in: nothing is inferred
+        raws: One entry per device.
+        layout: Sizes that the allocator used; PyTorch's defaults if None.
+        stacks: The table that the ``stack`` columns refer to.
+        recorded: Marks of a recorder.
+        bases: As in ``Trace``, if phases, steps and categories are known and will be filled in; nothing is inferred
             then.
     """
     from memdiag.trace.annotate import annotate
@@ -78,7 +78,7 @@ def build_trace(
 
 
 def _complete(devices: Sequence[DeviceTrace]) -> bool | None:
-    """Whether nothing was there before the first event; None where there are no events, or only curves."""
+    """Returns whether no tensor was live before the first event; None without events, or if there are only curves."""
     with_events = [d for d in devices if d.num_events and len(d.tensors)]
     if not with_events:
         return None
@@ -124,7 +124,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         references, regions = walked.references, walked.regions
         columns |= walked.ends
         anomalies |= walked.anomalies
-        small = np.array([*groups.columns()["small"], True], bool)  # the last one stands for "no group"
+        small = np.array([*groups.columns()["small"], True], bool)  # the last entry is for "no group"
         if not layout.expandable:
             whole = block == layout.round(columns["requested_bytes"])
             guessed = np.flatnonzero((lives.alloc_at < 0) & (known <= 0) & ~small[group_of] & whole)
@@ -163,11 +163,11 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
 def _describe(
     raw: RawDevice, final: Table, held: Array, final_place: Array, lives: Lifecycles
 ) -> tuple[dict[str, Array], Array, Array]:
-    """Gathers what is known of each tensor: from its alloc, else from its free, else from the final state.
+    """Collects the known values of each tensor: from its alloc, else from its free, else from the final state.
 
     Returns:
-        Columns of ``schema.TENSORS`` but for block size and group; bytes of the block where the file itself says so, else -1; and
-        whether each block held at the end (``held``) is still live after the last event.
+        Columns of ``schema.TENSORS`` except block size and group; bytes of the block if the file records them, else -1;
+        and for each block that is held at the end (``held``), whether it is still live after the last event.
     """
     n, rows = len(raw.action), len(lives.tensor_place)
     last = np.full(len(lives.place), -1, np.int64)
@@ -181,7 +181,7 @@ def _describe(
     requested[final_tensor[still]] = asked[still]
     tensor_of = lives.tensor_of
     touched = np.flatnonzero(tensor_of >= 0)[::-1]
-    requested[tensor_of[touched]] = raw.size[touched]  # the earliest event of a tensor is written last
+    requested[tensor_of[touched]] = raw.size[touched]  # written last, so the earliest event of a tensor wins
     requested = np.maximum(requested, 0)
 
     stream = np.zeros(rows, np.int64)
@@ -242,7 +242,7 @@ def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
 
 
 def _differences(state: Array, addr: Array, block: Array, final: Table, held: Array) -> int:
-    """Returns how many blocks the trace and the file's final state disagree on (address, size or state)."""
+    """Returns how many blocks differ between the trace and the file's final state (address, size or state)."""
     mine = np.flatnonzero(state > 0)
     ours = {(int(a), int(b), int(s)) for a, b, s in zip(addr[mine], block[mine], state[mine], strict=True)}
     theirs = {
@@ -253,7 +253,7 @@ def _differences(state: Array, addr: Array, block: Array, final: Table, held: Ar
 
 
 def _plain_curves(raw: RawDevice, columns: Mapping[str, Array], block: Array) -> tuple[Array, dict[str, int]]:
-    """Curves of a source without segments: what the file recorded, else what the lifecycles add up to."""
+    """Returns the curves of a source without segments: as recorded in the file, else the sum of the lifecycles."""
     n = len(raw.action)
     curves = np.full((len(_CURVES), n), -1, np.int64)
     start = {"reserved": -1, "allocated": -1, "active": -1, "requested": -1}
@@ -273,6 +273,6 @@ def _plain_curves(raw: RawDevice, columns: Mapping[str, Array], block: Array) ->
         curves[_CURVES.index(name)] = values
         known = np.flatnonzero(values >= 0)
         if len(known):
-            # Without the entry's own size nothing tells what stood there before it.
+            # Without a size recorded with the first event, the value before it is unknown.
             start[name] = -1 if known[0] > 0 or name == "reserved" else start[name]
     return curves, start

@@ -46,7 +46,7 @@ _MOST_ALIGNMENT = 16 * 1024  # torch_npu skips less than this to align a block o
 
 @lean_part
 def _forget(tensor: int, heap: Heap) -> None:
-    """Takes a block out of the sums."""
+    """Subtracts a block from the sums."""
     size, sums = heap.blocks.size[heap.tensors.place[tensor]], heap.totals.sums
     sums[ACTIVE] -= size
     if heap.tensors.state[tensor] == LIVE:
@@ -79,7 +79,7 @@ def _resize(place: int, change: int, heap: Heap) -> None:
 
 @lean_part
 def _block_bytes(rounded: int, room: int, group: int, known: int, rules: SplitRules) -> int:
-    """Size of the block that a request of ``rounded`` bytes gets out of ``room`` free bytes (at most ``room``)."""
+    """Returns the size of the block that a request of ``rounded`` bytes gets from ``room`` free bytes."""
     taken = rounded
     if rules.uncut[group]:
         known = room

@@ -1,1 +1,1 @@
-"""What analyzers share, and what runs their predictions."""
+"""Code that analyzers share, and code that runs predictions."""

@@ -1,8 +1,8 @@
-"""Which allocator settings a trace ran under, as far as it tells, and how to write a changed line.
+"""The allocator settings of a trace, as far as recorded, and the text of a changed settings line.
 
-CUDA snapshots since 2.1 hold the raw text and some values that it set; torch_npu snapshots and most other formats hold
-nothing. What can be seen in the trace itself (expandable segments) counts as set, whatever the file says: settings can
-be changed at run time.
+CUDA snapshots since 2.1 contain the raw text and some resulting values; torch_npu snapshots and most other formats
+contain nothing. Settings visible in the trace itself (expandable segments) count as set, whatever the file says, since
+settings can be changed at run time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import Trace
 
-# The first that is set wins as a whole (executed with torch 2.13; the others are not looked at then).
+# Only the first variable that is set is read (verified with torch 2.13).
 VARIABLES: tuple[str, ...] = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
@@ -32,13 +32,13 @@ class AllocatorSettings:
     """Settings of one trace.
 
     Attributes:
-        backend: "cuda", "npu", …; None: unknown.
-        variable: Environment variable that the text came from, or would be set in.
-        text: The raw text; "": the variable was not set; None: the file does not say.
-        keys: What the text sets, as text.
-        expandable_seen: Some device of the trace holds an expandable segment.
-        expandable_recorded: What the file says of expandable_segments; None: nothing.
-        layout: How requests became blocks, as settings and blocks of the file show.
+        backend: "cuda", "npu", …, or None if unknown.
+        variable: Environment variable that contained the text, or would contain it.
+        text: The raw text, "" if the variable was not set, or None if the file does not record it.
+        keys: Keys and values of the text.
+        expandable_seen: Whether a device of the trace has an expandable segment.
+        expandable_recorded: Value of expandable_segments in the file, or None.
+        layout: Block sizes for requests, according to settings and blocks of the file.
     """
 
     backend: str | None
@@ -51,7 +51,7 @@ class AllocatorSettings:
 
     @classmethod
     def of(cls, trace: Trace) -> AllocatorSettings:
-        """Returns the settings that ``trace`` tells of."""
+        """Returns the settings of ``trace``."""
         texts = {name: value for name in VARIABLES if isinstance(value := trace.settings.get(name), str)}
         chosen = next((name for name, value in texts.items() if value), next(iter(texts), None))
         variable = chosen or _VARIABLE_OF.get(trace.backend or "", "PYTORCH_ALLOC_CONF")
@@ -67,25 +67,25 @@ class AllocatorSettings:
 
     @property
     def is_known(self) -> bool:
-        """Whether the file says anything about settings."""
+        """True if the file records any settings."""
         return self.text is not None or self.expandable_recorded is not None
 
     @property
     def expandable(self) -> bool:
-        """Whether expandable segments are set or seen."""
+        """True if expandable segments are set or seen."""
         return self.expandable_seen or bool(self.expandable_recorded)
 
     @property
     def can_change(self) -> bool:
-        """Whether memdiag knows an environment variable of this backend."""
+        """True if memdiag knows an environment variable of this backend."""
         return self.backend in _VARIABLE_OF
 
     def page_bytes(self, *, small: bool) -> int:
-        """Returns the bytes of one page of an expandable segment: the unit in which it can be given back."""
+        """Returns the bytes of one page of an expandable segment, the unit of release."""
         return SMALL_SEGMENT if small else self.layout.large_segment
 
     def line(self, changes: Mapping[str, str | None]) -> str:
-        """Returns the line to paste: the settings in effect with ``changes`` (None: the key is taken out)."""
+        """Returns the line to paste: the settings in effect with ``changes`` (None removes the key)."""
         merged: dict[str, str | None] = {**self.keys, **changes}
         if self.backend == "npu" and merged.get("expandable_segments") == "True":
             merged.update(dict.fromkeys(NPU_EXCLUDED))

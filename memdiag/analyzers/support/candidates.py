@@ -1,6 +1,6 @@
 """Allocator settings that are worth a replay on any trace, whatever the findings suggest.
 
-Settings are left out if a version that may have written the file does not know them.
+Settings that a possible version of the recording does not support are omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memdiag.settings.model import parse_version
 from memdiag.settings.tables import known, newest
 from memdiag.trace.model import DeviceTrace, Trace
 
-MANY_EVENTS = 300_000  # a replay of more takes a noticeable part of a second: only the most likely candidates are tried
+MANY_EVENTS = 300_000  # larger replays take a noticeable part of a second: only the most likely candidates are tried
 _SPLIT_LIMITS_MB = (128, 256, 512)
 _DIVISIONS = 8
 

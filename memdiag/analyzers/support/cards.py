@@ -1,4 +1,4 @@
-"""The card of a recording: its size, the allocator's room on it, and the assumptions of a simulation."""
+"""The device memory of a recording: its size, the allocator's room on it, and the assumptions of a simulation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GC = "garbage_collection_threshold"
 
 
 def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
-    """Returns the card of a recording, with the assumptions; ``confs`` are the simulated settings."""
+    """Returns the device memory of a recording, with the assumptions; ``confs`` are the simulated settings."""
     limits, card = subject.limits, subject.device.card
     capacity = limits.capacity_bytes if limits.is_known else None
     outside = limits.outside_bytes
@@ -42,7 +42,7 @@ def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
 
 
 def room_on(subject: Subject, scenario: Scenario) -> int | None:
-    """Returns the allocator's room on the card of a scenario, in bytes; None: no limit."""
+    """Returns the allocator's room on the device of a scenario, in bytes, or None for no limit."""
     if scenario.capacity_bytes is None:
         return None
     room = scenario.capacity_bytes - subject.most_outside
@@ -50,7 +50,7 @@ def room_on(subject: Subject, scenario: Scenario) -> int | None:
 
 
 def told_of(device: DeviceTrace) -> CardReport:
-    """Returns the card as the file describes it, without inferences."""
+    """Returns the device memory as described in the file, without inferences."""
     card, capacity = device.card, device.capacity_bytes
     outside = card.outside_bytes
     by = {sample.when: sample.outside_bytes for sample in card.samples}
@@ -68,7 +68,7 @@ def told_of(device: DeviceTrace) -> CardReport:
 
 
 def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
-    """Returns the assumptions about a card, as sentences without a full stop."""
+    """Returns the assumptions about the device memory, as sentences without a full stop."""
     if subject.trace.format == PLAIN_EVENTS:
         return []
     limits = subject.limits

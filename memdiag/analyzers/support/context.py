@@ -1,4 +1,4 @@
-"""What all analyzers of one run share: the options, and answers that several of them need, worked out once."""
+"""State shared by all analyzers of one run: the options, and cached results that several of them need."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Context:
 
     Attributes:
         at: The moment of the report: a name or an event, as in ``memdiag.trace.moments``.
-        top: How many sites, tensors or segments a list shows.
-        device: Only this device; None: all.
+        top: Number of call sites, tensors or segments in a list.
+        device: Index of the only device to analyze, or None for all.
     """
 
     at: str | int = DEFAULT
@@ -28,7 +28,7 @@ class Context:
     _views: dict[int, DeviceView] = field(default_factory=dict, repr=False, compare=False)
 
     def views(self, trace: Trace) -> Iterator[DeviceView]:
-        """Yields the devices to look at: the chosen one, or all that hold anything.
+        """Yields the devices to analyze: the chosen one, or all with data.
 
         Raises:
             MemdiagError: The chosen device, event, or an out-of-memory event is not in the trace.
@@ -49,8 +49,8 @@ class DeviceView:
     """One device at one moment.
 
     Attributes:
-        at: The moment is after this event; -1: before the first.
-        kind: What the moment is, see ``memdiag.trace.moments.ChosenMoment``.
+        at: The moment is after this event, or before the first event if -1.
+        kind: Kind of moment, see ``memdiag.trace.moments.ChosenMoment``.
     """
 
     trace: Trace
@@ -60,9 +60,9 @@ class DeviceView:
 
     @cached_property
     def live(self) -> Array:
-        """Rows of the tensors that sit in memory at the moment, those waiting for a stream included."""
+        """Rows of the tensors in memory at the moment, including those waiting for a stream."""
         return self.device.live(self.at, pending=True)
 
     def label(self, stack: int) -> str:
-        """Short name of a stack; "" for none."""
+        """Returns the short name of a stack, or "" for none."""
         return self.trace.stacks.label(stack)

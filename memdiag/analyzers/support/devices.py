@@ -58,14 +58,14 @@ def moment_of(device: DeviceTrace, at: int, kind: str, lost_bytes: int | None) -
 
 
 def peak_of(device: DeviceTrace, curve: str) -> Peak:
-    """Returns the highest point of a curve ("reserved" or "allocated"); of a file without a trace, or without that curve, nothing."""
+    """Returns the highest point of a curve ("reserved" or "allocated"), or no values without a trace or that curve."""
     if not has_history(device) or max(int(device.usage[curve].max()), device.start[curve]) < 0:
         return Peak(None, None, None, None)
     return Peak(**_event_facts(device, device.peak(curve)))
 
 
 def _event_facts(device: DeviceTrace, at: int) -> dict[str, Any]:
-    """Returns the fields of a ``Peak``: the bytes after an event, its time, phase and step; None for what is unknown."""
+    """Returns the fields of a ``Peak``: the bytes after an event, its time, phase and step; None if unknown."""
     time, phase, step = (int(device.events[name][at]) if at >= 0 else -1 for name in ("time_us", "phase", "step"))
     return {
         **_known_bytes(device.usage_at(at)),
@@ -87,8 +87,9 @@ def _usage(values: dict[str, int]) -> Usage:
 def _counts(view: DeviceView) -> dict[str, int | None]:
     """Returns driver calls, retries and failures; None where the file would not show them.
 
-    A retry is a request for which the allocator released cached segments. A request that finally fails was retried too, even without any
-    cached memory. (Releases by garbage_collection_threshold and max_split_size look the same in a trace, and are counted.)
+    A retry is a request for which the allocator released cached segments. A request that finally fails was retried too,
+    even without any cached memory. (Releases by garbage_collection_threshold and max_split_size look the same in a
+    trace, and are counted.)
     """
     device = view.device
     names = ("num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms")

@@ -27,7 +27,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
 NUM_PLACES = 3
-# Parts of a ledger that the trace splits further: those that add up to the reserved memory.
+# Parts of a ledger that the trace divides further: those that add up to the reserved memory.
 _SPLIT = frozenset({"oom_ledger.allocated.by", "oom_ledger.unallocated"})
 
 
@@ -36,7 +36,7 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
 
     Args:
         failure: The request; its free bytes must be known.
-        message: The message of the same failure; None or one made from the trace (dialect "trace"): there is none.
+        message: The message of the same failure; None or one built from the trace (dialect "trace") if there is none.
     """
     backend = failure.view.trace.backend or "cuda"
     is_printed = message is not None and message.dialect != "trace"
@@ -68,13 +68,13 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
 
 
 def classified(here: Look) -> tuple[Facts, Judgement]:
-    """Returns the facts of the request that failed at a moment, and the cause that they tell."""
+    """Returns the facts of the request that failed at a moment, and the resulting cause."""
     facts = facts_of(Failure(here, here.request_bytes, here.group))
     return facts, classify(facts)
 
 
 def cause(failure: Failure, message: Message) -> Judgement:
-    """Returns what caused a failure; ``message`` is the printed one, or the one made from the trace."""
+    """Returns the cause of a failure; ``message`` is the printed one, or the one built from the trace."""
     if failure.free_bytes < 0:
         return replace(message.judgement, reasons=(*message.judgement.reasons, phrase("failure.unknown")))
     facts = facts_of(failure, message)
@@ -266,6 +266,6 @@ def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:
     fields |= {f"{name}_bytes": size for name, size in sizes.items() if size is not None}
     entries = account(Found(0, 0, message.dialect, message.framework, message.backend, fields))
     own = [entry for entry in entries if isinstance(entry.what, Phrase) and entry.what.key in _SPLIT]
-    if sum(entry.bytes or 0 for entry in own) != reserved:  # part of it is not on the card
+    if sum(entry.bytes or 0 for entry in own) != reserved:  # part of it is not on the device
         return entries
     return (*parts, *(entry for entry in entries if entry not in own))

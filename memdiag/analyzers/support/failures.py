@@ -29,15 +29,15 @@ NEAR = 0.1  # a moment this close to a message's numbers can stand for that of t
 
 @dataclass(frozen=True)
 class Failure:
-    """A request that failed, and the moment at which it did.
+    """A failed request, and its moment.
 
     Attributes:
         here: The device at that moment.
-        request_bytes: The rounded request; where it is not exact, what the driver was asked for, which is at least as
-            much.
-        group: Its pool and stream (a row of Groups); -1: none.
-        exact: The trace has the failure itself; else the moment is the one that is most like the message.
-        count: How many requests of the same size failed at the same call site.
+        request_bytes: The rounded request; if it is not exact, the driver request, which is at least as large.
+        group: Its pool and stream (a row of Groups), or -1.
+        exact: Whether the trace contains the failure itself; otherwise the moment is the one most similar to the
+            message.
+        count: Number of failed requests of the same size at the same call site.
     """
 
     here: Look
@@ -63,22 +63,22 @@ class Failure:
 
     @property
     def usage(self) -> dict[str, int]:
-        """Reserved, allocated, active and requested bytes then; -1: unknown."""
+        """Reserved, allocated, active and requested bytes at that moment; -1 if unknown."""
         return self.here.usage
 
     @property
     def site(self) -> str:
-        """Place in the code that asked; "" unknown."""
+        """Call site of the request, or "" if unknown."""
         return self.view.label(int(self.device.events.stack[self.here.at])) if self.exact else ""
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that were free inside the allocator, wherever; -1: unknown."""
+        """Free bytes in all pools of the allocator, or -1 if unknown."""
         return self.usage["reserved"] - self.active_bytes if min(self.usage["reserved"], self.active_bytes) >= 0 else -1
 
     @property
     def active_bytes(self) -> int:
-        """Bytes of blocks in use or waiting for a stream; of files that do not tell those, allocated; -1: unknown."""
+        """Bytes of blocks in use or waiting for a stream, else allocated bytes; -1 if unknown."""
         return self.usage["active"] if self.usage["active"] >= 0 else self.usage["allocated"]
 
     @property
@@ -94,17 +94,17 @@ class Failure:
 
     @cached_property
     def topology(self) -> Topology:
-        """Segments and blocks then."""
+        """Segments and blocks at that moment."""
         return self.here.topology if self.here.failed else self.device.topology(self.here.at)
 
     @cached_property
     def fit(self) -> Fit | None:
-        """The fit of the request into free memory, and the live tensors that block it; None: addresses are unknown."""
+        """The fit of the request into free memory, and the live tensors that block it; None without addresses."""
         return would_fit(self.topology, self.group, self.request_bytes) if self.device.has_addresses else None
 
     @cached_property
     def split(self) -> Split | None:
-        """The split of the free bytes for this request; None: addresses are unknown."""
+        """The split of the free bytes for this request, or None without addresses."""
         if not self.device.has_addresses:
             return None
         return split_at(
@@ -113,17 +113,20 @@ class Failure:
 
     @property
     def could_be_served(self) -> bool:
-        """Returns True if memory that a retry releases would have made room: then the failure was at another moment."""
+        """Returns True if a retry would have made room: then the failure was at another moment."""
         left = self.here.device_free_bytes or 0
         return self.split is not None and self.split.cache + left >= self.request_bytes
 
     @property
     def num_free(self) -> int:
-        """Number of free blocks, of all pools and streams."""
+        """Number of free blocks of all pools and streams."""
         return int((self.topology.blocks["tensor"] < 0).sum())
 
     def private_bytes(self, *, free: bool = False) -> int:
-        """Returns the bytes held from the driver by private pools (CUDA graphs, MemPools); with ``free`` those in no one's use."""
+        """Returns the bytes reserved by private pools (CUDA graphs, MemPools).
+
+        With ``free``, only their unused bytes count.
+        """
         groups = self.device.groups
         if not self.device.has_addresses or not len(groups):
             return 0
@@ -147,8 +150,8 @@ class Comparison:
     """The numbers of a message compared with those of a trace.
 
     Attributes:
-        agreeing: Those that are the same, as (name, bytes in the trace).
-        differing: Those that are not, as (name, bytes printed, bytes in the trace).
+        agreeing: Equal numbers, as (name, bytes in the trace).
+        differing: Different numbers, as (name, bytes printed, bytes in the trace).
     """
 
     agreeing: tuple[tuple[str, int], ...]
@@ -156,7 +159,7 @@ class Comparison:
 
 
 def failures(trace: Trace, device: int) -> list[Failure]:
-    """Returns the requests of a device that failed, in order; the same one again and again counts as one, at its last."""
+    """Returns the failed requests of a device in order; repetitions of the same request count as one, at its last."""
     found: dict[tuple[int, int, int], list[int]] = {}
     chosen = next(d for d in trace.devices if d.device == device)
     events = chosen.events
@@ -166,7 +169,7 @@ def failures(trace: Trace, device: int) -> list[Failure]:
 
 
 def every_failure(trace: Trace, device: int) -> list[Failure]:
-    """Returns the requests of a device that failed, one for each entry of the trace, in order."""
+    """Returns the failed requests of a device, one for each entry of the trace, in order."""
     chosen = next(d for d in trace.devices if d.device == device)
     return [_failure_at(trace, device, at) for at in np.flatnonzero(chosen.events.action == schema.OOM).tolist()]
 
@@ -182,10 +185,13 @@ def _look_at(trace: Trace, device: int, at: int) -> Look:
 
 
 def nearest(trace: Trace, device: int, fields: Mapping[str, object]) -> Failure:
-    """Returns the moment of a trace without failure that is most similar to a message, the last of several; by default the end."""
+    """Returns the moment, in a trace without failure, that is most similar to a message (the last of several).
+
+    The default is the end.
+    """
     chosen = next(d for d in trace.devices if d.device == device)
     printed = numbers(fields)
-    # One column a moment: before the first event, then after each.
+    # One column per moment: before the first event, then after each.
     curves = {name: np.concatenate(([chosen.start[name]], chosen.usage[name])) for name in ("reserved", "allocated")}
     distance = np.zeros(chosen.num_events + 1)
     for name, curve in curves.items():
@@ -197,7 +203,7 @@ def nearest(trace: Trace, device: int, fields: Mapping[str, object]) -> Failure:
 
 
 def _roomiest(device: DeviceTrace, at: int, *, small: bool) -> int:
-    """Returns the pool and stream (of small or of large blocks) that holds most memory: where a request most probably came from."""
+    """Returns the pool and stream (of small or large blocks) with the most memory, the likely origin of a request."""
     topology = device.topology(at) if device.has_addresses else None
     if topology is None or not len(topology.segments["group"]):
         return -1
@@ -210,7 +216,7 @@ def _roomiest(device: DeviceTrace, at: int, *, small: bool) -> int:
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a message in bytes, and how far it may be off, as two decimals of its unit were printed."""
+    """A number of a message in bytes, and its error from printing two decimals of its unit."""
 
     bytes: int
     slack: int
@@ -229,8 +235,8 @@ class Number:
 def numbers(fields: Mapping[str, object]) -> dict[str, Number]:
     """Returns the allocator's numbers in a message: requested, allocated, reserved, active and free, if printed.
 
-    What PyTorch prints as allocated has the free blocks of private pools in it, which it prints too; the trace does not
-    count them.
+    The number that PyTorch prints as allocated includes the free blocks of private pools, which it prints too; the
+    trace does not count them.
     """
     names = ("requested", "allocated", "reserved", "active", "free", "unallocated", "cached", "private_pool")
     given = {name: fields.get(f"{name}_bytes") for name in names}
@@ -256,7 +262,7 @@ def compare(fields: Mapping[str, object], failure: Failure) -> Comparison:
         highest = failure.segment_bytes if name == "requested" else recorded[name]
         lowest = (
             failure.request_bytes if name == "requested" else highest
-        )  # which of the two is printed depends on the allocator
+        )  # the allocator determines which of the two is printed
         if highest < 0:
             continue
         if lowest - printed.slack <= printed.bytes <= highest + printed.slack:
@@ -280,12 +286,14 @@ def is_near(fields: Mapping[str, object], failure: Failure) -> bool:
 def best_match(
     fields: Mapping[str, object], candidates: list[Failure], used: set[tuple[int, int]]
 ) -> tuple[Failure, Comparison] | None:
-    """Returns the failure that a message is about: the first that agrees in most numbers and in what matters; None: none does.
+    """Returns the failure that a message is about, or None.
+
+    It is the first that agrees in most numbers, and in the decisive ones.
 
     Args:
-        fields: The message's.
+        fields: Fields of the message.
         candidates: Failures of its device, in order.
-        used: Those that messages before it were about, as (device, event): they come last.
+        used: Failures of earlier messages, as (device, event): they come last.
     """
     matching = [(candidate, compared) for candidate, compared in _compared(fields, candidates) if _is_same(compared)]
     if not matching:

@@ -18,17 +18,17 @@ from memdiag.trace.topology import Topology
 
 @dataclass(frozen=True)
 class Fit:
-    """The answer, for one request and one moment.
+    """The fit of one request at one moment.
 
     Attributes:
         request_bytes: The rounded request.
         free_bytes: Free bytes of its pool and stream.
-        num_free: Number of their blocks.
+        num_free: Number of free blocks.
         largest_free_bytes: The largest of them.
-        between: Rows of Tensors: the live tensors (those waiting for a stream included) of the range, at least as long as the
-            request, that holds the fewest live bytes. Empty where the request fits, or where no segment is as long as it.
+        between: Rows of Tensors: the live tensors (including those waiting for a stream) of the range, at least as long
+            as the request, that has the fewest live bytes. Empty if the request fits, or if no segment is long enough.
         between_bytes: Bytes of their blocks.
-        range_bytes: Length of that range; 0: no segment is as long as the request.
+        range_bytes: Length of that range, or 0 if no segment is long enough.
     """
 
     request_bytes: int
@@ -46,15 +46,15 @@ class Fit:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes by which the largest free range is too small; 0 where it fits."""
+        """Bytes by which the largest free range is too small; 0 if it fits."""
         return max(self.request_bytes - self.largest_free_bytes, 0)
 
 
 def would_fit(topology: Topology, group: int, request_bytes: int, max_split: int | None = None) -> Fit:
-    """Returns whether a request of ``request_bytes`` (rounded) in pool and stream ``group`` fits, and the tensors that block it.
+    """Returns whether a rounded request fits in pool and stream ``group``, and the tensors that block it.
 
-    With ``max_split`` (max_split_size in bytes), large blocks that may not be split for the request do not count as free for it
-    (CUDACachingAllocator.cpp: get_free_block).
+    With ``max_split`` (max_split_size in bytes), large blocks that may not be split for the request do not count as
+    free for it (CUDACachingAllocator.cpp: get_free_block).
     """
     segment = topology.blocks["segment"]
     mine = np.flatnonzero(topology.segments["group"][segment] == group)
@@ -75,9 +75,11 @@ def would_fit(topology: Topology, group: int, request_bytes: int, max_split: int
 
 
 def _cheapest_range(start: Array, size: Array, segment: Array, live: Array, request_bytes: int) -> tuple[int, int]:
-    """Returns the first and last block of the run, at least ``request_bytes`` long and within one segment, with the fewest live bytes.
+    """Returns the first and last block of the cheapest run.
 
-    For each first block the shortest such run is enough: a longer one holds no fewer live bytes. (-1, -1): there is
+    A run is at least ``request_bytes`` long and within one segment; the cheapest has the fewest live bytes.
+
+    For each first block, the shortest such run is enough: a longer one has no fewer live bytes. (-1, -1) if there is
     none.
     """
     last = np.searchsorted(start + size, start + request_bytes)

@@ -1,4 +1,4 @@
-"""Evidence on free memory as one request sees it: how it is split, whether the request fits, and what the whole trace adds."""
+"""Evidence on free memory relative to one request: its split, the fit, and facts from the whole trace."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes
 
-_NUM_PLACES = 3  # that one piece of evidence names
+_NUM_PLACES = 3  # number of names in one piece of evidence
 
 
 def split_evidence(here: Look) -> Iterator[Evidence]:
-    """Yields how many free bytes the request cannot use, and why."""
+    """Yields the free bytes that the request cannot use, and the reasons."""
     if not here.is_split_known:
         return
     yield Evidence(phrase("fragmentation.split.lost"), here.lost_bytes, "bytes", here.name)
@@ -30,7 +30,7 @@ def split_evidence(here: Look) -> Iterator[Evidence]:
 
 
 def fit_evidence(here: Look) -> Iterator[Evidence]:
-    """Yields the largest free range and, if the request does not fit, what is missing."""
+    """Yields the largest free range and, if the request does not fit, the missing bytes."""
     fit = here.fit
     largest = phrase("fragmentation.fit.largest", count=fit.num_free, bytes=format_bytes(fit.free_bytes))
     yield Evidence(largest, fit.largest_free_bytes, "bytes", group_name(here.device, here.group))
@@ -45,7 +45,7 @@ def fit_evidence(here: Look) -> Iterator[Evidence]:
 
 
 def _places(here: Look, rows: Array) -> str:
-    """Names the places that hold most bytes among the given tensors."""
+    """Returns the names of the call sites with the most bytes among the given tensors."""
     sizes = here.device.tensors.block_bytes
     of_label: dict[str, list[int]] = {}
     for row in rows.tolist() if len(rows) <= 1000 else rows[np.argsort(-sizes[rows])[:1000]].tolist():
@@ -56,7 +56,7 @@ def _places(here: Look, rows: Array) -> str:
 
 
 def history_evidence(here: Look) -> Iterator[Evidence]:
-    """Yields when most was stranded, and how many new segments were reserved although enough free memory existed."""
+    """Yields the moment with the most stranded memory, and the segments reserved despite enough free memory."""
     device = here.device
     references, stranded = device.references, device.usage.stranded
     opened = np.flatnonzero((references.opened_at < references.at_event) & ~references.failed)
@@ -78,13 +78,13 @@ def history_evidence(here: Look) -> Iterator[Evidence]:
 
 
 def above_active(device: DeviceTrace) -> int:
-    """Returns the reserved peak less the active peak: even a perfect allocator needs the latter."""
+    """Returns the reserved peak minus the active peak: even a perfect allocator needs the latter."""
     reserved = max(int(device.usage.reserved.max(initial=0)), device.start["reserved"])
     return reserved - max(int(device.usage.active.max(initial=0)), device.start["active"])
 
 
 def outside_evidence(here: Look, facts: Facts) -> Iterator[Evidence]:
-    """Yields the memory of the device outside the allocator, as far as the file has it."""
+    """Yields the device memory outside the allocator, if the file has it."""
     if here.device_free_bytes is not None:
         yield Evidence(phrase("fragmentation.outside.free"), here.device_free_bytes, "bytes")
     if facts.outside is not None:

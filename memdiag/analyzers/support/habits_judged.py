@@ -26,18 +26,18 @@ from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-WARNING_SHARE = 0.05  # of the peak
+WARNING_SHARE = 0.05  # fraction of the peak
 MOST_SEARCHED = 200_000  # events up to which a search over replays takes about a second
 _PAGE = 2 * MIB
-_ALIGNMENT = 16  # bytes at which views into a buffer begin
+_ALIGNMENT = 16  # bytes to which views into a buffer are aligned
 _EIGHTHS = Layout(divisions=(8,) * 16)
 
 
 def merged(workload: Workload, rows: Array) -> Workload | None:
-    """Returns ``workload`` with some tensors in one buffer, made with the first of them and freed with the last; None: it cannot be.
+    """Returns ``workload`` with some tensors in one buffer, allocated with the first and freed with the last, or None.
 
     Args:
-        workload: What the program asked for; its numbers are rows in Tensors.
+        workload: The program's requests; its numbers are rows in Tensors.
         rows: Numbers of the tensors.
     """
     member = np.zeros(workload.num_tensors, bool)
@@ -68,7 +68,7 @@ def merged(workload: Workload, rows: Array) -> Workload | None:
 
 
 def one_buffer(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
-    """Returns MD122 with what one buffer would save; None: a replay shows that it would save nothing worth it."""
+    """Returns MD122 with the saving of one buffer, or None if a replay shows no worthwhile saving."""
     group = next((group for group in find_groups(view) if group.name == question.evidence[0].where), None)
     workload = merged(subject.workload, group.rows) if group is not None else None
     if workload is None:
@@ -88,10 +88,12 @@ def one_buffer(subject: Subject, view: DeviceView, question: Finding) -> Finding
 
 
 def padded(workload: Workload, asks: Array) -> Workload:
-    """Returns ``workload`` with large requests of some events rounded up to eighths of powers of two: a few sizes instead of many.
+    """Returns ``workload`` with the large requests of some events rounded up to eighths of powers of two.
+
+    This reduces many sizes to a few.
 
     Args:
-        workload: What the program asked for; its rows are events.
+        workload: The program's requests; its rows are events.
         asks: Events.
     """
     mine = (workload.op == ALLOC) & (workload.size > SMALL_LIMIT) & np.isin(workload.row, asks)
@@ -116,7 +118,7 @@ def like_sizes(subject: Subject, view: DeviceView, question: Finding) -> Finding
 
 
 def headroom(subject: Subject, view: DeviceView, question: Finding) -> Finding:
-    """Returns MD401 with how much more room would end the retries, where a replay on a larger device tells."""
+    """Returns MD401 with the additional memory that would end the retries, if a replay on a larger device shows it."""
     own = subject.recorded
     if own.capacity_bytes is None or view.device.num_events > MOST_SEARCHED:
         return question
@@ -160,10 +162,13 @@ def _replay(subject: Subject, workload: Workload, scenario: Scenario) -> Replay:
 
 
 def answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
-    """Returns a finding with evidence from replays; None: they refute it. Without a replay the finding is unchanged."""
+    """Returns a finding with evidence from replays, or None if they refute it.
+
+    Without a replay the finding is unchanged.
+    """
     try:
         return _ANSWERS[question.code](subject, view, question)
-    except MemdiagError:  # the file claims settings that its allocator would refuse
+    except MemdiagError:  # the file has settings that its allocator would refuse
         return question
 
 

@@ -1,7 +1,7 @@
-"""The verdict in one or two sentences with numbers: what a reader takes away who reads nothing else.
+"""The verdict in one or two sentences with numbers, for readers who read nothing else.
 
-In this order: memory ran out; memory grows without end; how much is reserved, allocated and lost to fragmentation. The
-second sentence says what the memory consists of. Both speak of the moment of the report.
+The first applicable case is used: memory ran out; memory keeps growing; reserved, allocated and fragmented bytes. The
+second sentence gives the composition of the memory. Both are about the moment of the report.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import has_history
 from memdiag.units import MIB, format_bytes
 
-LARGE_SHARE, FLOOR = 0.1, 32 * MIB  # of what is reserved: cached memory worth the headline
-SHARE = 0.3  # of what is live: worth naming as what it mostly consists of
+LARGE_SHARE, FLOOR = 0.1, 32 * MIB  # fraction of reserved memory: cached memory worth the headline
+SHARE = 0.3  # fraction of live memory: worth naming as the main part
 
 
 def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> Phrase:
-    """Returns the verdict on the device that fares worst: one that ran out of memory, else the one that reserves most."""
+    """Returns the verdict on the worst device: one that ran out of memory, else the one that reserves most."""
     views = list(context.views(trace))
     if not views:
         return phrase("headline.nothing")
@@ -52,7 +52,7 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
     )
     if _ran_out(device):
         yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
-        # What need not be there, where that is why: the largest first.
+        # Avoidable memory, if that is the cause: the largest first.
         cause = next(
             (
                 f
@@ -79,7 +79,7 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
 def _out_of_memory(here: Look) -> Phrase:
     failed = int((here.device.events.action == schema.OOM).sum())
     times = phrase("headline.times", count=failed) if failed > 1 else ""
-    if not here.failed:  # the user looks at another moment, or nothing is known of the request
+    if not here.failed:  # the user chose another moment, or the request is unknown
         requests = here.device.events.size[here.device.events.action == schema.OOM]
         return phrase("headline.oom.unknown", times=times, asked=format_bytes(int(requests.max())))
     usage, free = here.usage, here.usage["reserved"] - here.usage["active"]
@@ -116,7 +116,7 @@ def _out_of_memory(here: Look) -> Phrase:
 
 
 def _peak(view: DeviceView) -> Phrase:
-    """Returns what is reserved and allocated at the moment of the report, and what of the free rest is lost or cached."""
+    """Returns reserved and allocated bytes at the moment of the report, and the lost or cached part of the rest."""
     usage = view.device.usage_at(view.at)
     reserved, allocated = usage["reserved"], usage["allocated"]
     then = phrase("headline.peak") if view.kind == "peak" else phrase("headline.then", moment=when(view).capitalize())
@@ -146,7 +146,7 @@ def _peak(view: DeviceView) -> Phrase:
 
 
 def _consists_of(view: DeviceView) -> str:
-    """Returns what the memory held at the moment looked at mostly consists of; "" where nothing stands out, or nothing is known."""
+    """Returns the main part of the memory at the moment of the report, or "" if there is none or it is unknown."""
     tensors, rows = view.device.tensors, view.live
     total = int(tensors.block_bytes[rows].sum())
     if not total:
@@ -169,6 +169,6 @@ def _ran_out(device: DeviceTrace) -> bool:
 
 
 def _top(device: DeviceTrace, curve: str) -> int:
-    """Returns the highest value of a curve; of a file without a trace, the value at the end; -1: unknown."""
+    """Returns the highest value of a curve, the value at the end in a file without a trace, or -1 if unknown."""
     highest = int(np.max(device.usage[curve], initial=-1))
     return max(highest, device.start[curve], device.end[curve] if not has_history(device) else -1)

@@ -37,11 +37,11 @@ from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES
 from memdiag.units import format_bytes
 
-MOST_LOOKED_AT = 4  # moments that all analyzers run on: each takes as long as `memdiag analyze`
+MOST_LOOKED_AT = 4  # moments for which all analyzers run: each takes as long as `memdiag analyze`
 
-# Memory that the program does not need: this comes first, whatever else is wrong.
+# Memory that the program does not need: this comes first, whatever the other findings are.
 _KEPT = ("MD106", "MD127", "MD128", "MD129")
-# Findings that bear on a cause; others are about the rest of the trace.
+# Findings that are relevant for a cause; others are about the rest of the trace.
 _ARRANGEMENT = frozenset(
     {"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT}
 )
@@ -54,16 +54,16 @@ _RELEVANT: dict[Cause, frozenset[str]] = {
     "capacity": _AMOUNT,
     "limit": _AMOUNT | {"MD201"},
 }
-# Memory that grows: the evidence (its key) that says by how much, and in how many steps or passes ("": one). Within
-# _SOON of these, growth has filled everything that a better arrangement would free.
+# Growing memory: the evidence (its key) with the amount, and its number of steps or passes ("": one). If it grew within
+# _SOON of these, growth has filled all memory that defragmentation would free.
 _GROWING = {"MD106": ("kept_passes.kept", "kept_passes.graphs"), "MD301": ("leaks.growth", "")}
 _SOON = {"MD106": 2, "MD301": 20}
-_LITTLE = 0.1  # of live memory: if less depends on the batch, a smaller batch is not worth it
+_LITTLE = 0.1  # fraction of live memory: if less depends on the batch, a smaller batch is not worthwhile
 _NOT_OF_THE_BATCH = np.array(
     [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
 )
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
-# Remedies, by the key of their title, that make the batch smaller or keep less of each.
+# Remedies, by title key, that reduce the batch or retain less per sample.
 PER_BATCH = frozenset(
     {
         "oom_device.batch",
@@ -82,7 +82,7 @@ PER_BATCH = frozenset(
         "oom_training.do.micro-batch",
     }
 )
-_UNCOUNTED = "_workspace"  # in the names of dialects whose memory is not the caching allocator's
+_UNCOUNTED = "_workspace"  # in the names of dialects whose memory is outside the caching allocator
 
 
 @dataclass
@@ -121,7 +121,7 @@ class _Joiner:
         return self.failed[device]
 
     def _approximate(self, message: Message, devices: list[int]) -> Message:
-        """Joins a message with a trace that has no failure: by the moment most like it."""
+        """Joins a message with a trace that has no failure, using the most similar moment."""
         moments = [nearest(self.trace, device, message.fields) for device in devices]
         close = [moment for moment in moments if is_near(message.fields, moment)]
         if not close or "requested_bytes" not in message.fields:
@@ -160,7 +160,7 @@ class _Joiner:
         )
 
     def _report(self, failure: Failure) -> Report | None:
-        """Returns what `memdiag analyze` says of that moment; None after several others, since it takes long."""
+        """Returns the report of `memdiag analyze` for that moment; None after several others, since it takes long."""
         key = failure.key
         if key not in self.analyzed and len(self.analyzed) < MOST_LOOKED_AT:
             self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device)
@@ -168,16 +168,16 @@ class _Joiner:
 
 
 def _is_root(finding: Finding) -> bool:
-    """Returns whether a finding is the cause of the others: memory that grows, or that the program does not need."""
+    """Returns whether a finding is the root cause: memory that grows, or that the program does not need."""
     return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
 
 
 def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Returns findings without those that only say in general what another says in particular."""
+    """Returns findings without general ones that a more specific one covers."""
     codes = {finding.code for finding in findings}
     general = (
         {"MD101"} if "MD106" in codes else set()
-    )  # activations; but a graph that is kept for nothing need not be recomputed
+    )  # activations; but a graph that is retained by mistake need not be recomputed
     general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
     rest = [finding for finding in findings if finding.code not in general]
     if any(
@@ -188,7 +188,7 @@ def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
 
 
 def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Finding, ...]) -> Judgement:
-    """Returns a judgement that puts growth first: pieces are not the cause where the next few steps would have filled them."""
+    """Returns a judgement that puts growth first, if the next few steps would have filled the fragments."""
     growing = next((finding for finding in findings if finding.code in _GROWING and _is_root(finding)), None)
     if growing is None:
         return judgement
@@ -211,7 +211,7 @@ def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Find
 
 
 def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:
-    """Returns advice without smaller batches and recomputation, if these would reduce only a trifle of live memory."""
+    """Returns advice without smaller batches and recomputation, if these would save only a little live memory."""
     bases, tensors, rows = failure.view.trace.bases, failure.device.tensors, failure.view.live
     if "none" in {bases.get("category", "none"), bases.get("phase", "none")} or not failure.exact:
         return findings
@@ -227,15 +227,15 @@ def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Fin
 
 
 def _needs_less_per_batch(fix: Fix) -> bool:
-    """Returns whether a remedy makes the batch smaller, or keeps less of each."""
+    """Returns whether a remedy reduces the batch, or retains less per sample."""
     return isinstance(fix.title, Phrase) and fix.title.key in PER_BATCH
 
 
 def join(report: OomReport | None, trace: Trace) -> OomReport:
-    """Returns a report in which a trace has its say.
+    """Returns a report with the facts that a trace adds.
 
     Args:
-        report: What was found in text; None or without messages: every request that failed in the trace makes one
+        report: The report on a text; None or without messages, every failed request in the trace becomes a message
             (dialect "trace").
         trace: A trace of the same run.
     """
@@ -281,7 +281,7 @@ def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
 
 
 def _moment(failure: Failure) -> str:
-    """Returns the options that make ``memdiag analyze`` look at a failure."""
+    """Returns the options with which ``memdiag analyze`` shows a failure."""
     device = failure.device
     failed = np.flatnonzero(device.events.action == OOM)
     at = "oom" if len(failed) and failed[-1] == failure.here.at else str(failure.here.at)
@@ -289,7 +289,7 @@ def _moment(failure: Failure) -> str:
 
 
 def _sentence(failure: Failure) -> str:
-    """Says what failed, as a message would."""
+    """Returns a sentence about the failure, like that of a message."""
     usage, left = failure.usage, failure.here.device_free_bytes
     known = {**usage, "free": -1 if left is None else left}
     amounts = [
@@ -308,7 +308,7 @@ def _sentence(failure: Failure) -> str:
 
 
 def _other_device(recorded: list[int], devices: list[int]) -> Phrase:
-    """Says that a message is about a device that the trace does not cover."""
+    """Returns a message about a device that the trace does not contain, with a note that says so."""
     if not recorded:
         return phrase("joined.alone.no-device")
     listed = ", ".join(map(str, recorded))
@@ -340,7 +340,7 @@ def _name(number: str) -> Phrase:
 
 
 def _why_not(message: Message, candidates: list[Failure]) -> Phrase:
-    """Says how the numbers of the message differ from those of the trace's last failure."""
+    """Returns how the numbers of the message differ from those of the trace's last failure."""
     printed = numbers(message.fields)
     last = candidates[-1]
     seen = {**last.usage, "requested": last.segment_bytes}
@@ -363,7 +363,7 @@ def _why_not(message: Message, candidates: list[Failure]) -> Phrase:
 
 
 def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Returns both lists; a remedy that the first has offered is not offered again, nor a finding that has none left."""
+    """Returns both lists, without remedies that occur in the first and findings that have no others."""
     offered = {_remedy(fix) for finding in first for fix in finding.fixes}
     rest = [
         replace(finding, fixes=tuple(fix for fix in finding.fixes if _remedy(fix) not in offered)) for finding in others
@@ -372,5 +372,5 @@ def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Fi
 
 
 def _remedy(fix: Fix) -> str:
-    """Returns what a remedy changes: the same setting with another number is the same remedy."""
+    """Returns the setting that a remedy changes: the same setting with another number is the same remedy."""
     return re.sub(r"[0-9]+", "", fix.change or fix.title)

@@ -17,7 +17,7 @@ from memdiag.trace.free_split import split_at
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.topology import Topology
 
-NEAR = 0.95  # of the reserved peak
+NEAR = 0.95  # fraction of the reserved peak
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Look:
     Attributes:
         view: The device.
         settings: Allocator settings of the trace.
-        at: Event after which things are looked at; -1: before the first.
-        reference: Row of References from which the split is seen; -1: none.
-        failed: That request ran out of memory at this very event.
+        at: The moment is after this event, or before the first event if -1.
+        reference: Row of References that defines the split, or -1.
+        failed: Whether that request ran out of memory at this event.
     """
 
     view: DeviceView
@@ -45,12 +45,12 @@ class Look:
 
     @cached_property
     def usage(self) -> dict[str, int]:
-        """Reserved, allocated, active and requested bytes; -1: unknown."""
+        """Reserved, allocated, active and requested bytes; -1 if unknown."""
         return self.device.usage_at(self.at)
 
     @cached_property
     def split(self) -> dict[str, int]:
-        """Cache, stranded and foreign bytes; -1: unknown."""
+        """Cache, stranded and foreign bytes; -1 if unknown."""
         return {
             name: int(self.device.usage[name][self.at]) if self.at >= 0 else -1
             for name in ("cache", "stranded", "foreign")
@@ -73,7 +73,7 @@ class Look:
 
     @property
     def group(self) -> int:
-        """Pool and stream of the reference request (a row of Groups); -1: none."""
+        """Pool and stream of the reference request (a row of Groups), or -1."""
         return int(self.device.references.group[self.reference]) if self.reference >= 0 else -1
 
     @property
@@ -83,12 +83,12 @@ class Look:
 
     @property
     def site(self) -> str:
-        """Call site of the reference request; "" unknown."""
+        """Call site of the reference request, or "" if unknown."""
         return self.view.label(int(self.device.events.stack[self.device.references.at_event[self.reference]]))
 
     @property
     def device_free_bytes(self) -> int | None:
-        """Free bytes of the device when memory ran out; None: no request failed here, or the file does not contain them."""
+        """Free bytes of the device when memory ran out; None if no request failed here, or if not recorded."""
         free = int(self.device.events.addr[self.at]) if self.failed else -1
         return free if free >= 0 else None
 
@@ -99,7 +99,7 @@ class Look:
 
     @property
     def under_way(self) -> bool:
-        """Returns True if the moment is between the first and last entry of the reference request, and no request failed."""
+        """Returns True if the moment is within the entries of the reference request, and no request failed."""
         if self.reference < 0 or self.failed:
             return False
         references = self.device.references
@@ -146,7 +146,7 @@ def at_end(view: DeviceView, settings: AllocatorSettings) -> Look:
 
 
 def most_stranded(view: DeviceView, settings: AllocatorSettings) -> Look | None:
-    """Returns the moment near the reserved peak at which a request took new memory and most was stranded; None: there is none.
+    """Returns the moment near the reserved peak with the most stranded memory when a request reserved more, or None.
 
     At the peak itself the reference request is often a small one, for which hardly any free block is too small.
     """
@@ -159,22 +159,22 @@ def most_stranded(view: DeviceView, settings: AllocatorSettings) -> Look | None:
 
 
 def reference_kind(device: DeviceTrace, at: int) -> str | None:
-    """Returns which request the split at ``at`` is seen from: "this", "next", "last" or "largest request"; None: none."""
+    """Returns the kind of the reference request at ``at``: "this", "next", "last" or "largest request"; or None."""
     row = int(device.usage.reference[max(at, 0)]) if device.num_events else -1
     if row < 0:
         return None
     references = device.references
     if references.opened_at[row] == references.at_event[row] and not references.failed[row]:
-        return "largest request"  # it opened nothing: no request of the trace did
+        return "largest request"  # it reserved nothing, and no request of the trace did
     if at < references.opened_at[row]:
         return "next request"
     return "this request" if at <= references.at_event[row] else "last request"
 
 
 def reference_at(device: DeviceTrace, at: int) -> tuple[str | None, int | None, int]:
-    """Returns from which request free memory is seen after event ``at``: its kind, its rounded bytes, its row of Groups (-1: none).
+    """Returns the reference request after event ``at``: its kind, its rounded bytes, its row of Groups (-1: none).
 
-    Without any request in the trace (a snapshot without a history) that is the largest tensor that is live.
+    Without any request in the trace (a snapshot without a history), it is the largest live tensor.
     """
     row = int(device.usage.reference[max(at, 0)]) if device.num_events else -1
     if row >= 0:

@@ -1,7 +1,7 @@
 """Names of tensors in a report: by name, by module, and by name and call site together.
 
-Names are known where memdiag's recorder was at work (``memdiag.trace.names``). Models repeat:
-``layers.0.mlp.up.weight`` to ``layers.31.mlp.up.weight`` are one line of a report, ``layers.*.mlp.up.weight``.
+Names are known in recordings by memdiag (``memdiag.trace.names``). Models repeat, so ``layers.0.mlp.up.weight`` to
+``layers.31.mlp.up.weight`` become one line of a report, ``layers.*.mlp.up.weight``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "
 
 
 def kind_words(category: str) -> str:
-    """Returns ``activations`` for ``activation``; ``tensors`` where that is not known."""
+    """Returns ``activations`` for ``activation``; ``tensors`` if unknown."""
     return phrase(f"vocabulary.categories.{category if category in CATEGORIES else 'unknown'}")
 
 
@@ -42,18 +42,18 @@ def has_names(view: DeviceView) -> bool:
 
 
 def name_of(view: DeviceView, row: int) -> str:
-    """Returns the name of a tensor (a row of Tensors); "" for none."""
+    """Returns the name of a tensor (a row of Tensors), or "" for none."""
     number = int(view.device.tensors.name[row])
     return view.trace.strings[number] if number >= 0 else ""
 
 
 def names_of(view: DeviceView, rows: Array, most: int = NUM_NAMES) -> tuple[str, ...]:
-    """Returns the names that hold most bytes among the tensors ``rows``; numbers are stars where several tensors differ in them only."""
+    """Returns the names with the most bytes among the tensors ``rows``; differing numbers become stars."""
     return tuple(name for name, _, _, _ in largest_names(view, rows, most))
 
 
 def largest_names(view: DeviceView, rows: Array, most: int) -> list[tuple[str, int, int, int]]:
-    """Returns name (as ``names_of``), bytes, number of tensors and the largest of them, of those that hold most bytes."""
+    """Returns name (as ``names_of``), bytes, count and largest tensor of the names with the most bytes."""
     tensors = view.device.tensors
     found = []
     for name, size, own in [item for item in _grouped(view, rows, collapsed) if item[0]][:most]:
@@ -64,7 +64,7 @@ def largest_names(view: DeviceView, rows: Array, most: int) -> list[tuple[str, i
 
 
 def place_of(view: DeviceView, rows: Array, label: str) -> str:
-    """Returns name and place of some tensors as one text: ``layers.*.act at model.py:35 forward``; either may be missing."""
+    """Returns name and call site as one text: ``layers.*.act at model.py:35 forward``; either may be missing."""
     names = names_of(view, rows, 2)
     if not names:
         return label
@@ -75,7 +75,7 @@ def place_of(view: DeviceView, rows: Array, label: str) -> str:
 
 
 def short(name: str) -> str:
-    """Returns a name without its middle if it is very long: both ends of a path carry information."""
+    """Returns a very long name without its middle: both ends of a path carry information."""
     half = LONGEST // 2
     return name if len(name) <= LONGEST else f"{name[: half - 1]}…{name[-half:]}"
 
@@ -86,9 +86,9 @@ def _plain(name: str) -> str:
 
 
 def by_module(view: DeviceView, rows: Array, top: int) -> tuple[ModuleUsage, ...] | None:
-    """Returns the modules that hold most bytes among the tensors ``rows``; None where no name is known.
+    """Returns the modules with the most bytes among the tensors ``rows``, or None without names.
 
-    A module stands for all that is in it, down to one part below the first number: ``layers.*.mlp``.
+    A module includes its submodules, down to one part below the first number: ``layers.*.mlp``.
     """
     if not has_names(view):
         return None
@@ -114,7 +114,11 @@ def by_module(view: DeviceView, rows: Array, top: int) -> tuple[ModuleUsage, ...
 
 
 def module_of(name: str, *, of_parameter: bool) -> str:
-    """Returns the module of a name, numbers as stars; ``of_parameter``: the last part is the parameter's own, not a module's."""
+    """Returns the module of a name, with numbers as stars.
+
+    Args:
+        of_parameter: Whether the last part is the parameter's own name.
+    """
     found = _OF.match(name)
     if not found or name.startswith("input of "):
         return NO_MODULE
@@ -128,7 +132,7 @@ def module_of(name: str, *, of_parameter: bool) -> str:
 
 
 def _grouped(view: DeviceView, rows: Array, word: Callable[[str], str]) -> list[tuple[str, int, Array]]:
-    """Returns words for the names of tensors, with their bytes and tensors, most bytes first; "" are those without a name."""
+    """Returns words for the tensors' names, with their bytes and tensors, most bytes first; "" for unnamed ones."""
     tensors = view.device.tensors
     numbers, group = np.unique(tensors.name[rows], return_inverse=True)
     words: dict[str, int] = {}

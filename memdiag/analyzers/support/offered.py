@@ -1,7 +1,7 @@
 """Choice of the settings to offer, and severity of findings, from the replays of these settings.
 
-A setting that a replay shows to be useless, worse, or dominated by another is not offered, and a warning that is left
-without a remedy becomes information. If no warning offers the best setting, MD208 does.
+A setting that a replay shows to be useless, worse, or dominated by another is not offered. A warning without any
+remaining remedy becomes information. If no warning offers the best setting, MD208 does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from memdiag.units import MIB, format_bytes
 
 CODES = {"MD208": "another allocator setting needs less memory"}
 
-RELEVANT_SHARE = 0.02  # of the reserved peak: a saving worth acting on
-RELEVANT_FLOOR = 32 * MIB  # below it a saving is worth knowing, not worth a warning
-_TRIFLE, _TRIFLE_SHARE = 2 * MIB, 0.002  # a page of the device, and of the peak: less saves nothing
+RELEVANT_SHARE = 0.02  # fraction of the reserved peak: a saving worth acting on
+RELEVANT_FLOOR = 32 * MIB  # below it, a saving is worth knowing, but not a warning
+# A page of the device, and a fraction of the peak: smaller savings count as none.
+_TRIFLE, _TRIFLE_SHARE = 2 * MIB, 0.002
 _JUDGED_ELSEWHERE = ("MD114",)  # its own replays decide
-_NOT_ABOUT_BYTES = "MD6"  # findings about settings: a line that changes nothing still tidies up
+_NOT_ABOUT_BYTES = "MD6"  # findings about settings: removing a line without effect is still useful
 
 
 def trifle(baseline_bytes: int, error_bytes: int) -> int:
@@ -40,7 +41,7 @@ def is_solution(result: WhatIf) -> bool:
 
 
 def judged_results(results: Sequence[WhatIf]) -> list[WhatIf]:
-    """Returns the replays of one device, each with the reason why it is no remedy, if there is one."""
+    """Returns the replays of one device, each with the reason why it is not a remedy, or ""."""
     own = [replace(result, rejected=_useless(result)) for result in results]
     good = [result for result in own if result.is_offered and not result.is_combination]
     judged = []
@@ -54,7 +55,7 @@ def judged_results(results: Sequence[WhatIf]) -> list[WhatIf]:
 
 
 def _useless(result: WhatIf) -> str:
-    """Returns why a setting is no remedy here; "" if it is one, or may be."""
+    """Returns why a setting is not a remedy here, or "" if it may be one."""
     if result.num_ooms:
         return phrase("offered.fails.still") if result.recorded_ooms else phrase("offered.fails")
     if result.recorded_ooms:
@@ -66,7 +67,10 @@ def _useless(result: WhatIf) -> str:
 
 
 def _dominates(one: WhatIf, other: WhatIf) -> bool:
-    """Whether ``one`` is as good in everything and better in something; of equal ones the first in the list is kept."""
+    """Returns whether ``one`` is as good in everything and better in something.
+
+    Of equal ones, the first is retained.
+    """
     mine, others = (
         (each.num_ooms, each.peak_reserved_bytes, each.num_retries, each.num_driver_calls) for each in (one, other)
     )
@@ -74,12 +78,12 @@ def _dominates(one: WhatIf, other: WhatIf) -> bool:
 
 
 def setting_words(result: WhatIf) -> str:
-    """Returns the settings of a replay as one sees them: ``expandable_segments:True``, or that there are none."""
+    """Returns the settings of a replay for display: ``expandable_segments:True``, or a text for no settings."""
     return result.conf or phrase("offered.none")
 
 
 def best_of(results: Iterable[WhatIf]) -> WhatIf | None:
-    """Returns the replay to recommend: the smallest peak, and of those that are as good within a trifle the first in the list."""
+    """Returns the replay to recommend: the smallest peak; among equals within a trifle, the first in the list."""
     offers = [result for result in results if result.is_offered]
     least = min((result.peak_reserved_bytes for result in offers), default=0)
     for result in sorted(offers, key=lambda each: each.is_combination):
@@ -89,12 +93,12 @@ def best_of(results: Iterable[WhatIf]) -> WhatIf | None:
 
 
 def offered(findings: Iterable[Finding], results: Sequence[WhatIf], proposals: Mapping[str, Fix]) -> list[Finding]:
-    """Returns the findings with the remedies, savings and severities that replays leave, and MD208 where it is needed.
+    """Returns the findings with remedies, savings and severities according to replays, and MD208 if needed.
 
     Args:
-        findings: Of all devices.
+        findings: Findings of all devices.
         results: Replays of all devices, judged.
-        proposals: What each line of settings that is not a finding's own does, by line.
+        proposals: Fixes for settings lines that no finding suggests, by line.
     """
     found = [_judged(finding, results) for finding in findings]
     for device in dict.fromkeys(result.device for result in results):
@@ -105,9 +109,9 @@ def offered(findings: Iterable[Finding], results: Sequence[WhatIf], proposals: M
 
 
 def without_refuted(findings: Iterable[Finding], results: Sequence[WhatIf]) -> tuple[Finding, ...]:
-    """Returns findings from elsewhere (an out-of-memory message) without the remedies that replays of a trace refute.
+    """Returns findings from elsewhere (an out-of-memory message) without the remedies that replays refute.
 
-    The same setting with another number is the same remedy: it is refuted if no number that was replayed helps.
+    The same setting with another number is the same remedy: it is refuted if no replayed number helps.
     """
     single = [result for result in results if not result.is_combination]
     helping = {_without_numbers(result.conf) for result in single if result.is_offered}
@@ -133,7 +137,7 @@ def _without_numbers(conf: str) -> str:
 
 
 def _judged(finding: Finding, results: Sequence[WhatIf]) -> Finding:
-    """Returns a finding without remedies that replays refute, with the saving of the best of those left."""
+    """Returns a finding without refuted remedies, with the saving of the best remaining one."""
     if finding.code in _JUDGED_ELSEWHERE:
         return finding
     mine = [

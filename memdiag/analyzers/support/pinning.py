@@ -1,8 +1,8 @@
-"""Which few live bytes keep a lot of reserved memory from being given back, and whose they are.
+"""The few live bytes that keep much reserved memory from being released, and their owners.
 
 The allocator releases whole segments to the driver (whole pages, for expandable segments). One small live tensor keeps
-the whole piece reserved. The report names the tensor that stays live longest in each piece, since the piece cannot be
-released before it is freed.
+the whole segment or page reserved. The report names the tensor that stays live longest in each, since it cannot be
+released before that tensor is freed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.trace.topology import Topology
 
-# A piece counts as pinned when live blocks fill at most this share of it.
+# A segment or page counts as pinned if live blocks fill at most this fraction of it.
 FEW = 0.25
 
 
 @dataclass(frozen=True)
 class Pin:
-    """Tensors of one place in the code and one lifetime class that pin pieces.
+    """Tensors of one call site and one lifetime class that pin segments or pages.
 
     Attributes:
-        label: Short name of their stack; "": unknown.
-        place: Their names, where known, and that label.
+        label: Short name of their stack, or "" if unknown.
+        place: Their names, if known, and that label.
         lifetime: Index into LIFETIMES.
-        num_tensors: How many of them pin a piece.
+        num_tensors: Number of pinning tensors.
         tensor_bytes: Bytes of their blocks.
         num_pieces: Segments or pages that they pin.
-        held_bytes: Free bytes in those pieces that no one can use meanwhile.
-        oldest_alloc_at: Event of birth of the oldest; -1: before the trace.
+        held_bytes: Unusable free bytes in these.
+        oldest_alloc_at: Allocation event of the oldest; -1: before the trace.
         rows: Those tensors (rows of Tensors).
     """
 
@@ -51,12 +51,12 @@ class Pin:
 
 @dataclass(frozen=True)
 class Pinned:
-    """All pinned pieces at one moment, and who pins them, most held bytes first."""
+    """All pinned segments or pages at one moment, and their pins, most held bytes first."""
 
     num_pieces: int
     live_bytes: int
     held_bytes: int
-    pages: bool  # pieces are pages of expandable segments (else whole segments)
+    pages: bool  # the units are pages of expandable segments (else whole segments)
     pins: tuple[Pin, ...]
 
 
@@ -64,9 +64,9 @@ class Pinned:
 class _Pieces:
     """The units that the allocator can release: each segment, or each page of an expandable one."""
 
-    first: Array  # per segment: its first piece
-    unit: Array  # per segment: bytes of a piece
-    bytes: Array  # per piece
+    first: Array  # per segment: its first unit
+    unit: Array  # per segment: bytes of a unit
+    bytes: Array  # per unit
     start: Array  # per segment: address
 
     @classmethod
@@ -83,12 +83,12 @@ class _Pieces:
         return cls(first, unit, bytes_of, topology.segments["start"])
 
     def of_address(self, segment: Array, address: Array) -> Array:
-        """Returns the piece that holds each address."""
+        """Returns the unit that contains each address."""
         pieces: Array = self.first[segment] + (address - self.start[segment]) // self.unit[segment]
         return pieces
 
     def covered(self, segment: Array, address: Array, size: Array) -> Array:
-        """Returns the bytes of every piece that the given blocks cover."""
+        """Returns the bytes of every unit that the given blocks cover."""
         num = len(self.bytes)
         head, tail = self.of_address(segment, address), self.of_address(segment, address + size - 1)
         inner = np.zeros(num + 1, np.int64)
@@ -106,14 +106,14 @@ class _Pieces:
 def pinned(
     view: DeviceView, topology: Topology, settings: AllocatorSettings, group: int, request_bytes: int
 ) -> Pinned | None:
-    """Returns the pinned pieces at the moment of ``topology``; None: there are none.
+    """Returns the pinned units at the moment of ``topology``, or None.
 
     Args:
         view: The device.
         topology: Its segments and blocks at that moment.
         settings: Allocator settings (the size of a page).
-        group: Pool and stream of the reference request, -1: none. A free range there that is large enough for it is in use as cache,
-            and does not count as held.
+        group: Pool and stream of the reference request, or -1. A free range there that is large enough for it is usable
+            cache, and does not count as held.
         request_bytes: The rounded reference request.
     """
     tensors = view.device.tensors
@@ -129,7 +129,7 @@ def pinned(
     chosen = (filled > 0) & (filled <= FEW * pieces.bytes) & (held > 0)
     if not chosen.any():
         return None
-    # a piece inside one block is full, so the tensors of a pinned piece have their first or last byte in it
+    # A unit inside one block is full, so the tensors of a pinned unit have their first or last byte in it.
     head = pieces.of_address(segment[live], address[live])
     tail = pieces.of_address(segment[live], address[live] + size[live] - 1)
     ends, rows = np.concatenate((head, tail)), np.concatenate((tensor[live], tensor[live]))
@@ -142,7 +142,7 @@ def pinned(
 
 
 def _by_site(view: DeviceView, rows: Array, held: Array) -> tuple[Pin, ...]:
-    """Groups pins by label and lifetime, most held bytes first. ``rows`` and ``held`` have one entry a piece."""
+    """Groups pins by label and lifetime, most held bytes first. ``rows`` and ``held`` have one entry per unit."""
     tensors = view.device.tensors
     labels = {int(stack): view.label(int(stack)) for stack in np.unique(tensors.stack[rows])}
     names = sorted(set(labels.values()))
@@ -173,7 +173,7 @@ def _by_site(view: DeviceView, rows: Array, held: Array) -> tuple[Pin, ...]:
 
 
 def idle_by_group(view: DeviceView, topology: Topology, settings: AllocatorSettings) -> dict[int, int]:
-    """Returns, per row of Groups, the free bytes in segments (pages, if expandable) that are in part use."""
+    """Returns, per row of Groups, the free bytes in partly used segments (pages, if expandable)."""
     segment, address, size = (topology.blocks[name] for name in ("segment", "address", "size"))
     live = topology.blocks["tensor"] >= 0
     pieces = _Pieces.of(topology, view.device.groups.small, settings)

@@ -29,14 +29,17 @@ def moment_name(device: DeviceTrace, at: int) -> Phrase:
 
 
 def when(view: DeviceView) -> Phrase:
-    """Returns the moment of a view in a sentence: ``at the peak``, ``when memory ran out``, ``at event 1,204 (step 3, backward)``."""
+    """Returns the moment of a view as words.
+
+    Examples are ``at the peak``, ``when memory ran out`` and ``at event 1,204 (step 3, backward)``.
+    """
     if view.kind != "event":
         return vocabulary.when(view.kind)
     return phrase("places.when.event", event=moment_name(view.device, view.at))
 
 
 def when_at(view: DeviceView, at: int) -> Phrase:
-    """Returns event ``at`` in a sentence: as the moment of the report if the same tensors are live then, else by its number."""
+    """Returns event ``at`` as words: as the moment of the report if the same tensors are live, else by its number."""
     is_same = at == view.at or np.array_equal(view.device.live(at), view.device.live(view.at))
     return when(view) if is_same else phrase("places.when.event", event=moment_name(view.device, at))
 
@@ -59,13 +62,19 @@ def group_name(device: DeviceTrace, group: int) -> Phrase:
 
 
 def lifetime_name(lifetime: int) -> str:
-    """Returns ``surviving to the next step`` and the like; "" where unknown."""
+    """Returns ``surviving to the next step`` and similar, or "" if unknown."""
     name = LIFETIMES[lifetime]
     return "" if name == "unknown" else vocabulary.name("lifetime", name)
 
 
 def age(device: DeviceTrace, alloc_at: int, at: int) -> str:
-    """Returns how long a tensor born at ``alloc_at`` has lived at ``at``: ``for 12,034 events (3 steps)``; "" without a trace."""
+    """Returns the age of a tensor at ``at``: ``for 12,034 events (3 steps)``, or "" without a trace.
+
+    Args:
+        device: The device.
+        alloc_at: Event of its allocation.
+        at: Event at which the age is computed.
+    """
     if at < 0:
         return ""
     if alloc_at < 0:

@@ -1,7 +1,9 @@
-"""Compares lifetime-segregated pools with the recorded settings, expandable segments and the lower bound, by replays on a card of one size.
+"""Compares lifetime-segregated pools with other policies by replays on a device of one size.
+
+The others are the recorded settings, expandable segments and the lower bound.
 
 A run that fits wins. If several fit, the smallest reserved peak wins. These pools reserve new memory as long as there
-is any, so their peak means little on a card that is much too large. The texts are in ``messages/pools.json``.
+is any, so their peak means little on a much larger device. The texts are in ``messages/pools.json``.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ RECORDED, EXPANDABLE = "recorded", "expandable"
 _USUAL_FRACTION = 0.94  # the example of the feature's documentation
 _CALIBRATED = 0.9
 _GRAIN = 512
-_WORTH, _WORTH_SHARE = 2 << 20, 0.01  # a page, and of the peak: less is not worth going without expandable segments
+# A page, and a fraction of the peak: smaller savings are not worth losing expandable segments.
+_WORTH, _WORTH_SHARE = 2 << 20, 0.01
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,11 @@ class Run:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The recorded settings, expandable segments (None: already recorded, or not supported), pools, and the lower bound."""
+    """The replays to compare.
+
+    They are the recorded settings, expandable segments (None if already recorded, or not supported), the pools, and the
+    lower bound.
+    """
 
     plain: Run
     expandable: Run | None
@@ -86,19 +93,19 @@ class _Runs:
 def judged(
     subject: Subject, finding: Finding | None = None, *, like: Scenario | None = None, communicators: int | None = None
 ) -> Finding | None:
-    """Returns the effect of lifetime-segregated pools (MD114); None: unknown.
+    """Returns the effect of lifetime-segregated pools (MD114), or None if unknown.
 
     Args:
         subject: The recording.
         finding: The hint that the result replaces.
-        like: The scenario whose capacity and memory fraction count; None: as recorded.
-        communicators: Number of HCCL communicators; None: unknown, since no trace contains it.
+        like: The scenario whose capacity and memory fraction are used, or None for the recorded ones.
+        communicators: Number of HCCL communicators, or None if unknown, since no trace contains it.
     """
     own = subject.recorded
     card = own if like is None else replace(own, capacity_bytes=like.capacity_bytes, fraction=like.fraction)
     try:
         runs = _runs(subject, card)
-    except MemdiagError:  # the file claims settings that its allocator would refuse
+    except MemdiagError:  # the file has settings that its allocator would refuse
         return None
     error = subject.calibration.error_bytes or 0
     is_npu = subject.trace.backend == "npu"
@@ -141,7 +148,7 @@ def _runs(subject: Subject, card: Scenario) -> _Runs:
         policy = "npu-expandable" if backend == "npu" else "expandable"
         try:
             expandable = _run(subject, replace(card, policy=policy, conf=conf), EXPANDABLE)
-        except MemdiagError:  # the version has none
+        except MemdiagError:  # the version does not support them
             expandable = None
     adopted = POLICIES["lifecycle"].inherit_conf(keys)
     conf = ",".join(f"{key}:{value}" for key, value in adopted.items())
@@ -150,7 +157,7 @@ def _runs(subject: Subject, card: Scenario) -> _Runs:
 
 
 def most_live(workload: Workload) -> int:
-    """Returns the most bytes that are live at a time: the lower bound of every allocator (as in the policy ``bound``)."""
+    """Returns the peak of live bytes: the lower bound of every allocator (as in the policy ``bound``)."""
     return int(live_bytes(workload).max())
 
 
@@ -170,7 +177,7 @@ def live_bytes(workload: Workload) -> Array:
 
 
 def _run(subject: Subject, scenario: Scenario, kind: str) -> Run:
-    """Replays from an empty beginning, so that all runs begin alike."""
+    """Replays from an empty allocator, so that all runs begin alike."""
     if POLICIES[scenario.policy].standing != "native":
         found = subject.replay(scenario, log=False)
     else:
@@ -188,7 +195,11 @@ def _run(subject: Subject, scenario: Scenario, kind: str) -> Run:
 
 
 def _verdict(runs: _Runs, capacity: int | None, error: int, *, is_whole: bool = True) -> tuple[bool, Phrase]:
-    """Returns whether the pools help, and the title that says so; ``is_whole``: no allocation failed when it was recorded."""
+    """Returns whether the pools help, and the title that says so.
+
+    Args:
+        is_whole: Whether no allocation failed in the recording.
+    """
     pools, fitting = runs.best, [run for run in runs.rivals if run.fits]
     best = min(fitting, key=lambda run: run.peak_bytes, default=None)
     here = (
@@ -256,7 +267,7 @@ def _shared(
 
 
 def _saving(subject: Subject, card: Scenario, runs: _Runs, error: int) -> Saving | None:
-    """Returns the saving of the pools at the peak of the recorded settings, if a replay of these reproduces the recording."""
+    """Returns the saving of the pools at the recorded settings' peak, if a replay reproduces the recording."""
     saved = runs.plain.peak_bytes - runs.best.peak_bytes
     if not is_calibrated(subject) or saved <= error:
         return None
@@ -270,6 +281,6 @@ def _saving(subject: Subject, card: Scenario, runs: _Runs, error: int) -> Saving
 def with_advice(
     report: PredictionReport, subject: Subject, scenarios: Iterable[Scenario], communicators: int | None = None
 ) -> PredictionReport:
-    """Returns a report of simulated runs with the effect of lifetime-segregated pools (MD114), if such pools are among the runs."""
+    """Returns a report of simulated runs with the effect of lifetime-segregated pools (MD114), if simulated."""
     like = next((scenario for scenario in scenarios if scenario.policy in {*POOLS, "lifetime-oracle"}), None)
     return report if like is None else replace(report, advice=judged(subject, like=like, communicators=communicators))

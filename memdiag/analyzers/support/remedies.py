@@ -1,6 +1,6 @@
-"""Remedies that several analyzers offer, written for the trace's own backend and merged with what is already set.
+"""Remedies that several analyzers offer, for the trace's backend and merged with the existing settings.
 
-None stands for "does not apply here": nothing that is already in effect is ever recommended.
+None means "does not apply here": settings that are already in effect are never recommended.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from memdiag.results.finding import Fix
 from memdiag.text import joined, phrase
 from memdiag.units import MIB
 
-# The parser takes more than 10; expandable segments need an even number of MiB (pages of 2 MiB).
+# The parser requires more than 10; expandable segments need an even number of MiB (pages of 2 MiB).
 SMALLEST_PAGE_MB = 12
 
 
 def expandable_segments(settings: AllocatorSettings) -> Fix | None:
-    """Returns how to turn on expandable segments; None where they are on or unknown to the backend."""
+    """Returns how to enable expandable segments, or None if they are enabled or not supported."""
     if settings.expandable or not settings.can_change:
         return None
     dropped = [key for key in NPU_EXCLUDED if key in settings.keys] if settings.backend == "npu" else []
@@ -26,7 +26,7 @@ def expandable_segments(settings: AllocatorSettings) -> Fix | None:
 
 
 def smaller_pages(settings: AllocatorSettings) -> Fix | None:
-    """Returns how to make the pages of expandable segments smaller; None where that is not possible."""
+    """Returns how to reduce the page size of expandable segments, or None if that is not possible."""
     if not settings.expandable or not settings.can_change:
         return None
     if settings.keys.get("page_size", "").lower() == "1g":
@@ -49,12 +49,12 @@ def smaller_pages(settings: AllocatorSettings) -> Fix | None:
 
 
 def max_split_size(settings: AllocatorSettings, request_bytes: int) -> Fix | None:
-    """Returns how to keep blocks of the size of a request from being split; None where that is not possible."""
+    """Returns how to keep blocks of the size of a request from being split, or None if that is not possible."""
     return split_limit(settings, request_bytes // MIB)
 
 
 def split_limit(settings: AllocatorSettings, limit_mb: int) -> Fix | None:
-    """Returns how to stop the allocator from splitting large blocks; None where that is not possible."""
+    """Returns how to stop the allocator from splitting large blocks, or None if that is not possible."""
     smallest = settings.page_bytes(small=False) // MIB
     if settings.expandable or not settings.can_change or "max_split_size_mb" in settings.keys or limit_mb <= smallest:
         return None
@@ -64,7 +64,7 @@ def split_limit(settings: AllocatorSettings, limit_mb: int) -> Fix | None:
 
 
 def rounded_sizes(settings: AllocatorSettings, divisions: int) -> Fix | None:
-    """Returns how to round request sizes so that cached blocks fit the next ones; None where that is set already."""
+    """Returns how to round request sizes so that cached blocks fit the next ones, or None if that is already set."""
     if not settings.can_change or "roundup_power2_divisions" in settings.keys:
         return None
     return Fix(
@@ -77,11 +77,11 @@ def rounded_sizes(settings: AllocatorSettings, divisions: int) -> Fix | None:
 
 
 def default_placement(settings: AllocatorSettings, placing: tuple[str, ...]) -> Fix | None:
-    """Returns how to take out the settings that decide where blocks lie; None where there are none.
+    """Returns how to remove the settings that affect block placement, or None if there are none.
 
     Args:
-        settings: Of the trace.
-        placing: Keys that decide where blocks lie.
+        settings: Settings of the trace.
+        placing: Keys that affect block placement.
     """
     mine = [key for key in placing if key in settings.keys]
     if not mine or not settings.can_change:

@@ -1,8 +1,8 @@
-"""Bytes lost inside blocks and behind them: rounding of requests, and what exact multiples of 2 MiB cost on an NPU.
+"""Bytes lost inside and after blocks: rounding of requests, and the cost of exact multiples of 2 MiB on an NPU.
 
-A request is rounded up to 512 bytes; roundup_power2_divisions rounds further; a free block of which 1 MiB or less would
-remain is handed out whole. torch_npu adds 32 bytes to every request first, so that 30 MiB opens a segment of 32 MiB of
-which a tail of 2 MiB - 512 is left.
+A request is rounded up to 512 bytes, and further by roundup_power2_divisions. A free block with a remainder of at most
+1 MiB is allocated whole. torch_npu adds 32 bytes to every request first, so 30 MiB reserve a segment of 32 MiB, with a
+tail of 2 MiB - 512.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def findings(here: Look) -> Iterator[Finding]:
 
 
 def _rounding(here: Look) -> Iterator[Finding]:
-    """MD203."""
+    """Yields MD203."""
     usage = here.device.usage_at(here.after)
     allocated, requested = usage["allocated"], usage["requested"]
     if requested < 0 or allocated - requested < max(SHARE * allocated, FLOOR):
@@ -74,7 +74,11 @@ def _rounding(here: Look) -> Iterator[Finding]:
 
 
 def _largest_places(view: DeviceView, rows: Array, lost: Array, *, tails: bool = False) -> Iterator[Evidence]:
-    """Yields where most bytes are lost; ``tails``: behind tensors, not inside their blocks."""
+    """Yields the call sites that lose most bytes.
+
+    Args:
+        tails: Whether to count bytes after tensors instead of inside their blocks.
+    """
     stacks, inverse = np.unique(view.device.tensors.stack[rows], return_inverse=True)
     sums = np.zeros(len(stacks), np.int64)
     np.add.at(sums, inverse, lost)
@@ -101,7 +105,7 @@ def _flat_buffer() -> Fix:
 
 
 def _tails(here: Look) -> Iterator[Finding]:
-    """MD207: free tails behind tensors of exact multiples of 2 MiB, in segments that were opened for them."""
+    """Yields MD207: free tails after tensors of exact multiples of 2 MiB, in segments reserved for them."""
     topology, tensors = here.device.topology(here.after), here.device.tensors
     blocks, segments, reserved = topology.blocks, topology.segments, here.device.usage_at(here.after)["reserved"]
     if len(blocks["segment"]) < 2:
@@ -145,8 +149,8 @@ def _tails(here: Look) -> Iterator[Finding]:
                 phrase("rounding.tails.fix.caveat"),
             ),
         ),
-        # without its tail each of these segments is one page shorter; more cannot be saved, and another tensor may use
-        # the tail
+        # Without its tail, each of these segments is one page shorter; this is an upper bound, since another tensor may
+        # use the tail.
         saving=Saving(0, len(at) * PAGE, len(at) * PAGE, "estimated") if at_peak else None,
         weight_bytes=lost,
     )

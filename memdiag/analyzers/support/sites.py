@@ -1,7 +1,7 @@
-"""Tensors by place in the code: the same line reached by several paths is one place.
+"""Tensors by call site: the same line reached by several paths is one call site.
 
-A tensor without a stack has no place: it was allocated before the recording began, or by autograd's thread (which has
-no Python frames), or no stacks were recorded.
+A tensor has no stack if it was allocated before the recording began or by autograd's thread (which has no Python
+frames), or if no stacks were recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
-CLEARLY_LESS = 0.98  # of the allocated peak: the peak of the report may miss tensors of the step
+CLEARLY_LESS = 0.98  # fraction of the allocated peak: the peak of the report may miss tensors of the step
 UNKNOWN, BEFORE, BACKWARD = range(3)  # why a tensor has no stack
 _BACKWARD_OF = re.compile(r"torch::autograd::generated::(\w+?)Backward\d*::apply")
 _OPERATOR = re.compile(r"at::_ops::(\w+)::")
@@ -27,13 +27,13 @@ _OPERATOR = re.compile(r"at::_ops::(\w+)::")
 
 @dataclass(frozen=True)
 class SiteMemory:
-    """A place in the code and what some tensors of it hold.
+    """A call site and the memory of some of its tensors.
 
     Attributes:
-        label: Short name ("train.py:35 forward"); for tensors without a stack, why they have none.
+        label: Short name ("train.py:35 forward"); for tensors without a stack, the reason.
         bytes: Bytes of their blocks.
-        num_tensors: How many they are.
-        stack: The stack of most of the bytes; -1: none.
+        num_tensors: Number of tensors.
+        stack: The stack of most of the bytes, or -1.
         rows: Rows of Tensors.
     """
 
@@ -45,10 +45,10 @@ class SiteMemory:
 
 
 def first_finding(view: DeviceView, find: Callable[[DeviceView], Iterable[Finding]]) -> list[Finding]:
-    """Returns what ``find`` finds at a moment.
+    """Returns the findings of ``find`` at a moment.
 
-    If it finds nothing at the peak, and clearly more is allocated at the allocated peak, returns its findings there. The title of a finding
-    at another moment names it (``places.when``).
+    If there are none at the peak, and clearly more is allocated at the allocated peak, returns the findings there. The
+    title of a finding at another moment names it (``places.when``).
     """
     found = list(find(view))
     if found or view.kind != "peak":
@@ -60,7 +60,7 @@ def first_finding(view: DeviceView, find: Callable[[DeviceView], Iterable[Findin
 
 
 def by_place(view: DeviceView, rows: Array) -> list[SiteMemory]:
-    """Returns the places that the tensors ``rows`` were made at, most bytes first."""
+    """Returns the call sites of the tensors ``rows``, most bytes first."""
     tensors = view.device.tensors
     size = tensors.block_bytes[rows]
     stacks, group = np.unique(tensors.stack[rows], return_inverse=True)
@@ -69,7 +69,7 @@ def by_place(view: DeviceView, rows: Array) -> list[SiteMemory]:
     names: dict[str, int] = {}
     name_of = np.array([names.setdefault(label, len(names)) for label in labels], np.int64)
     own = np.append(name_of, -1)[group] if len(stacks) else group
-    if "" in names:  # one place for each reason
+    if "" in names:  # one call site for each reason
         silent = own == names[""]
         reasons = without_stack(view, rows[silent])
         for reason in np.unique(reasons).tolist():
@@ -87,7 +87,7 @@ def by_place(view: DeviceView, rows: Array) -> list[SiteMemory]:
 
 
 def label_of(view: DeviceView, stack: int) -> str:
-    """Returns the short name of a stack; of one without Python frames, the operator that backward was at; "" for none."""
+    """Returns the short name of a stack; without Python frames, the operator of backward; "" for none."""
     frames = view.trace.stacks[stack]
     if not frames or any(frame.is_python and not frame.filename.endswith(".S") for frame in frames):
         return view.label(stack)
@@ -99,7 +99,7 @@ def label_of(view: DeviceView, stack: int) -> str:
 
 
 def without_stack(view: DeviceView, rows: Array) -> Array:
-    """Returns, for tensors without a stack, why they have none (``UNKNOWN``, ``BEFORE`` or ``BACKWARD``)."""
+    """Returns, for tensors without a stack, the reason (``UNKNOWN``, ``BEFORE`` or ``BACKWARD``)."""
     tensors = view.device.tensors
     backward = (tensors.phase_alloc[rows] == PHASES.index("backward")) & (len(view.trace.stacks) > 0)
     return np.where(
@@ -112,27 +112,27 @@ def without_stack(view: DeviceView, rows: Array) -> Array:
 def stackless(reason: int = UNKNOWN) -> Phrase:
     """Returns the label of tensors without a stack.
 
-    It begins with a parenthesis in every language, which no file name does.
+    It begins with a parenthesis in every language, unlike any file name.
     """
     return phrase(("places.stackless", "places.stackless.before", "places.stackless.backward")[reason])
 
 
 def by_category(view: DeviceView, rows: Array) -> dict[str, int]:
-    """Returns the bytes of each category among the tensors ``rows``, most first, without those that hold nothing."""
+    """Returns the bytes of each category among the tensors ``rows``, most first, without empty ones."""
     return sums(CATEGORIES, view.device.tensors.category[rows], view.device.tensors.block_bytes[rows])
 
 
 def sums(names: tuple[str, ...], index: Array, size: Array) -> dict[str, int]:
-    """Returns the bytes of each name, most first, without those of none.
+    """Returns the bytes of each name, most first, without empty ones.
 
-    ``index`` refers to ``names``, one entry a size.
+    ``index`` refers to ``names``, one entry per size.
     """
     held = {name: int(size[index == number].sum()) for number, name in enumerate(names)}
     return {name: total for name, total in sorted(held.items(), key=lambda item: -item[1]) if total}
 
 
 def module_of(stacks: Stacks, stack: int) -> str:
-    """Returns the file of the innermost ``forward`` on a stack ("linear.py forward"): which kind of layer made the tensor; "" if none."""
+    """Returns the file of the innermost ``forward`` on a stack ("linear.py forward"), the kind of layer, or ""."""
     for frame in stacks[stack]:
         if frame.name == "forward" and frame.is_python:
             return f"{frame.filename.replace(chr(92), '/').rsplit('/', 1)[-1]} forward"
@@ -140,7 +140,7 @@ def module_of(stacks: Stacks, stack: int) -> str:
 
 
 def by_module(view: DeviceView, rows: Array) -> dict[str, int]:
-    """Returns the bytes of each kind of layer among the tensors ``rows``, most first; without those allocated outside of any."""
+    """Returns the bytes of each kind of layer among the tensors ``rows``, most first; others are omitted."""
     tensors = view.device.tensors
     stacks, group = np.unique(tensors.stack[rows], return_inverse=True)
     held = np.bincount(group, weights=tensors.block_bytes[rows], minlength=len(stacks))

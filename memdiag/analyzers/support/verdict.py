@@ -16,7 +16,7 @@ from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
 _REPLAYED = ("cuda", "npu")
-_NEEDLESS = ("MD106", "MD127", "MD128", "MD129")  # memory that need not be there: more important than any setting
+_NEEDLESS = ("MD106", "MD127", "MD128", "MD129")  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
 
 
@@ -33,8 +33,8 @@ def verdict(
 
     Args:
         trace: The trace.
-        devices: What the report says of each device.
-        findings: The worst first.
+        devices: Reports on each device.
+        findings: Findings, worst first.
         what_if: Replays of settings.
         happened: The headline.
         replay: Whether settings were replayed at all.
@@ -72,7 +72,7 @@ def verdict(
 
 
 def _badness(device: DeviceReport) -> tuple[bool, int, int]:
-    """Orders devices as the headline does: one that ran out of memory first, then the one that reserves most."""
+    """Returns the sort key of devices for the headline: out of memory first, then the most reserved bytes."""
     reserved = device.peak.reserved_bytes or device.end.reserved_bytes or 0
     return (
         bool(device.counts.get("num_ooms")),
@@ -85,10 +85,9 @@ _Chosen = tuple[Finding, Fix]
 
 
 def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Chosen | None, WhatIf | None]:
-    """Returns the first remedy with its finding, and the replay of it, if there is one.
+    """Returns the first remedy with its finding, and its replay, if there is one.
 
-    Memory that grows or need not be there comes first, then a setting that a replay confirms, then the worst finding's
-    first fix.
+    Growing or avoidable memory comes first, then a setting that a replay confirms, then the worst finding's first fix.
     """
     offers = [(finding, fix) for finding in findings if finding.severity != "info" for fix in finding.fixes]
     needless = next((offer for offer in offers if _is_root(offer[0])), None)

@@ -1,7 +1,8 @@
-"""Replays of allocator settings on the trace: every remedy of a finding, the obvious candidates, and all remedies together.
+"""Replays of allocator settings on the trace.
 
-A saving is quoted only where a replay of the recorded settings reproduces the recording, with the error that this
-shows.
+It replays every remedy of a finding, the obvious candidates, and all remedies together.
+
+A saving is quoted only if a replay of the recorded settings reproduces the recording, with its error.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
-# Share of the compared values that must be as recorded; below it the model does not match the recording.
+# Fraction of the compared values that must match the recording; below it the model does not match.
 _EXACT_ENOUGH = 0.9
-_MOST_EVENTS = 5_000_000  # a replay takes about a second for each two million
+_MOST_EVENTS = 5_000_000  # a replay takes about a second per two million events
 _REPLAYED = ("cuda", "npu")
-_ASKED = (*_POOLS, *_HABITS)  # findings that replays answer, or add to
+_ASKED = (*_POOLS, *_HABITS)  # findings that replays confirm, refute or extend
 
 
 def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tuple[list[Finding], tuple[WhatIf, ...]]:
-    """Returns the findings as replays leave them, and every replay behind them, device by device."""
+    """Returns the findings adjusted by replays, and all replays, device by device."""
     found = list(findings)
     if trace.backend not in _REPLAYED:
         return found, ()
@@ -53,7 +54,7 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
             continue
         obvious = {fix.change: fix for fix in candidates(trace, view.device, settings)}
         lines = {**_lines(settings, mine), **{line: () for line in obvious if line not in _lines(settings, mine)}}
-        with contextlib.suppress(MemdiagError):  # the file claims settings that its allocator would refuse
+        with contextlib.suppress(MemdiagError):  # the file has settings that its allocator would refuse
             replays = _Replays.of(trace, view.device, settings)
             results += judged_results(list(replays.results(lines)))
             answers = (
@@ -65,14 +66,14 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
 
 
 def _answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
-    """Returns a finding with the evidence of replays, if they reproduce the recording; None: they refute it."""
+    """Returns a finding with the evidence of replays, if they reproduce the recording; None if they refute it."""
     if not is_calibrated(subject):
         return question
     return answered(subject, view, question) if question.code in _HABITS else judged(subject, question) or question
 
 
 def _lines(settings: AllocatorSettings, findings: Iterable[Finding]) -> dict[str, tuple[str, ...]]:
-    """Returns the lines that remedies would have people paste, with the codes of their findings."""
+    """Returns the lines that remedies suggest, with the codes of their findings."""
     lines: dict[str, tuple[str, ...]] = {}
     for finding in findings:
         for fix in finding.fixes:
@@ -83,7 +84,7 @@ def _lines(settings: AllocatorSettings, findings: Iterable[Finding]) -> dict[str
 
 
 def _conf_of(settings: AllocatorSettings, line: str) -> str | None:
-    """Returns the settings that a line makes; None: it is about something else."""
+    """Returns the settings in a line, or None if it is not about settings."""
     if line == f"unset {settings.variable}":
         return ""
     lead = f"export {settings.variable}="
@@ -122,7 +123,7 @@ class _Replays:
             yield from self._result(together, every, is_combination=True)
 
     def _together(self, lines: Iterable[str]) -> str:
-        """Returns one line with every change; where two contradict each other, the first holds."""
+        """Returns one line with every change; of contradicting changes, the first wins."""
         changes: dict[str, str | None] = {}
         for line in lines:
             keys = parse_conf(_conf_of(self.settings, line) or "")

@@ -11,7 +11,7 @@ from memdiag.trace.table import Array
 
 
 def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
-    """Returns the highest allocated bytes, before the trace began too, the tensors ``rows`` not counted while they live."""
+    """Returns the allocated peak (including before the trace) without the tensors ``rows``."""
     tensors, num_events = device.tensors, device.num_events
     size = tensors.block_bytes[rows]
     change = np.zeros(num_events + 1, np.int64)

@@ -1,4 +1,4 @@
-"""The answer to ``memdiag analyze --would-fit SIZE``: can the allocator serve a tensor of this size at the moment of the report?
+"""The answer to ``memdiag analyze --would-fit SIZE``: whether the allocator can serve a tensor at the report's moment.
 
 The allocator tries three ways in turn: a free block of the same pool and stream, a new segment, and a new segment after
 it has released all cached segments (a retry).
@@ -25,7 +25,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.topology import Topology
 from memdiag.units import format_bytes
 
-NUM_NAMED = 3  # of the tensors that stand between
+NUM_NAMED = 3  # of the blocking tensors
 
 
 def answers(trace: Trace, context: Context, requested: int) -> tuple[WouldFit, ...]:
@@ -72,10 +72,9 @@ def answer(here: Look, requested: int) -> WouldFit:
 
 
 def _group_of(device: DeviceTrace, at: int, request: int) -> int:
-    """Returns the pool and stream that would serve the request (a row of Groups; -1: a pool that has no memory yet).
+    """Returns the pool and stream that would serve the request (a row of Groups, or -1 for a pool without memory).
 
-    That is the pool and stream of the reference request, of the size class of this one; without a reference request the
-    default ones.
+    They are those of the reference request, in the size class of this one, else the default ones.
     """
     groups = device.groups
     if not len(groups):
@@ -90,7 +89,7 @@ def _group_of(device: DeviceTrace, at: int, request: int) -> int:
 
 
 def _new_bytes(here: Look, topology: Topology, group: int, request: int) -> tuple[int, int]:
-    """Returns the bytes that the driver must give: now, and after a retry.
+    """Returns the bytes that the driver must provide: now, and after a retry.
 
     An expandable segment grows from the free range at its end.
     """
@@ -108,7 +107,7 @@ def _new_bytes(here: Look, topology: Topology, group: int, request: int) -> tupl
 
 
 def _driver_free(here: Look) -> tuple[int | None, bool]:
-    """Returns what the driver could still give at the moment, and whether that is exact (else it is an upper bound); None: unknown."""
+    """Returns the driver's remaining memory at the moment, or None, and whether it is exact or an upper bound."""
     device, reserved = here.device, here.usage["reserved"]
     capacity, outside, share = device.capacity_bytes, device.card.outside_bytes, device.card.fraction
     found = [] if here.device_free_bytes is None else [here.device_free_bytes]
@@ -121,7 +120,7 @@ def _driver_free(here: Look) -> tuple[int | None, bool]:
 
 
 def _released_bytes(device: DeviceTrace, topology: Topology, small_page: int, large_page: int) -> int:
-    """Returns what a retry gives back: unused segments and pages of the default pool.
+    """Returns the bytes that a retry releases: unused segments and pages of the default pool.
 
     It waits for streams, so pending blocks count.
     """
@@ -146,7 +145,7 @@ def _released_bytes(device: DeviceTrace, topology: Topology, small_page: int, la
 
 
 def _kind(fit: Fit, wanted: int, full: int, driver: int | None, released: int) -> tuple[FitAnswer, int | None]:
-    """Returns the answer, and by how many bytes the driver has too little; None where that is unknown."""
+    """Returns the answer, and the bytes that the driver lacks, or None if unknown."""
     if fit.fits:
         return "cache", 0
     if driver is None:
@@ -159,7 +158,7 @@ def _kind(fit: Fit, wanted: int, full: int, driver: int | None, released: int) -
 
 
 def _names(view: DeviceView, fit: Fit) -> tuple[str, ...]:
-    """Returns size and place of the largest tensors that stand between."""
+    """Returns size and call site of the largest blocking tensors."""
     tensors = view.device.tensors
     largest = sorted(fit.between.tolist(), key=lambda row: (-int(tensors.block_bytes[row]), row))[:NUM_NAMED]
     said = (
