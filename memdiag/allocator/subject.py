@@ -12,12 +12,12 @@ import numpy as np
 from memdiag.allocator.as_trace import Simulated, as_trace
 from memdiag.allocator.calibration.calibrate import Calibration, described_best
 from memdiag.allocator.calibration.continuation import Continuation, continuation_of
+from memdiag.allocator.calibration.limits import Limits
 from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.result import Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.conf import Conf
-from memdiag.allocator.versions.limits import Limits
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import EXTERNAL, Workload
 from memdiag.trace.model import DeviceTrace, Trace

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 
-from memdiag.settings.conf import MAX_DIVISIONS
-from memdiag.settings.model import Key, Version, type_words
+from memdiag.settings.model import NEWEST, Key, Version, type_words
 from memdiag.settings.numbers import is_power_of_two, to_size
-from memdiag.settings.parsers import is_shared, parse
+from memdiag.settings.parsers import MAX_DIVISIONS, is_shared, parse, parse_common, tokenize
 from memdiag.settings.problem import Problem
 from memdiag.text import joined, phrase
 
@@ -46,12 +45,18 @@ def _refused(key: Key, value: str, reason: str) -> Problem:
 def _pairs(value: str) -> list[tuple[int | None, int]]:
     """Returns sizes in MiB (None: ``>``) and divisions, in order."""
     found = []
-    for part in value.strip("[]").split(","):
-        size, _, number = part.partition(":")
+    tokens = [token for token in tokenize(value) if token not in {"[", "]", ",", ":"}]
+    for size, number in zip(tokens[::2], tokens[1::2], strict=False):
         division = to_size(number)
-        if size and division is not None:
+        if division is not None:
             found.append((None if size == ">" else to_size(size), division))
     return found
+
+
+def as_recorded(value: str) -> tuple[int, ...]:
+    """Returns the 16 entries of a recorded value, as the newest parser reads it; zeros if it refuses the value."""
+    entries = parse_common(f"roundup_power2_divisions:{value}", NEWEST["cuda"]).values.get("roundup_power2_divisions")
+    return entries if isinstance(entries, tuple) else (0,) * MAX_DIVISIONS
 
 
 def as_meant(value: str) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from memdiag.settings.conf import MAX_DIVISIONS
 from memdiag.settings.model import Version
 from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
 from memdiag.settings.numbers import SIZE_MAX, is_power_of_two, to_double, to_int, to_size
@@ -22,6 +21,7 @@ from memdiag.text import joined, phrase
 
 Value = bool | int | float | str | tuple[int, ...]
 
+MAX_DIVISIONS = 16  # entries of roundup_power2_divisions
 _MIB = 1 << 20
 _DEFAULT_SEGMENT = 20
 # The first version with the shared parser.

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from memdiag.settings.conf import leading_number, parse_conf, power2_divisions
+from memdiag.settings.conf import leading_number, parse_conf
+from memdiag.settings.divisions import as_recorded
 from memdiag.sizes import npu
 from memdiag.sizes.cuda import LARGE_SEGMENT, MIN_BLOCK
 from memdiag.trace import schema
@@ -107,7 +108,7 @@ def _divisions(settings: Mapping[str, object], conf: Mapping[str, str]) -> tuple
     if isinstance(listed, dict):
         entries = [listed.get(str(1 << k), 0) for k in range(16)]
         return tuple(e if isinstance(e, int) and 0 <= e <= 1 << 20 else 0 for e in entries)
-    return power2_divisions(conf["roundup_power2_divisions"]) if "roundup_power2_divisions" in conf else (0,) * 16
+    return as_recorded(conf["roundup_power2_divisions"]) if "roundup_power2_divisions" in conf else (0,) * 16
 
 
 def _is_expandable(raws: Sequence[RawDevice]) -> bool:

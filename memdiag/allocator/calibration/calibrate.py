@@ -15,10 +15,10 @@ from memdiag.allocator.calibration.causes import Divergence, divergence
 from memdiag.allocator.calibration.comparing import Comparison, Recorded, compare
 from memdiag.allocator.calibration.fitting import fit_limit
 from memdiag.allocator.calibration.from_trace import resumed
+from memdiag.allocator.calibration.limits import Limits
 from memdiag.allocator.calibration.readings import Reading
 from memdiag.allocator.calibration.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay
-from memdiag.allocator.versions.limits import Limits
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from memdiag.allocator.calibration.comparing import Comparison
-from memdiag.allocator.versions.limits import Limits
+from memdiag.allocator.calibration.limits import Limits
 from memdiag.trace.schema import SEGMENT_FREE, SEGMENT_UNMAP
 from memdiag.units import MIB
 

@@ -17,7 +17,7 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.calibration.before import start_at
 from memdiag.allocator.calibration.calls import Calls
 from memdiag.allocator.calibration.entries import calls_of_entries
-from memdiag.allocator.versions.limits import Limits, limits_of
+from memdiag.allocator.calibration.limits import Limits, limits_of
 from memdiag.allocator.workload import Start, Workload
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

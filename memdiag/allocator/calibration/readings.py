@@ -15,7 +15,7 @@ import numpy as np
 
 from memdiag.allocator.calibration.causes import Divergence
 from memdiag.allocator.calibration.from_trace import described
-from memdiag.allocator.versions.limits import Limits
+from memdiag.allocator.calibration.limits import Limits
 from memdiag.allocator.workload import ALLOC, CAPTURE, Workload
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memdiag.settings.conf import leading_number, parse_conf, power2_divisions
+from memdiag.settings.conf import leading_number, parse_conf
+from memdiag.settings.divisions import as_recorded
 from memdiag.settings.tables import newest
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.units import MIB
@@ -71,7 +72,7 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     if isinstance(threshold, float) and 0 < threshold < 1:
         keys["garbage_collection_threshold"] = repr(threshold)
     listed = trace.layout.divisions
-    if any(listed) and power2_divisions(keys.get("roundup_power2_divisions", "0")) != listed:
+    if any(listed) and as_recorded(keys.get("roundup_power2_divisions", "0")) != listed:
         same = len(set(listed)) == 1
         keys["roundup_power2_divisions"] = (
             str(listed[0]) if same else f"[{','.join(f'{1 << k}:{d}' for k, d in enumerate(listed))}]"

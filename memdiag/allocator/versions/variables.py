@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from memdiag.errors import MemdiagError
+from memdiag.settings.written import entries
 
 
 def split(text: str) -> tuple[dict[str, str], str]:
     """Returns the variables in a settings text, and the text without them."""
-    variables: dict[str, str] = {}
-    settings: list[str] = []
-    for item in text.split(","):
-        name, sign, value = item.partition("=")
-        if sign and ":" not in name:
-            variables[name.strip()] = value.strip()
-        else:
-            settings.append(item)
+    found = entries(text)
+    variables = {entry.key: entry.value or "" for entry in found if entry.oddity == "equals"}
+    settings = [entry.text for entry in found if entry.oddity != "equals"]
     return variables, ",".join(settings) if variables else text
 
 
