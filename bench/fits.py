@@ -141,7 +141,7 @@ def case(machine: Machine, whole: Path, outside: int, room: int) -> Case:
         )
         if fits
     ]
-    rest = (simulated.get("outlook") or {}).get("rest")
+    rest = (simulated.get("outlook") or {}).get("estimate")
     from_whole = said("simulate", str(whole), "--conf", conf, "--capacity", str(room + outside))["results"][0]["fits"]
     again = machine.retry(run, conf)
     estimate = rest["fits"] if rest is not None else None

@@ -60,7 +60,7 @@ def build_report(
             format=trace.format,
             backend=trace.backend,
             torch_version=trace.torch_version,
-            phantom=trace.phantom,
+            is_phantom=trace.phantom,
             num_events=trace.num_events,
             num_tensors=trace.num_tensors,
             complete_from_start=trace.complete_from_start,

@@ -152,7 +152,7 @@ def fleet(
     if heatmap is not None:
         _draw(report, heatmap)
     if not report.ranks:
-        raise MemdiagError("none of the files could be read", report.broken[0].message if report.broken else "")
+        raise MemdiagError("none of the files could be read", report.unreadable[0].message if report.unreadable else "")
     end_if_hit(_over(report, budgets))
 
 
@@ -289,7 +289,7 @@ def _draw(report: FleetReport, file: Path) -> None:
     from memdiag.cli.talk import busy, say
     from memdiag.render import renderer
 
-    if report.heat is None:
+    if report.heatmap is None:
         raise MemdiagError(
             f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history"
         )
@@ -306,9 +306,9 @@ def _draw(report: FleetReport, file: Path) -> None:
 def _over(report: FleetReport, budgets: list[str]) -> list[str]:
     """What of the report is over budget, in words."""
     there = {
-        "oom": any(row.ran_out for row in report.ranks),
-        "odd": any(odd.delta_bytes > 0 for odd in report.odd),
-        "broken": bool(report.broken),
+        "oom": any(row.is_out_of_memory for row in report.ranks),
+        "odd": any(odd.delta_bytes > 0 for odd in report.outliers),
+        "broken": bool(report.unreadable),
     }
     hits = [word for word in _ALSO if word in budgets and there[word]]
     severities = {"warning": ("critical", "warning"), "critical": ("critical",)}

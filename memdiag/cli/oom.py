@@ -152,9 +152,9 @@ def _report(chosen: list[OomInput]) -> OomReport:
         tuple(source for report in reports for source in report.sources),
         sum(report.num_lines for report in reports),
         sum(report.num_bytes for report in reports),
-        sum(report.num_warnings_left_out for report in reports),
+        sum(report.num_warnings_omitted for report in reports),
         next((report.first_rank for report in reports if report.first_rank is not None), None),
-        num_left_out=sum(report.num_left_out for report in reports),
+        num_messages_omitted=sum(report.num_messages_omitted for report in reports),
     )
 
 

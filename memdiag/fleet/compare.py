@@ -12,7 +12,7 @@ from typing import Any
 
 from memdiag.analyzers.support.names import kind_words
 from memdiag.fleet.facts import EXPERTS
-from memdiag.results.fleet import GroupDifference
+from memdiag.results.fleet import GroupDifference, SiteDifference
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
@@ -40,14 +40,16 @@ def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[Gro
             found.append(GroupDifference(*key, size - size_there, size, size_there, number, number_there))
     if reserved and (own := unused(here)) is not None and (theirs := unused(there)) is not None and own != theirs:
         found.append(GroupDifference(UNUSED, "", own - theirs, own, theirs, 0, 0))
-    return sorted(found, key=lambda each: (-abs(each.delta_bytes), each.kind, each.part))
+    return sorted(found, key=lambda each: (-abs(each.delta_bytes), each.category, each.part))
 
 
-def places(here: Facts, there: Facts) -> tuple[tuple[str, int], ...]:
-    """Returns the places in the code that differ most: (place, bytes more)."""
+def sites(here: Facts, there: Facts) -> tuple[SiteDifference, ...]:
+    """Returns the call sites that differ most."""
     mine, others = ({place: size for place, size, _ in facts.get("places", ())} for facts in (here, there))
-    more = [(place, mine.get(place, 0) - others.get(place, 0)) for place in sorted(mine.keys() | others.keys())]
-    return tuple(sorted((each for each in more if each[1]), key=lambda each: (-abs(each[1]), each[0]))[:MOST])
+    more = [SiteDifference(place, mine.get(place, 0) - others.get(place, 0)) for place in mine.keys() | others.keys()]
+    return tuple(
+        sorted((each for each in more if each.delta_bytes), key=lambda each: (-abs(each.delta_bytes), each.site))[:MOST]
+    )
 
 
 def unused(facts: Facts) -> int | None:
@@ -81,18 +83,18 @@ def _parts(facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def _cause(each: GroupDifference) -> str:
-    if each.kind == UNUSED:
+    if each.category == UNUSED:
         return "unused"
-    if each.kind in _OF_MODEL:
+    if each.category in _OF_MODEL:
         return "model"
     if each.part.endswith(EXPERTS):
         return "experts"
-    if each.kind == "collective":
+    if each.category == "collective":
         return "communication"
-    if not each.num_here or not each.num_there:
+    if not each.num_tensors or not each.reference_num_tensors:
         return "more"
-    number = math.log(each.num_here / each.num_there)
-    size = math.log((each.bytes_here / each.num_here) / (each.bytes_there / each.num_there))
+    number = math.log(each.num_tensors / each.reference_num_tensors)
+    size = math.log((each.bytes / each.num_tensors) / (each.reference_bytes / each.reference_num_tensors))
     return "larger" if abs(size) > abs(number) else "more"
 
 
@@ -130,13 +132,20 @@ def _words(cause: str, own: list[GroupDifference], total: int, here: Facts, ther
             "fleet.why.experts.more" if is_more else "fleet.why.experts.fewer", amount=amount, what=_named(first)
         )
     if cause == "more":
-        counts = {"kind": kind_words(first.kind), "part": first.part, "count": first.num_here, "other": first.num_there}
+        counts = {
+            "kind": kind_words(first.category),
+            "part": first.part,
+            "count": first.num_tensors,
+            "other": first.reference_num_tensors,
+        }
         said = phrase("fleet.why.more", amount=amount, **counts)
-        if first.kind == "activation" and min(first.num_here, first.num_there):
+        if first.category == "activation" and min(first.num_tensors, first.reference_num_tensors):
             return joined((said, phrase("fleet.why.batches.more" if is_more else "fleet.why.batches.fewer")), ", ")
         return said
-    times = (first.bytes_here / first.num_here) / (first.bytes_there / first.num_there)
-    said = phrase("fleet.why.larger", amount=amount, kind=kind_words(first.kind), part=first.part, times=f"{times:.2f}")
+    times = (first.bytes / first.num_tensors) / (first.reference_bytes / first.reference_num_tensors)
+    said = phrase(
+        "fleet.why.larger", amount=amount, kind=kind_words(first.category), part=first.part, times=f"{times:.2f}"
+    )
     ratio = _input_ratio(here, there)
     if ratio is None:
         return said
@@ -144,5 +153,5 @@ def _words(cause: str, own: list[GroupDifference], total: int, here: Facts, ther
 
 
 def _named(each: GroupDifference) -> str:
-    kind = kind_words(each.kind)
+    kind = kind_words(each.category)
     return phrase("fleet.of", kind=kind, part=each.part) if each.part else kind

@@ -28,7 +28,7 @@ from memdiag.trace.moments import DEFAULT, has_history
 from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array, highest_in_parts
 
-VERSION = 4  # of these facts: kept ones of another version are worked out anew
+VERSION = 5  # of these facts: kept ones of another version are worked out anew
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
 MOST_STEPS = 128  # beyond, several steps are one column
 CURVE = 48  # columns of the curve of a trace without steps
@@ -122,7 +122,7 @@ def _failed(device: DeviceTrace) -> dict[str, Any] | None:
     usage = device.usage_at(at)
     step, phase, free = int(device.events.step[at]), int(device.events.phase[at]), int(device.events.addr[at])
     return {
-        "request_bytes": int(device.events.size[at]),
+        "requested_bytes": int(device.events.size[at]),
         "at_event": at,
         "step": step if step >= 0 else None,
         "phase": schema.PHASES[phase] if phase > 0 else None,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from memdiag.fleet.compare import cause_of, differences, places
-from memdiag.results.fleet import GroupDifference, Odd, RankGroup
+from memdiag.fleet.compare import cause_of, differences, sites
+from memdiag.results.fleet import GroupDifference, Outlier, RankGroup
 from memdiag.text import joined, phrase
 from memdiag.units import MIB, format_bytes
 
@@ -81,11 +81,11 @@ def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
     return ordered[(len(own) - 1) // 2]
 
 
-def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Odd]:
+def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Outlier]:
     """Returns the ranks that differ from the middle of their group, those with one cause together, the largest difference first."""
-    found: list[Odd] = []
+    found: list[Outlier] = []
     for group in groups:
-        middle = ranks[group.middle]
+        middle = ranks[group.median_rank]
         alike: dict[tuple[str, str, bool], list[tuple[int, str, int]]] = {}
         for rank, curve, delta in _odd_in(ranks, group):
             reserved = curve == "reserved"
@@ -99,16 +99,16 @@ def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Od
             differs = differences(ranks[rank], middle, reserved=curve == "reserved")
             _, why = cause_of(differs, ranks[rank], middle)
             found.append(
-                Odd(
+                Outlier(
                     tuple(sorted(member[0] for member in members)),
                     rank,
-                    group.middle,
+                    group.median_rank,
                     curve,
                     delta,
                     cause,
                     why,
                     tuple(differs[:_MOST_DIFFERENCES]),
-                    places(ranks[rank], middle),
+                    sites(ranks[rank], middle),
                 )
             )
     return sorted(found, key=lambda odd: (odd.delta_bytes < 0, -abs(odd.delta_bytes), odd.rank))
@@ -119,9 +119,9 @@ def _odd_in(ranks: Mapping[int, Facts], group: RankGroup) -> list[tuple[int, str
     found: dict[int, tuple[int, str, int]] = {}
     for curve in ("reserved", "allocated"):
         peaks = {rank: value for rank in group.ranks if (value := ranks[rank].get(f"peak_{curve}_bytes")) is not None}
-        if len(peaks) < 2 or group.middle not in peaks:
+        if len(peaks) < 2 or group.median_rank not in peaks:
             continue
-        middle = peaks[group.middle]
+        middle = peaks[group.median_rank]
         distances = sorted(abs(value - middle) for value in peaks.values())
         usual = distances[(len(distances) - 1) // 2] if len(peaks) > 2 else 0
         limit = max(_SPREAD * usual, _LEAST_SHARE * middle, _LEAST)

@@ -13,7 +13,7 @@ from memdiag.fleet.heat import heat_of
 from memdiag.fleet.numbers import assign
 from memdiag.fleet.work import Result
 from memdiag.results.finding import SEVERITIES, Fix
-from memdiag.results.fleet import Bin, Broken, FleetReport, Merged, Odd, Rank, RankGroup
+from memdiag.results.fleet import Bin, FleetReport, Merged, Outlier, Rank, RankGroup, UnreadableFile
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import KIB, format_bytes, format_ranges
 
@@ -41,7 +41,7 @@ def roll_up(
     }
     names = {number: file.name for number, (file, _) in zip(numbers, good, strict=True)}
     broken = tuple(
-        Broken(file.name, number_of(file.name), result["error"]["message"], result["error"]["hint"])
+        UnreadableFile(file.name, number_of(file.name), result["error"]["message"], result["error"]["hint"])
         for file, result in zip(files, results, strict=True)
         if "error" in result
     )
@@ -54,15 +54,15 @@ def roll_up(
         verdict=tuple(_verdict(rows, groups, odd, broken, _states(ranks))),
         ranks=rows,
         groups=tuple(groups),
-        odd=tuple(odd),
-        bins=bins_of({row.rank: row.peak_bytes for row in rows if row.peak_bytes}),
+        outliers=tuple(odd),
+        distribution=bins_of({row.rank: row.peak_bytes for row in rows if row.peak_bytes}),
         findings=tuple(merged(ranks)),
-        heat=heat_of(ranks),
-        broken=broken,
+        heatmap=heat_of(ranks),
+        unreadable=broken,
         notes=(*said, *_notes(rows, ranks, world, broken), *_quality(ranks)),
-        world=world,
+        world_size=world,
         backends=tuple(sorted({facts["backend"] or "unknown" for facts in ranks.values()})),
-        phantom=any(facts.get("phantom") for facts in ranks.values()),
+        is_phantom=any(facts.get("phantom") for facts in ranks.values()),
         num_kept=num_kept,
     )
 
@@ -72,7 +72,7 @@ def worst_of(rows: Sequence[Rank]) -> Rank:
     return min(
         rows,
         key=lambda row: (
-            not row.ran_out,
+            not row.is_out_of_memory,
             row.headroom_bytes if row.headroom_bytes is not None else 0,
             -row.peak_bytes,
             row.rank,
@@ -89,7 +89,7 @@ def _rank(number: int, name: str, group: int, facts: Facts, capacity: int | None
         free = failed.get("device_free_bytes")
         held = failed.get("reserved_bytes")
         left = free if free is not None else size - held if size is not None and held is not None else None
-        headroom = None if left is None else min(left - failed["request_bytes"], 0)
+        headroom = None if left is None else min(left - failed["requested_bytes"], 0)
     return Rank(
         rank=number,
         file=name,
@@ -99,8 +99,8 @@ def _rank(number: int, name: str, group: int, facts: Facts, capacity: int | None
         peak_reserved_bytes=reserved,
         peak_allocated_bytes=facts.get("peak_allocated_bytes"),
         headroom_bytes=headroom,
-        ran_out=bool(failed),
-        failed=failed,
+        is_out_of_memory=bool(failed),
+        last_failure=failed,
         num_retries=facts.get("num_retries"),
         step=facts.get("peak_step"),
         phase=facts.get("peak_phase"),
@@ -155,7 +155,7 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
                 fixes,
             )
         )
-    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -each.high_bytes, each.code, each.place))
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -each.high_bytes, each.code, each.site))
 
 
 # ------------------------------------------------------------------------------------------------------------------------- the verdict
@@ -164,13 +164,13 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
 def _verdict(
     rows: Sequence[Rank],
     groups: Sequence[RankGroup],
-    odd: Sequence[Odd],
-    broken: Sequence[Broken],
+    odd: Sequence[Outlier],
+    broken: Sequence[UnreadableFile],
     states: Collection[int],
 ) -> list[str]:
     if not rows:
         return [phrase("fleet.nothing")]
-    failed = [row for row in rows if row.ran_out]
+    failed = [row for row in rows if row.is_out_of_memory]
     said = [_fate(rows, failed, states), _headroom(rows, failed), _spread(rows, groups, odd)]
     if broken:
         said.append(phrase("fleet.broken", count=len(broken)))
@@ -194,7 +194,7 @@ def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int])
         needs = phrase("fleet.held" if highest.rank in states else "fleet.needs", **facts)
         return phrase("fleet.fits", count=len(rows), none=none, most=needs)
     worst = worst_of(rows)
-    request = (worst.failed or {}).get("request_bytes")
+    request = (worst.last_failure or {}).get("requested_bytes")
     asked = phrase("fleet.failed.request", bytes=format_bytes(int(request))) if isinstance(request, int) else ""
     which = phrase(
         "fleet.failed.only" if len(failed) == 1 else "fleet.failed.worst", rank=str(worst.rank), request=asked
@@ -211,7 +211,7 @@ def _few(rows: Sequence[Rank]) -> str:
 
 def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> Phrase | str:
     known = sorted(
-        (row for row in rows if row.headroom_bytes is not None and not row.ran_out),
+        (row for row in rows if row.headroom_bytes is not None and not row.is_out_of_memory),
         key=lambda row: (row.headroom_bytes or 0, row.rank),
     )
     if not known or len(failed) == len(rows):
@@ -224,45 +224,49 @@ def _headroom(rows: Sequence[Rank], failed: Sequence[Rank]) -> Phrase | str:
     return phrase("fleet.headroom.others" if failed else "fleet.headroom", rank=str(least.rank), median=median, **sizes)
 
 
-def _spread(rows: Sequence[Rank], groups: Sequence[RankGroup], odd: Sequence[Odd]) -> Phrase | str:
+def _spread(rows: Sequence[Rank], groups: Sequence[RankGroup], odd: Sequence[Outlier]) -> Phrase | str:
     """Returns the cause of the largest difference."""
     more = next((each for each in odd if each.delta_bytes > 0), None)
     if more is not None:
-        facts = {"bytes": format_bytes(more.delta_bytes), "why": more.why}
+        facts = {"bytes": format_bytes(more.delta_bytes), "why": more.explanation}
         if len(more.ranks) == 1:
             return phrase("fleet.outlier", rank=str(more.rank), **facts)
         return phrase("fleet.outliers", count=len(more.ranks), ranks=_short(more.ranks), **facts)
-    apart = [group for group in groups if group.why]
+    apart = [group for group in groups if group.explanation]
     if apart:
         far = max(
             apart,
             key=lambda group: (
-                group.middle_bytes - _usual(groups, group) > 0,
-                abs(group.middle_bytes - _usual(groups, group)),
+                group.median_bytes - _usual(groups, group) > 0,
+                abs(group.median_bytes - _usual(groups, group)),
             ),
         )
-        other = str(groups[far.against or 0].middle)
+        other = str(groups[far.reference_group or 0].median_rank)
         if len(far.ranks) == 1:
-            return phrase("fleet.part", rank=str(far.ranks[0]), other=other, why=far.why)
-        return phrase("fleet.parts", ranks=_short(far.ranks), other=other, why=far.why)
+            return phrase("fleet.part", rank=str(far.ranks[0]), other=other, why=far.explanation)
+        return phrase("fleet.parts", ranks=_short(far.ranks), other=other, why=far.explanation)
     wide = max(
-        (group for group in groups if group.apart), key=lambda group: group.high_bytes - group.low_bytes, default=None
+        (group for group in groups if group.spread_explanation),
+        key=lambda group: group.high_bytes - group.low_bytes,
+        default=None,
     )
     if wide is not None:
-        return phrase("fleet.differ", why=wide.apart)
+        return phrase("fleet.differ", why=wide.spread_explanation)
     peaks = [row.peak_bytes for row in rows]
     return phrase("fleet.same") if len(rows) > 2 and max(peaks) - min(peaks) < 0.02 * max(peaks) else ""
 
 
 def _usual(groups: Sequence[RankGroup], group: RankGroup) -> int:
-    return groups[group.against or 0].middle_bytes
+    return groups[group.reference_group or 0].median_bytes
 
 
 def _short(ranks: Sequence[int]) -> str:
     return format_ranges(ranks, 30)
 
 
-def _notes(rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, broken: Sequence[Broken]) -> list[str]:
+def _notes(
+    rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, broken: Sequence[UnreadableFile]
+) -> list[str]:
     """Returns what is to be known of the files: ranks that are missing, and settings, versions or kinds that differ."""
     said: list[str] = []
     if world and world <= 1 << 20:

@@ -32,8 +32,10 @@ def chosen(report: FleetReport) -> list[int]:
     """Returns the ranks to search on: the worst, the one furthest out of line, and the middle of each group, large ones first."""
     if not report.ranks:
         return []
-    odd = [each.rank for each in report.odd if each.delta_bytes > 0][:1]
-    middles = [group.middle for group in sorted(report.groups, key=lambda group: (-len(group.ranks), group.number))]
+    odd = [each.rank for each in report.outliers if each.delta_bytes > 0][:1]
+    middles = [
+        group.median_rank for group in sorted(report.groups, key=lambda group: (-len(group.ranks), group.number))
+    ]
     return list(dict.fromkeys([worst_of(report.ranks).rank, *odd, *middles]))[:MOST_SEARCHED]
 
 
@@ -80,13 +82,13 @@ def checked(results: Iterable[tuple[int, Result]]) -> SettingsCheck:
     highest = max(told, key=lambda rank: (told[rank]["after"]["peak_bytes"], -rank), default=None)
     return SettingsCheck(
         num_ranks=len(told),
-        failing_before=tuple(sorted(rank for rank, facts in told.items() if facts["before"]["fails"])),
-        failing_after=tuple(sorted(rank for rank, facts in told.items() if facts["after"]["fails"])),
+        failing_ranks_before=tuple(sorted(rank for rank, facts in told.items() if facts["before"]["fails"])),
+        failing_ranks_after=tuple(sorted(rank for rank, facts in told.items() if facts["after"]["fails"])),
         peak_before_bytes=max((facts["before"]["peak_bytes"] for facts in told.values()), default=0),
         peak_after_bytes=max((facts["after"]["peak_bytes"] for facts in told.values()), default=0),
-        rank_after=highest,
-        worse=tuple(sorted(rank for rank, facts in told.items() if _is_worse(facts))),
-        not_replayed=tuple(sorted(without)),
+        peak_rank_after=highest,
+        worse_ranks=tuple(sorted(rank for rank, facts in told.items() if _is_worse(facts))),
+        not_replayed_ranks=tuple(sorted(without)),
     )
 
 

@@ -102,7 +102,7 @@ class _Reader:
             self._tally.num_bytes,
             len(messages) - len(shown),
             first_rank,
-            num_left_out=self._num_left_out,
+            num_messages_omitted=self._num_left_out,
         )
 
     def _counted(self, key: object, message: Message) -> Message:

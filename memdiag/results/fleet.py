@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from memdiag.results.finding import SCHEMA_VERSION, Fix
+from memdiag.results.finding import Fix
 from memdiag.results.tune import TuneReport
 
 
@@ -14,18 +14,25 @@ class Rank:
     """One rank.
 
     Attributes:
-        rank: Its number; ``file`` is the file it was read from.
-        group: Number of its group of equally loaded ranks.
+        rank: Number of the rank.
+        file: The file it was read from.
+        group: Number of its group, see ``groups``.
         device: Index of the analyzed device: of several in one file, the one with the least headroom; None if the file
             has none.
         capacity_bytes: Capacity of the device, or None if unknown.
         peak_reserved_bytes, peak_allocated_bytes: Peaks, or None if unknown.
         headroom_bytes: Bytes left at the reserved peak; negative if a request failed, by the bytes it lacked; None if
             unknown.
-        ran_out: Whether a request failed.
-        failed: Facts of the last failed request: request_bytes, step, phase, …
-        step, phase: Step and phase of the reserved peak.
-        unused_bytes: Part of the reserved peak that was never in use at the same time: cached or fragmented.
+        is_out_of_memory: Whether a request failed.
+        last_failure: The last failed request, or None if none failed.
+        num_retries: Requests for which all cached memory was released first, or None if unknown.
+        step: Step of the reserved peak, or None if unknown.
+        phase: Phase of the reserved peak, or None if unknown.
+        unused_bytes: Part of the reserved peak that was never in use at the same time: cached or fragmented; None
+            if unknown.
+        num_events: Number of events in the trace.
+        conf: Allocator settings, or None if unknown.
+        torch_version: Version of PyTorch, or None if unknown.
         headline: The verdict on this rank alone.
         by_category: Bytes by category at the moment of the report.
     """
@@ -38,8 +45,8 @@ class Rank:
     peak_reserved_bytes: int | None
     peak_allocated_bytes: int | None
     headroom_bytes: int | None
-    ran_out: bool
-    failed: Mapping[str, int | str | None] | None
+    is_out_of_memory: bool
+    last_failure: Mapping[str, int | str | None] | None
     num_retries: int | None
     step: int | None
     phase: str | None
@@ -61,46 +68,63 @@ class GroupDifference:
     """Memory that one rank holds more of than another (less, if negative) at the allocated peak.
 
     Attributes:
-        kind: Category of the tensors, or "unused" for reserved memory that is not in use.
+        category: Category of the tensors, or "unused" for reserved memory that is not in use.
         part: Part of the model or call site; "" for unused memory.
         delta_bytes: Bytes here minus bytes there.
-        num_here, num_there, bytes_here, bytes_there: Tensors and bytes of both ranks.
+        bytes: Bytes of this rank.
+        reference_bytes: Bytes of the rank it is compared with.
+        num_tensors: Tensors of this rank.
+        reference_num_tensors: Tensors of the rank it is compared with.
     """
 
-    kind: str
+    category: str
     part: str
     delta_bytes: int
-    bytes_here: int
-    bytes_there: int
-    num_here: int
-    num_there: int
+    bytes: int
+    reference_bytes: int
+    num_tensors: int
+    reference_num_tensors: int
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class SiteDifference:
+    """A call site that holds more memory in one rank than in another.
+
+    Attributes:
+        site: The call site.
+        delta_bytes: Bytes of this rank minus bytes of the rank it is compared with.
+    """
+
+    site: str
+    delta_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
     """Outlier ranks: they need more or less memory than ranks with the same model shard, all for one cause.
 
     Attributes:
-        ranks: Their numbers; ``rank`` is the one that differs most, which the numbers describe.
-        against: The rank it is compared with: the median rank of its group.
+        ranks: Numbers of the ranks.
+        rank: The rank that differs most, which all other values describe.
+        reference_rank: The rank it is compared with: the median rank of its group.
         curve: "reserved" or "allocated": the peak that is unusual.
-        delta_bytes: Peak of ``rank`` minus that of ``against``.
+        delta_bytes: Peak of ``rank`` minus that of ``reference_rank``.
         cause: "model", "more", "larger", "data", "experts", "communication", "unused", "ended" (the trace stops
             earlier) or "unknown".
-        why: The cause, in words with numbers.
+        explanation: The cause, in words with numbers.
         differences: Components of the difference, largest first.
-        places: The call sites that differ most: (site, additional bytes).
+        sites: The call sites that differ most.
     """
 
     ranks: tuple[int, ...]
     rank: int
-    against: int
+    reference_rank: int
     curve: str
     delta_bytes: int
     cause: str
-    why: str
+    explanation: str
     differences: tuple[GroupDifference, ...]
-    places: tuple[tuple[str, int], ...] = ()
+    sites: tuple[SiteDifference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,43 +135,54 @@ class RankGroup:
         number: Number of the group, from 0, in order of its lowest rank.
         label: Contents that distinguish it from other groups, in words.
         ranks: Its ranks.
-        middle: The rank with the median peak.
-        low_bytes, middle_bytes, high_bytes: Lowest, median and highest peak.
+        median_rank: The rank with the median peak.
+        low_bytes: Lowest peak.
+        median_bytes: Median peak.
+        high_bytes: Highest peak.
         parameter_bytes: Bytes of parameters in its median rank.
         num_activations: Activation tensors that are live at the same time in its median rank.
-        against: The group with the most ranks, or None if this is it.
-        why: How its median rank differs from that group's median rank, in words; "" if it does not.
+        reference_group: The group with the most ranks, or None if this is it.
+        explanation: How its median rank differs from that group's median rank, in words; "" if it does not.
         differences: Components of that difference.
-        apart: How the rank with the highest peak differs from the one with the lowest, in words; "" if they do not
+        spread_explanation: How the rank with the highest peak differs from the one with the lowest, in words; "" if they do not
             differ.
     """
 
     number: int
     label: str
     ranks: tuple[int, ...]
-    middle: int
+    median_rank: int
     low_bytes: int
-    middle_bytes: int
+    median_bytes: int
     high_bytes: int
     parameter_bytes: int
     num_activations: int
-    against: int | None = None
-    why: str = ""
+    reference_group: int | None = None
+    explanation: str = ""
     differences: tuple[GroupDifference, ...] = ()
-    apart: str = ""
+    spread_explanation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """A finding of several ranks: one code, one call site.
 
-    Title and fixes are taken from the rank with the most bytes.
+    Attributes:
+        code: Stable code ("MD201").
+        severity: "critical", "warning" or "info".
+        title: The problem in a few words, from the rank with the most bytes.
+        site: Call site, or "" if the finding has none.
+        ranks: Ranks with this finding.
+        rank: The rank with the most bytes.
+        low_bytes: Smallest number of bytes that the finding is about in a rank.
+        high_bytes: Largest number of bytes that the finding is about in a rank.
+        fixes: Remedies, from the rank with the most bytes.
     """
 
     code: str
     severity: str
     title: str
-    place: str
+    site: str
     ranks: tuple[int, ...]
     rank: int
     low_bytes: int
@@ -157,7 +192,13 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Ranks whose peak is in [low, high)."""
+    """Ranks with a similar peak.
+
+    Attributes:
+        low_bytes: Lower end of the range, inclusive.
+        high_bytes: Upper end of the range, exclusive.
+        ranks: Ranks whose peak is in the range.
+    """
 
     low_bytes: int
     high_bytes: int
@@ -169,23 +210,30 @@ class HeatMap:
     """Bytes by rank and step (or part of the trace).
 
     Attributes:
-        what: "reserved" or "allocated".
-        along: "step", or "trace" for equal parts of each trace if there are no steps.
+        curve: "reserved" or "allocated".
+        axis: "step", or "trace" for equal parts of each trace if there are no steps.
         columns: Column names.
         ranks: One rank for each row.
         rows: Highest bytes in each column, or None if the rank has no data there.
     """
 
-    what: str
-    along: str
+    curve: str
+    axis: str
     columns: tuple[str, ...]
     ranks: tuple[int, ...]
     rows: tuple[tuple[int | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A file that could not be read; ``rank`` is inferred from its name."""
+class UnreadableFile:
+    """A file that could not be read.
+
+    Attributes:
+        file: The file.
+        rank: Rank inferred from the name of the file, or None if it has none.
+        message: Why the file could not be read.
+        hint: What to do about it.
+    """
 
     file: str
     rank: int | None
@@ -199,26 +247,34 @@ class SettingsCheck:
 
     Attributes:
         num_ranks: Number of ranks that could be replayed.
-        failing_before, failing_after: Ranks in which a request fails with the recorded settings, and with these.
-        peak_before_bytes, peak_after_bytes: The highest reserved peak of all ranks.
-        rank_after: The rank with that peak.
-        worse: Ranks that need more than before (by more than the calibration error).
-        not_replayed: Ranks that could not be replayed.
+        failing_ranks_before: Ranks in which a request fails with the recorded settings.
+        failing_ranks_after: Ranks in which a request fails with these settings.
+        peak_before_bytes: Highest reserved peak of all ranks with the recorded settings.
+        peak_after_bytes: Highest reserved peak of all ranks with these settings.
+        peak_rank_after: The rank with that peak, or None if no rank could be replayed.
+        worse_ranks: Ranks that need more than before (by more than the calibration error).
+        not_replayed_ranks: Ranks that could not be replayed.
     """
 
     num_ranks: int
-    failing_before: tuple[int, ...]
-    failing_after: tuple[int, ...]
+    failing_ranks_before: tuple[int, ...]
+    failing_ranks_after: tuple[int, ...]
     peak_before_bytes: int
     peak_after_bytes: int
-    rank_after: int | None
-    worse: tuple[int, ...]
-    not_replayed: tuple[int, ...]
+    peak_rank_after: int | None
+    worse_ranks: tuple[int, ...]
+    not_replayed_ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """One setting for all ranks: searched on some of them, replayed on all."""
+    """One setting for all ranks: searched on some of them, replayed on all.
+
+    Attributes:
+        ranks: Ranks on which the settings were searched.
+        report: Result of the search, as in ``memdiag tune --json``.
+        checked: Result of the settings on all ranks, or None if there are none to check.
+    """
 
     ranks: tuple[int, ...]
     report: TuneReport
@@ -232,8 +288,16 @@ class FleetReport:
     Attributes:
         verdict: Sentences, the most important first.
         ranks: In order of their numbers.
-        world: Number of ranks of the job according to the recordings, or None if unknown.
+        world_size: Number of ranks of the job according to the recordings, or None if unknown.
         backends: Backends they were recorded on.
+        is_phantom: Whether they were recorded on a simulated device.
+        groups: Groups of ranks with the same part of the model.
+        outliers: Ranks that need more or less memory than the others of their group.
+        distribution: Ranks by peak.
+        findings: Findings, the most severe first.
+        heatmap: Bytes by rank and step, or None if no rank has any.
+        unreadable: Files that could not be read.
+        tuned: One setting for all ranks (``--tune``), or None.
         notes: Other remarks: duplicate rank numbers, differing settings, missing ranks.
         num_kept: Number of results reused from an earlier run.
     """
@@ -241,15 +305,14 @@ class FleetReport:
     verdict: tuple[str, ...]
     ranks: tuple[Rank, ...]
     groups: tuple[RankGroup, ...]
-    odd: tuple[Odd, ...]
-    bins: tuple[Bin, ...]
+    outliers: tuple[Outlier, ...]
+    distribution: tuple[Bin, ...]
     findings: tuple[Merged, ...]
-    heat: HeatMap | None
-    broken: tuple[Broken, ...]
+    heatmap: HeatMap | None
+    unreadable: tuple[UnreadableFile, ...]
     notes: tuple[str, ...]
-    world: int | None = None
+    world_size: int | None = None
     backends: tuple[str, ...] = ()
-    phantom: bool = False
+    is_phantom: bool = False
     num_kept: int = 0
     tuned: Tuned | None = None
-    schema_version: int = field(default=SCHEMA_VERSION)

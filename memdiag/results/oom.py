@@ -8,9 +8,6 @@ from typing import Literal
 
 from memdiag.results.finding import Finding
 
-SCHEMA_VERSION = 1
-
-
 Cause = Literal["fragmentation", "capacity", "other_process", "limit", "workspace_or_comm", "host", "unknown"]
 
 
@@ -67,10 +64,24 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One out-of-memory message, or several identical ones of a rank (``count``).
+    """One out-of-memory message, or several identical ones of a rank.
 
-    ``moment`` holds the options with which ``memdiag analyze`` shows this failure in the trace, or "" if no trace
-    contains it.
+    Attributes:
+        dialect: Form of the message: "torch_cuda_21", "torch_npu", "jax_xla", "oom_killer", …; "trace" for a failure found only in a
+            trace.
+        framework: Program or library that printed it: "pytorch", "torch_npu", "jax", "vllm", "linux", …
+        backend: "cuda", "hip", "npu", "xpu", "mps", "hpu", "tpu", "metal" or "cpu".
+        rank: The rank that failed, or None if unknown.
+        count: How often the rank printed the message.
+        line: Line on which the message begins, from 1.
+        text: The message, at most 8,000 characters. It may contain control characters.
+        fields: The numbers printed in the message; a number that is not printed has no key.
+        judgement: The cause.
+        ledger: Parts of the memory of the device; the last entry is the total. Empty if no sizes are printed.
+        findings: Findings, the most useful first.
+        source: The file that contains the message; "-" is standard input, "text" an argument.
+        is_warning: Whether the program continued after it.
+        moment: Options with which ``memdiag analyze`` shows this failure in the trace, or "" if no trace contains it.
     """
 
     dialect: str
@@ -95,21 +106,20 @@ class OomReport:
 
     Attributes:
         messages: All failures; warnings only if there is no failure.
-        sources: Names of the files read; "text" for text, "-" for standard input.
+        sources: Names of the files read; "text" for an argument, "-" for standard input.
         num_lines: Lines read.
-        num_bytes: Bytes read.
-        num_warnings_left_out: Warnings ("not a failure") that are omitted because there are real failures.
+        num_bytes: Bytes read, unpacked.
+        num_warnings_omitted: Warnings ("not a failure") that are omitted because there are real failures.
         first_rank: The rank with the first message; None if unknown.
         trace: The trace that explains the messages, or "" if there is none.
-        num_left_out: Distinct messages beyond the first 20,000, which are only counted.
+        num_messages_omitted: Distinct messages beyond the first 20,000, which are only counted.
     """
 
     messages: tuple[Message, ...]
     sources: tuple[str, ...] = ()
     num_lines: int = 0
     num_bytes: int = 0
-    num_warnings_left_out: int = 0
+    num_warnings_omitted: int = 0
     first_rank: int | None = None
-    num_left_out: int = 0
+    num_messages_omitted: int = 0
     trace: str = ""
-    schema_version: int = SCHEMA_VERSION

@@ -19,13 +19,14 @@ class Rest:
         basis: "earlier_step" (the requests that followed in an earlier step with the same requests) or
             "optimizer_state" (the next step, with the state that the optimizer allocates at the end of the first step:
             a lower bound).
-        peak_reserved_bytes, peak_allocated_bytes: Peaks of the run so far and this estimate.
+        peak_reserved_bytes: Reserved peak of the run so far and this estimate.
+        peak_allocated_bytes: Allocated peak of the run so far and this estimate.
         fits: False if a request would fail, True if none would, None if only the lower bound is within the available
             memory.
         step: The earlier step, or -1 for the other basis.
         optimizer: Class of the optimizer, or "" for the other basis.
         is_optimizer_assumed: Whether the optimizer is assumed because the recording does not name it.
-        state_bytes: Bytes of optimizer state that were not allocated yet.
+        optimizer_state_bytes: Bytes of optimizer state that were not allocated yet.
     """
 
     basis: str
@@ -35,7 +36,7 @@ class Rest:
     step: int = -1
     optimizer: str = ""
     is_optimizer_assumed: bool = False
-    state_bytes: int = 0
+    optimizer_state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,17 @@ class Outlook:
         basis: "replay" (a recorded request fails), "whole_run" (the recording goes from an empty allocator to the
             program's end), "recorded_part" (only a part was recorded, in which no request fails), or "past_failure"
             (the recorded run failed at an allocation that succeeds here, so the rest was not recorded).
-        failed_at: Event of the recorded failed allocation, with its requested bytes and step (-1: unknown).
-        rest: An estimate of the following part, or None if there is no basis for one.
-        rerun: A command that records the whole run, or "" if it is not needed.
+        failed_at_event: Event of the recorded failed allocation.
+        failed_request_bytes: Size of its request.
+        failed_step: Its training step (-1: unknown).
+        estimate: An estimate of the following part, or None if there is no basis for one.
+        rerun_command: A command that records the whole run, or "" if it is not needed.
     """
 
     fits: bool | None
     basis: str
-    failed_at: int = -1
-    failed_bytes: int = 0
+    failed_at_event: int = -1
+    failed_request_bytes: int = 0
     failed_step: int = -1
-    rest: Rest | None = None
-    rerun: str = ""
+    estimate: Rest | None = None
+    rerun_command: str = ""

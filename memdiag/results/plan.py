@@ -81,9 +81,9 @@ class PlanReport:
     @property
     def fits(self) -> bool | None:
         """Whether the plan fits the card; null: no card was given."""
-        return None if self.room_bytes is None else self.height_bytes <= self.room_bytes
+        return None if self.usable_bytes is None else self.height_bytes <= self.usable_bytes
 
     @property
-    def room_bytes(self) -> int | None:
+    def usable_bytes(self) -> int | None:
         """Bytes of the card that the allocator can use; null: no card was given."""
         return None if self.capacity_bytes is None else max(self.capacity_bytes - (self.outside_bytes or 0), 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memdiag.results.detail import Detail
-from memdiag.results.finding import SCHEMA_VERSION, Finding
+from memdiag.results.finding import Finding
 from memdiag.results.outlook import Outlook
 from memdiag.results.report import CardReport, Fragmentation, ReportMoment
 
@@ -23,13 +23,18 @@ Standing = Literal["native", "checked", "uncalibrated", "bound"]
 class FirstDivergence:
     """The first difference between the replay of the recorded settings and the recording, and its probable cause.
 
-    All fields except ``at_event`` are words.
+    Attributes:
+        at_event: Event of the recording.
+        what: What differs, in words.
+        recorded: The recorded value, in words.
+        replayed: The value of the replay, in words.
+        cause: The probable cause, in words.
     """
 
     at_event: int
     what: str
-    expected: str
-    got: str
+    recorded: str
+    replayed: str
     cause: str
 
 
@@ -38,28 +43,31 @@ class CalibrationReport:
     """How exactly the recorded settings reproduce the recording.
 
     Attributes:
-        events: Requests and segment events compared.
-        exact: Number of those that match the recording, or None if the file has no addresses to compare.
-        num_requests, exact_requests: Requests among the compared events, and among the matching ones.
-        error_bytes: Largest error of a predicted peak, or None if unknown.
+        num_events: Requests and segment events compared.
+        num_exact: Number of those that match the recording, or None if the file has no addresses to compare.
+        exact_fraction: Fraction of those that match the recording, or None if the file has no addresses to compare.
+        first_divergence: The first difference, or None if there is none.
+        calibration_error_bytes: Largest error of a predicted peak, or None if unknown.
+        num_requests: Requests among the compared events.
+        num_exact_requests: Requests among the matching events.
         torch_version: The version whose rules were applied.
         notes: Assumptions.
     """
 
-    events: int
-    exact: int | None
+    num_events: int
+    num_exact: int | None
     exact_fraction: float | None
     first_divergence: FirstDivergence | None
-    what_if_error_bytes: int | None
+    calibration_error_bytes: int | None
     num_requests: int = 0
-    exact_requests: int = 0
+    num_exact_requests: int = 0
     torch_version: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
         """True if every compared event matches the recording."""
-        return self.exact is not None and self.exact == self.events
+        return self.num_exact is not None and self.num_exact == self.num_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +193,3 @@ class PredictionReport:
     phantom: bool = False
     advice: Finding | None = None
     card: CardReport = field(default_factory=CardReport)
-    schema_version: int = field(default=SCHEMA_VERSION)

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memdiag.results.finding import SCHEMA_VERSION, Finding, Note, Severity
+from memdiag.results.finding import Finding, Note, Severity
+from memdiag.results.would_fit import WouldFit
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes at one event of one device, after it. A value is None if the source cannot provide it."""
+    """Memory of a device after an event.
+
+    Attributes:
+        reserved_bytes: Bytes reserved by the allocator, or None if unknown.
+        allocated_bytes: Bytes of blocks allocated to tensors, or None if unknown.
+        active_bytes: Bytes of blocks that are allocated, or freed but still waiting for a stream; None if unknown.
+        requested_bytes: Bytes that the live tensors requested, or None if unknown.
+    """
 
     reserved_bytes: int | None
     allocated_bytes: int | None
@@ -21,7 +29,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Peak(Usage):
-    """The highest point of a curve: the first event that reaches it (-1: before the trace began)."""
+    """The highest point of a curve: the first event that reaches it.
+
+    Attributes:
+        at_event: The event (-1: before the trace began), or None if the file has no events.
+        at_us: Its time in microseconds, or None if unknown.
+        phase: Phase of the training step, or None if unknown.
+        step: Training step from 0, or None if unknown.
+    """
 
     at_event: int | None = None
     at_us: int | None = None
@@ -44,7 +59,19 @@ class ReportMoment(Peak):
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """The split of reserved - requested at one event, relative to a reference request (docs/fragmentation.md)."""
+    """The split of reserved - requested at one event, relative to a reference request (docs/fragmentation.md).
+
+    Attributes:
+        at_event: The event, or None if the file has only one state.
+        reference_request_bytes: Size of the reference request, rounded; None if unknown.
+        reference_kind: "this request", "next request", "last request", "largest request", "largest live" or None.
+        rounding_bytes: Bytes lost to rounding of sizes, or None if unknown.
+        pending_bytes: Freed bytes that wait for a stream, or None if unknown.
+        stranded_bytes: Free bytes in blocks too small for the reference request, or None if unknown.
+        foreign_bytes: Free bytes in other pools and streams, or None if unknown.
+        cache_bytes: Free bytes that the reference request can use, or None if unknown.
+        largest_free_bytes: Largest free range in the pool and stream of the reference request, or None if unknown.
+    """
 
     at_event: int | None
     reference_request_bytes: int | None
@@ -68,22 +95,37 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A call site and its live memory at the moment of the report; ``names`` are those of its largest tensors."""
+    """A call site and its live memory at the moment of the report.
+
+    Attributes:
+        bytes: Live bytes.
+        num_tensors: Number of live tensors.
+        stack: Call stack, innermost frame first.
+        name: Short name of the call site.
+        tensor_names: Names of its largest tensors, at most three, with a * for numbers in which several differ.
+    """
 
     bytes: int
     num_tensors: int
     stack: tuple[str, ...]
     name: str
-    names: tuple[str, ...] = ()
+    tensor_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleUsage:
-    """A part of the model and its memory at the moment of the report; ``share`` is its fraction of all live bytes."""
+    """A part of the model and its memory at the moment of the report.
+
+    Attributes:
+        name: Name of the part ("layers.*.mlp").
+        bytes: Live bytes.
+        fraction: Fraction of all live bytes.
+        num_tensors: Number of live tensors.
+    """
 
     name: str
     bytes: int
-    share: float
+    fraction: float
     num_tensors: int
 
 
@@ -103,31 +145,48 @@ class CardReport:
 
     Attributes:
         capacity_bytes: Total memory of the device, or None if unknown.
-        room_bytes: Memory that the allocator could reserve, or None if unknown because no request failed.
+        usable_bytes: Memory that the allocator could reserve, or None if unknown because no request failed.
         outside_bytes: Peak of memory outside the allocator (context, buffers of NCCL or HCCL, other processes), or None
             if unknown.
         outside_basis: "recorded" (from the driver), "refused" (inferred from failed requests), "given" (by the user),
             or "" if unknown and none is assumed.
-        at_start_bytes, at_peak_bytes, at_end_bytes: Memory outside the allocator at the first use of the device, at the
-            reserved peak, and at the end; None if not recorded.
-        fraction: Per-process memory fraction, or None if unknown.
+        outside_at_start_bytes: Memory outside the allocator at the first use of the device, or None if not recorded.
+        outside_at_peak_bytes: Memory outside the allocator at the reserved peak, or None if not recorded.
+        outside_at_end_bytes: Memory outside the allocator at the end, or None if not recorded.
+        memory_fraction: Per-process memory fraction, or None if unknown.
         notes: Assumptions.
     """
 
     capacity_bytes: int | None = None
-    room_bytes: int | None = None
+    usable_bytes: int | None = None
     outside_bytes: int | None = None
     outside_basis: str = ""
-    at_start_bytes: int | None = None
-    at_peak_bytes: int | None = None
-    at_end_bytes: int | None = None
-    fraction: float | None = None
+    outside_at_start_bytes: int | None = None
+    outside_at_peak_bytes: int | None = None
+    outside_at_end_bytes: int | None = None
+    memory_fraction: float | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """The results for one device, except findings."""
+    """The results for one device, except findings.
+
+    Attributes:
+        device: Index of the device.
+        end: Memory after the last event.
+        peak: The reserved peak.
+        peak_allocated: The allocated peak.
+        fragmentation: What reserved - requested bytes consist of at the moment of the report.
+        counts: Numbers of segments reserved and released, of retries and of failed requests; None if unknown.
+        by_category: Live bytes by category of tensors at the moment of the report, or None if unknown.
+        by_lifetime: Live bytes by lifetime at the moment of the report, or None if unknown.
+        top_sites: Call sites that hold most at the moment of the report, or None if unknown.
+        timeline: Curves for drawing.
+        moment: The moment of the report.
+        by_module: Parts of the model that hold most at the moment of the report, or None if no names are known.
+        card: The memory of the device and what is outside the allocator.
+    """
 
     device: int
     end: Usage
@@ -156,14 +215,15 @@ class WhatIf:
         peak_reserved_bytes: Predicted reserved peak.
         saved_bytes: Recorded reserved peak - predicted one; negative if the prediction is higher. For a trace that does
             not begin at the start it is smaller, since memory cached before the trace is not a merit of other settings.
-        error_bytes: Calibration error, which the prediction carries too.
-        num_ooms: Requests that fail; ``recorded_ooms`` is the recorded number.
+        calibration_error_bytes: Calibration error, which the prediction carries too.
+        num_ooms: Requests that fail in the replay.
+        num_recorded_ooms: Requests that failed in the recording.
         calibration: How exactly the recorded settings reproduce the recording, in words.
         repro: The command that shows details.
         num_retries: Requests for which all cached memory is released first.
         num_driver_calls: Segments reserved and released.
-        rejected: Why the replay shows that this is not a remedy, or "" if it is one.
-        begins_late: Whether tensors were allocated before the first event; the replay chooses their addresses, so the
+        rejection_reason: Why the replay shows that this is not a remedy, or "" if it is one.
+        starts_with_live_tensors: Whether tensors were allocated before the first event; the replay chooses their addresses, so the
             result is approximate.
     """
 
@@ -173,20 +233,20 @@ class WhatIf:
     is_combination: bool
     peak_reserved_bytes: int
     saved_bytes: int
-    error_bytes: int
+    calibration_error_bytes: int
     num_ooms: int
-    recorded_ooms: int
+    num_recorded_ooms: int
     calibration: str
     repro: str
     num_retries: int = 0
     num_driver_calls: int = 0
-    rejected: str = ""
-    begins_late: bool = False
+    rejection_reason: str = ""
+    starts_with_live_tensors: bool = False
 
     @property
     def is_offered(self) -> bool:
         """True if it is offered as a remedy."""
-        return not self.rejected
+        return not self.rejection_reason
 
     @property
     def is_shown(self) -> bool:
@@ -210,15 +270,15 @@ class Verdict:
 
     Attributes:
         severity: The worst severity of the findings, or "ok" if none is above info.
-        happened: What happened, in one or two sentences.
+        summary: What happened, in one or two sentences.
         device: Its device, or None if the file has none.
-        loss_bytes: Free bytes that the request at the moment of the report cannot use, or None if unknown.
+        lost_bytes: Free bytes that the request at the moment of the report cannot use, or None if unknown.
         loss: The same in words.
         remedy: The first thing to do.
         command: The line to paste for it, or "" if there is none.
         code: The finding it comes from, or "" if none.
-        peak_bytes: Reserved peak that the prediction is compared with, or None without a prediction.
-        predicted_peak_bytes: Reserved peak with the remedy, or None without a prediction.
+        peak_reserved_bytes: Reserved peak that the prediction is compared with, or None without a prediction.
+        predicted_peak_reserved_bytes: Reserved peak with the remedy, or None without a prediction.
         fits: Whether the run fits with the remedy, or None if unknown or if the remedy only gets past the recorded
             failure.
         prediction: The predicted effect of the remedy, in words.
@@ -227,79 +287,47 @@ class Verdict:
     """
 
     severity: Severity | Literal["ok"]
-    happened: str
+    summary: str
     device: int | None = None
-    loss_bytes: int | None = None
+    lost_bytes: int | None = None
     loss: str = ""
     remedy: str = ""
     command: str = ""
     code: str = ""
-    peak_bytes: int | None = None
-    predicted_peak_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    predicted_peak_reserved_bytes: int | None = None
     fits: bool | None = None
     prediction: str = ""
     calibration: str = ""
     fits_basis: str | None = None
 
 
-FitAnswer = Literal["cache", "segment", "retry", "no", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class WouldFit:
-    """The answer whether the allocator can serve a request at the moment of a report.
-
-    Sizes are in bytes, or None if unknown.
-
-    Attributes:
-        request_bytes: ``requested_bytes``, rounded according to the recorded settings.
-        answer: Served from cache, with a new segment, with a new segment after a retry (which releases cached memory),
-            not at all, or unknown.
-        text, details: The answer in words, and the facts it is based on.
-        free_bytes, num_free, largest_free_bytes: Free blocks of the pool and stream ``pool``.
-        missing_in_block_bytes: Bytes that the largest free block lacks.
-        range_bytes, between_bytes, num_between, between: The address range of that length with the fewest live bytes,
-            and its live tensors.
-        new_segment_bytes, driver_free_bytes: Bytes that the driver must provide, and bytes it has left (an upper bound
-            if that was not recorded).
-        released_bytes: Bytes that a retry releases; ``missing_bytes`` are the bytes that the driver lacks even then.
-    """
-
-    device: int
-    requested_bytes: int
-    request_bytes: int
-    at_event: int | None
-    answer: FitAnswer
-    text: str
-    pool: str = ""
-    free_bytes: int | None = None
-    num_free: int | None = None
-    largest_free_bytes: int | None = None
-    missing_in_block_bytes: int | None = None
-    range_bytes: int | None = None
-    between_bytes: int | None = None
-    num_between: int | None = None
-    between: tuple[str, ...] = ()
-    new_segment_bytes: int | None = None
-    driver_free_bytes: int | None = None
-    released_bytes: int | None = None
-    missing_bytes: int | None = None
-    details: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Origin of a trace, and how complete it is."""
+    """Origin of a trace, and how complete it is.
+
+    Attributes:
+        path: The file that was read.
+        format: Format of the file: "torch-snapshot", "chrome-trace", "ascend-csv", …
+        backend: "cuda", "npu", "xpu" or "cpu", or None if unknown.
+        torch_version: Version of PyTorch; a guess ends in "?"; None if unknown.
+        is_phantom: Whether it was recorded on a simulated device.
+        num_events: Number of events, all devices.
+        num_tensors: Number of tensors, including those allocated before the trace begins.
+        complete_from_start: Whether the trace begins with an empty allocator, or None if unknown.
+        bases: Evidence for "phase", "step", "category" and "lifetime": "marks", "annotations", "stacks", "annotations+stacks",
+            "periodicity" or "none"; "+earlier_steps" is appended to that of lifetimes inferred from earlier steps.
+    """
 
     path: str
     format: str
     backend: str | None
     torch_version: str | None
-    phantom: bool
+    is_phantom: bool
     num_events: int
     num_tensors: int
     complete_from_start: bool | None
-    bases: Mapping[str, str] = field(default_factory=dict)  # evidence for phase, step, category and lifetime
+    bases: Mapping[str, str] = field(default_factory=dict)
 
 
 # Suffix of the basis of lifetimes, some of which were inferred from the same call site in earlier steps:
@@ -309,7 +337,19 @@ EARLIER_STEPS = "+earlier_steps"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of ``memdiag analyze``."""
+    """The report of ``memdiag analyze``.
+
+    Attributes:
+        source: Origin of the trace.
+        devices: Results by device.
+        settings: Allocator settings as the file has them; empty if it has none.
+        findings: Findings, the most severe first.
+        notes: Limits of the diagnosis.
+        headline: The verdict in one sentence.
+        what_if: Remedies by settings, replayed on the trace; empty if nothing was replayed.
+        verdict: The card that every form of the report starts with.
+        would_fit: For each device, whether a tensor of a given size would fit (``--would-fit``).
+    """
 
     source: Source
     devices: tuple[DeviceReport, ...]
@@ -320,4 +360,3 @@ class Report:
     what_if: tuple[WhatIf, ...] = ()
     verdict: Verdict | None = None
     would_fit: tuple[WouldFit, ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memdiag.results.finding import SCHEMA_VERSION
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, Outlook
 from memdiag.results.prediction import CalibrationReport
 from memdiag.results.report import CardReport
@@ -19,15 +18,17 @@ class Score:
             recording.
         num_ooms: Failing requests, over all traces.
         peaks: Reserved peak of each trace, bytes.
-        num_retries, device_allocs, device_frees: Totals over all traces.
+        num_retries: Requests for which all cached memory is released first, over all traces.
+        num_device_allocs: Segments reserved, over all traces.
+        num_device_frees: Segments released, over all traces.
     """
 
     num_failing: int
     num_ooms: int
     peaks: tuple[int, ...]
     num_retries: int
-    device_allocs: int
-    device_frees: int
+    num_device_allocs: int
+    num_device_frees: int
 
     @property
     def peak(self) -> int:
@@ -37,7 +38,7 @@ class Score:
     @property
     def num_driver_calls(self) -> int:
         """Number of segments reserved and released."""
-        return self.device_allocs + self.device_frees
+        return self.num_device_allocs + self.num_device_frees
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -63,7 +64,13 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One choice: its settings (without those that are kept), its effect, and the bytes saved (None if unknown)."""
+    """One choice of settings.
+
+    Attributes:
+        conf: The settings, without those that are kept.
+        score: Their effect.
+        saved_bytes: Bytes saved at the reserved peak, or None if unknown.
+    """
 
     conf: str
     score: Score
@@ -72,7 +79,15 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Contribution of one setting of the recommended line: the result of the same line without it."""
+    """Contribution of one setting of the recommendation: the result without it.
+
+    Attributes:
+        setting: The setting.
+        without_peak_bytes: Reserved peak without it.
+        without_retries: Retries without it.
+        without_driver_calls: Driver calls without it.
+        without_fits: Whether no request fails without it.
+    """
 
     setting: str
     without_peak_bytes: int
@@ -86,8 +101,8 @@ class Recommended:
     """The recommended settings.
 
     Attributes:
-        conf: The settings string, including settings that are kept.
-        line: Shell line to paste.
+        conf: The settings, including those that are kept.
+        command: The shell line that sets them.
         tried: Their effect.
         reasons: Why each setting is included.
         caveats: What to know before.
@@ -95,7 +110,7 @@ class Recommended:
     """
 
     conf: str
-    line: str
+    command: str
     tried: Tried
     reasons: tuple[Reason, ...]
     caveats: tuple[str, ...]
@@ -104,9 +119,19 @@ class Recommended:
 
 @dataclass(frozen=True, slots=True)
 class TunedTrace:
-    """One trace: its path, how exactly the model reproduces it, its recorded peak, and the assumed capacity.
+    """One trace.
 
-    ``capacity_bytes`` is the whole device, ``room_bytes`` the part that the allocator can reserve; None for no limit.
+    Attributes:
+        path: The file.
+        device: Index of the device.
+        torch_version: Version of PyTorch whose rules were applied.
+        calibration: How exactly a replay of the recorded settings reproduces the recording.
+        recorded_conf: The recorded settings.
+        recorded_peak_reserved_bytes: Recorded reserved peak, or None if unknown.
+        capacity_bytes: Memory of the card, or None for no limit.
+        num_requests: Requests of the program to the allocator (allocations and frees).
+        usable_bytes: Bytes of the card that the allocator can use, or None for no limit.
+        card: The card and the memory outside the allocator.
     """
 
     path: str
@@ -114,10 +139,10 @@ class TunedTrace:
     torch_version: str
     calibration: CalibrationReport
     recorded_conf: str
-    recorded_peak_bytes: int | None
+    recorded_peak_reserved_bytes: int | None
     capacity_bytes: int | None
-    num_calls: int
-    room_bytes: int | None = None
+    num_requests: int
+    usable_bytes: int | None = None
     card: CardReport = field(default_factory=CardReport)
 
 
@@ -126,15 +151,17 @@ class TuneReport:
     """The report of ``memdiag tune``.
 
     Attributes:
+        traces: The traces.
         recorded: The recorded result, or the baseline if the traces do not record it.
         baseline: The recorded settings, replayed from an empty cache like all others.
         front: The Pareto front, smallest peak first.
-        recommended: None if no settings are worth changing.
-        verdict: The reason, in one sentence.
-        error_bytes: Error of a peak, or None if unknown.
-        num_choices: Number of settings evaluated; num_cut_short: those abandoned before the end of the trace.
-        seconds: How long the search took, calibration not included.
-        is_complete: False if the time limit ended the search.
+        recommended: The recommended settings, or None if no change is worth it.
+        verdict: The reason for the recommendation, in one sentence.
+        calibration_error_bytes: Calibration error of a predicted peak, or None if unknown.
+        num_settings: Number of settings evaluated.
+        num_stopped_early: Number of settings abandoned before the end of the trace.
+        seconds: Duration of the search, without calibration.
+        is_complete: Whether the search ended before the time limit.
         basis: Basis of "fits" where no recorded request fails, the weakest of all traces (``memdiag.trace.reach``).
     """
 
@@ -144,11 +171,10 @@ class TuneReport:
     front: tuple[Tried, ...]
     recommended: Recommended | None
     verdict: str
-    error_bytes: int | None
-    num_choices: int
-    num_cut_short: int
+    calibration_error_bytes: int | None
+    num_settings: int
+    num_stopped_early: int
     seconds: float
     is_complete: bool
-    phantom: bool = False
+    is_phantom: bool = False
     basis: str = RECORDED_PART
-    schema_version: int = field(default=SCHEMA_VERSION)

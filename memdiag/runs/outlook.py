@@ -62,7 +62,7 @@ def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
         step=follows.step,
         optimizer=follows.optimizer,
         is_optimizer_assumed=follows.is_optimizer_assumed,
-        state_bytes=follows.state_bytes,
+        optimizer_state_bytes=follows.state_bytes,
     )
 
 

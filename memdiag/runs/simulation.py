@@ -125,15 +125,15 @@ def calibration_report(subject: Subject, *, unlimited: bool = True) -> Calibrati
     found = subject.calibration
     first = found.first
     return CalibrationReport(
-        events=found.events if found.exact is not None else subject.device.num_events,
-        exact=found.exact,
+        num_events=found.events if found.exact is not None else subject.device.num_events,
+        num_exact=found.exact,
         exact_fraction=found.exact_fraction,
         first_divergence=None
         if first is None
         else FirstDivergence(first.event, first.what, first.expected, first.got, first.cause),
-        what_if_error_bytes=found.error_bytes,
+        calibration_error_bytes=found.error_bytes,
         num_requests=found.num_requests or 0,
-        exact_requests=found.exact_requests or 0,
+        num_exact_requests=found.exact_requests or 0,
         torch_version=found.torch_version,
         notes=tuple(_notes(subject, unlimited=unlimited)),
     )

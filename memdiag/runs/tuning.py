@@ -234,12 +234,12 @@ def _report(
         front=tuple(front),
         recommended=recommended,
         verdict=verdict,
-        error_bytes=error,
-        num_choices=len(found.scores) + found.num_cut_short,
-        num_cut_short=found.num_cut_short,
+        calibration_error_bytes=error,
+        num_settings=len(found.scores) + found.num_cut_short,
+        num_stopped_early=found.num_cut_short,
         seconds=seconds,
         is_complete=found.is_complete,
-        phantom=any(member.subject.trace.phantom for member in members),
+        is_phantom=any(member.subject.trace.phantom for member in members),
         basis=basis,
     )
 
@@ -282,7 +282,7 @@ def _trace(member: _Member, peak: int | None) -> TunedTrace:
 
 def _card(member: _Member) -> CardReport:
     card = card_of(member.subject)
-    if member.has_limit or card.fraction is not None:
+    if member.has_limit or card.memory_fraction is not None:
         return card
     return replace(card, notes=(*card.notes, phrase("tune.note.untried", key=GC)))
 

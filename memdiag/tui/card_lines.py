@@ -24,7 +24,7 @@ def card_lines(report: Report) -> list[Text]:
     verdict = card.verdict_of(report)
     lines = [
         Text(f"{words.severity_name(verdict.severity)}  ", words.SEVERITY_STYLE[verdict.severity]).append(
-            short(verdict.happened, 400), STRONG
+            short(verdict.summary, 400), STRONG
         )
     ]
     for row in card.rows(verdict):

@@ -88,12 +88,12 @@ def _notes(device: DeviceTrace, simulated: SimulatedRuns) -> tuple[str, ...]:
         ("nothing is told beyond where the recorded run ended",) if (device.events.action == schema.OOM).any() else ()
     )
     found = simulated.calibration
-    if found.exact is None or not found.events:
+    if found.num_exact is None or not found.num_events:
         return ("simulated; not calibrated: the file does not say where in memory tensors lay", *short)
-    of = f"{format_count(found.exact)} of {format_count(found.events)} recorded addresses and segment events"
+    of = f"{format_count(found.num_exact)} of {format_count(found.num_events)} recorded addresses and segment events"
     off = (
         ""
-        if found.exact == found.events
-        else f"; reserved bytes off by at most {format_bytes(found.what_if_error_bytes)}"
+        if found.num_exact == found.num_events
+        else f"; reserved bytes off by at most {format_bytes(found.calibration_error_bytes)}"
     )
     return (f"simulated; calibrated: the recorded settings, simulated, give {of}{off}", *short)

@@ -71,22 +71,27 @@ def test_the_smallest_card_holds_what_lies_outside_too(subject):
 
 def test_what_is_known_of_a_card(subject):
     card = card_of(subject(memory=[sample("start", 5), sample("step", 7, 30 * MIB), sample("end", 6)], fraction=1.0))
-    assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.room_bytes) == (
+    assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.usable_bytes) == (
         TOTAL,
         7,
         "recorded",
         TOTAL - 7,
     )
-    assert (card.at_start_bytes, card.at_peak_bytes, card.at_end_bytes, card.fraction) == (5, 7, 6, 1.0)
+    assert (
+        card.outside_at_start_bytes,
+        card.outside_at_peak_bytes,
+        card.outside_at_end_bytes,
+        card.memory_fraction,
+    ) == (5, 7, 6, 1.0)
     assert "whole cards" in card.notes[0]
 
 
 def test_what_lies_outside_is_unknown_in_other_files(subject):
     card = card_of(subject())
-    assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.room_bytes) == (TOTAL, None, "", TOTAL)
+    assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.usable_bytes) == (TOTAL, None, "", TOTAL)
     assert "not recorded and taken as 0" in card.notes[0]
     given = card_of(subject().with_outside(GIB))
-    assert (given.outside_bytes, given.outside_basis, given.room_bytes) == (GIB, "given", TOTAL - GIB)
+    assert (given.outside_bytes, given.outside_basis, given.usable_bytes) == (GIB, "given", TOTAL - GIB)
 
 
 def test_more_outside_than_there_can_have_been_at_the_peak_is_not_believed(subject):
@@ -150,18 +155,18 @@ def test_analyze_and_plan_know_both(recording, capsys):
     path = str(recording(memory=[sample("end", GIB)]))
     assert main(["analyze", path, "--json"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
-    assert (device["card"]["capacity_bytes"], device["card"]["room_bytes"], device["card"]["outside_bytes"]) == (
+    assert (device["card"]["capacity_bytes"], device["card"]["usable_bytes"], device["card"]["outside_bytes"]) == (
         TOTAL,
         7 * GIB,
         GIB,
     )
     assert main(["plan", path, "--capacity", "6GiB", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert (planned["capacity_bytes"], planned["room_bytes"], planned["outside_bytes"], planned["fits"]) == (
+    assert (planned["capacity_bytes"], planned["usable_bytes"], planned["outside_bytes"], planned["fits"]) == (
         6 * GIB,
         5 * GIB,
         GIB,
         True,
     )
-    assert main(["plan", path, "--capacity", str(GIB + planned["load_bytes"] - 512), "--json"]) == 1
+    assert main(["plan", path, "--capacity", str(GIB + planned["live_peak_bytes"] - 512), "--json"]) == 1
     capsys.readouterr()

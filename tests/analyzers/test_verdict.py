@@ -23,7 +23,7 @@ def test_the_first_remedy_is_the_setting_that_saves_most(trace):
     card = build_report(trace).verdict
     assert card.severity == "warning"
     assert card.command == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-    assert (card.fits, card.peak_bytes - card.predicted_peak_bytes) == (True, 530 << 20)
+    assert (card.fits, card.peak_reserved_bytes - card.predicted_peak_reserved_bytes) == (True, 530 << 20)
     assert "reserved peak 2.48 GiB instead of 2.99 GiB" in card.prediction
     assert "exact (4,463 of 4,463)" in card.calibration
 
@@ -31,7 +31,7 @@ def test_the_first_remedy_is_the_setting_that_saves_most(trace):
 def test_a_failure_gets_the_setting_that_gets_past_it(goldens):
     card = build_report(load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).verdict
     assert card.severity == "critical"
-    assert card.happened.startswith("Ran out of memory")
+    assert card.summary.startswith("Ran out of memory")
     assert card.command.endswith("expandable_segments:True")
     assert "gets past the failed allocation" in card.prediction
 
@@ -39,7 +39,7 @@ def test_a_failure_gets_the_setting_that_gets_past_it(goldens):
 def test_growth_comes_before_settings(goldens):
     card = build_report(load(goldens / "cuda-2.13.0-leak" / "snapshot.pickle")).verdict
     assert card.code == "MD301"
-    assert card.predicted_peak_bytes is None
+    assert card.predicted_peak_reserved_bytes is None
 
 
 def test_without_a_replay_it_says_why_there_is_no_prediction(trace, goldens):
@@ -52,11 +52,11 @@ def test_every_recording_has_a_card_that_agrees_with_its_report(goldens):
     for path in sorted(goldens.glob("*/*.p*kl*")):
         report = build_report(load(path))
         card = report.verdict
-        assert card.happened == report.headline, path
+        assert card.summary == report.headline, path
         device = next((each for each in report.devices if each.device == card.device), None)
-        if device is not None and card.loss_bytes is not None:
-            assert card.loss_bytes == device.fragmentation.lost_bytes == device.moment.lost_bytes
-        if card.predicted_peak_bytes is not None:
+        if device is not None and card.lost_bytes is not None:
+            assert card.lost_bytes == device.fragmentation.lost_bytes == device.moment.lost_bytes
+        if card.predicted_peak_reserved_bytes is not None:
             (result,) = [each for each in report.what_if if each.change == card.command and each.device == card.device]
             assert result.is_offered
             assert is_relevant(result) or is_solution(result)

@@ -138,7 +138,7 @@ def test_no_remedy_that_saves_nothing_is_offered_anywhere(trace, goldens):
     traces = [trace, *(load(path) for path in sorted(goldens.glob("*/*.p*kl*")))]
     for each in (each for each in traces if each.num_events < 20_000):
         report = build_report(each)
-        rejected = {result.change for result in report.what_if if result.rejected} - {
+        rejected = {result.change for result in report.what_if if result.rejection_reason} - {
             r.change for r in report.what_if if r.is_offered
         }
         lines = {
@@ -183,9 +183,9 @@ def test_a_message_does_not_offer_what_the_trace_refutes(trace):
     )
     (kept,) = without_refuted([advice], [result])
     assert kept.fixes == advice.fixes
-    (left,) = without_refuted([advice], [replace(result, rejected="saves nothing")])
+    (left,) = without_refuted([advice], [replace(result, rejection_reason="saves nothing")])
     assert [fix.title for fix in left.fixes] == ["Batch"]
-    other = replace(result, change="export PYTORCH_ALLOC_CONF=max_split_size_mb:128", rejected="saves nothing")
+    other = replace(result, change="export PYTORCH_ALLOC_CONF=max_split_size_mb:128", rejection_reason="saves nothing")
     advice = replace(finding, fixes=(Fix("Split", "env", "export PYTORCH_ALLOC_CONF=max_split_size_mb:1697"),))
     (left,) = without_refuted([advice], [other])
     assert left.fixes == ()

@@ -63,19 +63,23 @@ def test_it_fits_into_a_free_block_of_its_pool_and_stream(crossed):
         2,
         30 * MIB,
     )
-    assert found.missing_bytes == 0
-    assert found.text.startswith("Yes, from cache: at the end")
+    assert found.shortfall_bytes == 0
+    assert found.explanation.startswith("Yes, from cache: at the end")
 
 
 def test_free_blocks_of_other_streams_do_not_count_and_an_unknown_card_leaves_it_open(crossed):
     found = asked(crossed, 20)
-    assert (found.answer, found.missing_in_block_bytes, found.missing_bytes, found.driver_free_bytes) == (
+    assert (found.answer, found.largest_free_shortfall_bytes, found.shortfall_bytes, found.driver_free_bytes) == (
         "unknown",
         2 * MIB,
         None,
         None,
     )
-    assert (found.range_bytes, found.between_bytes, found.between) == (22 * MIB, 10 * MIB, ("10.00 MiB train.py:2 f2",))
+    assert (found.closest_range_bytes, found.blocking_bytes, found.blocking_tensors) == (
+        22 * MIB,
+        10 * MIB,
+        ("10.00 MiB train.py:2 f2",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_free_blocks_of_other_streams_do_not_count_and_an_unknown_card_leaves_it
 )
 def test_the_driver_gives_a_segment_at_once_or_after_a_retry(crossed, capacity, outside, expected, missing):
     found = asked(on_card(crossed, capacity, outside), 24)
-    assert (found.answer, found.new_segment_bytes, found.released_bytes, found.missing_bytes) == (
+    assert (found.answer, found.new_segment_bytes, found.released_bytes, found.shortfall_bytes) == (
         expected,
         24 * MIB,
         32 * MIB,
@@ -101,9 +105,9 @@ def test_the_driver_gives_a_segment_at_once_or_after_a_retry(crossed, capacity, 
 
 def test_it_does_not_fit_and_the_missing_bytes_are_named(crossed):
     found = asked(on_card(crossed, 94 + 10, 0), 50)
-    assert (found.answer, found.missing_bytes) == ("no", 8 * MIB)
-    assert "8.00 MiB are missing" in found.text
-    assert (found.range_bytes, found.between) == (0, ())
+    assert (found.answer, found.shortfall_bytes) == ("no", 8 * MIB)
+    assert "8.00 MiB are missing" in found.explanation
+    assert (found.closest_range_bytes, found.blocking_tensors) == (0, ())
     assert any("No segment of this pool" in detail for detail in found.details)
 
 
@@ -137,9 +141,9 @@ def test_the_size_is_rounded_as_the_recorded_settings_do(heap):
     heap.alloc(0, 40 * MIB)
     heap.free(0, 40 * MIB)
     plain, divided = heap.trace(), heap.trace(layout=Layout(divisions=(0,) * 4 + (4,) + (0,) * 11))
-    assert asked(plain, 17).request_bytes == 17 * MIB
-    assert asked(divided, 17).request_bytes == 20 * MIB
-    assert asked(heap.trace(backend="npu"), 17).request_bytes == 17 * MIB + 512
+    assert asked(plain, 17).rounded_request_bytes == 17 * MIB
+    assert asked(divided, 17).rounded_request_bytes == 20 * MIB
+    assert asked(heap.trace(backend="npu"), 17).rounded_request_bytes == 17 * MIB + 512
 
 
 def test_a_block_that_may_not_be_split_does_not_serve_a_smaller_tensor(heap):
@@ -154,7 +158,7 @@ def test_a_block_that_may_not_be_split_does_not_serve_a_smaller_tensor(heap):
 def test_at_a_failure_the_failed_size_does_not_fit_and_the_driver_says_what_it_had(root):
     trace = load(root / "tests/goldens/cuda-2.13.0-oom/snapshot.pickle")
     found = asked(trace, 13, at="oom")
-    assert (found.answer, found.missing_bytes, found.largest_free_bytes, found.driver_free_bytes) == (
+    assert (found.answer, found.shortfall_bytes, found.largest_free_bytes, found.driver_free_bytes) == (
         "no",
         12 * MIB,
         3 * MIB,
@@ -188,11 +192,11 @@ def test_every_form_of_the_report_begins_with_the_answer(crossed):
         assert "Would a tensor of 18.00 MiB fit?" in text.splitlines()[0]
         assert "Yes, from cache" in text.split("\n", 4)[1] + text.split("\n", 4)[2]
     [found] = json.loads(json_form.render(report))["would_fit"]
-    assert (found["answer"], found["requested_bytes"], found["request_bytes"]) == ("cache", 18 * MIB, 18 * MIB)
+    assert (found["answer"], found["requested_bytes"], found["rounded_request_bytes"]) == ("cache", 18 * MIB, 18 * MIB)
     assert "would_fit" not in json.loads(json_form.render(build_report(crossed, at="end", replay=False)))
 
 
 def test_a_file_without_addresses_leaves_it_open(crossed):
     blind = dataclasses.replace(crossed, devices=(dataclasses.replace(crossed.devices[0], has_addresses=False),))
     assert asked(blind, 1).answer == "unknown"
-    assert in_language(asked(blind, 1).text, "zh").startswith("未知")
+    assert in_language(asked(blind, 1).explanation, "zh").startswith("未知")

@@ -61,9 +61,9 @@ def test_a_run_with_a_broken_rank(fleet, run_of):
     folder = run_of("cuda-2.13.0-recorded", "broken", "cuda-2.13.0-recorded")
     said = fleet(folder, "--json", "--fail-on", "broken", code=1)
     found = json.loads(said.out)
-    assert (found["schema_version"], found["num_ranks"], found["num_ran_out"]) == (1, 2, 0)
+    assert (found["schema_version"], found["num_ranks"], found["num_out_of_memory"]) == (2, 2, 0)
     assert [row["rank"] for row in found["ranks"]] == [0, 2]
-    assert [(each["rank"], "rank1.pkl" in each["message"]) for each in found["broken"]] == [(1, True)]
+    assert [(each["rank"], "rank1.pkl" in each["message"]) for each in found["unreadable"]] == [(1, True)]
     assert found["groups"][0]["ranks"] == [0, 2]
     assert found["heatmap"]["rows"][0]["rank"] == 0
     assert "--fail-on: broken" in said.err
@@ -91,7 +91,7 @@ def test_the_moment_of_every_rank_can_be_chosen(fleet, run_of, tmp_path):
     chosen = held("--at", "end")
     assert chosen[0] < held()[0]
     assert chosen == held("--at", "end")  # what is kept of another moment is not taken for it
-    broken = json.loads(fleet(folder, "--json", "--at", "oom").out)["broken"]
+    broken = json.loads(fleet(folder, "--json", "--at", "oom").out)["unreadable"]
     assert [row["rank"] for row in broken] == [0]  # it did not run out
     assert "--at" in fleet(folder, "--at", "never", code=2).err
 
@@ -118,8 +118,12 @@ def test_one_setting_for_all(fleet, run_of):
         fleet(run_of("cuda-2.13.0-oom", "cuda-2.13.0-train"), "--json", "--tune", "--budget-seconds", "30").out
     )["tuned"]
     assert set(found["searched_on_ranks"]) == {0, 1}
-    assert found["search"]["recommended"]["line"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
-    assert (found["checked"]["num_ranks"], found["checked"]["failing_before"], found["checked"]["failing_after"]) == (
+    assert found["search"]["recommended"]["command"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
+    assert (
+        found["checked"]["num_ranks"],
+        found["checked"]["failing_ranks_before"],
+        found["checked"]["failing_ranks_after"],
+    ) == (
         2,
         [0],
         [],

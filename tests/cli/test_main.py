@@ -256,7 +256,7 @@ def test_a_closed_stdout_is_an_error_and_no_bug(goldens, command, closed):
 def test_json_is_the_only_thing_on_stdout(monkeypatch, samples, capsys):
     monkeypatch.setattr(command, "_report", lambda *_, **__: (None, samples.rich()))
     assert main(["analyze", "x.pkl", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["schema_version"] == 1
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 2
 
 
 @pytest.mark.parametrize("command", ["", "analyze", "oom", "simulate", "tune", "plan", "record", "try"])

@@ -23,8 +23,8 @@ RESULT_KEYS = [
     "num_ooms",
     "first_oom",
     "fits",
-    "device_allocs",
-    "device_frees",
+    "num_device_allocs",
+    "num_device_frees",
     "fragmentation",
     "saved_bytes",
 ]
@@ -63,15 +63,15 @@ def train(goldens):
 
 def test_json_has_the_keys_that_are_promised(asked, train):
     shown = asked(train, "--policy", "caching,expandable")
-    assert shown["schema_version"] == 1
+    assert shown["schema_version"] == 2
     assert list(shown["calibration"])[:5] == [
-        "events",
-        "exact",
+        "num_events",
+        "num_exact",
         "exact_fraction",
         "first_divergence",
-        "what_if_error_bytes",
+        "calibration_error_bytes",
     ]
-    assert shown["calibration"]["exact"] == shown["calibration"]["events"] > 300
+    assert shown["calibration"]["num_exact"] == shown["calibration"]["num_events"] > 300
     assert (shown["calibration"]["exact_fraction"], shown["calibration"]["first_divergence"]) == (1.0, None)
     assert [result["policy"] for result in shown["results"]] == ["caching", "expandable"]
     for result in shown["results"]:
@@ -200,7 +200,7 @@ def test_rows_are_those_of_the_real_allocator(shared, asked, tmp_path, name):
     for column in ("seg", "off"):
         assert (rows[column][made] == np.cumsum(truth[f"3/{column}"].astype(np.int64))[made]).all()
         assert (rows[column][~made] == -1).all()
-    assert shown["calibration"]["exact"] is None
+    assert shown["calibration"]["num_exact"] is None
     assert shown["results"][0]["capacity_bytes"] == int(truth["total"])
     assert shown["results"][0]["peak_reserved_bytes"] == rows["reserved"].max()
 
@@ -300,7 +300,7 @@ def test_traces_without_events_are_refused(refused, goldens, train):
 
 def test_a_recording_of_the_cpu_is_asked_of_another_allocator(asked, goldens):
     shown = asked(goldens / "cpu-2.13.0-recorded" / "snapshot.pickle", "--policy", "caching,npu")
-    assert shown["calibration"]["exact"] is None
+    assert shown["calibration"]["num_exact"] is None
     assert [result["saved_bytes"] for result in shown["results"]] == [None, None]
     assert any("cpu" in note for note in shown["calibration"]["notes"])
 

@@ -33,14 +33,14 @@ def test_a_run_that_failed_gets_past_its_failure(tuned, goldens):
     best = found["recommended"]
     assert (best["fits"], best["fits_basis"], best["num_ooms"]) == (None, "past_failure", 0)
     (outlook,) = best["outlooks"]
-    assert outlook["failed_bytes"] > 0
-    assert outlook["rerun"].startswith("memdiag record --phantom cuda:")
+    assert outlook["failed_request_bytes"] > 0
+    assert outlook["rerun_command"].startswith("memdiag record --phantom cuda:")
     assert "it gets past the failed allocation; the rest of the run is unknown" in found["verdict"]
-    assert best["line"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
-    assert best["conf"] in best["line"]
-    assert best["why"]
-    assert all((each["fits"], each["num_ooms"]) == (None, 0) for each in found["front"])
-    peaks = [each["peak_reserved_bytes"] for each in found["front"]]
+    assert best["command"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
+    assert best["conf"] in best["command"]
+    assert best["contributions"]
+    assert all((each["fits"], each["num_ooms"]) == (None, 0) for each in found["pareto_front"])
+    peaks = [each["peak_reserved_bytes"] for each in found["pareto_front"]]
     assert peaks == sorted(peaks)
 
 
@@ -49,17 +49,17 @@ def test_what_simulate_says_of_the_line_is_what_tune_says(tuned, goldens, capsys
     best = tuned(file)["recommended"]
     assert main(["simulate", "--json", str(file), "--conf", best["conf"]]) == 0
     result = json.loads(capsys.readouterr().out)["results"][0]
-    assert [result[key] for key in ("peak_reserved_bytes", "num_retries", "device_allocs", "saved_bytes")] == [
-        best[key] for key in ("peak_reserved_bytes", "num_retries", "device_allocs", "saved_bytes")
+    assert [result[key] for key in ("peak_reserved_bytes", "num_retries", "num_device_allocs", "saved_bytes")] == [
+        best[key] for key in ("peak_reserved_bytes", "num_retries", "num_device_allocs", "saved_bytes")
     ]
 
 
 def test_an_npu_gets_its_own_variable_and_keys(tuned, goldens):
     found = tuned(goldens / "npu-2.13.0-train" / "snapshot.pickle")
-    for each in found["front"]:
+    for each in found["pareto_front"]:
         assert not ("expandable_segments" in each["conf"] and "max_split_size_mb" in each["conf"])
     if found["recommended"]:
-        assert "PYTORCH_NPU_ALLOC_CONF=" in found["recommended"]["line"]
+        assert "PYTORCH_NPU_ALLOC_CONF=" in found["recommended"]["command"]
 
 
 def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
@@ -67,7 +67,7 @@ def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
         shutil.copy(goldens / name / "snapshot.pickle", tmp_path / f"rank{rank}.pkl")
     found = tuned(tmp_path)
     assert [trace["path"].rpartition("/")[2] for trace in found["traces"]] == ["rank0.pkl", "rank1.pkl"]
-    assert all(len(each["peaks_reserved_bytes"]) == 2 for each in found["front"])
+    assert all(len(each["peak_reserved_bytes_by_trace"]) == 2 for each in found["pareto_front"])
     assert (found["recommended"]["fits"], found["recommended"]["num_failing_traces"]) == (
         None,
         0,
@@ -82,7 +82,9 @@ def test_backends_are_not_mixed(goldens, capsys):
 
 def test_what_was_there_before_counts_the_same_for_all(tuned, goldens):
     found = tuned(goldens / "cuda-2.13.0-late" / "snapshot.pickle")
-    assert found["baseline"]["peak_reserved_bytes"] >= max(each["peak_reserved_bytes"] for each in found["front"][:1])
+    assert found["baseline"]["peak_reserved_bytes"] >= max(
+        each["peak_reserved_bytes"] for each in found["pareto_front"][:1]
+    )
     if found["recommended"]:
         assert any("already allocated" in caveat for caveat in found["recommended"]["caveats"])
 
@@ -119,16 +121,17 @@ def test_what_is_recommended_is_in_the_table_and_nothing_there_dominates_it(tune
         if best is None:
             continue
         rows = [
-            (*(each[axis] for axis in axes), each["device_allocs"] + each["device_frees"]) for each in found["front"]
+            (*(each[axis] for axis in axes), each["num_device_allocs"] + each["num_device_frees"])
+            for each in found["pareto_front"]
         ]
-        mine = (*(best[axis] for axis in axes), best["device_allocs"] + best["device_frees"])
+        mine = (*(best[axis] for axis in axes), best["num_device_allocs"] + best["num_device_frees"])
         assert mine in rows, name
         assert not [row for row in rows if row != mine and all(a <= b for a, b in zip(row, mine, strict=True))], name
 
 
 def test_a_file_that_does_not_tell_its_version_gets_keys_of_every_version_only(tuned, goldens):
     found = tuned(goldens / "npu-2.13.0-train" / "snapshot.pickle", "--min-saving", "0", "--budget-seconds", "5")
-    for each in found["front"]:
+    for each in found["pareto_front"]:
         assert not re.findall(
             "large_segment_size_mb|segment_size_mb|max_non_split|roundup_power2|lazy_reclaim", each["conf"]
         )

@@ -35,8 +35,8 @@ def test_stages_are_groups_with_names(job):
     assert "output_layer" in groups[3].label
     assert "300 activations at once" in groups[1].label
     assert odd_ones(job, groups) == []
-    assert groups[0].against is None
-    assert "100 activations of decoder at once against 400" in groups[3].why
+    assert groups[0].reference_group is None
+    assert "100 activations of decoder at once against 400" in groups[3].explanation
 
 
 def test_a_rank_with_a_number_of_activations_of_its_own_is_odd_among_the_nearest(job, facts_of):
@@ -53,7 +53,7 @@ def test_ranks_that_are_alike_are_one_group(facts_of):
     groups = groups_of(ranks)
     assert ranges_of(groups) == [tuple(range(6))]
     assert groups[0].label == "all ranks"
-    assert groups[0].apart == ""
+    assert groups[0].spread_explanation == ""
 
 
 def test_ranks_that_all_hold_something_else_are_compared_nonetheless(facts_of):
@@ -97,7 +97,7 @@ def test_the_cause_of_an_odd_rank(facts_of, part, size, number, more, cause, wor
         ranks, groups_of({rank: {**facts, "parameters": {"all": [1, 1]}} for rank, facts in ranks.items()})
     )
     assert (odd.ranks, odd.cause, odd.curve) == ((4,), cause, "reserved")
-    assert words in odd.why
+    assert words in odd.explanation
     assert odd.delta_bytes == sum(each.delta_bytes for each in odd.differences)
 
 
@@ -106,7 +106,7 @@ def test_memory_that_is_not_in_use_is_a_cause(facts_of):
     ranks = {rank: facts_of(usual, unused=50) for rank in range(5)} | {5: facts_of(usual, unused=2000)}
     (odd,) = odd_ones(ranks, groups_of(ranks))
     assert (odd.ranks, odd.cause) == ((5,), "unused")
-    assert odd.differences[0].kind == "unused"
+    assert odd.differences[0].category == "unused"
 
 
 def test_what_is_reserved_may_hide_what_is_allocated(facts_of):
@@ -124,7 +124,7 @@ def test_a_trace_that_ends_early_is_told(facts_of):
     ranks[3] = facts_of({LAYERS: (4000, 40), ACT: (100, 10)}, num_events=200, steps=[[0, 1, 1]])
     (odd,) = odd_ones(ranks, groups_of(ranks))
     assert (odd.ranks, odd.cause) == ((3,), "ended")
-    assert "ends in step 0" in odd.why
+    assert "ends in step 0" in odd.explanation
 
 
 def test_those_with_one_cause_stand_together(facts_of):
@@ -136,7 +136,7 @@ def test_those_with_one_cause_stand_together(facts_of):
 
 def test_a_rank_that_ran_out_is_not_the_middle_where_most_did_not(facts_of):
     usual = {LAYERS: (4000, 40), ACT: (1000, 100)}
-    ranks = {rank: facts_of(usual, failed={"request_bytes": 1} if rank == 1 else None) for rank in range(3)}
+    ranks = {rank: facts_of(usual, failed={"requested_bytes": 1} if rank == 1 else None) for rank in range(3)}
     assert middle_of(ranks, [0, 1, 2]) != 1
     assert ranges_of(groups_of(ranks)) == [(0, 1, 2)]
 

@@ -82,7 +82,7 @@ def test_the_card_may_be_another_one(report_of):
 
 def test_who_ran_out_comes_first(report_of):
     failed = {
-        "request_bytes": 3 * GB,
+        "requested_bytes": 3 * GB,
         "device_free_bytes": GB,
         "reserved_bytes": 60 * GB,
         "allocated_bytes": 1,
@@ -94,12 +94,12 @@ def test_who_ran_out_comes_first(report_of):
     assert report.verdict[1].startswith("Among the others, rank 0 has the smallest headroom, 59.12 GiB of 64.00 GiB")
     assert report.ranks[1].headroom_bytes == -2 * GB
     assert report.verdict[-1] == "1 file could not be read."
-    assert [(broken.rank, broken.message) for broken in report.broken] == [(3, "damaged")]
+    assert [(broken.rank, broken.message) for broken in report.unreadable] == [(3, "damaged")]
 
 
 def test_every_one_ran_out(report_of):
     failed = {
-        "request_bytes": 5,
+        "requested_bytes": 5,
         "device_free_bytes": None,
         "reserved_bytes": None,
         "allocated_bytes": 1,
@@ -116,7 +116,7 @@ def test_every_one_ran_out(report_of):
 def test_nothing_could_be_read(report_of):
     report = report_of(None, None)
     assert report.verdict == ("No file could be read.",)
-    assert (report.ranks, report.groups, report.heat, chosen(report)) == ((), (), None, [])
+    assert (report.ranks, report.groups, report.heatmap, chosen(report)) == ((), (), None, [])
 
 
 def test_findings_with_one_code_and_place_are_one(report_of):
@@ -159,31 +159,31 @@ def test_heat_by_step_joins_columns_of_other_widths(report_of):
         {"step_width": 1, "steps": [[0, 5, 1], [1, 9, 1], [2, 3, 1]]},
         {"step_width": 2, "steps": [[0, 7, 1], [2, 8, 1]]},
     )
-    assert report.heat.along == "step"
-    assert report.heat.columns == ("0-1", "2-3")
-    assert report.heat.rows == ((9, 3), (7, 8))
+    assert report.heatmap.axis == "step"
+    assert report.heatmap.columns == ("0-1", "2-3")
+    assert report.heatmap.rows == ((9, 3), (7, 8))
 
 
 def test_heat_without_steps_is_by_part_of_the_trace(report_of):
     report = report_of({"steps": [], "curve": [1, 2, 3]}, {"steps": [], "curve": [4]})
-    assert (report.heat.along, report.heat.rows) == ("trace", ((1, 2, 3), (4, 4, 4)))
+    assert (report.heatmap.axis, report.heatmap.rows) == ("trace", ((1, 2, 3), (4, 4, 4)))
     short, long = {"steps": [], "curve": [1, 2]}, {"steps": [], "curve": [1, 2, 3, 4, 5]}
-    assert report_of(short, long).heat.rows == ((1, 1, 1, 2, 2), (1, 2, 3, 4, 5)), (
+    assert report_of(short, long).heatmap.rows == ((1, 1, 1, 2, 2), (1, 2, 3, 4, 5)), (
         "a part of a trace is as wide as that of another"
     )
-    assert report_of({"steps": [], "curve": []}).heat is None
+    assert report_of({"steps": [], "curve": []}).heatmap is None
     one, other = (
         {"steps": [], "curve": [5, 6]},
         {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None},
     )  # what is allocated
-    assert report_of(one, other).heat.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
-    assert report_of(other, other).heat.rows == ((1, 2), (1, 2))
+    assert report_of(one, other).heatmap.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
+    assert report_of(other, other).heatmap.rows == ((1, 2), (1, 2))
 
 
 def test_a_search_is_made_on_the_worst_and_the_middles(report_of):
     report = report_of({}, {}, {"size": 3000}, {}, {})
     assert chosen(report)[0] == 2
-    assert set(chosen(report)) == {2, report.groups[0].middle}
+    assert set(chosen(report)) == {2, report.groups[0].median_rank}
 
 
 def test_what_a_line_does_to_all_ranks():
@@ -199,11 +199,17 @@ def test_what_a_line_does_to_all_ranks():
     found = checked(
         [(0, told(10, 8)), (1, told(12, 20)), (2, told(9, 10)), (3, told(30, 9, (True, False))), (4, {"error": {}})]
     )
-    assert (found.num_ranks, found.failing_before, found.failing_after, found.worse, found.not_replayed) == (
+    assert (
+        found.num_ranks,
+        found.failing_ranks_before,
+        found.failing_ranks_after,
+        found.worse_ranks,
+        found.not_replayed_ranks,
+    ) == (
         4,
         (3,),
         (),
         (1,),
         (4,),
     )
-    assert (found.peak_before_bytes, found.peak_after_bytes, found.rank_after) == (30, 20, 1)
+    assert (found.peak_before_bytes, found.peak_after_bytes, found.peak_rank_after) == (30, 20, 1)

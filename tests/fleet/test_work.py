@@ -48,7 +48,7 @@ def test_every_kind_of_trace_has_facts(goldens, name):
     facts = work(task_of(goldens / name / "snapshot.pickle"))["facts"]
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     if name.endswith("oom"):
-        assert facts["failed"]["request_bytes"] > 0
+        assert facts["failed"]["requested_bytes"] > 0
 
 
 def test_settings_are_searched_on_the_device_that_is_told_of(goldens):

@@ -84,10 +84,10 @@ def test_warnings_are_shown_only_where_nothing_worse_is():
     )
     alone = read_text(mild)
     assert [message.is_warning for message in alone.messages] == [True]
-    assert alone.num_warnings_left_out == 0
+    assert alone.num_warnings_omitted == 0
     both = read_text(f"{mild}\n{GIVEN}\n")
     assert [message.is_warning for message in both.messages] == [False]
-    assert both.num_warnings_left_out == 1
+    assert both.num_warnings_omitted == 1
 
 
 def test_an_allocator_that_asks_for_a_tenth_less_each_time_fails_once():

@@ -108,7 +108,7 @@ def test_an_error_in_a_dialect_costs_its_messages_only(monkeypatch):
 def test_distinct_messages_beyond_a_bound_are_counted_only(monkeypatch):
     monkeypatch.setattr(read, "MOST_MESSAGES", 3)
     report = read_text("\n".join(f"[rank{rank}]: {GIVEN}" for rank in range(5)))
-    assert (len(report.messages), report.num_left_out) == (3, 2)
+    assert (len(report.messages), report.num_messages_omitted) == (3, 2)
 
 
 def test_many_ranks_are_read_one_by_one():

@@ -124,8 +124,8 @@ def test_past_a_failure_nothing_is_known(goldens):
     assert (recorded.fits, recorded.outlook.basis) == (False, REPLAY)
     larger, _, _ = predict(subject, replace(subject.recorded, capacity_bytes=1024 * GIB))
     assert (larger.fits, larger.outlook.basis, larger.num_ooms) == (None, PAST_FAILURE, 0)
-    assert subject.device.events.action[larger.outlook.failed_at] == schema.OOM
-    assert larger.outlook.rerun.startswith("memdiag record --phantom cuda:")
+    assert subject.device.events.action[larger.outlook.failed_at_event] == schema.OOM
+    assert larger.outlook.rerun_command.startswith("memdiag record --phantom cuda:")
 
 
 def test_an_earlier_step_tells_what_follows(recording, cut):
@@ -140,7 +140,7 @@ def test_an_earlier_step_tells_what_follows(recording, cut):
     added = follows.workload.op[follows.failed_call + 1 :] == w.ALLOC
     assert np.array_equal(follows.workload.size[follows.failed_call + 1 :][added][: len(rest)], rest)
     scenario = replace(subject.recorded, capacity_bytes=1024 * GIB)
-    rest_of_run = predict(subject, scenario)[0].outlook.rest
+    rest_of_run = predict(subject, scenario)[0].outlook.estimate
     assert rest_of_run.fits
     actual = predict(whole, scenario)[0]
     assert rest_of_run.peak_allocated_bytes == actual.peak_allocated_bytes
@@ -180,14 +180,14 @@ def test_a_lower_bound_beyond_the_card_says_that_the_next_step_fails(recording, 
     monkeypatch.setitem(continuation._STATES, "AdamW", 400)  # the model is much smaller than a segment
     subject = cut(number_in_step(subject_of(recording), 0, 0.3), optimizers=[ADAMW])
     room = predict(subject, replace(subject.recorded, capacity_bytes=1024 * GIB))[0]
-    assert (room.fits, room.outlook.rest.fits) == (None, None)
+    assert (room.fits, room.outlook.estimate.fits) == (None, None)
     cards = (subject.limits.capacity_bytes + pages * 2 * MIB for pages in range(20))
     tight = next(
         found
         for card in cards
         if (found := predict(subject, replace(subject.recorded, capacity_bytes=card))[0]).fits is None
     )
-    assert tight.outlook.rest.fits is False
+    assert tight.outlook.estimate.fits is False
 
 
 def test_several_recordings_are_known_as_well_as_the_least_known():

@@ -33,9 +33,9 @@ def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
         min(rooms, default=None),
         outside,
         limits.outside_basis,
-        told.at_start_bytes,
-        told.at_peak_bytes,
-        told.at_end_bytes,
+        told.outside_at_start_bytes,
+        told.outside_at_peak_bytes,
+        told.outside_at_end_bytes,
         card.fraction,
         tuple(_notes(subject, confs)),
     )

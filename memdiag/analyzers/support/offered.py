@@ -32,35 +32,35 @@ def trifle(baseline_bytes: int, error_bytes: int) -> int:
 
 def is_relevant(result: WhatIf) -> bool:
     """Returns True if the saving is a relevant share of the peak, even after subtracting the calibration error."""
-    return result.saved_bytes - result.error_bytes >= max(RELEVANT_SHARE * result.baseline_bytes, _TRIFLE)
+    return result.saved_bytes - result.calibration_error_bytes >= max(RELEVANT_SHARE * result.baseline_bytes, _TRIFLE)
 
 
 def is_solution(result: WhatIf) -> bool:
     """Returns True if every allocation that failed in the recording succeeds in the replay."""
-    return bool(result.recorded_ooms) and not result.num_ooms
+    return bool(result.num_recorded_ooms) and not result.num_ooms
 
 
 def judged_results(results: Sequence[WhatIf]) -> list[WhatIf]:
     """Returns the replays of one device, each with the reason why it is not a remedy, or ""."""
-    own = [replace(result, rejected=_useless(result)) for result in results]
+    own = [replace(result, rejection_reason=_useless(result)) for result in results]
     good = [result for result in own if result.is_offered and not result.is_combination]
     judged = []
     for result in own:
         better = next((other for other in good if _dominates(other, result)), None)
-        reason = result.rejected
+        reason = result.rejection_reason
         if better is not None and not reason:
             reason = phrase("offered.dominated", setting=setting_words(better))
-        judged.append(replace(result, rejected=reason))
+        judged.append(replace(result, rejection_reason=reason))
     return judged
 
 
 def _useless(result: WhatIf) -> str:
     """Returns why a setting is not a remedy here, or "" if it may be one."""
     if result.num_ooms:
-        return phrase("offered.fails.still") if result.recorded_ooms else phrase("offered.fails")
-    if result.recorded_ooms:
+        return phrase("offered.fails.still") if result.num_recorded_ooms else phrase("offered.fails")
+    if result.num_recorded_ooms:
         return ""
-    nothing = trifle(result.baseline_bytes, result.error_bytes)
+    nothing = trifle(result.baseline_bytes, result.calibration_error_bytes)
     if result.saved_bytes < -nothing:
         return phrase("offered.more", bytes=format_bytes(-result.saved_bytes))
     return phrase("offered.nothing") if result.saved_bytes <= nothing else ""
@@ -87,7 +87,7 @@ def best_of(results: Iterable[WhatIf]) -> WhatIf | None:
     offers = [result for result in results if result.is_offered]
     least = min((result.peak_reserved_bytes for result in offers), default=0)
     for result in sorted(offers, key=lambda each: each.is_combination):
-        if result.peak_reserved_bytes <= least + trifle(result.baseline_bytes, result.error_bytes):
+        if result.peak_reserved_bytes <= least + trifle(result.baseline_bytes, result.calibration_error_bytes):
             return result
     return None
 
@@ -146,7 +146,7 @@ def _judged(finding: Finding, results: Sequence[WhatIf]) -> Finding:
         if not result.is_combination and finding.code in result.codes and finding.device in {None, result.device}
     ]
     helping = {result.change for result in mine if not _is_refuted(finding, result)}  # on one device at least
-    refuted = {result.change: result.rejected for result in mine if result.change not in helping}
+    refuted = {result.change: result.rejection_reason for result in mine if result.change not in helping}
     kept = sorted(
         (fix for fix in finding.fixes if fix.change not in refuted),
         key=lambda fix: (
@@ -161,17 +161,19 @@ def _judged(finding: Finding, results: Sequence[WhatIf]) -> Finding:
         if fix.change in refuted
     )
     finding = replace(finding, fixes=tuple(kept), evidence=(*finding.evidence, *said))
-    best = best_of(result for result in mine if result.saved_bytes > trifle(result.baseline_bytes, result.error_bytes))
+    best = best_of(
+        result for result in mine if result.saved_bytes > trifle(result.baseline_bytes, result.calibration_error_bytes)
+    )
     if best is None:
         return replace(finding, severity="info") if said and not kept and finding.severity == "warning" else finding
-    low, high = best.saved_bytes - best.error_bytes, best.saved_bytes + best.error_bytes
+    low, high = best.saved_bytes - best.calibration_error_bytes, best.saved_bytes + best.calibration_error_bytes
     return replace(finding, saving=Saving(low, best.saved_bytes, high, "simulated", best.repro))
 
 
 def _is_refuted(finding: Finding, result: WhatIf) -> bool:
     if finding.code.startswith(_NOT_ABOUT_BYTES) and not result.num_ooms:
-        return result.saved_bytes < -trifle(result.baseline_bytes, result.error_bytes)
-    return bool(result.rejected)
+        return result.saved_bytes < -trifle(result.baseline_bytes, result.calibration_error_bytes)
+    return bool(result.rejection_reason)
 
 
 def _is_warning(result: WhatIf) -> bool:
@@ -194,7 +196,7 @@ def _better_setting(best: WhatIf, fix: Fix | None) -> Finding:
     title = phrase("offered.title", bytes=format_bytes(best.saved_bytes), share=f"{share:.0%}")
     if is_solution(best):
         title = phrase("offered.title.past")
-    low, high = best.saved_bytes - best.error_bytes, best.saved_bytes + best.error_bytes
+    low, high = best.saved_bytes - best.calibration_error_bytes, best.saved_bytes + best.calibration_error_bytes
     return Finding(
         "MD208",
         title,
@@ -212,5 +214,5 @@ def _facts(best: WhatIf) -> Iterator[Evidence]:
     yield Evidence(phrase("offered.replayed", setting=setting_words(best)), best.peak_reserved_bytes, "bytes")
     yield Evidence(phrase("offered.calls"), best.num_driver_calls, "calls")
     yield Evidence(phrase("offered.calibration"), best.calibration)
-    if best.begins_late:
+    if best.starts_with_live_tensors:
         yield Evidence(phrase("offered.late"), phrase("offered.late.value"))

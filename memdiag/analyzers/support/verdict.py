@@ -57,13 +57,13 @@ def verdict(
         severity or "ok",
         happened,
         device.device,
-        loss_bytes=loss,
+        lost_bytes=loss,
         loss=_loss_words(device, loss),
         remedy=chosen[1].title if chosen else phrase("verdict.first.none"),
         command=chosen[1].change if chosen else "",
         code=chosen[0].code if chosen else "",
-        peak_bytes=result.baseline_bytes if result else None,
-        predicted_peak_bytes=result.peak_reserved_bytes if result else None,
+        peak_reserved_bytes=result.baseline_bytes if result else None,
+        predicted_peak_reserved_bytes=result.peak_reserved_bytes if result else None,
         fits=fits,
         prediction=_prediction(chosen[0] if chosen else None, result, results, replay=replay),
         calibration=_calibration(trace, device.device, results, replay=replay),
@@ -124,7 +124,7 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
         basis = phrase(f"verdict.basis.{finding.saving.basis}")
         return phrase("verdict.predicted.code", saving=format_bytes(finding.saving.expected_bytes), basis=basis)
     if results:
-        stuck = any(each.recorded_ooms for each in results) and not any(is_solution(each) for each in results)
+        stuck = any(each.num_recorded_ooms for each in results) and not any(is_solution(each) for each in results)
         return phrase("verdict.predicted.stuck" if stuck else "verdict.predicted.none", count=len(results))
     return phrase("verdict.predicted.unknown" if replay else "verdict.predicted.skipped")
 
@@ -134,9 +134,11 @@ def _calibration(trace: Trace, device: int, results: Sequence[WhatIf], *, replay
     if results:
         one = results[0]
         said = phrase("verdict.calibration", exact=one.calibration)
-        if one.error_bytes:
-            said = phrase("verdict.calibration.error", exact=one.calibration, bytes=format_bytes(one.error_bytes))
-        return phrase("verdict.calibration.late", calibration=said) if one.begins_late else said
+        if one.calibration_error_bytes:
+            said = phrase(
+                "verdict.calibration.error", exact=one.calibration, bytes=format_bytes(one.calibration_error_bytes)
+            )
+        return phrase("verdict.calibration.late", calibration=said) if one.starts_with_live_tensors else said
     if not replay:
         return phrase("verdict.calibration.skipped")
     if trace.backend not in _REPLAYED:

@@ -151,14 +151,14 @@ class _Replays:
             is_combination=is_combination,
             peak_reserved_bytes=peak,
             saved_bytes=(self.subject.comparable_peak or 0) - peak,
-            error_bytes=found.error_bytes or 0,
+            calibration_error_bytes=found.error_bytes or 0,
             num_ooms=int(replay.ooms.max(initial=0)),
-            recorded_ooms=self.recorded_ooms,
+            num_recorded_ooms=self.recorded_ooms,
             calibration=phrase(
                 "verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events
             ),
             repro=f"memdiag simulate {file_argument(self.path)} --conf {shlex.quote(conf)}",
             num_retries=int(replay.retries.max(initial=0)),
-            begins_late=bool(len(self.subject.workload.start.block_off)),
+            starts_with_live_tensors=bool(len(self.subject.workload.start.block_off)),
             num_driver_calls=int(replay.device_allocs.max(initial=0)) + int(replay.device_frees.max(initial=0)),
         )

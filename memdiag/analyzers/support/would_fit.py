@@ -17,7 +17,7 @@ from memdiag.analyzers.support.fit import Fit, would_fit
 from memdiag.analyzers.support.moments import Look, look, reference_at, segment_bytes
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import group_name, when
-from memdiag.results.report import FitAnswer, WouldFit
+from memdiag.results.would_fit import FitAnswer, WouldFit
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.text import Phrase, phrase
 from memdiag.trace.free_split import whole_bytes
@@ -41,7 +41,7 @@ def answer(here: Look, requested: int) -> WouldFit:
     base = partial(WouldFit, device.device, requested, request, here.at if device.num_events else None)
     asked = {"bytes": format_bytes(requested), "when": when(here.view)}
     if not device.has_addresses:
-        return base(answer="unknown", text=phrase("would_fit.unknown.places", **asked))
+        return base(answer="unknown", explanation=phrase("would_fit.unknown.places", **asked))
     topology, group = device.topology(here.at), _group_of(device, here.at, request)
     fit = would_fit(topology, group, request, settings.layout.max_split)
     pool = group_name(device, group) if group >= 0 else phrase("would_fit.new-pool")
@@ -53,20 +53,20 @@ def answer(here: Look, requested: int) -> WouldFit:
     values |= {"driver": format_bytes(driver), "released": format_bytes(released), "missing": format_bytes(missing)}
     return base(
         answer=kind,
-        text=phrase(f"would_fit.answer.{kind}", **values),
+        explanation=phrase(f"would_fit.answer.{kind}", **values),
         pool=pool,
         free_bytes=fit.free_bytes,
         num_free=fit.num_free,
         largest_free_bytes=fit.largest_free_bytes,
-        missing_in_block_bytes=fit.missing_bytes,
-        range_bytes=fit.range_bytes,
-        between_bytes=fit.between_bytes,
-        num_between=len(fit.between),
-        between=_names(here.view, fit),
+        largest_free_shortfall_bytes=fit.missing_bytes,
+        closest_range_bytes=fit.range_bytes,
+        blocking_bytes=fit.between_bytes,
+        num_blocking_tensors=len(fit.between),
+        blocking_tensors=_names(here.view, fit),
         new_segment_bytes=wanted,
         driver_free_bytes=driver,
         released_bytes=released,
-        missing_bytes=missing,
+        shortfall_bytes=missing,
         details=tuple(_details(fit, values, is_exact=is_exact, between=_names(here.view, fit))),
     )
 

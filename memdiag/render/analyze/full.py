@@ -141,7 +141,12 @@ def _modules(page: TerminalPage, device: DeviceReport) -> None:
     for module in device.by_module:
         name = _cut(words.module_words(module.name), page.width - 24 if page.narrow else min(48, page.width - 38))
         rows.append(
-            [name, format_bytes(module.bytes), words.percent(module.share), *_unless_narrow(page, bar(module.share, 8))]
+            [
+                name,
+                format_bytes(module.bytes),
+                words.percent(module.fraction),
+                *_unless_narrow(page, bar(module.fraction, 8)),
+            ]
         )
     page.columns("lrr" if page.narrow else "lrrl", rows)
     page.gap()
@@ -180,9 +185,9 @@ def _place(site: Site, width: int) -> StyledText:
     """Returns a place and, as far as there is room, what its tensors are called."""
     place = StyledText(_cut(plain(site.name) or words.unknown(), width))
     room = width - place.num_cells - 3
-    if site.names and room >= LEAST_NAME and site.name not in site.names[0]:
-        names = _cut(site.names[0], room)
-        for name in site.names[1:]:
+    if site.tensor_names and room >= LEAST_NAME and site.name not in site.tensor_names[0]:
+        names = _cut(site.tensor_names[0], room)
+        for name in site.tensor_names[1:]:
             if cells(names) + 2 + cells(plain(name)) <= room:
                 names += ", " + plain(name)
         place.append(" · ", "dim").append(names, "dim")

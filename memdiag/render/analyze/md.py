@@ -71,7 +71,7 @@ def _would_fit(report: Report) -> list[str]:
 def _card(report: Report) -> list[str]:
     """Returns the verdict card."""
     verdict, colon = card.verdict_of(report), phrase("report.colon")
-    lines = [f"## memdiag: {words.severity_name(verdict.severity)}", "", f"**{escape(verdict.happened)}**", ""]
+    lines = [f"## memdiag: {words.severity_name(verdict.severity)}", "", f"**{escape(verdict.summary)}**", ""]
     for row in card.rows(verdict):
         lines += [f"- **{escape(row.label)}{colon}** {escape(row.text)}"]
         lines += ["", *(f"  {line}" for line in fence([row.command], "sh")), ""] if row.command else []
@@ -135,7 +135,7 @@ def _holders(device: DeviceReport) -> list[str]:
         )
     if device.by_module:
         modules = (
-            (cell(words.module_words(m.name)), format_bytes(m.bytes), words.percent(m.share), f"{m.num_tensors:,}")
+            (cell(words.module_words(m.name)), format_bytes(m.bytes), words.percent(m.fraction), f"{m.num_tensors:,}")
             for m in device.by_module
         )
         lines += table(
@@ -143,13 +143,13 @@ def _holders(device: DeviceReport) -> list[str]:
         )
     if not device.top_sites:
         return [*lines, phrase("report.sites.unknown" if device.top_sites is None else "report.sites.none"), ""]
-    named = any(site.names for site in device.top_sites)
+    named = any(site.tensor_names for site in device.top_sites)
     sites = (
         (
             format_bytes(s.bytes),
             f"{s.num_tensors:,}",
             cell(plain(s.name)) or words.unknown(),
-            *([cell(", ".join(s.names))] if named else []),
+            *([cell(", ".join(s.tensor_names))] if named else []),
         )
         for s in device.top_sites
     )

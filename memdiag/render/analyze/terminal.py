@@ -38,7 +38,7 @@ def draw_card(page: TerminalPage, report: Report, *, brief: bool = False) -> Non
     """Draws the verdict card; ``brief``: headline in one line, first remedy, prediction."""
     verdict = card.verdict_of(report)
     severity = words.severity_name(verdict.severity)
-    happened = StyledText(plain(verdict.happened, LONGEST), "bold")
+    happened = StyledText(plain(verdict.summary, LONGEST), "bold")
     if brief:
         happened = happened.shortened(page.width - cells(severity) - 4)
     page.columns("lw", [((severity, words.SEVERITY_STYLE[verdict.severity]), happened)], indent=0)

@@ -64,14 +64,14 @@ def _settings(result: WhatIf) -> str:
 
 
 def _saves(result: WhatIf) -> str:
-    if abs(result.saved_bytes) <= result.error_bytes:
+    if abs(result.saved_bytes) <= result.calibration_error_bytes:
         return phrase("report.what-if.same")
     if result.saved_bytes < 0:
         return phrase("report.what-if.more", bytes=format_bytes(-result.saved_bytes))
     less = phrase("report.what-if.less", bytes=format_bytes(result.saved_bytes))
     return (
-        phrase("report.what-if.error", less=less, error=format_bytes(result.error_bytes))
-        if result.error_bytes
+        phrase("report.what-if.error", less=less, error=format_bytes(result.calibration_error_bytes))
+        if result.calibration_error_bytes
         else less
     )
 
@@ -79,4 +79,4 @@ def _saves(result: WhatIf) -> str:
 def _fate(result: WhatIf) -> str:
     if result.num_ooms:
         return phrase("report.fails", count=result.num_ooms)
-    return phrase("report.past" if result.recorded_ooms else "report.fits")
+    return phrase("report.past" if result.num_recorded_ooms else "report.fits")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memdiag.render.support.page import TerminalPage
-from memdiag.results.report import Report, WouldFit
+from memdiag.results.report import Report
+from memdiag.results.would_fit import WouldFit
 from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
@@ -26,7 +27,7 @@ def answers(report: Report) -> Iterator[Answer]:
         title = phrase("would_fit.title", bytes=size)
         if len(report.would_fit) > 1:
             title = phrase("would_fit.title.device", bytes=size, device=each.device)
-        yield Answer(title, plain(each.text), tuple(plain(text) for text in (*_size(each), *each.details)))
+        yield Answer(title, plain(each.explanation), tuple(plain(text) for text in (*_size(each), *each.details)))
 
 
 def draw(page: TerminalPage, report: Report) -> None:
@@ -40,6 +41,6 @@ def draw(page: TerminalPage, report: Report) -> None:
 
 
 def _size(each: WouldFit) -> list[str]:
-    if each.request_bytes == each.requested_bytes:
+    if each.rounded_request_bytes == each.requested_bytes:
         return []
-    return [phrase("would_fit.size", bytes=f"{each.requested_bytes:,} B", rounded=f"{each.request_bytes:,} B")]
+    return [phrase("would_fit.size", bytes=f"{each.requested_bytes:,} B", rounded=f"{each.rounded_request_bytes:,} B")]

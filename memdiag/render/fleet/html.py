@@ -15,7 +15,7 @@ from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import FleetReport, HeatMap, Merged, Odd, Rank, RankGroup, Tuned
+    from memdiag.results.fleet import FleetReport, HeatMap, Merged, Outlier, Rank, RankGroup, Tuned
 
 _MOST_RANKS, _MOST_BROKEN, _MOST_NOTES = 2000, 200, 200
 _HEAT_ROWS, _HEAT_COLUMNS = 256, 96
@@ -44,20 +44,20 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # no
 def _sections(report: FleetReport, top: int) -> Iterator[Section]:
     if report.ranks:
         yield Section("peaks", phrase("fleet.title.peaks"), [_peaks(report)])
-        if report.heat is not None and (drawn := _heat(report, report.heat)):
+        if report.heatmap is not None and (drawn := _heat(report, report.heatmap)):
             yield Section("heat", words.heat_title(report), drawn)
         yield Section("ranks", phrase("fleet.title.headroom"), _ranks(report, top))
-        if len(report.groups) > 1 or any(group.apart for group in report.groups):
+        if len(report.groups) > 1 or any(group.spread_explanation for group in report.groups):
             yield Section("groups", phrase("fleet.title.groups"), [_groups(report.groups)])
-        if report.odd:
-            yield Section("odd", phrase("fleet.title.odd"), [part for odd in report.odd for part in _odd(odd)])
+        if report.outliers:
+            yield Section("odd", phrase("fleet.title.odd"), [part for odd in report.outliers for part in _odd(odd)])
         yield Section("findings", phrase("fleet.title.findings"), _findings(report, top))
     if report.tuned is not None:
         yield Section("setting", phrase("fleet.title.setting"), _tuned(report.tuned))
-    if report.broken:
+    if report.unreadable:
         rows = [
             (each.rank if each.rank is not None else "", tag("code", each.file), each.message, each.hint)
-            for each in report.broken
+            for each in report.unreadable
         ]
         yield Section(
             "broken", phrase("fleet.title.broken"), [table(_heads("rank", "file", "why", "todo"), rows[:_MOST_BROKEN])]
@@ -84,7 +84,7 @@ def _paste(line: str) -> Markup:
 def _tiles(report: FleetReport) -> Iterator[Markup]:
     if not report.ranks:
         return
-    failed = [row.rank for row in report.ranks if row.ran_out]
+    failed = [row.rank for row in report.ranks if row.is_out_of_memory]
     many = format_count(len(report.ranks))
     yield tile(
         phrase("fleet.tile.failed"),
@@ -96,15 +96,15 @@ def _tiles(report: FleetReport) -> Iterator[Markup]:
     yield tile(
         phrase("fleet.tile.highest"), format_bytes(highest.peak_bytes), phrase("fleet.rank", rank=str(highest.rank))
     )
-    if (least := words.tight(report, 1)) and not least[0].ran_out:
+    if (least := words.tight(report, 1)) and not least[0].is_out_of_memory:
         yield tile(phrase("fleet.tile.least"), words.left(least[0]), phrase("fleet.rank", rank=str(least[0].rank)))
-    odd = sum(len(each.ranks) for each in report.odd if each.delta_bytes > 0)
+    odd = sum(len(each.ranks) for each in report.outliers if each.delta_bytes > 0)
     yield tile(phrase("fleet.tile.odd"), format_count(odd), phrase("fleet.tile.odd.why"), "warn" if odd else "")
 
 
 def _peaks(report: FleetReport) -> Markup:
     """How many ranks have a peak in each range of bytes."""
-    most = max((len(each.ranks) for each in report.bins), default=1)
+    most = max((len(each.ranks) for each in report.distribution), default=1)
     rows = [
         (
             phrase("fleet.and_up", bytes=format_bytes(each.low_bytes)),
@@ -112,7 +112,7 @@ def _peaks(report: FleetReport) -> Markup:
             tag("div", tag("div", class_="rail", style=f"width:{100 * len(each.ranks) / most:.2f}%"), class_="track"),
             format_ranges(each.ranks, 80),
         )
-        for each in report.bins
+        for each in report.distribution
         if each.ranks
     ]
     return table((*_heads("peak", "number"), "", *_heads("ranks")), rows, (1,))
@@ -123,7 +123,7 @@ def _heat(report: FleetReport, found: HeatMap) -> list[Markup]:
     if not drawn.rows:
         return []
     rows = [HeatRow(row.name, row.values, row.said, phrase("fleet.rank", rank=row.name)) for row in drawn.rows]
-    names = [phrase("places.step", step=name) if found.along == "step" else name for name in drawn.columns]
+    names = [phrase("places.step", step=name) if found.axis == "step" else name for name in drawn.columns]
     return [
         heat_legend(drawn.low, drawn.high),
         heat(rows, names, drawn.low, drawn.high),
@@ -203,24 +203,24 @@ def _groups(groups: Sequence[RankGroup]) -> Markup:
             format_ranges(group.ranks, 60),
             format_count(len(group.ranks)),
             format_bytes(group.low_bytes),
-            format_bytes(group.middle_bytes),
+            format_bytes(group.median_bytes),
             format_bytes(group.high_bytes),
             group.label,
-            joined((group.why, group.apart), "; "),
+            joined((group.explanation, group.spread_explanation), "; "),
         )
         for group in groups
     ]
     return table(_heads("ranks", "number", "lowest", "middle", "highest", "hold", "why-differ"), rows, (1, 2, 3, 4))
 
 
-def _odd(odd: Odd) -> list[Markup]:
+def _odd(odd: Outlier) -> list[Markup]:
     who = (
         phrase("fleet.rank", rank=str(odd.rank))
         if len(odd.ranks) == 1
         else phrase("fleet.odd.most", ranks=format_ranges(odd.ranks, 60), rank=str(odd.rank))
     )
     rows = [words.difference(each) for each in odd.differences[:_MOST_DIFFERENCES]]
-    places = [(words.signed(more), tag("code", place)) for place, more in odd.places[:_MOST_DIFFERENCES]]
+    places = [(words.signed(each.delta_bytes), tag("code", each.site)) for each in odd.sites[:_MOST_DIFFERENCES]]
     return [
         tag(
             "h3",
@@ -229,10 +229,10 @@ def _odd(odd: Odd) -> list[Markup]:
                 who=who,
                 bytes=words.signed(odd.delta_bytes),
                 curve=vocabulary.name("curve", odd.curve),
-                other=str(odd.against),
+                other=str(odd.reference_rank),
             ),
         ),
-        tag("p", odd.why, class_="lead"),
+        tag("p", odd.explanation, class_="lead"),
         table(_heads("bytes", "contents", "tensors"), rows, (0, 2)),
         *([table(_heads("bytes", "call-site"), places, (0,))] if places else []),
     ]
@@ -268,7 +268,7 @@ def _finding(finding: Merged, num_ranks: int) -> Markup:
         tag("b", finding.title),
         class_="finding-line",
     )
-    place = [" · ", tag("code", finding.place)] if finding.place else []
+    place = [" · ", tag("code", finding.site)] if finding.site else []
     lines = [title, tag("p", who, *place, class_="soft")]
     for fix in finding.fixes:
         lines.append(tag("p", phrase("fleet.fixed", title=fix.title)))
@@ -288,7 +288,7 @@ def _tuned(tuned: Tuned) -> list[Markup]:
     checked = words.checked_words(tuned.checked) if tuned.checked else []
     return [
         tag("p", sentence(tuned.report.verdict)),
-        _paste(best.line),
+        _paste(best.command),
         *(tag("p", line) for line in checked),
         tag("ul", *(tag("li", caveat) for caveat in best.caveats), class_="notes"),
     ]

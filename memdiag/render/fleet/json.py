@@ -1,68 +1,144 @@
-"""Many ranks for programs: keys, order and units as in docs/fleet.md, ``schema_version`` 1."""
+"""Many ranks for programs."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
-from memdiag.render.support.json import as_json
 from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.shape import Key, Layout, Shape
 from memdiag.render.tune import json as tune_json
-from memdiag.version import __version__
+from memdiag.results.fleet import FleetReport, HeatMap, Rank, Tuned
+from memdiag.results.tune import TuneReport
 
-if TYPE_CHECKING:
-    from memdiag.results.fleet import FleetReport, HeatMap, Tuned
+
+class LastFailure(TypedDict):
+    """The last request that failed on a rank.
+
+    Attributes:
+        requested_bytes: Size of the request.
+        at_event: Event of the failure.
+        step: Training step, or None if unknown.
+        phase: Phase of the step, or None if unknown.
+        allocated_bytes: Allocated bytes then, or None if unknown.
+        reserved_bytes: Reserved bytes then, or None if unknown.
+        device_free_bytes: Free memory of the device according to the driver, or None if unknown.
+    """
+
+    requested_bytes: int
+    at_event: int
+    step: int | None
+    phase: str | None
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    device_free_bytes: int | None
+
+
+class HeatRow(TypedDict):
+    """One rank of a heat map.
+
+    Attributes:
+        rank: Number of the rank.
+        bytes: Highest bytes in each column, or None if the rank has no data there.
+    """
+
+    rank: int
+    bytes: list[int | None]
+
+
+def _last_failure(row: Rank) -> dict[str, Any] | None:
+    """Returns the declared facts only: those of a worker are a dict of its own making."""
+    known = row.last_failure
+    return None if known is None else {name: known.get(name) for name in LastFailure.__annotations__}
+
+
+def _rows(heat: HeatMap) -> list[dict[str, Any]]:
+    return [{"rank": rank, "bytes": row} for rank, row in zip(heat.ranks, heat.rows, strict=True)]
+
+
+_REPORT = Shape(
+    FleetReport,
+    (
+        "verdict",
+        Key("num_ranks", lambda report: len(report.ranks), int, "Number of ranks that could be read."),
+        Key(
+            "num_out_of_memory",
+            lambda report: sum(row.is_out_of_memory for row in report.ranks),
+            int,
+            "Number of ranks on which a request failed.",
+        ),
+        "world_size",
+        "backends",
+        "is_phantom",
+        "ranks",
+        "groups",
+        "outliers",
+        "distribution",
+        "findings",
+        "heatmap",
+        "unreadable",
+        "notes",
+        "tuned",
+    ),
+)
+_RANK = Shape(
+    Rank,
+    (
+        "rank",
+        "file",
+        "group",
+        "device",
+        "capacity_bytes",
+        "peak_reserved_bytes",
+        "peak_allocated_bytes",
+        "headroom_bytes",
+        "is_out_of_memory",
+        Key("last_failure", _last_failure, LastFailure | None, "The last failed request; null: none failed."),
+        "num_retries",
+        "step",
+        "phase",
+        "unused_bytes",
+        "num_events",
+        "conf",
+        "torch_version",
+        "headline",
+        "by_category",
+    ),
+)
+
+LAYOUT = Layout(
+    name="fleet",
+    title="memdiag fleet --json",
+    meaning="The ranks of one job.",
+    version=2,
+    root=FleetReport,
+    shapes=(
+        _REPORT,
+        _RANK,
+        Shape(HeatMap, ("curve", "axis", "columns", Key("rows", _rows, list[HeatRow], "Bytes by rank."))),
+        Shape(
+            Tuned,
+            (
+                Key(
+                    "searched_on_ranks", lambda tuned: tuned.ranks, list[int], "Ranks on which settings were searched."
+                ),
+                Key("search", lambda tuned: tuned.report, TuneReport, "The search, as in memdiag tune --json."),
+                "checked",
+            ),
+        ),
+        *tune_json.LAYOUT.shapes,
+    ),
+    indent=1,
+)
 
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001 - all renderers are called alike
     """Returns the report as one JSON object, indented, with a newline at its end.
 
-    ``look`` and ``top`` are not used: all is in it.
+    ``look`` and ``top`` are not used: the output contains everything.
     """
-    return json.dumps(as_dict(report), indent=1, allow_nan=False) + "\n"
+    return LAYOUT.text(report)
 
 
 def as_dict(report: FleetReport) -> dict[str, Any]:
     """Returns the report as ``memdiag fleet --json`` shows it."""
-    shown = {
-        "schema_version": report.schema_version,
-        "memdiag_version": __version__,
-        "verdict": list(report.verdict),
-        "num_ranks": len(report.ranks),
-        "num_ran_out": sum(row.ran_out for row in report.ranks),
-        "world": report.world,
-        "backends": list(report.backends),
-        "phantom": report.phantom,
-        "ranks": [asdict(row) for row in report.ranks],
-        "groups": [asdict(group) for group in report.groups],
-        "odd": [
-            {**asdict(odd), "places": [{"place": place, "delta_bytes": more} for place, more in odd.places]}
-            for odd in report.odd
-        ],
-        "distribution": [asdict(each) for each in report.bins],
-        "findings": [asdict(finding) for finding in report.findings],
-        "heatmap": None if report.heat is None else _heat(report.heat),
-        "broken": [asdict(broken) for broken in report.broken],
-        "notes": list(report.notes),
-        "tuned": None if report.tuned is None else _tuned(report.tuned),
-    }
-    result: dict[str, Any] = as_json(shown)
-    return result
-
-
-def _heat(heat: HeatMap) -> dict[str, Any]:
-    return {
-        "what": f"peak {heat.what} bytes",
-        "along": heat.along,
-        "columns": list(heat.columns),
-        "rows": [{"rank": rank, "bytes": list(row)} for rank, row in zip(heat.ranks, heat.rows, strict=True)],
-    }
-
-
-def _tuned(tuned: Tuned) -> dict[str, Any]:
-    return {
-        "searched_on_ranks": list(tuned.ranks),
-        "search": tune_json.as_dict(tuned.report),
-        "checked": None if tuned.checked is None else asdict(tuned.checked),
-    }
+    return LAYOUT.as_dict(report)

@@ -14,7 +14,7 @@ from memdiag.units import format_bytes, format_count, format_ranges
 from memdiag.version import __version__
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import FleetReport, Merged, Odd, Tuned
+    from memdiag.results.fleet import FleetReport, Merged, Outlier, Tuned
 
 _MOST_DIFFERENCES = 6
 _MOST_BROKEN = 50
@@ -29,16 +29,16 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     if report.ranks:
         lines += _peaks(report, top)
         lines += _groups(report, top)
-        lines += [line for odd in report.odd[:top] for line in _odd(odd)]
+        lines += [line for odd in report.outliers[:top] for line in _odd(odd)]
         lines += _heat(report)
         lines += [
             line for finding in [f for f in report.findings if f.severity != "info"][:top] for line in _finding(finding)
         ]
     lines += _tuned(report.tuned) if report.tuned is not None else []
-    if report.broken:
+    if report.unreadable:
         rows = (
             (str(each.rank) if each.rank is not None else "", cell(each.file), escape(each.message))
-            for each in report.broken
+            for each in report.unreadable
         )
         lines += [_title("broken"), "", *table(_heads("rank", "file", "why"), list(rows)[:_MOST_BROKEN])]
     if report.notes:
@@ -63,7 +63,7 @@ def _peaks(report: FleetReport, top: int) -> list[str]:
             format_count(len(each.ranks)),
             format_ranges(each.ranks, 80),
         )
-        for each in report.bins
+        for each in report.distribution
         if each.ranks
     )
     lines = [_title("peaks"), "", *table(_heads("peak", "number", "ranks"), bins, (0, 1))]
@@ -93,10 +93,10 @@ def _groups(report: FleetReport, top: int) -> list[str]:
             format_ranges(group.ranks, 60),
             format_count(len(group.ranks)),
             format_bytes(group.low_bytes),
-            format_bytes(group.middle_bytes),
+            format_bytes(group.median_bytes),
             format_bytes(group.high_bytes),
             escape(group.label),
-            escape("; ".join(text for text in (group.why, group.apart) if text)),
+            escape("; ".join(text for text in (group.explanation, group.spread_explanation) if text)),
         )
         for group in report.groups[:top]
     )
@@ -104,20 +104,26 @@ def _groups(report: FleetReport, top: int) -> list[str]:
     return [_title("groups"), "", *table(head, rows, (1, 2, 3, 4))]
 
 
-def _odd(odd: Odd) -> list[str]:
+def _odd(odd: Outlier) -> list[str]:
     amount = f"{words.signed(odd.delta_bytes)} {vocabulary.name('curve', odd.curve)}"
     title = f"### {phrase('fleet.odd.title', amount=amount, who=words.odd_words(odd))}"
     rows = [
         (size, escape(what), number)
         for size, what, number in (words.difference(each) for each in odd.differences[:_MOST_DIFFERENCES])
     ]
-    return [title, "", escape(sentence(odd.why)), "", *table(_heads("bytes", "difference", "tensors"), rows, (0, 2))]
+    return [
+        title,
+        "",
+        escape(sentence(odd.explanation)),
+        "",
+        *table(_heads("bytes", "difference", "tensors"), rows, (0, 2)),
+    ]
 
 
 def _heat(report: FleetReport) -> list[str]:
-    if report.heat is None or len(report.heat.ranks) < 2:
+    if report.heatmap is None or len(report.heatmap.ranks) < 2:
         return []
-    rows, low, high = words.heat_rows(report, report.heat, _HEAT_ROWS, _HEAT_COLUMNS)
+    rows, low, high = words.heat_rows(report, report.heatmap, _HEAT_ROWS, _HEAT_COLUMNS)
     if not rows:
         return []
     width = max(len(row.name) for row in rows)
@@ -129,7 +135,7 @@ def _heat(report: FleetReport) -> list[str]:
 def _finding(finding: Merged) -> list[str]:
     who = phrase("fleet.rank" if len(finding.ranks) == 1 else "fleet.ranks", rank=format_ranges(finding.ranks, 80))
     lines = [f"### {escape(finding.code)} {escape(finding.title)} ({severity_name(finding.severity)})", ""]
-    lines += [f"{who}" + (f" · {code(finding.place)}" if finding.place else ""), ""]
+    lines += [f"{who}" + (f" · {code(finding.site)}" if finding.site else ""), ""]
     for fix in finding.fixes[:1]:
         lines += [f"**{phrase('fleet.fix')}:** {escape(fix.title)}", ""]
         if fix.change:
@@ -142,5 +148,5 @@ def _tuned(tuned: Tuned) -> list[str]:
     lines = [_title("setting"), ""]
     if best is None:
         return [*lines, escape(sentence(phrase("fleet.keep", why=tuned.report.verdict))), ""]
-    lines += [escape(sentence(tuned.report.verdict)), "", *fence([plain(best.line)], "sh"), ""]
+    lines += [escape(sentence(tuned.report.verdict)), "", *fence([plain(best.command)], "sh"), ""]
     return [*lines, *(escape(line) for line in (words.checked_words(tuned.checked) if tuned.checked else ())), ""]

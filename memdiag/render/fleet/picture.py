@@ -28,7 +28,7 @@ def render(report: FleetReport, file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    heat = report.heat
+    heat = report.heatmap
     assert heat is not None  # noqa: S101 - the command asks before
     height = min(max(_A_RANK * len(heat.ranks) + 1.6, _LEAST_HEIGHT), _MOST_HEIGHT)
     figure = Figure(figsize=(_WIDTH, height), dpi=150, layout="constrained")
@@ -41,12 +41,12 @@ def render(report: FleetReport, file: Path) -> None:
     )
     cells = [[float("nan") if value is None else value / unit for value in row] for row in heat.rows]
     image = axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=_COLOURS)
-    figure.colorbar(image, ax=axes, label=f"highest {heat.what} memory ({name})", pad=0.02)
-    axes.set_xlabel("step" if heat.along == "step" else "part of the trace")
+    figure.colorbar(image, ax=axes, label=f"highest {heat.curve} memory ({name})", pad=0.02)
+    axes.set_xlabel("step" if heat.axis == "step" else "part of the trace")
     axes.set_ylabel("rank")
     _ticks(axes, heat)
     _marks(axes, report, heat)
-    axes.set_title(f"Peak {heat.what} memory of {plural(len(heat.ranks), 'rank')}", loc="left", fontsize=11)
+    axes.set_title(f"Peak {heat.curve} memory of {plural(len(heat.ranks), 'rank')}", loc="left", fontsize=11)
     figure.savefig(file, format=file.suffix[1:].lower(), metadata=_without_date(file))
 
 
@@ -71,8 +71,8 @@ def _ticks(axes: Axes, heat: HeatMap) -> None:
 
 def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
     """Marks ranks: a cross where one ran out of memory, a triangle at the right edge of those that need more than their like."""
-    failed = {row.rank for row in report.ranks if row.ran_out}
-    odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
+    failed = {row.rank for row in report.ranks if row.is_out_of_memory}
+    odd = {rank for each in report.outliers if each.delta_bytes > 0 for rank in each.ranks}
     ends = [
         max((column for column, value in enumerate(row) if value is not None), default=0) + 0.5 for row in heat.rows
     ]

@@ -15,7 +15,7 @@ from memdiag.text import joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import Bin, FleetReport, Merged, Odd, RankGroup, Tuned
+    from memdiag.results.fleet import Bin, FleetReport, Merged, Outlier, RankGroup, Tuned
 
 _MOST_DIFFERENCES = 4
 _MOST_PLACES = 2
@@ -34,10 +34,10 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     page.gap()
     page.grid("lw", [((name, "dim"), value) for name, value in words.facts(report)])
     if report.ranks:
-        _distribution(page, report.bins)
+        _distribution(page, report.distribution)
         _headroom(page, report, top)
         _groups(page, report.groups, top)
-        _odd(page, report.odd, top)
+        _odd(page, report.outliers, top)
         _heat(page, report)
         _findings(page, report, top)
     if report.tuned is not None:
@@ -84,7 +84,7 @@ def _headroom(page: TerminalPage, report: FleetReport, top: int) -> None:
     heads = ("rank", "left", *(["of"] if wide else []), "reserved", "allocated", "where")
     table: list[Sequence[Cell]] = [[phrase(f"fleet.head.{head}") for head in heads]]
     for row in rows:
-        left = (words.left(row), "red" if row.ran_out else "")
+        left = (words.left(row), "red" if row.is_out_of_memory else "")
         sizes = [*([row.capacity_bytes] if wide else []), row.peak_reserved_bytes, row.peak_allocated_bytes]
         table.append(
             (
@@ -99,7 +99,7 @@ def _headroom(page: TerminalPage, report: FleetReport, top: int) -> None:
 
 
 def _groups(page: TerminalPage, groups: Sequence[RankGroup], top: int) -> None:
-    if len(groups) < 2 and not any(group.apart for group in groups):
+    if len(groups) < 2 and not any(group.spread_explanation for group in groups):
         return
     page.title(phrase("fleet.title.groups"))
     room = max(page.width - 54, 14)
@@ -110,32 +110,34 @@ def _groups(page: TerminalPage, groups: Sequence[RankGroup], top: int) -> None:
         (
             (format_ranges(group.ranks, room), "bold"),
             format_count(len(group.ranks)),
-            *(format_bytes(size) for size in (group.low_bytes, group.middle_bytes, group.high_bytes)),
+            *(format_bytes(size) for size in (group.low_bytes, group.median_bytes, group.high_bytes)),
         )
         for group in groups[:top]
     ]
     page.grid("lrrrr", rows)
     page.gap()
     for group in groups[:top]:
-        is_usual = group.against is None and len(group.ranks) > max(
+        is_usual = group.reference_group is None and len(group.ranks) > max(
             (len(other.ranks) for other in groups if other is not group), default=0
         )
         usual = phrase("fleet.usual") if is_usual and len(groups) > 1 else ""
         page.grid(
             "lw", [((format_ranges(group.ranks, 20), "bold"), joined((plain(group.label, words.LONGEST), usual), "; "))]
         )
-        if group.why:
-            middle = str(groups[group.against or 0].middle)
+        if group.explanation:
+            middle = str(groups[group.reference_group or 0].median_rank)
             page.text(
-                phrase("fleet.beside", rank=str(group.middle), other=middle, why=plain(group.why, 400)), "dim", indent=6
+                phrase("fleet.beside", rank=str(group.median_rank), other=middle, why=plain(group.explanation, 400)),
+                "dim",
+                indent=6,
             )
-        if group.apart:
-            page.text(plain(group.apart, 400), "dim", indent=6)
+        if group.spread_explanation:
+            page.text(plain(group.spread_explanation, 400), "dim", indent=6)
     if len(groups) > top:
         page.text(phrase("fleet.more.groups", count=len(groups) - top), "dim", indent=2)
 
 
-def _odd(page: TerminalPage, odd: Sequence[Odd], top: int) -> None:
+def _odd(page: TerminalPage, odd: Sequence[Outlier], top: int) -> None:
     if not odd:
         return
     page.title(phrase("fleet.title.odd"))
@@ -144,7 +146,7 @@ def _odd(page: TerminalPage, odd: Sequence[Odd], top: int) -> None:
         amount = f"{words.signed(each.delta_bytes)} {vocabulary.name('curve', each.curve)}"
         who = words.odd_words(each)
         page.grid("lw", [((amount, "yellow" if each.delta_bytes > 0 else "cyan"), (who, "bold"))])
-        page.text(plain(each.why, 400), indent=4)
+        page.text(plain(each.explanation, 400), indent=4)
         rows: list[Sequence[Cell]] = [
             (("", "dim"), (phrase("fleet.head.difference"), "dim"), (phrase("fleet.head.tensors"), "dim"))
         ]
@@ -152,8 +154,12 @@ def _odd(page: TerminalPage, odd: Sequence[Odd], top: int) -> None:
             _cells(words.difference(difference), page.width - 40) for difference in each.differences[:_MOST_DIFFERENCES]
         ]
         page.grid("rlr", rows, indent=4)
-        for place, more in each.places[:_MOST_PLACES]:
-            page.text(phrase("fleet.made_at", bytes=words.signed(more), place=plain(place, 100)), "dim", indent=6)
+        for differs in each.sites[:_MOST_PLACES]:
+            page.text(
+                phrase("fleet.made_at", bytes=words.signed(differs.delta_bytes), place=plain(differs.site, 100)),
+                "dim",
+                indent=6,
+            )
     if len(odd) > top:
         page.text(phrase("fleet.more", count=len(odd) - top), "dim", indent=2)
 
@@ -163,7 +169,7 @@ def _cells(row: tuple[str, str, str], room: int) -> Sequence[Cell]:
 
 
 def _heat(page: TerminalPage, report: FleetReport) -> None:
-    heat = report.heat
+    heat = report.heatmap
     if heat is None or len(heat.ranks) < 2:
         return
     rows, low, high = words.heat_rows(report, heat, _HEAT_ROWS, page.width - 34)
@@ -230,8 +236,8 @@ def _finding(page: TerminalPage, finding: Merged, num_ranks: int, told: set[str]
         amount = high if is_one else phrase("fleet.to", first=format_bytes(finding.low_bytes), last=high)
     of = phrase("fleet.title_of", rank=str(finding.rank)) if number > 1 else ""
     page.text(joined((who, amount, of), "; "), indent=9)
-    if finding.place:
-        page.text(plain(finding.place, words.LONGEST), "dim", indent=9)
+    if finding.site:
+        page.text(plain(finding.site, words.LONGEST), "dim", indent=9)
     for fix in finding.fixes[:1]:
         if fix.title not in told:
             page.grid("lw", [((phrase("fleet.fix"), "green"), plain(fix.title, words.LONGEST))], indent=9)
@@ -249,7 +255,7 @@ def _tuned(page: TerminalPage, tuned: Tuned) -> None:
         page.text(searched, "dim", indent=2)
         return
     page.grid("lw", [((phrase("tune.set"), "green"), (tuned.report.verdict, "bold"))])
-    page.paste(plain(best.line), 4)
+    page.paste(plain(best.command), 4)
     page.text(searched, "dim", indent=2)
     for said in words.checked_words(tuned.checked) if tuned.checked is not None else ():
         page.text(said, indent=2)
@@ -257,15 +263,15 @@ def _tuned(page: TerminalPage, tuned: Tuned) -> None:
 
 
 def _broken(page: TerminalPage, report: FleetReport) -> None:
-    if not report.broken:
+    if not report.unreadable:
         return
     page.title(phrase("fleet.title.broken"))
-    for broken in report.broken[:_MOST_BROKEN]:
+    for broken in report.unreadable[:_MOST_BROKEN]:
         name = phrase("fleet.rank", rank=str(broken.rank)) if broken.rank is not None else "?"
         message = plain(broken.message, 400)
         shown = message if plain(broken.file) in message else f"{plain(broken.file)}: {message}"
         page.grid("lw", [((name, "red"), shown)])
         if broken.hint:
             page.text(plain(broken.hint, 300), "dim", indent=4)
-    if len(report.broken) > _MOST_BROKEN:
-        page.text(phrase("fleet.more.json", count=len(report.broken) - _MOST_BROKEN), "dim", indent=2)
+    if len(report.unreadable) > _MOST_BROKEN:
+        page.text(phrase("fleet.more.json", count=len(report.unreadable) - _MOST_BROKEN), "dim", indent=2)

@@ -11,7 +11,7 @@ from memdiag.text import Phrase, joined, phrase, plain
 from memdiag.units import format_bytes, format_count, format_ranges
 
 if TYPE_CHECKING:
-    from memdiag.results.fleet import FleetReport, GroupDifference, HeatMap, Odd, Rank, SettingsCheck
+    from memdiag.results.fleet import FleetReport, GroupDifference, HeatMap, Outlier, Rank, SettingsCheck
 
 SHADES = "·░▒▓█"
 LONGEST = 160
@@ -47,9 +47,9 @@ def state(report: FleetReport) -> tuple[str, str]:
     """Returns the label of the verdict and its colour."""
     if not report.ranks:
         return phrase("fleet.state.nothing"), "bold red"
-    if any(row.ran_out for row in report.ranks):
+    if any(row.is_out_of_memory for row in report.ranks):
         return phrase("fleet.state.oom"), "bold red"
-    if any(odd.delta_bytes > 0 for odd in report.odd) or report.broken:
+    if any(odd.delta_bytes > 0 for odd in report.outliers) or report.unreadable:
         return phrase("summary.severity.warning"), "yellow"
     return phrase("summary.severity.ok"), "green"
 
@@ -57,15 +57,18 @@ def state(report: FleetReport) -> tuple[str, str]:
 def facts(report: FleetReport) -> Iterator[tuple[str, str]]:
     """Yields what was looked at: name and value."""
     shown = format_ranges((row.rank for row in report.ranks), 60)
-    ranks = phrase("fleet.facts.ranks.of", ranks=shown, world=report.world) if report.world else shown
+    ranks = phrase("fleet.facts.ranks.of", ranks=shown, world=report.world_size) if report.world_size else shown
     yield phrase("fleet.facts.ranks"), ranks if report.ranks else phrase("fleet.facts.none")
-    broken = phrase("fleet.facts.broken", count=len(report.broken)) if report.broken else ""
+    broken = phrase("fleet.facts.broken", count=len(report.unreadable)) if report.unreadable else ""
     yield phrase("fleet.facts.files"), joined((phrase("fleet.facts.read", count=len(report.ranks)), broken), ", ")
     if report.num_kept:
         yield phrase("fleet.facts.kept"), phrase("fleet.facts.kept.by", count=report.num_kept)
     if report.backends:
         names = ", ".join(plain(name) for name in report.backends)
-        yield phrase("fleet.facts.backends"), phrase("fleet.facts.phantom", names=names) if report.phantom else names
+        yield (
+            phrase("fleet.facts.backends"),
+            phrase("fleet.facts.phantom", names=names) if report.is_phantom else names,
+        )
 
 
 def signed(size: int) -> str:
@@ -75,16 +78,20 @@ def signed(size: int) -> str:
 
 def difference(each: GroupDifference) -> tuple[str, str, str]:
     """Returns bytes, what, and how many tensors here against there."""
-    what: str = phrase("fleet.unused") if each.kind == "unused" else vocabulary.name("category", each.kind)
+    what: str = phrase("fleet.unused") if each.category == "unused" else vocabulary.name("category", each.category)
     if each.part:
         what = phrase("fleet.kind.part", kind=what, part=plain(each.part, LONGEST))
-    there = f"{format_count(each.num_here)} / {format_count(each.num_there)}" if each.num_here or each.num_there else ""
+    there = (
+        f"{format_count(each.num_tensors)} / {format_count(each.reference_num_tensors)}"
+        if each.num_tensors or each.reference_num_tensors
+        else ""
+    )
     return signed(each.delta_bytes), what, there
 
 
-def odd_words(each: Odd) -> Phrase:
+def odd_words(each: Outlier) -> Phrase:
     """Returns which ranks are outliers, and which rank they are compared with."""
-    here = {"rank": str(each.rank), "other": str(each.against)}
+    here = {"rank": str(each.rank), "other": str(each.reference_rank)}
     if len(each.ranks) == 1:
         return phrase("fleet.odd.one", **here)
     return phrase("fleet.odd.several", count=len(each.ranks), ranks=format_ranges(each.ranks, 40), **here)
@@ -92,13 +99,13 @@ def odd_words(each: Odd) -> Phrase:
 
 def tight(report: FleetReport, most: int) -> list[Rank]:
     """Returns the ranks with the least headroom, those that ran out first."""
-    known = [row for row in report.ranks if row.headroom_bytes is not None or row.ran_out]
-    return sorted(known, key=lambda row: (not row.ran_out, row.headroom_bytes or 0, row.rank))[:most]
+    known = [row for row in report.ranks if row.headroom_bytes is not None or row.is_out_of_memory]
+    return sorted(known, key=lambda row: (not row.is_out_of_memory, row.headroom_bytes or 0, row.rank))[:most]
 
 
 def left(row: Rank) -> str:
     """Returns the headroom of a rank in words."""
-    if not row.ran_out:
+    if not row.is_out_of_memory:
         return format_bytes(row.headroom_bytes)
     return (
         phrase("fleet.short", bytes=format_bytes(-row.headroom_bytes))
@@ -109,7 +116,7 @@ def left(row: Rank) -> str:
 
 def where(row: Rank) -> str:
     """Returns step and phase of a peak, or of the request that failed."""
-    step, phase = (row.failed or {}).get("step", row.step), (row.failed or {}).get("phase", row.phase)
+    step, phase = (row.last_failure or {}).get("step", row.step), (row.last_failure or {}).get("phase", row.phase)
     at = phrase("places.step", step=str(step)) if step is not None else ""
     return joined((at, vocabulary.name("phase", plain(phase)) if phase else ""), ", ")
 
@@ -122,14 +129,14 @@ def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns
     high = max(values)
     low = min(*values, round(high * (1 - NO_FLAT)))
     by_rank = {row.rank: row for row in report.ranks}
-    odd = {rank for each in report.odd if each.delta_bytes > 0 for rank in each.ranks}
+    odd = {rank for each in report.outliers if each.delta_bytes > 0 for rank in each.ranks}
     columns = _parts(len(heat.columns), most_columns)
     rows = []
     for begin, end in _parts(len(heat.ranks), most_rows):
         members = heat.ranks[begin:end]
         highest = [_highest(row[column] for row in heat.rows[begin:end]) for column in range(len(heat.columns))]
         cells = [_highest(highest[first:last]) for first, last in columns]
-        failed = [rank for rank in members if by_rank[rank].ran_out]
+        failed = [rank for rank in members if by_rank[rank].is_out_of_memory]
         apart = [rank for rank in members if rank in odd and rank not in failed]
         said = [_which(phrase("fleet.ran_out"), failed, members)] if failed else []
         said += [_which(phrase("fleet.odd"), apart, members)] if apart else []
@@ -150,9 +157,9 @@ def _which(said: Phrase, ranks: list[int], members: Sequence[int]) -> Phrase:
 
 def heat_title(report: FleetReport) -> Phrase:
     """Returns the title of the heat map."""
-    heat = report.heat
-    what = vocabulary.name("curve", heat.what if heat is not None else "reserved")
-    return phrase("fleet.title.steps" if heat is not None and heat.along == "step" else "fleet.title.parts", what=what)
+    heat = report.heatmap
+    what = vocabulary.name("curve", heat.curve if heat is not None else "reserved")
+    return phrase("fleet.title.steps" if heat is not None and heat.axis == "step" else "fleet.title.parts", what=what)
 
 
 def heat_rows(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> tuple[list[HeatRow], int, int]:
@@ -184,18 +191,18 @@ def _shade(value: int | None, low: int, high: int) -> str:
 
 def checked_words(checked: SettingsCheck) -> list[str]:
     """Returns what replaying the line on every rank has shown, in sentences."""
-    before, after = len(checked.failing_before), len(checked.failing_after)
+    before, after = len(checked.failing_ranks_before), len(checked.failing_ranks_after)
     peaks = {"before": format_bytes(checked.peak_before_bytes), "after": format_bytes(checked.peak_after_bytes)}
-    said: list[str] = [phrase("fleet.checked", count=checked.num_ranks, rank=str(checked.rank_after), **peaks)]
+    said: list[str] = [phrase("fleet.checked", count=checked.num_ranks, rank=str(checked.peak_rank_after), **peaks)]
     if before or after:
-        still = phrase("fleet.missing.ranks", ranks=format_ranges(checked.failing_after, 40)) if after else ""
+        still = phrase("fleet.missing.ranks", ranks=format_ranges(checked.failing_ranks_after, 40)) if after else ""
         said.append(phrase("fleet.checked.failing", before=before, after=after, ranks=still))
     if before > after:
         said.append(phrase("fleet.checked.unknown"))
-    if checked.worse:
-        said.append(phrase("fleet.checked.worse", ranks=format_ranges(checked.worse, 60)))
-    if checked.not_replayed:
-        said.append(phrase("fleet.checked.not_replayed", ranks=format_ranges(checked.not_replayed, 60)))
+    if checked.worse_ranks:
+        said.append(phrase("fleet.checked.worse", ranks=format_ranges(checked.worse_ranks, 60)))
+    if checked.not_replayed_ranks:
+        said.append(phrase("fleet.checked.not_replayed", ranks=format_ranges(checked.not_replayed_ranks, 60)))
     return said
 
 
@@ -208,10 +215,10 @@ def next_steps(report: FleetReport) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = [
         (phrase("fleet.next.alone", rank=str(worst[0].rank)), f"memdiag analyze {file_argument(names[worst[0].rank])}")
     ]
-    odd = next((each for each in report.odd if each.delta_bytes > 0), None)
+    odd = next((each for each in report.outliers if each.delta_bytes > 0), None)
     if odd is not None:
-        both = f"{file_argument(names[odd.against])} {file_argument(names[odd.rank])}"
+        both = f"{file_argument(names[odd.reference_rank])} {file_argument(names[odd.rank])}"
         found.append(
-            (phrase("fleet.next.beside", rank=str(odd.rank), other=str(odd.against)), f"memdiag compare {both}")
+            (phrase("fleet.next.beside", rank=str(odd.rank), other=str(odd.reference_rank)), f"memdiag compare {both}")
         )
     return found

@@ -119,8 +119,8 @@ def _reason_at(message: Message) -> str:
 
 def omitted(report: OomReport) -> str:
     """Returns the number of messages that the report omits, as a sentence; "" if it shows everything."""
-    parts = [phrase("oom.omitted.warnings", count=report.num_warnings_left_out)] if report.num_warnings_left_out else []
-    parts += [phrase("oom.omitted.messages", count=report.num_left_out)] if report.num_left_out else []
+    parts = [phrase("oom.omitted.warnings", count=report.num_warnings_omitted)] if report.num_warnings_omitted else []
+    parts += [phrase("oom.omitted.messages", count=report.num_messages_omitted)] if report.num_messages_omitted else []
     return phrase("oom.omitted", what=joined(parts, ", ")) if parts else ""
 
 

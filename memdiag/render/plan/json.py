@@ -45,7 +45,7 @@ LAYOUT = Layout(
                 ),
                 "recorded_peak_reserved_bytes",
                 "output",
-                "room_bytes",
+                "usable_bytes",
                 "outside_bytes",
             ),
         ),

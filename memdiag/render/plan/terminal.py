@@ -30,7 +30,7 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:
     if report.capacity_bytes is not None:
         rows.append(_row(phrase("plan.row.card"), report, report.capacity_bytes))
         if report.outside_bytes:
-            rows.append(_row(phrase("plan.row.room"), report, report.room_bytes))
+            rows.append(_row(phrase("plan.row.room"), report, report.usable_bytes))
     page.grid("lrrr", rows if page.has_room(rows) else [(*row[:2], *row[3:]) for row in rows], indent=2)
     page.gap()
     for line in _notes(report):
@@ -39,7 +39,7 @@ def render(report: PlanReport, look: Look = PLAIN) -> str:
 
 
 def _verdict(report: PlanReport) -> tuple[str, str, Phrase]:
-    count, height, room = report.num_buffers, format_bytes(report.height_bytes), report.room_bytes or 0
+    count, height, room = report.num_buffers, format_bytes(report.height_bytes), report.usable_bytes or 0
     if report.fits:
         return "fits", "green", phrase("plan.fits.in", count=count, bytes=height, room=format_bytes(room))
     if report.fits is None:

@@ -77,7 +77,7 @@ def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
 
 def _verdict(report: Report) -> Iterator[str]:
     verdict = card.verdict_of(report)
-    yield row(phrase("record.diagnosis"), verdict.happened)
+    yield row(phrase("record.diagnosis"), verdict.summary)
     for each in card.rows(verdict):
         yield row(each.label, each.text)
         if each.command:

@@ -115,7 +115,7 @@ def _compared(result: Prediction) -> Phrase | str:
 def _smallest(report: PredictionReport, result: Prediction) -> list[Phrase]:
     if not report.with_min_capacity or result.min_capacity_bytes is None:
         return []
-    is_part = result.outlook is not None and result.outlook.failed_at >= 0
+    is_part = result.outlook is not None and result.outlook.failed_at_event >= 0
     return [
         phrase(
             "simulate.smallest.part" if is_part else "simulate.smallest", bytes=format_bytes(result.min_capacity_bytes)
@@ -124,13 +124,13 @@ def _smallest(report: PredictionReport, result: Prediction) -> list[Phrase]:
 
 
 def _calibration(found: CalibrationReport) -> Phrase:
-    if found.exact is None or not found.events:
+    if found.num_exact is None or not found.num_events:
         return phrase("simulate.calibration.none")
     if found.is_exact:
         return phrase("simulate.calibration.exact")
     share = share_of(found.exact_fraction or 0.0)
-    if found.what_if_error_bytes:
-        return phrase("simulate.calibration.error", share=share, bytes=format_bytes(found.what_if_error_bytes))
+    if found.calibration_error_bytes:
+        return phrase("simulate.calibration.error", share=share, bytes=format_bytes(found.calibration_error_bytes))
     return phrase("simulate.calibration.partly", share=share)
 
 

@@ -21,7 +21,7 @@ def render(report: PredictionReport, look: Look = PLAIN) -> str:  # noqa: ARG001
 def as_dict(report: PredictionReport) -> dict[str, Any]:
     """Returns the report as ``memdiag simulate --json`` shows it."""
     shown = {
-        "schema_version": report.schema_version,
+        "schema_version": 2,
         "memdiag_version": __version__,
         "path": report.path,
         "device": report.device,
@@ -39,11 +39,11 @@ def as_dict(report: PredictionReport) -> dict[str, Any]:
 def _calibration(found: CalibrationReport) -> dict[str, Any]:
     first = found.first_divergence
     return {
-        "events": found.events,
-        "exact": found.exact,
+        "num_events": found.num_events,
+        "num_exact": found.num_exact,
         "exact_fraction": found.exact_fraction,
         "first_divergence": None if first is None else asdict(first),
-        "what_if_error_bytes": found.what_if_error_bytes,
+        "calibration_error_bytes": found.calibration_error_bytes,
         "notes": list(found.notes),
     }
 
@@ -65,8 +65,8 @@ def _result(result: Prediction, *, with_min_capacity: bool) -> dict[str, Any]:
         "num_ooms": result.num_ooms,
         "first_oom": None if result.first_oom is None else asdict(result.first_oom),
         "fits": result.fits,
-        "device_allocs": result.device_allocs,
-        "device_frees": result.device_frees,
+        "num_device_allocs": result.device_allocs,
+        "num_device_frees": result.device_frees,
         "fragmentation": asdict(result.fragmentation),
         "saved_bytes": result.saved_bytes,
         "num_release_cycles": result.num_cycles,

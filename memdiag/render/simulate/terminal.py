@@ -44,10 +44,15 @@ def _calibration(page: TerminalPage, report: PredictionReport) -> None:
     page.grid("lw", [((label, style), said)], indent=0)
     first = found.first_divergence
     if first is not None:
-        different = {"event": first.at_event, "recorded": first.expected, "simulated": first.got, "cause": first.cause}
+        different = {
+            "event": first.at_event,
+            "recorded": first.recorded,
+            "simulated": first.replayed,
+            "cause": first.cause,
+        }
         page.text(phrase("simulate.divergence", **different), indent=2)
-        if found.what_if_error_bytes is not None:
-            page.text(phrase("simulate.divergence.error", bytes=format_bytes(found.what_if_error_bytes)), indent=2)
+        if found.calibration_error_bytes is not None:
+            page.text(phrase("simulate.divergence.error", bytes=format_bytes(found.calibration_error_bytes)), indent=2)
     for note in (*found.notes, *(report.card.notes if report.with_min_capacity or _has_card(report) else ())):
         page.text(sentence(note), "dim", indent=2)
 
@@ -58,12 +63,12 @@ def _has_card(report: PredictionReport) -> bool:
 
 def _verdict(found: CalibrationReport) -> tuple[Phrase, str, Phrase]:
     uncalibrated = phrase("simulate.uncalibrated")
-    if found.exact is None:
+    if found.num_exact is None:
         return uncalibrated, "yellow", phrase("simulate.uncalibrated.addresses")
-    if not found.events:
+    if not found.num_events:
         return uncalibrated, "yellow", phrase("simulate.uncalibrated.events")
     share = phrase("simulate.calibrated.exact") if found.is_exact else share_of(found.exact_fraction or 0.0)
-    said = phrase("simulate.calibrated.of", share=share, exact=found.exact, events=found.events)
+    said = phrase("simulate.calibrated.of", share=share, exact=found.num_exact, events=found.num_events)
     return phrase("simulate.calibrated"), "green" if found.is_exact else "yellow", said
 
 
@@ -91,7 +96,7 @@ def _card(report: PredictionReport) -> Phrase | str:
         return ""
     if not report.is_capacity_known:
         return phrase("simulate.on.at_most", bytes=format_bytes(report.capacity_bytes))
-    return on(report.capacity_bytes, report.card.room_bytes)
+    return on(report.capacity_bytes, report.card.usable_bytes)
 
 
 def _settings(policy: str, conf: str | None) -> Phrase:
@@ -161,7 +166,7 @@ def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
 
 def _least(result: Prediction, value: int | None) -> str:
     """A size that is enough; at least that much where the rest of the run is unknown."""
-    is_part = result.outlook is not None and result.outlook.failed_at >= 0 and value is not None
+    is_part = result.outlook is not None and result.outlook.failed_at_event >= 0 and value is not None
     return phrase("simulate.at_least", bytes=_bytes(value)) if is_part else _bytes(value)
 
 

@@ -14,7 +14,7 @@ from memdiag.results.report import CardReport, Peak, ReportMoment, Usage
 from memdiag.text import text_of
 
 _LARGEST = 1 << 1000
-_DEEPEST = 20  # settings come from a file, and a file may nest them without end
+DEEPEST = 20  # settings come from a file, and a file may nest them without end
 
 
 def as_json(value: Any, depth: int = 0) -> Any:
@@ -27,7 +27,7 @@ def as_json(value: Any, depth: int = 0) -> Any:
         return int(value) if abs(int(value)) < _LARGEST else text_of(int(value))
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
-    if depth < _DEEPEST:
+    if depth < DEEPEST:
         if isinstance(value, Mapping):
             return {as_json(text_of(key)): as_json(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
@@ -55,13 +55,13 @@ def card_dict(card: CardReport) -> dict[str, Any]:
     """Returns what is known of a card, in bytes, as every ``--json`` shows it."""
     return {
         "capacity_bytes": card.capacity_bytes,
-        "room_bytes": card.room_bytes,
+        "usable_bytes": card.usable_bytes,
         "outside_bytes": card.outside_bytes,
         "outside_basis": card.outside_basis or None,
-        "outside_at_start_bytes": card.at_start_bytes,
-        "outside_at_peak_bytes": card.at_peak_bytes,
-        "outside_at_end_bytes": card.at_end_bytes,
-        "memory_fraction": card.fraction,
+        "outside_at_start_bytes": card.outside_at_start_bytes,
+        "outside_at_peak_bytes": card.outside_at_peak_bytes,
+        "outside_at_end_bytes": card.outside_at_end_bytes,
+        "memory_fraction": card.memory_fraction,
         "notes": list(card.notes),
     }
 
@@ -82,11 +82,11 @@ def finding_dict(finding: Finding) -> dict[str, Any]:
 def outlook_dict(outlook: Outlook) -> dict[str, Any]:
     """Returns what is known of a run past the allocation that failed when it was recorded."""
     return {
-        "failed_at_event": outlook.failed_at,
-        "failed_bytes": outlook.failed_bytes,
+        "failed_at_event": outlook.failed_at_event,
+        "failed_request_bytes": outlook.failed_request_bytes,
         "failed_step": outlook.failed_step if outlook.failed_step >= 0 else None,
-        "rest": None
-        if outlook.rest is None
-        else {**asdict(outlook.rest), "step": outlook.rest.step if outlook.rest.step >= 0 else None},
-        "rerun": outlook.rerun,
+        "estimate": None
+        if outlook.estimate is None
+        else {**asdict(outlook.estimate), "step": outlook.estimate.step if outlook.estimate.step >= 0 else None},
+        "rerun_command": outlook.rerun_command,
     }

@@ -30,8 +30,8 @@ def past_failure(outlook: Outlook) -> Phrase:
     step = outlook.failed_step
     return phrase(
         "outlook.past",
-        bytes=format_bytes(outlook.failed_bytes),
-        event=outlook.failed_at,
+        bytes=format_bytes(outlook.failed_request_bytes),
+        event=outlook.failed_at_event,
         step=phrase("outlook.past.step", step=str(step)) if step >= 0 else "",
     )
 
@@ -41,7 +41,7 @@ def estimate(rest: Rest) -> Phrase:
     peak = format_bytes(rest.peak_reserved_bytes)
     if rest.basis == "optimizer_state":
         optimizer = phrase("outlook.assumed", optimizer=rest.optimizer) if rest.is_optimizer_assumed else rest.optimizer
-        state = {"optimizer": optimizer, "bytes": format_bytes(rest.state_bytes)}
+        state = {"optimizer": optimizer, "bytes": format_bytes(rest.optimizer_state_bytes)}
         if rest.fits is False:
             return phrase("outlook.rest.state.fails", **state)
         return phrase("outlook.rest.state", **state, peak=peak)
@@ -54,8 +54,8 @@ def sentences(outlook: Outlook) -> list[Phrase]:
     """Returns the estimate of the rest, and how to learn more; nothing where nothing is unknown."""
     if outlook.fits is not None or outlook.basis != PAST_FAILURE:
         return []
-    said = [] if outlook.rest is None else [estimate(outlook.rest)]
-    return [*said, phrase("outlook.rerun", command=outlook.rerun)] if outlook.rerun else said
+    said = [] if outlook.estimate is None else [estimate(outlook.estimate)]
+    return [*said, phrase("outlook.rerun", command=outlook.rerun_command)] if outlook.rerun_command else said
 
 
 def name_of(number: int) -> str:

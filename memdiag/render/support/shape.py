@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from memdiag.render.support.json import as_json
+from memdiag.render.support.json import DEEPEST, as_json
 from memdiag.text import Language, in_language
 from memdiag.version import __version__
 
@@ -111,20 +111,22 @@ class Layout:
         head: dict[str, Any] = {VERSION_KEY: self.version}
         if self.has_program_version:
             head[PROGRAM_KEY] = __version__
-        shown: dict[str, Any] = as_json({**head, **self._written(result, chosen)})
+        shown: dict[str, Any] = as_json({**head, **self._written(result, chosen, 0)})
         return shown
 
     def text(self, result: Any, chosen: Language | None = None) -> str:
         """Returns the output for a result as text, with a newline at its end."""
         return json.dumps(self.as_dict(result, chosen), indent=self.indent, allow_nan=False) + "\n"
 
-    def _written(self, value: Any, chosen: Language | None) -> Any:
+    def _written(self, value: Any, chosen: Language | None, depth: int) -> Any:
         if is_dataclass(value) and not isinstance(value, type):
             shape = self.shape_of(type(value))
             pairs = ((key if isinstance(key, str) else key.name, shape.value(key, value)) for key in shape.names())
-            return {name: self._written(each, chosen) for name, each in pairs if each is not ABSENT}
+            return {name: self._written(each, chosen, depth + 1) for name, each in pairs if each is not ABSENT}
+        if depth >= DEEPEST:
+            return value  # only what a file holds lies so deep; as_json shortens it
         if isinstance(value, Mapping):
-            return {key: self._written(each, chosen) for key, each in value.items()}
+            return {key: self._written(each, chosen, depth + 1) for key, each in value.items()}
         if isinstance(value, list | tuple):
-            return [self._written(each, chosen) for each in value]
+            return [self._written(each, chosen, depth + 1) for each in value]
         return in_language(value, chosen) if chosen is not None and isinstance(value, str) else value

@@ -130,7 +130,7 @@ def source_facts(report: Report) -> list[Fact]:
         facts.append(Fact("known", phrase("report.fact.known"), known))
     if report.settings:
         facts.append(Fact("settings", phrase("report.fact.settings"), settings_words(report.settings)))
-    if source.phantom:
+    if source.is_phantom:
         facts.append(Fact("phantom", phrase("report.fact.phantom"), phrase("report.phantom")))
     return facts
 
@@ -249,7 +249,7 @@ def card(device: DeviceReport) -> str:
     found = device.card
     if found is None or found.capacity_bytes is None or found.outside_bytes is None:
         return ""
-    sizes = {"capacity": found.capacity_bytes, "room": found.room_bytes, "outside": found.outside_bytes}
+    sizes = {"capacity": found.capacity_bytes, "room": found.usable_bytes, "outside": found.outside_bytes}
     return phrase("report.card", **{name: amount(size) for name, size in sizes.items()})
 
 

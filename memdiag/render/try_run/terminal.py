@@ -32,8 +32,8 @@ def _rank(rank: RankForecast) -> Iterator[tuple[str, str]]:
     fate = past_failure(rank.outlook) if rank.outlook.fits is None else fate
     peak, recorded = format_bytes(rank.peak_bytes), format_bytes(rank.recorded_bytes)
     yield phrase("try.predicted"), phrase("try.predicted.peak", peak=peak, recorded=recorded, fate=fate)
-    if rank.outlook.rest is not None:
-        yield "", estimate(rank.outlook.rest)
+    if rank.outlook.estimate is not None:
+        yield "", estimate(rank.outlook.estimate)
     yield "", rank.calibrated
 
 

@@ -26,7 +26,7 @@ def render(report: TuneReport, look: Look = PLAIN) -> str:
         )
     else:
         page.grid("lw", [((phrase("tune.set"), "green"), (report.verdict, "bold"))], indent=0)
-        page.paste(report.recommended.line, 2)
+        page.paste(report.recommended.command, 2)
         for outlook in report.recommended.outlooks:
             for said in sentences(outlook):
                 page.text(said, indent=2)
@@ -45,15 +45,15 @@ def _calibration(page: TerminalPage, report: TuneReport) -> None:
     for trace in report.traces:
         found = trace.calibration
         label, style, said = phrase("simulate.calibrated"), "yellow", phrase("simulate.uncalibrated.addresses")
-        if found.exact is None:
+        if found.num_exact is None:
             label = phrase("simulate.uncalibrated")
         else:
             style = "green" if found.is_exact else "yellow"
             said = phrase(
-                f"tune.calibrated.{'exact' if found.is_exact else 'of'}", exact=found.exact, events=found.events
+                f"tune.calibrated.{'exact' if found.is_exact else 'of'}", exact=found.num_exact, events=found.num_events
             )
-            if not found.is_exact and found.what_if_error_bytes is not None:
-                error = phrase("tune.calibrated.error", bytes=format_bytes(found.what_if_error_bytes))
+            if not found.is_exact and found.calibration_error_bytes is not None:
+                error = phrase("tune.calibrated.error", bytes=format_bytes(found.calibration_error_bytes))
                 said = joined((said, error), "; ")
         if len(report.traces) > 1:
             said = phrase("tune.of_trace", path=plain(trace.path, LONGEST), text=said)
@@ -63,8 +63,8 @@ def _calibration(page: TerminalPage, report: TuneReport) -> None:
 
 
 def _on(trace: TunedTrace) -> Phrase:
-    is_inferred = trace.card.capacity_bytes is None and trace.capacity_bytes == trace.card.room_bytes
-    return on(trace.capacity_bytes, trace.room_bytes, is_card=not is_inferred)
+    is_inferred = trace.card.capacity_bytes is None and trace.capacity_bytes == trace.card.usable_bytes
+    return on(trace.capacity_bytes, trace.usable_bytes, is_card=not is_inferred)
 
 
 def _reasons(page: TerminalPage, report: TuneReport, best: Recommended) -> None:
@@ -136,9 +136,9 @@ def _settings(tried: Tried) -> str:
 
 
 def _words(page: TerminalPage, report: TuneReport) -> None:
-    parts = [phrase("tune.tried", count=report.num_choices, seconds=f"{report.seconds:.1f}")]
-    if report.num_cut_short:
-        parts.append(phrase("tune.cut_short", count=report.num_cut_short))
+    parts = [phrase("tune.tried", count=report.num_settings, seconds=f"{report.seconds:.1f}")]
+    if report.num_stopped_early:
+        parts.append(phrase("tune.cut_short", count=report.num_stopped_early))
     if not report.is_complete:
         parts.append(phrase("tune.incomplete"))
     page.text(joined(parts), "dim")

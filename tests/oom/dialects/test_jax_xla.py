@@ -85,4 +85,4 @@ def test_warnings_are_left_out_beside_a_failure():
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5000000000 bytes."
     )
     assert [message.fields["requested_bytes"] for message in report.messages] == [5000000000]
-    assert report.num_warnings_left_out == 1
+    assert report.num_warnings_omitted == 1

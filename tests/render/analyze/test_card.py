@@ -31,7 +31,7 @@ def test_every_form_begins_with_the_card(samples, form):
     for row in card.rows(report.verdict):
         assert said(row.text) in begin
         assert row.command in begin
-    assert said(report.verdict.happened) in begin
+    assert said(report.verdict.summary) in begin
 
 
 @pytest.mark.parametrize("form", ["terminal", "full"])

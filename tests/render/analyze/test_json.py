@@ -32,26 +32,26 @@ def test_keys_in_order(samples):
     assert list(shown["verdict"]) == [
         *(
             "severity",
-            "happened",
+            "summary",
             "device",
-            "loss_bytes",
+            "lost_bytes",
             "loss",
             "remedy",
             "command",
             "code",
-            "peak_bytes",
-            "predicted_peak_bytes",
+            "peak_reserved_bytes",
+            "predicted_peak_reserved_bytes",
         ),
         *("fits", "prediction", "calibration", "fits_basis"),
     ]
-    assert shown["schema_version"] == 1
+    assert shown["schema_version"] == 2
     assert list(shown["source"]) == [
         *(
             "path",
             "format",
             "backend",
             "torch_version",
-            "phantom",
+            "is_phantom",
             "num_events",
             "num_tensors",
             "complete_from_start",
@@ -71,8 +71,8 @@ def test_keys_in_order(samples):
         *("stranded_bytes", "foreign_bytes", "cache_bytes", "largest_free_bytes"),
     ]
     assert list(device["counts"]) == ["num_segments_allocated", "num_segments_freed", "num_retries", "num_ooms"]
-    assert list(device["top_sites"][0]) == ["bytes", "num_tensors", "stack", "name", "names"]
-    assert list(device["by_module"][0]) == ["name", "bytes", "share", "num_tensors"]
+    assert list(device["top_sites"][0]) == ["bytes", "num_tensors", "stack", "name", "tensor_names"]
+    assert list(device["by_module"][0]) == ["name", "bytes", "fraction", "num_tensors"]
     assert shown["source"]["bases"] == {"phase": "marks", "step": "marks", "category": "marks", "lifetime": "marks"}
     assert list(shown["what_if"][0]) == [
         *(
@@ -82,10 +82,18 @@ def test_keys_in_order(samples):
             "is_combination",
             "peak_reserved_bytes",
             "saved_bytes",
-            "error_bytes",
+            "calibration_error_bytes",
             "num_ooms",
         ),
-        *("recorded_ooms", "calibration", "repro", "num_retries", "num_driver_calls", "rejected", "begins_late"),
+        *(
+            "num_recorded_ooms",
+            "calibration",
+            "repro",
+            "num_retries",
+            "num_driver_calls",
+            "rejection_reason",
+            "starts_with_live_tensors",
+        ),
     ]
     finding = shown["findings"][0]
     assert list(finding) == ["code", "title", "severity", "device", "evidence", "fixes", "saving"]

@@ -12,7 +12,7 @@ from memdiag.fleet.rollup import bins_of
 from memdiag.render import renderer
 from memdiag.render.fleet.words import SHADES, heat_rows
 from memdiag.render.support.look import Look
-from memdiag.results.fleet import Broken, FleetReport, GroupDifference, HeatMap, Odd, Rank
+from memdiag.results.fleet import FleetReport, GroupDifference, HeatMap, Outlier, Rank, SiteDifference, UnreadableFile
 from memdiag.text import speaking
 
 GB = 1 << 30
@@ -31,8 +31,8 @@ def report_of(count, steps=3, **other):
             peak_reserved_bytes=(10 + rank % 7) * GB,
             peak_allocated_bytes=9 * GB,
             headroom_bytes=(54 - rank % 7) * GB,
-            ran_out=False,
-            failed=None,
+            is_out_of_memory=False,
+            last_failure=None,
             num_retries=0,
             step=1,
             phase="forward",
@@ -60,7 +60,7 @@ def report_of(count, steps=3, **other):
         bins,
         (),
         heat,
-        other.pop("broken", ()),
+        other.pop("unreadable", ()),
         other.pop("notes", ()),
         **other,
     )
@@ -85,13 +85,13 @@ def test_it_keeps_to_the_width(count, width):
 def test_ranks_that_stand_out_keep_to_the_width(width):
     report = report_of(64, steps=500)
     ranks = tuple(
-        replace(row, ran_out=row.rank % 3 == 0, failed={"step": 1} if row.rank % 3 == 0 else None)
+        replace(row, is_out_of_memory=row.rank % 3 == 0, last_failure={"step": 1} if row.rank % 3 == 0 else None)
         for row in report.ranks
     )
     more = GroupDifference(
         "activation", "decoder.layers.*.mlp.experts.local_experts.*.linear_fc1", 40 * GB, 41 * GB, GB, 123_456, 12_345
     )
-    odd = Odd(
+    odd = Outlier(
         tuple(range(1, 64, 3)),
         1,
         2,
@@ -100,9 +100,9 @@ def test_ranks_that_stand_out_keep_to_the_width(width):
         "more",
         "40.00 GiB more",
         (more,),
-        (("train.py:30 forward", GB),),
+        (SiteDifference("train.py:30 forward", GB),),
     )
-    text = renderer("fleet", "terminal")(replace(report, ranks=ranks, odd=(odd,)), Look(width=width), 8)
+    text = renderer("fleet", "terminal")(replace(report, ranks=ranks, outliers=(odd,)), Look(width=width), 8)
     assert "ran out" in text
     assert max(map(len, text.splitlines())) <= width
 
@@ -121,11 +121,11 @@ def test_plain_ascii():
 
 def test_heat_rows_show_the_highest_of_many():
     report = report_of(100)
-    rows, low, high = heat_rows(report, report.heat, 10, 80)
+    rows, low, high = heat_rows(report, report.heatmap, 10, 80)
     assert (len(rows), rows[0].name, high) == (10, "0-9", 16 * GB)
     assert low <= 10 * GB
     assert all(row.shades == SHADES[-1] * 3 for row in rows)
-    rows, _, _ = heat_rows(report, report.heat, 100, 2)
+    rows, _, _ = heat_rows(report, report.heatmap, 100, 2)
     assert {len(row.shades) for row in rows} == {2}
     assert len({row.shades for row in rows}) > 2
 
@@ -139,20 +139,20 @@ def test_small_differences_are_not_stretched():
 
 def test_text_from_files_does_nothing():
     evil = "\x1b[31m|<script>`@someone"
-    report = report_of(1, broken=(Broken(evil, None, evil, evil),), notes=(evil,))
+    report = report_of(1, unreadable=(UnreadableFile(evil, None, evil, evil),), notes=(evil,))
     for form in FORMS:
         text = renderer("fleet", form)(report, Look(color=False), 5)
         assert "\x1b" not in text
         if form == "md":
             assert text.count("<script>") == text.count("\\<script>") > 0
         if form == "json":
-            assert json.loads(text)["broken"][0]["file"] == evil
+            assert json.loads(text)["unreadable"][0]["file"] == evil
 
 
 def test_the_page_has_chinese_titles():
-    broken = (Broken("a.pkl", 3, "damaged", "copy it again"),)
+    broken = (UnreadableFile("a.pkl", 3, "damaged", "copy it again"),)
     with speaking("zh"):
-        page = renderer("fleet", "html")(report_of(8, broken=broken, notes=("one",)), Look(), 5)
+        page = renderer("fleet", "html")(report_of(8, unreadable=broken, notes=("one",)), Look(), 5)
     titles = re.findall(r"<h[23]>(.*?)</h[23]>|<th[^>]*>([^<]+)</th>", page)
     assert len(titles) > 8
     assert [each for each in titles if not re.search("[\u3400-\u9fff]|^rank$", "".join(each))] == []

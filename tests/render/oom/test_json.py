@@ -16,8 +16,8 @@ TOP = [
     "num_lines",
     "num_bytes",
     "first_rank",
-    "num_warnings_left_out",
-    "num_left_out",
+    "num_warnings_omitted",
+    "num_messages_omitted",
     "messages",
 ]
 MESSAGE = [
@@ -55,7 +55,7 @@ def test_the_keys_are_pinned(oom_samples):
 def test_values(oom_samples):
     shown = json.loads(render(oom_samples.one()))
     message = shown["messages"][0]
-    assert shown["schema_version"] == 1
+    assert shown["schema_version"] == 2
     assert (shown["sources"], shown["num_lines"], shown["first_rank"]) == (["train.log"], 12000, 3)
     assert (message["dialect"], message["rank"], message["count"], message["line"]) == ("torch_cuda_21", 3, 1, 10412)
     assert message["fields"]["requested_bytes"] == 2 << 30

@@ -19,7 +19,7 @@ from memdiag.render.fleet import html as fleet_html
 from memdiag.render.fleet.words import heat_values
 from memdiag.render.support.pages import Markup, tag, together
 from memdiag.render.support.pages.plots import Line, curves
-from memdiag.results.fleet import Broken, FleetReport, HeatMap, Merged, Rank
+from memdiag.results.fleet import FleetReport, HeatMap, Merged, Rank, UnreadableFile
 
 GB = 1 << 30
 EVIL = "</style><script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31m\u202e"
@@ -75,8 +75,8 @@ def fleet_of(count, steps=4, **other):
             peak_reserved_bytes=(10 + rank % 7) * GB,
             peak_allocated_bytes=9 * GB,
             headroom_bytes=(54 - rank % 7) * GB,
-            ran_out=rank == 3,
-            failed=None,
+            is_out_of_memory=rank == 3,
+            last_failure=None,
             num_retries=0,
             step=1,
             phase="forward",
@@ -179,7 +179,7 @@ def test_a_heat_map_has_a_field_for_every_rank_and_step():
     text = fleet_html.render(report)
     assert text.count("<rect") == 9 * 4
     assert "rank 3, step 2: 13.00 GiB" in text
-    drawn = heat_values(report, report.heat, 3, 2)
+    drawn = heat_values(report, report.heatmap, 3, 2)
     assert ([row.name for row in drawn.rows], drawn.columns) == (["0-2", "3-5", "6-8"], ["0 to 1", "2 to 3"])
     assert drawn.rows[0].values == [12 * GB + 1, 12 * GB + 3]
     assert drawn.rows[1].said == "3 ran out"
@@ -195,7 +195,7 @@ def test_many_ranks_make_no_huge_page():
 def test_text_of_a_file_stays_text(comparison):
     side = replace(comparison.sides[0], path=EVIL)
     hostile = replace(comparison, sides=(side, *comparison.sides[1:]), verdicts=(EVIL,), notes=(EVIL,), shared_end=EVIL)
-    fleet = fleet_of(3, title=EVIL, broken=(Broken(EVIL, None, EVIL, EVIL),), notes=(EVIL,))
+    fleet = fleet_of(3, title=EVIL, broken=(UnreadableFile(EVIL, None, EVIL, EVIL),), notes=(EVIL,))
     for text in (compare_html.render(hostile), fleet_html.render(fleet)):
         page = Checked(text)
         assert not {"script", "img"} & set(page.seen)
