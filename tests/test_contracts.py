@@ -12,6 +12,7 @@ import pytest
 
 from memdiag import registry
 from memdiag.allocator.policies import POLICIES
+from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS, REMEDIES
 from memdiag.fleet.engines import FLEET_ENGINES
 from memdiag.oom.dialects import DIALECTS
 from memdiag.phantom.profiles import DEVICES
@@ -49,6 +50,8 @@ REGISTRIES = {name: value for name, value in vars(registry).items() if isinstanc
     "POLICIES": POLICIES,
     "PLOT_DATA": PLOT_DATA,
     "FLEET_ENGINES": FLEET_ENGINES,
+    "REMEDIES": REMEDIES,
+    "ALLOCATOR_SETTINGS": ALLOCATOR_SETTINGS,
 }
 ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in found.targets]
 # Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as
@@ -57,8 +60,9 @@ SHARED = {
     "ANALYZERS": {"report"},
     "LINT_RULES": set(),
     "DIALECTS": {"bfc", "host_memory", "parts"},
+    "REMEDIES": {"lazy_fix", "model", "systems"},
 }
-FOLDERS_OF_MORE = {"SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES", "POLICIES"}
+FOLDERS_OF_MORE = {"ALLOCATOR_SETTINGS", "SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES", "POLICIES"}
 
 
 @pytest.mark.parametrize(("name", "entry"), ENTRIES)

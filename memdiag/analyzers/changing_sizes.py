@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import label_of
-from memdiag.diagnosis.remedies import present
-from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -161,16 +159,7 @@ def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
             Evidence(phrase("changing_sizes.places"), len(found.stacks), "places"),
             *_places(view, found),
         ),
-        present(
-            remedies.expandable_segments(settings),
-            Fix(
-                phrase("changing_sizes.fix.pad"),
-                "code",
-                "",
-                phrase("changing_sizes.fix.pad.when"),
-                phrase("changing_sizes.fix.pad.caveat"),
-            ),
-        ),
+        settings.offers("expandable-segments", "padded-inputs"),
         weight_bytes=opened // len(found.at),
     )
 

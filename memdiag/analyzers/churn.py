@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
@@ -79,7 +78,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         if view.device.num_events:
             bursts = find_bursts(view)
             yield from _retries(view, bursts, settings)
-            yield from _calls(view, bursts)
+            yield from _calls(view, bursts, settings)
             yield from _growth(view, settings)
 
 
@@ -176,13 +175,13 @@ def _retries(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> I
         ),
         present(
             Fix(phrase("churn.fix.lower"), "code"),
-            remedies.expandable_segments(settings),
+            settings.offer("expandable-segments"),
         ),
         weight_bytes=released // len(mine),
     )
 
 
-def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
+def _calls(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Iterator[Finding]:
     """Yields MD402.
 
     A good part of the released bytes must be reserved again, since a call between phases is no problem.
@@ -217,15 +216,7 @@ def _calls(view: DeviceView, bursts: Bursts) -> Iterator[Finding]:
             *_time(view, bursts, mine),
             *_places(view, stacks, phrase("churn.from")),
         ),
-        (
-            Fix(
-                phrase("churn.fix.once"),
-                "code",
-                "",
-                phrase("remedies.every"),
-                phrase("churn.fix.once.caveat"),
-            ),
-        ),
+        present(settings.offer("empty-cache", caveat=phrase("churn.fix.once.caveat"))),
         weight_bytes=released // len(mine),
     )
 
@@ -260,16 +251,7 @@ def _growth(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
             Evidence(phrase("churn.growth.opened"), len(opened), "events"),
             *_changing_sizes(view, opened),
         ),
-        present(
-            remedies.expandable_segments(settings),
-            Fix(
-                phrase("changing_sizes.fix.pad"),
-                "code",
-                "",
-                phrase("changing_sizes.fix.pad.when"),
-                phrase("changing_sizes.fix.pad.caveat"),
-            ),
-        ),
+        settings.offers("expandable-segments", "padded-inputs"),
         weight_bytes=reserved,
     )
 

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers.support import remedies, rounding
+from memdiag.analyzers.support import rounding
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.batch import depends_on_batch
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.failure_cause import classified
 from memdiag.analyzers.support.free_memory_evidence import (
@@ -27,7 +28,8 @@ from memdiag.analyzers.support.moments import Look, at_end, look, most_stranded
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies import offer, present
+from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
@@ -108,7 +110,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
                 *fit_evidence(here),
                 *history_evidence(here),
             ),
-            (*([_share_pools()] if _set_aside(here) else []), *_fixes(here)),
+            (*here.settings.offers(*(["shared-graph-pool"] if _set_aside(here) else [])), *_fixes(here)),
             weight_bytes=free,
         )
 
@@ -118,17 +120,22 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
     left = here.device_free_bytes
     limited = left is not None and judgement.rule in {"limit", "refused"}
     asked = format_bytes(here.request_bytes)
-    fixes = [Fix(phrase("fragmentation.less"), "code", "", "", phrase("fragmentation.less.caveat"))]
+    situation = here.settings.situation(facts)
+    others = None
     if limited:
         title = phrase("fragmentation.limit", left=format_bytes(left), asked=asked)
-        fixes.append(Fix(phrase("fragmentation.limit.fix"), "code"))
     else:
         title = phrase("fragmentation.capacity", asked=asked)
         if facts.missing <= 0:
             title = phrase("fragmentation.full", asked=asked, left=format_bytes(facts.usable))
             evidence = [*evidence, *split_evidence(here)]
         if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
-            fixes.append(Fix(phrase("fragmentation.others"), "code"))
+            others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
+    need_less = offer(
+        "smaller-batch" if depends_on_batch(here) else "see-live",
+        situation,
+        caveat=phrase("remedies.see-live.caveat"),
+    )
     return Finding(
         "MD206",
         title,
@@ -140,7 +147,7 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
             Evidence(phrase("fragmentation.live"), here.usage["allocated"], "bytes"),
             Evidence(phrase("fragmentation.reserved"), here.usage["reserved"], "bytes"),
         ),
-        tuple(fixes[::-1] if limited else fixes),
+        present(offer("raise-limit", situation) if limited else None, need_less, others),
         weight_bytes=here.request_bytes,
     )
 
@@ -199,9 +206,8 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
                 ),
             ),
             present(
-                remedies.expandable_segments(here.settings),
-                remedies.smaller_pages(here.settings),
-                _keep_together(found),
+                *here.settings.offers("expandable-segments", "smaller-pages"),
+                _keep_together(here, found),
             ),
             weight_bytes=found.held_bytes,
         )
@@ -224,14 +230,14 @@ def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
     return Evidence(text, pin.held_bytes, "bytes", pin.place)
 
 
-def _keep_together(found: Pinned) -> Fix | None:
+def _keep_together(here: Look, found: Pinned) -> Fix | None:
     """Returns the program change that moves the worst pins elsewhere, or None if they are short-lived anyway."""
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
-    return remedies.long_lived_first(
-        phrase("fragmentation.what.place", place=worst.place) if worst.place else phrase("fragmentation.what.long")
-    )
+    if not worst.place:
+        return here.settings.offer("long-lived-first")
+    return LONG_LIVED_FIRST.of(phrase("fragmentation.what.place", place=worst.place))
 
 
 def _foreign(here: Look) -> Iterator[Finding]:
@@ -247,13 +253,14 @@ def _foreign(here: Look) -> Iterator[Finding]:
     apart = sum(idle[group] for group in others)
     if not _worth(apart, here.usage["reserved"], FOREIGN_SHARE):
         return
-    fixes = []
+    names = []
     if any(_is_private(device, group) for group in others):
-        fixes.append(_share_pools())
+        names.append("shared-graph-pool")
     if any(group >= 0 and groups.stream[group] != groups.stream[here.group] for group in others):
-        fixes.append(_one_stream())
+        names.append("one-stream")
+    fixes = [*here.settings.offers(*names)]
     if any(group >= 0 and groups.small[group] for group in others):
-        fixes.append(remedies.long_lived_first(phrase("fragmentation.what.small")))
+        fixes.append(LONG_LIVED_FIRST.of(phrase("fragmentation.what.small")))
     yield Finding(
         "MD204",
         phrase("fragmentation.foreign", bytes=format_bytes(apart)),
@@ -270,21 +277,6 @@ def _foreign(here: Look) -> Iterator[Finding]:
         tuple(fixes),
         weight_bytes=apart,
     )
-
-
-def _one_stream() -> Fix:
-    return Fix(
-        phrase("fragmentation.stream.fix"),
-        "code",
-        "",
-        phrase("fragmentation.stream.when"),
-        phrase("fragmentation.stream.caveat"),
-    )
-
-
-def _share_pools() -> Fix:
-    change, when = "torch.cuda.graph(graph, pool=first.pool())", phrase("fragmentation.pools.when")
-    return Fix(phrase("fragmentation.pools.fix"), "code", change, when, phrase("fragmentation.pools.caveat"))
 
 
 def _is_private(device: DeviceTrace, group: int) -> bool:
@@ -344,26 +336,19 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
             Evidence(phrase("fragmentation.cache.free"), cache, "bytes"),
             Evidence(phrase("fragmentation.cache.lost"), lost, "bytes"),
         ),
-        (
-            Fix(
-                phrase("fragmentation.cache.fix"),
-                "code",
-                f"torch.{settings.backend}.empty_cache()" if settings.can_change else "",
-                "",
-                phrase("fragmentation.cache.caveat"),
-            ),
-        ),
+        settings.offers("leave-cache"),
         weight_bytes=cache,
     )
 
 
 def _fixes(here: Look) -> tuple[Fix, ...]:
     found = pinned(here.view, here.topology, here.settings, here.group, here.request_bytes)
+    situation = here.settings.situation(Facts(request=here.request_bytes, is_printed=False, is_counted=True))
     return present(
-        remedies.expandable_segments(here.settings),
-        remedies.smaller_pages(here.settings) if found and found.pages else None,
-        _keep_together(found) if found else None,
-        remedies.max_split_size(here.settings, here.request_bytes),
+        offer("expandable-segments", situation),
+        offer("smaller-pages", situation) if found and found.pages else None,
+        _keep_together(here, found) if found else None,
+        offer("split-limit", situation),
     )
 
 

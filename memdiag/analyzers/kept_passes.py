@@ -20,6 +20,7 @@ from itertools import takewhile
 
 import numpy as np
 
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import first_finding
@@ -203,13 +204,7 @@ def _finding(view: DeviceView, found: KeptPasses) -> Finding:
         device.device,
         tuple(_evidence(view, found, held)),
         (
-            Fix(
-                phrase("kept_passes.fix.grad"),
-                "code",
-                "with torch.no_grad():",
-                phrase("kept_passes.fix.grad.when"),
-                phrase("kept_passes.fix.grad.caveat"),
-            ),
+            *AllocatorSettings.of(view.trace).offers("no-graph"),
             Fix(
                 phrase("kept_passes.fix.detach"),
                 "code",

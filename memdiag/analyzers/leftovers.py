@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
@@ -118,12 +117,7 @@ def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
     if unused < max(FLOOR, SHARE * reserved):
         return
     is_highest = reserved == max(int(device.usage.reserved.max()), device.start["reserved"])
-    once = Fix(
-        phrase("leftovers.fix.once"),
-        "code",
-        "torch.npu.empty_cache()" if settings.backend == "npu" else "torch.cuda.empty_cache()",
-        phrase("leftovers.fix.once.when"),
-    )
+    once = settings.offer("empty-cache", when=phrase("leftovers.fix.once.when"))
     order = Fix(
         phrase("leftovers.fix.order"),
         "code",
@@ -147,7 +141,7 @@ def _left(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
                 for place in by_place(view, found.rows)[:NUM_PLACES]
             ),
         ),
-        present(once if whole else None, order if whole < unused else None, remedies.expandable_segments(settings)),
+        present(once if whole else None, order if whole < unused else None, settings.offer("expandable-segments")),
         saving=Saving(whole, whole, unused, "estimated") if whole and is_highest else None,
         weight_bytes=unused,
     )

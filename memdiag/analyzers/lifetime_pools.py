@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
@@ -40,7 +41,7 @@ def analyze(trace: Trace, context: Context) -> Iterator[Finding]:
             "info",
             view.device.device,
             (Evidence(phrase("pools.gap"), gap, "bytes", where), buffers(trace)),
-            (switch(),),
+            AllocatorSettings.of(trace).offers("lifetime-pools"),
             weight_bytes=gap,
         )
 
@@ -71,25 +72,3 @@ def buffers(trace: Trace) -> Evidence:
     is_known = "HCCL_BUFFSIZE" in trace.settings
     where = phrase("pools.hccl.recorded") if is_known else phrase("pools.hccl.assumed", size=BUFFER_MB)
     return Evidence(phrase("pools.hccl"), buffer_bytes(trace), "bytes", where)
-
-
-def switch() -> Fix:
-    """Returns the option that enables the pools."""
-    return Fix(
-        phrase("pools.switch"),
-        "flag",
-        "--memory-fragmentation",
-        phrase("pools.switch.when"),
-        phrase("pools.switch.caveat"),
-    )
-
-
-def share(fraction: float) -> Fix:
-    """Returns the memory fraction that leaves room for HCCL, which the pools would otherwise reserve."""
-    return Fix(
-        phrase("pools.fraction"),
-        "code",
-        f"torch_npu.npu.set_per_process_memory_fraction({fraction:.2f})",
-        phrase("pools.fraction.when"),
-        phrase("pools.fraction.caveat"),
-    )

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.moments import Look, look
@@ -24,6 +23,7 @@ from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import SiteMemory, by_place, first_finding
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -249,20 +249,8 @@ def _mixed(here: Look) -> Iterator[Finding]:
             ),
         ),
         present(
-            remedies.expandable_segments(here.settings),
-            _mindspeed() if here.settings.backend == "npu" else None,
-            remedies.long_lived_first(phrase("lifetimes.long")),
+            *here.settings.offers("expandable-segments", "lifetime-pools"),
+            LONG_LIVED_FIRST.of(phrase("lifetimes.long")),
         ),
         weight_bytes=unusable,
-    )
-
-
-def _mindspeed() -> Fix:
-    """Returns the option that separates long-lived and short-lived tensors (history: memdiag explain MD113)."""
-    return Fix(
-        phrase("lifetimes.pool"),
-        "flag",
-        "--memory-fragmentation",
-        phrase("lifetimes.pool.when"),
-        phrase("lifetimes.pool.caveat"),
     )

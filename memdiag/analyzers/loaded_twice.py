@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.analyzers.support.without import peak_without
-from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM
@@ -119,21 +120,8 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
                 for place in places[:NUM_PLACES]
             ),
         ),
-        (
-            Fix(
-                phrase("loaded_twice.fix.map" if view.trace.backend == "cpu" else "loaded_twice.fix.host"),
-                "code",
-                'state = torch.load(path, map_location="cpu", mmap=True); model.load_state_dict(state); del state',
-                phrase("loaded_twice.fix.host.when"),
-                phrase("loaded_twice.fix.host.caveat"),
-            ),
-            Fix(
-                phrase("loaded_twice.fix.assign"),
-                "code",
-                "model.load_state_dict(state, assign=True)",
-                phrase("loaded_twice.fix.assign.when"),
-                phrase("loaded_twice.fix.assign.caveat"),
-            ),
+        AllocatorSettings.of(view.trace).offers(
+            "map-file" if view.trace.backend == "cpu" else "load-to-host", "take-over"
         ),
         weight_bytes=held,
     )

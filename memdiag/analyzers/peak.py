@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
 from memdiag.analyzers.support.places import moment_name, when, when_at
@@ -54,7 +55,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
             continue
         yield from _composition(view, rows)
         if has_history(view.device):
-            yield from _optimizer_temporaries(view, trace.backend)
+            yield from _optimizer_temporaries(view)
             yield from _loss(view)
 
 
@@ -63,12 +64,13 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     device, tensors = view.device, view.device.tensors
     total, held = int(tensors.block_bytes[rows].sum()), by_category(view, rows)
     state = sum(held.get(name, 0) for name in _STATE)
+    settings = AllocatorSettings.of(view.trace)
     fixes: tuple[Fix, ...] = ()
     if held.get("activation", 0) >= max(MOST * total, state):
-        code, names, fixes = "MD101", ["activation"], _activation_fixes()
+        code, names, fixes = "MD101", ["activation"], settings.offers("recompute", "smaller-batch")
     elif state >= MOST * total:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
-        fixes = _state_fixes() if "optimizer_state" in names else _state_fixes()[:1]
+        fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
     part = sum(held.get(name, 0) for name in names)
@@ -130,7 +132,7 @@ def _severity(device: DeviceTrace) -> Severity:
     return "warning" if device.capacity_bytes and reserved >= NEAR_CAPACITY * device.capacity_bytes else "info"
 
 
-def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Finding]:
+def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
     """Yields MD104 at the allocated peak, since these temporaries live within one step."""
     device, tensors = view.device, view.device.tensors
     at = device.peak("allocated")
@@ -150,7 +152,6 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
     least = LARGE / 2 if failed_within else LARGE  # the step had not reached its own peak
     if held < max(least * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
         return  # without them, the peak would be about as high elsewhere
-    optimizers = "torch_npu.optim.NpuFusedAdamW(…)" if backend == "npu" else "torch.optim.AdamW(…, fused=True)"
     yield Finding(
         "MD104",
         phrase("peak.optimizer", held=format_bytes(held), total=format_bytes(total), moment=when_at(view, at)),
@@ -166,16 +167,7 @@ def _optimizer_temporaries(view: DeviceView, backend: str | None) -> Iterator[Fi
                 for place in by_place(view, rows)[:NUM_LISTED]
             ),
         ),
-        (
-            Fix(phrase("peak.fused"), "code", optimizers, phrase("peak.fused.when"), phrase("peak.fused.caveat")),
-            Fix(
-                phrase("peak.foreach"),
-                "code",
-                "torch.optim.AdamW(…, foreach=False)",
-                phrase("peak.foreach.when"),
-                phrase("peak.foreach.caveat"),
-            ),
-        ),
+        AllocatorSettings.of(view.trace).offers("fused-optimizer", "one-by-one"),
         weight_bytes=held,
     )
 
@@ -249,13 +241,7 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
             ),
         ),
         (
-            Fix(
-                phrase("peak.chunk"),
-                "code",
-                "",
-                phrase("peak.chunk.when"),
-                phrase("peak.chunk.caveat"),
-            ),
+            *AllocatorSettings.of(view.trace).offers("loss-in-chunks"),
             Fix(phrase("peak.float"), "code", "", phrase("peak.float.when"), phrase("peak.float.caveat")),
         ),
         weight_bytes=held,
@@ -297,21 +283,3 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
     ]
     beside_loss: Array = inputs[np.array(beside, bool)]
     return beside_loss
-
-
-def _activation_fixes() -> tuple[Fix, ...]:
-    recompute = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-    return (
-        Fix(
-            phrase("peak.recompute"), "code", recompute, phrase("peak.recompute.when"), phrase("peak.recompute.caveat")
-        ),
-        Fix(phrase("peak.micro"), "code", "", phrase("peak.micro.when"), phrase("peak.micro.caveat")),
-    )
-
-
-def _state_fixes() -> tuple[Fix, ...]:
-    shard, bits = phrase("gathered.fix.blocks.change"), "bitsandbytes.optim.AdamW8bit(…)"
-    return (
-        Fix(phrase("peak.shard"), "code", shard, phrase("peak.shard.when"), phrase("peak.shard.caveat")),
-        Fix(phrase("peak.bits"), "code", bits, phrase("peak.bits.when"), phrase("peak.bits.caveat")),
-    )

@@ -48,11 +48,11 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields findings MD501 and MD502 of every device."""
     settings = AllocatorSettings.of(trace)
     for view in context.views(trace):
-        yield from _pending(view, trace.backend)
+        yield from _pending(view, settings)
         yield from _too_late(view, settings)
 
 
-def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
+def _pending(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
     """Yields MD501."""
     device, usage = view.device, view.device.usage
     if not device.num_events or usage.active.min() < 0 or usage.allocated.min() < 0:
@@ -78,7 +78,7 @@ def _pending(view: DeviceView, backend: str | None) -> Iterator[Finding]:
             Evidence(phrase("streams.delayed"), len(rows), "tensors"),
             *_by_place(view, rows),
         ),
-        tuple(_remedies(view, rows, backend)),
+        _remedies(view, rows, settings),
         weight_bytes=max(here, 0) or most,
     )
 
@@ -128,31 +128,9 @@ def _by_place(view: DeviceView, rows: Array) -> Iterator[Evidence]:
         yield Evidence(phrase("streams.cost", count=count), round(value, 3), unit, place)
 
 
-def _remedies(view: DeviceView, rows: Array, backend: str | None) -> Iterator[Fix]:
-    if backend == "npu":
-        yield Fix(
-            phrase("streams.fix.reuse"),
-            "env",
-            "export MULTI_STREAM_MEMORY_REUSE=3",
-            phrase("streams.fix.reuse.when"),
-            phrase("streams.fix.reuse.caveat"),
-        )
-    elif backend == "cuda" and _is_collective(view, rows):
-        yield Fix(
-            phrase("streams.fix.record"),
-            "env",
-            "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
-            phrase("streams.fix.record.when"),
-            phrase("streams.fix.record.caveat"),
-        )
-        yield Fix(phrase("streams.fix.gathers"), "code", "", phrase("streams.fix.gathers.when"))
-    yield Fix(
-        phrase("streams.fix.wait"),
-        "code",
-        "",
-        phrase("remedies.every"),
-        phrase("streams.fix.wait.caveat"),
-    )
+def _remedies(view: DeviceView, rows: Array, settings: AllocatorSettings) -> tuple[Fix, ...]:
+    of_collectives = ("stream-references", "limited-gathers") if _is_collective(view, rows) else ()
+    return settings.offers("stream-reuse", *of_collectives, "stream-wait")
 
 
 def _is_collective(view: DeviceView, rows: Array) -> bool:
@@ -186,14 +164,6 @@ def _too_late(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
             Evidence(phrase("fragmentation.asked"), here.request_bytes, "bytes", joined([here.name, here.site], ", ")),
             Evidence(phrase("streams.late.range"), here.fit.largest_free_bytes, "bytes"),
         ),
-        (
-            Fix(
-                phrase("streams.late.fix"),
-                "code",
-                "",
-                phrase("remedies.every"),
-                phrase("streams.late.fix.caveat"),
-            ),
-        ),
+        settings.offers("less-waiting"),
         weight_bytes=here.request_bytes,
     )

@@ -10,9 +10,7 @@ from __future__ import annotations
 from memdiag.settings.model import Key
 from memdiag.settings.shared_keys import shared_keys
 
-# torch_npu raises at the first allocation if one of these is combined with expandable_segments:True.
-EXCLUDED_BY_EXPANDABLE = ("max_split_size_mb", "garbage_collection_threshold")
-# It reads these only with expandable segments.
+# torch_npu reads these only with expandable segments.
 NEEDS_EXPANDABLE = ("segment_size_mb", "base_addr_aligned_kb")
 
 KEYS: tuple[Key, ...] = (

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.settings.model import Version
-from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
 from memdiag.settings.numbers import SIZE_MAX, is_power_of_two, to_double, to_int, to_size
 from memdiag.settings.tables import known
 from memdiag.text import joined, phrase

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.settings.model import Version
-from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE, NEEDS_EXPANDABLE
+from memdiag.settings.npu_keys import NEEDS_EXPANDABLE
 from memdiag.settings.parsers import Value
 from memdiag.settings.problem import Clash
 from memdiag.settings.tables import known

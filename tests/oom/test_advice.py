@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from made import FOUND, found
 
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
-from memdiag.oom.advice import CODES, EXCLUSIVE, advise, exclude, features
+from memdiag.oom.advice import CODES, advise
 from memdiag.oom.dialects import dialects
 from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
 from memdiag.results.oom import CAUSES, Judgement
+from memdiag.settings.exclusions import EXCLUSIVE, exclude, features
 from memdiag.settings.parsers import parse
 from memdiag.units import GIB
 

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.remedies import offer, offers
+from memdiag.diagnosis.remedies.model import Situation
+from memdiag.results.finding import Fix
 from memdiag.settings.conf import parse_conf
-from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
+from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import Trace
@@ -85,9 +89,26 @@ class AllocatorSettings:
         return SMALL_SEGMENT if small else self.layout.large_segment
 
     def line(self, changes: Mapping[str, str | None]) -> str:
-        """Returns the line to paste: the settings in effect with ``changes`` (None removes the key)."""
-        merged: dict[str, str | None] = {**self.keys, **changes}
-        if self.backend == "npu" and merged.get("expandable_segments") == "True":
-            merged.update(dict.fromkeys(NPU_EXCLUDED))
-        text = ",".join(f"{key}:{value}" for key, value in merged.items() if value is not None)
-        return f"export {self.variable}={text}" if text else f"unset {self.variable}"
+        """Returns the line to paste: the settings in effect with ``changes`` (None: the key is removed)."""
+        return self.situation().line(changes)
+
+    def situation(self, facts: Facts | None = None) -> Situation:
+        """Returns what remedies need to know; ``facts`` are the numbers of a failure or of a request."""
+        return Situation(
+            backend=self.backend or "",
+            facts=facts or Facts(is_printed=False, backend=self.backend or ""),
+            variable=self.variable,
+            settings=self.keys,
+            is_expandable=self.expandable,
+            large_segment=self.page_bytes(small=False),
+            has_settings=self.can_change,
+            framework="torch_npu" if self.backend == "npu" else "pytorch",
+        )
+
+    def offer(self, name: str, *, when: str = "", caveat: str = "") -> Fix | None:
+        """Returns a remedy by name; see ``remedies.offer``."""
+        return offer(name, self.situation(), when=when, caveat=caveat)
+
+    def offers(self, *names: str) -> tuple[Fix, ...]:
+        """Returns the remedies that apply, in this order."""
+        return offers(self.situation(), *names)

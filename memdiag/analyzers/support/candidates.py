@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memdiag.allocator.calibration.recorded_settings import possible_versions
-from memdiag.allocator.tuning.space import GRID
-from memdiag.analyzers.support import remedies
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.results.finding import Fix
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.model import parse_version
@@ -19,24 +17,17 @@ from memdiag.settings.tables import known, newest
 from memdiag.trace.model import DeviceTrace, Trace
 
 MANY_EVENTS = 300_000  # larger replays take a noticeable part of a second: only the most likely candidates are tried
-_SPLIT_LIMITS_MB = (128, 256, 512)
-_DIVISIONS = 8
 
 
 def candidates(trace: Trace, device: DeviceTrace, settings: AllocatorSettings) -> Iterator[Fix]:
     """Yields the settings to replay on a device, the most likely to help first."""
-    versions = possible_versions(trace, device)
-    likely = [
-        remedies.expandable_segments(settings),
-        remedies.smaller_pages(settings),
-        remedies.default_placement(settings, tuple(GRID)),
-    ]
-    if device.num_events <= MANY_EVENTS:
-        likely += [remedies.split_limit(settings, limit) for limit in _SPLIT_LIMITS_MB]
-        likely.append(remedies.rounded_sizes(settings, _DIVISIONS))
-    for fix in present(*likely):
-        if all(_is_known(settings, fix, version) for version in versions):
-            yield fix
+    versions, situation = possible_versions(trace, device), settings.situation()
+    for remedy in ALLOCATOR_SETTINGS.values():
+        if not remedy.is_likely and device.num_events > MANY_EVENTS:
+            continue
+        for fix in remedy.variants(situation):
+            if all(_is_known(settings, fix, version) for version in versions):
+                yield fix
 
 
 def _is_known(settings: AllocatorSettings, fix: Fix, version: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.batch import depends_on_batch
 from memdiag.analyzers.support.failure_cause import cause, ledger
 from memdiag.analyzers.support.failures import (
     Comparison,
@@ -25,6 +26,7 @@ from memdiag.analyzers.support.failures import (
     numbers,
 )
 from memdiag.analyzers.support.offered import without_refuted
+from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Found
@@ -34,7 +36,7 @@ from memdiag.results.oom import Cause, Judgement, Message, OomReport
 from memdiag.results.report import Report
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace.model import Trace
-from memdiag.trace.schema import CATEGORIES, OOM, PHASES
+from memdiag.trace.schema import OOM
 from memdiag.units import format_bytes
 
 MOST_LOOKED_AT = 4  # moments for which all analyzers run: each takes as long as `memdiag analyze`
@@ -58,30 +60,6 @@ _RELEVANT: dict[Cause, frozenset[str]] = {
 # _SOON of these, growth has filled all memory that defragmentation would free.
 _GROWING = {"MD106": ("kept_passes.kept", "kept_passes.graphs"), "MD301": ("leaks.growth", "")}
 _SOON = {"MD106": 2, "MD301": 20}
-_LITTLE = 0.1  # fraction of live memory: if less depends on the batch, a smaller batch is not worthwhile
-_NOT_OF_THE_BATCH = np.array(
-    [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
-)
-_NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
-# Remedies, by title key, that reduce the batch or retain less per sample.
-PER_BATCH = frozenset(
-    {
-        "oom_device.batch",
-        "oom_device.evaluation",
-        "oom_device.no-grad",
-        "oom_elsewhere.less",
-        "oom_elsewhere.mps.less",
-        "oom_elsewhere.room",
-        "oom_shared.batch",
-        "oom_shared.recompute",
-        "oom_torch.micro-batch",
-        "oom_torch.shorter",
-        "oom_training.do.critic",
-        "oom_training.do.evaluation",
-        "oom_training.do.gather",
-        "oom_training.do.micro-batch",
-    }
-)
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is outside the caching allocator
 
 
@@ -212,13 +190,7 @@ def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Find
 
 def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:
     """Returns advice without smaller batches and recomputation, if these would save only a little live memory."""
-    bases, tensors, rows = failure.view.trace.bases, failure.device.tensors, failure.view.live
-    if "none" in {bases.get("category", "none"), bases.get("phase", "none")} or not failure.exact:
-        return findings
-    kept = np.isin(tensors.category[rows], _NOT_OF_THE_BATCH) | np.isin(tensors.phase_alloc[rows], _NOT_IN_PASSES)
-    size = tensors.block_bytes[rows]
-    asked = 0 if failure.device.events.phase[failure.here.at] in _NOT_IN_PASSES else failure.request_bytes
-    if size[~kept].sum() + asked > _LITTLE * size.sum():
+    if not failure.exact or depends_on_batch(failure.here):
         return findings
     return tuple(
         replace(finding, fixes=tuple(fix for fix in finding.fixes if not _needs_less_per_batch(fix)))

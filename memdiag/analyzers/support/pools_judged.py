@@ -19,10 +19,10 @@ from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Workload
-from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers, share, switch
-from memdiag.analyzers.support import remedies
+from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.lifetime_pools import HCCL_ROOM
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
@@ -112,11 +112,12 @@ def judged(
     is_whole = subject.reach.basis != PAST_FAILURE
     pays, title = _verdict(runs, card.capacity_bytes, error, is_whole=is_whole)
     facts, fraction = _shared(subject, card, runs, communicators) if is_npu else ([], None)
-    fixes: tuple[Fix | None, ...] = (
-        (switch(), share(fraction) if fraction is not None else None) if pays and is_npu else ()
-    )
+    settings = AllocatorSettings.of(subject.trace)
+    fixes: tuple[Fix | None, ...] = ()
+    if pays and is_npu:
+        fixes = (settings.offer("lifetime-pools"), _room(fraction, card.capacity_bytes))
     if not pays and runs.expandable is not None and runs.expandable.fits:
-        fixes = (remedies.expandable_segments(AllocatorSettings.of(subject.trace)),)
+        fixes = (settings.offer("expandable-segments"),)
     first = finding.evidence[:1] if finding is not None else ()
     bound = Evidence(phrase("pools.bound"), runs.bound_bytes, "bytes")
     return Finding(
@@ -129,6 +130,12 @@ def judged(
         _saving(subject, card, runs, error) if pays else None,
         weight_bytes=finding.weight_bytes if finding is not None else GAP,
     )
+
+
+def _room(fraction: float | None, capacity_bytes: int | None) -> Fix | None:
+    if fraction is None or capacity_bytes is None:
+        return None
+    return HCCL_ROOM.limited(f"{fraction:.2f}", int(fraction * capacity_bytes))
 
 
 def is_calibrated(subject: Subject) -> bool:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from memdiag.analyzers.support import remedies
-from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.moments import Look
 from memdiag.analyzers.support.names import place_of
@@ -66,9 +64,7 @@ def _rounding(here: Look) -> Iterator[Finding]:
             Evidence(phrase("rounding.divided" if divided else "rounding.unsplit"), int(beyond.sum()), "bytes"),
             *_largest_places(here.view, live, beyond if beyond.any() else block - asked),
         ),
-        present(
-            _no_divisions(here.settings) if divided else remedies.expandable_segments(here.settings), _flat_buffer()
-        ),
+        present(here.settings.offer("exact-sizes" if divided else "expandable-segments"), _flat_buffer()),
         weight_bytes=allocated - requested,
     )
 
@@ -88,16 +84,6 @@ def _largest_places(view: DeviceView, rows: Array, lost: Array, *, tails: bool =
         if sums[i] > 0 and (stacks[i] >= 0 or place):
             what = phrase("rounding.tails.place" if tails else "rounding.place", count=int(counts[i]))
             yield Evidence(what, int(sums[i]), "bytes", place)
-
-
-def _no_divisions(settings: AllocatorSettings) -> Fix:
-    return Fix(
-        phrase("rounding.fix.divisions"),
-        "env",
-        settings.line({"roundup_power2_divisions": None}),
-        phrase("rounding.fix.divisions.when"),
-        phrase("rounding.fix.divisions.caveat"),
-    )
 
 
 def _flat_buffer() -> Fix:
@@ -140,7 +126,7 @@ def _tails(here: Look) -> Iterator[Finding]:
             *_largest_places(here.view, row[at], tails, tails=True),
         ),
         present(
-            remedies.expandable_segments(here.settings),
+            here.settings.offer("expandable-segments"),
             Fix(
                 phrase("rounding.tails.fix"),
                 "code",

@@ -1,8 +1,8 @@
 """Remedies for an out-of-memory message, by cause, backend and version, with the expected effect of each.
 
-``systems`` has the names used on each backend. ``device``, ``elsewhere`` and ``rest`` create the findings of one cause
-each. Remedies that only a dialect knows (``Found.fixes``) come first. Within a finding, fixes are ranked alternatives.
-The first fixes of different findings can be used together, which ``EXCLUSIVE`` ensures.
+``device``, ``elsewhere`` and ``rest`` make the findings of one cause each, with remedies from
+``memdiag.diagnosis.remedies``. What only a dialect knows (``Found.fixes``) comes first. Within a finding fixes are
+alternatives, ranked; the first fixes of different findings do not exclude each other.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
 from memdiag.oom.advice.rest import hint, host, unknown
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import for_windows
 from memdiag.oom.advice.training import training
 from memdiag.oom.dialects.host_memory import PAGE_FILE
 from memdiag.oom.model import Found
 from memdiag.results.finding import Finding, Fix
 from memdiag.results.oom import Cause, Judgement
+from memdiag.settings.exclusions import exclude
 
 CODES = {
     "MD701": "out of memory: fragmentation",
@@ -47,27 +47,6 @@ _MAKERS = {
 # Messages of the driver or a library that do not identify the running program.
 _BARE_DIALECTS = frozenset({"cuda_bare", "torch_cuda_mallocasync", "cublas_cudnn", "cuda_driver"})
 
-# Features that a line enables, and the pairs that exclude each other, by backend ("" for all).
-_FEATURES = {
-    "expandable segments": r"expandable_segments:True",
-    "max_split_size_mb": r"max_split_size_mb:\d",
-    "garbage collection": r"garbage_collection_threshold:",
-    "lifetime pools": r"MEMORY_FRAGMENTATION=1|--memory-fragmentation",
-    "1 GiB pages": r"page_size:1g",
-    "async allocator": r"backend:cudaMallocAsync",
-}
-# Settings that a second line would overwrite.
-_ASSIGNED = re.compile(r"\b[A-Z][A-Z0-9_]+(?==)|set_per_process_memory_fraction|--[a-z][a-z-]+")
-EXCLUSIVE: tuple[tuple[str, frozenset[str]], ...] = (
-    ("npu", frozenset({"expandable segments", "max_split_size_mb"})),
-    ("npu", frozenset({"expandable segments", "garbage collection"})),
-    ("", frozenset({"expandable segments", "lifetime pools"})),
-    ("", frozenset({"lifetime pools", "max_split_size_mb"})),
-    ("", frozenset({"async allocator", "expandable segments"})),
-    ("", frozenset({"async allocator", "max_split_size_mb"})),
-    ("", frozenset({"async allocator", "garbage collection"})),
-)
-
 
 def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     """Returns findings, the most useful first.
@@ -89,22 +68,6 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
             findings[0] = replace(findings[0], fixes=(*findings[0].fixes[:1], PAGE_FILE.fix(), *findings[0].fixes[1:]))
         findings = [replace(finding, fixes=present(*map(for_windows, finding.fixes))) for finding in findings]
     return _compatible(found.backend, findings)
-
-
-def features(change: str) -> frozenset[str]:
-    """Returns the features that a line to paste enables, as named in ``EXCLUSIVE``."""
-    return frozenset(name for name, expression in _FEATURES.items() if re.search(expression, change))
-
-
-def exclude(backend: str, one: str, other: str) -> bool:
-    """Returns whether two lines to paste exclude each other on a backend.
-
-    They do if their features conflict, or if one overwrites the other.
-    """
-    if one != other and {*_ASSIGNED.findall(one)} & {*_ASSIGNED.findall(other)}:
-        return True
-    both = features(one) | features(other)
-    return any(pair <= both for where, pair in EXCLUSIVE if where in {"", backend})
 
 
 def _second(case: Case) -> Cause | None:
@@ -172,3 +135,13 @@ def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:
         chosen += [fix.change for fix in fixes[:1]]
         result.append(replace(finding, fixes=fixes))
     return tuple(result)
+
+
+def for_windows(fix: Fix) -> Fix | None:
+    """Returns a remedy as the command prompt of Windows takes it; None where it is one of Unix."""
+    if re.search(r"/dev/|/proc/|\$\(|\bps aux\b|\bdmesg\b|\bulimit\b|^while ", fix.change):
+        return None
+    change = re.sub(r"^export (?=\w+=)", "set ", fix.change, flags=re.MULTILINE)
+    if re.match(r"[A-Z_]+=\S+ \w", change):  # a variable before a command
+        change = f"set {change.replace(' ', ' && ', 1)}"
+    return replace(fix, change=re.sub(r"num_workers=\d+", "num_workers=0", change))

@@ -1,13 +1,16 @@
-"""One message to advise on: the message, its cause and numbers, and facts about version and platform."""
+"""One message to advise on: the message, its cause and numbers, and the situation that remedies look at."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.remedies import offer, offers
+from memdiag.diagnosis.remedies.model import Situation
+from memdiag.diagnosis.remedies.systems import NOTHING, SYSTEMS
 from memdiag.oom.model import Found
 from memdiag.oom.programs import REINFORCED
-from memdiag.results.finding import Evidence
+from memdiag.results.finding import Evidence, Fix
 from memdiag.results.oom import Judgement
 from memdiag.sizes.cuda import LARGE_SEGMENT, OWN_SEGMENT, SMALL_SEGMENT
 from memdiag.text import phrase
@@ -15,6 +18,21 @@ from memdiag.text import phrase
 # Frameworks whose tensors PyTorch's allocators serve.
 _ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
 _ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
+
+# Wordings that are older than a setting. Those not listed, and messages whose version is open, understand all.
+_BEFORE_SETTINGS = frozenset({"0.4", "1.4", "npu-1.8"})
+_BEFORE_EXPANDABLE = _BEFORE_SETTINGS | {"1.10"}
+_WITH_FRACTION = "2.9"  # its variable of the allocator's settings can limit the memory of the process
+
+# How programs that serve are usually started.
+_STARTED_AS = {
+    "vllm": "vllm serve MODEL …",
+    "sglang": "python -m sglang.launch_server …",
+    "comfyui": "python main.py …",
+    "webui": "python launch.py …",
+    "diffusers": "python generate.py",
+    "transformers": "python generate.py",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +96,6 @@ class Case:
         return self._mark("operation")
 
     @property
-    def on_apple(self) -> bool:
-        """True on a Mac, where no containers hide processes."""
-        return self.backend in {"mps", "metal"}
-
-    @property
     def windows(self) -> bool:
         """True if paths of Windows occur near the message."""
         return "os:windows" in self.found.marks
@@ -95,6 +108,44 @@ class Case:
     def generation(self) -> str:
         """The first release that prints such messages ("2.1", "npu-1.11"), or "" if unknown."""
         return self._mark("generation")
+
+    @property
+    def variable(self) -> str:
+        """Environment variable of the allocator's settings: the one that the message itself names, else the backend's."""
+        names = SYSTEMS.get(self.backend, NOTHING)
+        if not self.on_torch or not names.variable:
+            return ""
+        named = sorted(mark.removeprefix("conf-name:") for mark in self.found.marks if mark.startswith("conf-name:"))
+        general = "PYTORCH_ALLOC_CONF"
+        if named:
+            return general if general in named else named[0]
+        return general if self.generation == _WITH_FRACTION else names.variable
+
+    @property
+    def situation(self) -> Situation:
+        """What remedies need to know."""
+        return Situation(
+            backend=self.backend,
+            facts=self.numbers,
+            variable=self.variable,
+            is_expandable=self.is_set("expandable_segments"),
+            has_settings=self.generation not in _BEFORE_SETTINGS,
+            has_expandable=self.generation not in _BEFORE_EXPANDABLE,
+            on_torch=self.on_torch,
+            on_windows=self.windows,
+            framework=self.found.framework,
+            device=self.device,
+            started_as=_STARTED_AS.get(self.engine, "python train.py"),
+            reads_fraction=self.generation == _WITH_FRACTION,
+        )
+
+    def offer(self, name: str, *, when: str = "", caveat: str = "") -> Fix | None:
+        """Returns a remedy by name; see ``remedies.offer``."""
+        return offer(name, self.situation, when=when, caveat=caveat)
+
+    def offers(self, *names: str) -> tuple[Fix, ...]:
+        """Returns the remedies that apply, in this order."""
+        return offers(self.situation, *names)
 
     def _mark(self, kind: str) -> str:
         return next((mark.partition(":")[2] for mark in sorted(self.found.marks) if mark.startswith(f"{kind}:")), "")

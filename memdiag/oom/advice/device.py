@@ -6,21 +6,16 @@ from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import present
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import expandable, max_split, newer, recording, snapshot, system
 from memdiag.oom.advice.training import training
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
-from memdiag.units import GIB, MIB, format_bytes
+from memdiag.units import MIB, format_bytes
 
-_POOLS_FROM = GIB  # MindSpeed's rule of thumb: use its pools if more than this fraction is reserved but not allocated
-_HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
 _POOL_MATTERS = 0.03  # fraction of the device
 _WAITING = 256 * MIB
-_CONTEXT = (128 * MIB, GIB)  # memory of a process on a device that it does not compute on
 _WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is the total of a compiled program, not one request
 
 _KEPT = frozenset({"load", "checkpoint", "optimizer", "shard"})  # stages in which memory for the whole run is allocated
@@ -30,17 +25,18 @@ def fragmentation(case: Case) -> Finding:
     """Returns MD701."""
     numbers = case.numbers
     slack, requested = numbers.slack or 0, numbers.requested or 0
-    asleep = numbers.oversubscribed and numbers.pool > 0
+    asleep = case.offer("before-waking")
+    pools = case.offer("lifetime-pools")
     fixes = present(
-        _cache_before_waking(case) if asleep else None,
-        None if asleep else expandable(case) or _really_on(case),
-        *_lifetime_pools(case)[:1],
-        max_split(case),
-        *_lifetime_pools(case)[1:],
-        newer(case),
+        asleep,
+        *(() if asleep else case.offers("expandable-segments", "expandable-check")),
+        pools,
+        *case.offers("split-limit", "lifetime-pools-variable"),
+        case.offer("hccl-room") if pools else None,
+        case.offer("upgrade"),
         _own_stream(case),
         *(serving(case) or (_steady_sizes(case),)),
-        snapshot(case),
+        case.offer("record"),
     )
     saving = Saving(0, min(slack, requested or slack), slack, "estimated") if slack else None
     return Finding(
@@ -127,64 +123,15 @@ def _missing(numbers: Facts) -> int | None:
     return beyond if beyond > 0 else None
 
 
-def _lifetime_pools(case: Case) -> tuple[Fix, ...]:
-    """Returns MindSpeed's lifetime-segregated pools, with the memory to leave for HCCL."""
-    numbers = case.numbers
-    if case.backend != "npu" or case.found.framework != "torch_npu" or (numbers.slack or 0) <= _POOLS_FROM:
-        return ()
-    pools = (
-        LazyFix("oom_device.pools", "flag", "--memory-fragmentation").fix(),
-        LazyFix("oom_device.pools", "env", "export MEMORY_FRAGMENTATION=1", when="oom_device.pools.env.when").fix(),
-    )
-    room = hccl_room(numbers)
-    return (*pools, room) if room else pools
-
-
-def hccl_room(numbers: Facts) -> Fix | None:
-    """Returns the memory fraction that leaves room for HCCL's current memory and one more communicator.
-
-    None if no sensible fraction exists.
-    """
-    if not numbers.total or numbers.outside is None or numbers.reserved is None:
-        return None
-    hundredths = (numbers.total - numbers.outside - _HCCL) * 100 // numbers.total
-    if not 50 <= hundredths < 100:
-        return None
-    return LazyFix(
-        "oom_device.hccl",
-        "code",
-        f"torch_npu.npu.set_per_process_memory_fraction(0.{hundredths:02d})",
-        {
-            "bytes": format_bytes(numbers.total - numbers.total * hundredths // 100),
-            "left": format_bytes(numbers.total * hundredths // 100),
-        },
-    ).fix()
-
-
 def _own_stream(case: Case) -> Fix | None:
     waiting = _pending(case).value
     if case.backend != "npu" or not isinstance(waiting, int) or waiting < _WAITING:
         return None
-    return LazyFix("oom_device.own-stream", "env", "export MULTI_STREAM_MEMORY_REUSE=1").fix()
+    return case.offer("stream-reuse")
 
 
-def _cache_before_waking(case: Case) -> Fix:
-    return LazyFix("oom_device.waking", "code", f"{system(case).module}.empty_cache()").fix()
-
-
-def _really_on(case: Case) -> Fix | None:
-    if not case.is_set("expandable_segments") or case.windows:
-        return None
-    module = system(case).module
-    return LazyFix(
-        "oom_device.in-force",
-        "code",
-        f'print({{segment.get("is_expandable") for segment in {module}.memory_snapshot()}})' if module else "",
-    ).fix()
-
-
-def _steady_sizes(case: Case) -> Fix:
-    return LazyFix("oom_device.steady", "code", when="" if case.on_torch else "remedies.every").fix()
+def _steady_sizes(case: Case) -> Fix | None:
+    return case.offer("steady-sizes", when="" if case.on_torch else phrase("remedies.every"))
 
 
 def _little_to_win(case: Case) -> str:
@@ -205,82 +152,31 @@ def of_stage(case: Case) -> list[Fix]:
     if not case.on_torch:
         return []
     if case.stage == "checkpoint":
-        return [
-            LazyFix(
-                "oom_device.checkpoint",
-                "code",
-                'model.load_state_dict(torch.load(path, map_location="cpu", mmap=True))',
-            ).fix()
-        ]
+        return [*present(case.offer("load-to-host", when=phrase("oom_device.checkpoint.when")))]
     if case.stage == "load":
-        return [
-            LazyFix(
-                "oom_shared.bits",
-                "code",
-                "model = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16)",
-                when="oom_device.load.when",
-            ).fix(),
-            LazyFix(
-                "oom_device.all-devices",
-                "code",
-                'model = AutoModelForCausalLM.from_pretrained(name, device_map="auto")',
-            ).fix(),
-        ]
+        return [*case.offers("fewer-bits", "all-devices")]
     if case.stage == "optimizer" and case.backend in {"cuda", "hip"}:
-        return [
-            LazyFix(
-                "oom_device.optimizer", "code", "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"
-            ).fix()
-        ]
-    if case.stage == "optimizer":
-        return [
-            LazyFix(
-                "oom_device.optimizer.shard",
-                "code",
-                "optimizer = torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)",
-            ).fix()
-        ]
-    fix = _OF_STAGE.get(case.stage)
-    return [fix.fix()] if fix else []
+        return [*present(case.offer("smaller-optimizer", when=phrase("oom_device.optimizer.when")))]
+    if case.stage == "update":
+        return [*present(case.offer("fused-optimizer", when=phrase("oom_device.update.when")))]
+    name = _OF_STAGE.get(case.stage)
+    return [*case.offers(name)] if name else []
 
 
 _OF_STAGE = {
-    "evaluation": LazyFix("oom_device.evaluation", "code", "with torch.inference_mode():"),
-    "gather": LazyFix("oom_device.gather", "code", "outputs.append(output.detach().cpu())"),
-    "generation": LazyFix("oom_device.generation", "code", "model.generate(**inputs, max_new_tokens=128)"),
-    "shard": LazyFix("oom_device.shard", "code", 'with torch.device("meta"):'),
-    "update": LazyFix("oom_device.update", "code", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"),
+    "optimizer": "shard-optimizer",
+    "evaluation": "evaluation",
+    "gather": "outputs-to-host",
+    "generation": "generation",
+    "shard": "shard-early",
 }
 
 
-def _one_tensor(case: Case, *, alone: bool) -> Fix:
+def _one_tensor(case: Case, *, alone: bool) -> Fix | None:
     """Returns the remedy for one request of half the device or more, by the operation of the innermost frames."""
-    caveat = "oom_device.alone.caveat" if alone else ""
-    if case.on_torch and case.operation == "attention":
-        line = "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
-        return LazyFix("oom_device.attention", "code", line, caveat=caveat).fix()
-    if case.on_torch and case.operation == "logits":
-        return LazyFix(
-            "oom_device.logits", "code", "model = AutoLigerKernelForCausalLM.from_pretrained(name)", caveat=caveat
-        ).fix()
-    return LazyFix("oom_device.one-tensor", "code", caveat=caveat).fix()
-
-
-def _contexts(case: Case) -> Fix | None:
-    """Returns how to keep other ranks off this device.
-
-    Such ranks appear as several processes with the same memory, at most a context each.
-    """
-    numbers = case.numbers
-    small = [size for _pid, size in numbers.strangers if _CONTEXT[0] <= size <= _CONTEXT[1]]
-    module = system(case).module
-    if len(small) < 2 or max(small) > 1.05 * min(small) or not module or not case.on_torch:
-        return None
-    room = "oom_device.contexts.room" if case.short and sum(small) >= case.short else ""
-    line = f'{module}.set_device(int(os.environ["LOCAL_RANK"]))'
-    return LazyFix(
-        "oom_device.contexts", "code", line, {"count": len(small), "bytes": format_bytes(min(small))}, caveat=room
-    ).fix()
+    caveat = phrase("oom_device.alone.caveat") if alone else ""
+    name = {"attention": "attention", "logits": "loss-in-chunks"}.get(case.operation if case.on_torch else "", "")
+    return case.offer(name or "one-tensor", caveat=caveat)
 
 
 def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
@@ -294,7 +190,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             replace(first, caveat=joined((first.caveat, _little_to_win(case)), "; ")),
             *engine[1:],
             *(less_graphs(case) if numbers.pool else ()),
-            snapshot(case),
+            case.offer("record"),
         )
     large = alone or bool(numbers.total and (numbers.requested or 0) > numbers.total // 2)
     if large and case.stage not in _KEPT:
@@ -302,43 +198,21 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     lead = training(case)
     if lead and not case.stage:
         lead = replace(lead, caveat=joined((_little_to_win(case), lead.caveat), "; "))
-    fixes += [None if alone else _contexts(case), lead, *of_stage(case)]
+    fixes += [None if alone else case.offer("contexts"), lead, *of_stage(case)]
     if not lead or case.stage:
-        when = "oom_device.batch.later.when" if case.stage in _KEPT else ""
-        fixes.append(replace(LazyFix("oom_device.batch", "code", when=when).fix(), caveat=_little_to_win(case)))
+        when = phrase("oom_device.batch.later.when") if case.stage in _KEPT else ""
+        fixes.append(case.offer("smaller-batch", when=when, caveat=_little_to_win(case)))
     if numbers.pool and numbers.share(numbers.pool) >= _POOL_MATTERS:
         fixes += less_graphs(case)[:2]
     if case.on_torch:
-        if case.backend == "npu" and case.program != "megatron":
-            fixes.append(
-                LazyFix(
-                    "oom_shared.recompute",
-                    "flag",
-                    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
-                    when="oom_device.recompute.megatron",
-                ).fix()
-            )
+        if case.program != "megatron":
+            fixes.append(case.offer("recompute-megatron"))
         if not lead or case.stage:
-            fixes.append(
-                LazyFix(
-                    "oom_shared.recompute",
-                    "code",
-                    "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-                ).fix()
-            )
+            fixes.append(case.offer("recompute"))
         if not case.program and case.stage not in {"evaluation", "gather"}:
-            fixes.append(LazyFix("oom_device.no-grad", "code", "with torch.inference_mode():").fix())
-        fixes.append(LazyFix("oom_device.fsdp", "code", "torch.distributed.fsdp.fully_shard(model)").fix())
-        record = snapshot(case)
-        if numbers.total and numbers.total >= GIB and record and record.change.startswith(recording(case)):
-            fixes.append(
-                LazyFix(
-                    "oom_device.offload",
-                    "record",
-                    f"{recording(case)}\nmemdiag simulate --policy offload --max-device-memory {numbers.total // GIB}GiB",
-                ).fix()
-            )
-        fixes.append(record)
+            fixes.append(case.offer("no-graph"))
+        fixes.append(case.offer("shard"))
+        fixes += case.offers("offload", "record")
     else:
-        fixes.append(LazyFix("oom_device.smaller-model", "code").fix())
+        fixes.append(case.offer("smaller-model"))
     return present(*fixes)

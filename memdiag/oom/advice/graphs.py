@@ -21,8 +21,4 @@ def less_graphs(case: Case) -> list[Fix]:
     if case.engine in sizes:
         change, where = sizes[case.engine]
         return [LazyFix("oom_graphs.sizes", "flag", change, {"program": where}).fix()]
-    return [
-        LazyFix("oom_graphs.compile", "code", 'model = torch.compile(model)  # not mode="reduce-overhead"').fix(),
-        LazyFix("oom_graphs.share", "code", "torch.cuda.graph(graph, pool=first.pool())").fix(),
-        LazyFix("oom_shared.eager", "flag", "--enforce-eager", when="oom_graphs.eager.engines").fix(),
-    ]
+    return list(case.offers("compile-without-graphs", "shared-graph-pool", "no-graphs"))

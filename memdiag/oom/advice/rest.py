@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.devices import UNSHARED
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import of_stage
 from memdiag.oom.advice.serving import serving
-from memdiag.oom.advice.systems import has_settings, snapshot, system
 from memdiag.oom.advice.training import training
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
@@ -66,7 +66,7 @@ def unknown(case: Case) -> Finding:
         return _unusable(case)
     if case.judgement.confidence == "high":
         return _no_shortage(case)
-    module = system(case).module
+    module = case.situation.module
     in_hand = None
     if case.on_torch and case.backend in {"cuda", "hip"}:
         in_hand = LazyFix("oom_rest.print", "code", f"print({module}.mem_get_info())").fix()
@@ -88,7 +88,7 @@ def unknown(case: Case) -> Finding:
             *serving(case),
             training(case),
             *of_stage(case),
-            snapshot(case),
+            case.offer("record"),
             _look(case),
             in_hand,
             LazyFix("oom_rest.log", "code", "memdiag oom train.log").fix(),
@@ -99,11 +99,11 @@ def unknown(case: Case) -> Finding:
 
 
 def _look(case: Case) -> Fix | None:
-    processes = system(case).processes
+    processes = case.situation.system.processes
     if not processes:
         return None
     fix = LazyFix("oom_rest.look", "code", processes).fix()
-    return replace(fix, caveat="") if case.on_apple else fix
+    return replace(fix, caveat="") if case.backend in UNSHARED else fix
 
 
 def _no_shortage(case: Case) -> Finding:
@@ -155,7 +155,9 @@ def hint(case: Case) -> Finding | None:
     part = case.numbers.share(slack)
     if slack >= needed and (part >= _TOO_LITTLE or not hinted):
         return None
-    named = hinted or (["expandable_segments"] if has_settings(case) and not case.is_set("expandable_segments") else [])
+    named = hinted or (
+        ["expandable_segments"] if case.situation.can_be_set and not case.is_set("expandable_segments") else []
+    )
     settings = ", ".join([*named, "empty_cache()"])
     title = phrase("oom_rest.title.hint", settings=settings, slack=format_bytes(slack), short=format_bytes(needed))
     if slack >= needed:

@@ -143,7 +143,7 @@ def _transformers(_case: Case) -> tuple[Fix, ...]:
             when="oom_serving.transformers.four.when",
         ).fix(),
         LazyFix(
-            "oom_device.no-grad", "code", "with torch.inference_mode():", when="oom_serving.transformers.no-grad.when"
+            "remedies.no-graph", "code", "with torch.inference_mode():", when="oom_serving.transformers.no-grad.when"
         ).fix(),
     )
 

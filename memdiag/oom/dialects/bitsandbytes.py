@@ -27,7 +27,13 @@ _MANAGED = re.compile(r"pythonInterface", re.IGNORECASE)
 
 _NOT_PAGED = LazyFix("oom_torch.managed", "code", 'TrainingArguments(optim="adamw_bnb_8bit")')
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi", when="oom_torch.visible.when", caveat="oom_torch.visible.caveat")
-_SMALLER = LazyFix("oom_torch.micro-batch", "code", "per_device_train_batch_size=1, gradient_accumulation_steps=16")
+_SMALLER = LazyFix(
+    "remedies.shorter",
+    "code",
+    "per_device_train_batch_size=1, gradient_accumulation_steps=16",
+    when="oom_torch.micro-batch.when",
+    caveat="oom_torch.micro-batch.caveat",
+)
 _BITS = LazyFix(
     "oom_shared.bits", "code", "quantization_config=BitsAndBytesConfig(load_in_4bit=True)", when="oom_torch.bits.when"
 )

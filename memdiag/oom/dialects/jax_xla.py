@@ -40,7 +40,7 @@ _LESS = LazyFix("oom_libraries.jax-fraction", "env", "export XLA_PYTHON_CLIENT_M
 _SMALLER = LazyFix("oom_jax.smaller", "code", "result = jax.lax.map(f, inputs, batch_size=8)")
 _UNIFIED = LazyFix("oom_jax.unified", "env", "export TF_FORCE_UNIFIED_MEMORY=1 XLA_PYTHON_CLIENT_MEM_FRACTION=4.0")
 _FOLDING = re.compile(r"alphafold|colabfold|localcolabfold", re.IGNORECASE)
-_REMAT = LazyFix("oom_shared.recompute", "code", "loss = jax.checkpoint(loss_fn)")
+_REMAT = LazyFix("remedies.recompute", "code", "loss = jax.checkpoint(loss_fn)", when="oom_shared.training")
 _DONATE = LazyFix("oom_shared.donate", "code", "step = jax.jit(step, donate_argnums=(0,))")
 _LESS_NEED = (_SMALLER, _FRACTION, _REMAT, _DONATE)
 _SHAPES = LazyFix("oom_jax.check", "flag", 'python -c "import jax; print(jax.devices(), jax.numpy.ones(8).sum())"')

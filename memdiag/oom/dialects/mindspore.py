@@ -302,7 +302,7 @@ _WHO = LazyFix("oom_shared.who", "code", "npu-smi info", when="oom_ascend.who.wh
 _CARD = LazyFix("oom_shared.who", "code", "nvidia-smi", when="oom_mindspore.who.gpu")
 _ROOM = LazyFix("oom_mindspore.room", "code", 'mindspore.set_context(max_device_memory="8GB")')
 _RECOMPUTE = LazyFix(
-    "oom_shared.recompute",
+    "remedies.recompute",
     "code",
     "cell.recompute()",
     when="oom_mindspore.recompute.when",

@@ -79,7 +79,7 @@ _BATCH = LazyFix(
     "oom_paddle.batch", "code", "strategy.gradient_merge = True; strategy.gradient_merge_configs = {'k_steps': 2}"
 )
 _RECOMPUTE = LazyFix(
-    "oom_shared.recompute",
+    "remedies.recompute",
     "code",
     "x = paddle.distributed.fleet.utils.recompute(block, x)",
     when="oom_paddle.recompute.when",

@@ -22,7 +22,7 @@ _HEAD = pattern(
     r" Allocation failed for size :{1,2} {requested:bytes} (?: \( [\d.]{1,20} \) MB )?"
 )
 _LESS = LazyFix(
-    "oom_shared.recompute",
+    "remedies.recompute",
     "flag",
     "--gradient_checkpointing",
     when="oom_torch.gaudi.when",

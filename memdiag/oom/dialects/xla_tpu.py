@@ -69,7 +69,10 @@ _ALLOCATED = pattern(r"Currently allocated : [\d.]{1,12}[KMGT]?B? \( {allocated:
 
 _BATCH = LazyFix("oom_tpu.batch", "code", "grads = jax.lax.scan(accumulate, zeros, microbatches)")
 _REMAT = LazyFix(
-    "oom_shared.recompute", "code", "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)"
+    "remedies.recompute",
+    "code",
+    "loss = jax.checkpoint(loss_fn, policy=jax.checkpoint_policies.nothing_saveable)",
+    when="oom_shared.training",
 )
 _DONATE = LazyFix("oom_shared.donate", "code", "step = jax.jit(step, donate_argnums=(0,))")
 _SHARD = LazyFix("oom_tpu.shard", "code", 'jax.device_put(params, NamedSharding(mesh, PartitionSpec("fsdp")))')

@@ -10,7 +10,7 @@ from memdiag.allocator.policies.caching.policy import CachingPolicy
 from memdiag.allocator.policies.expandable.policy import with_expandable_segments
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
-from memdiag.settings.npu_keys import EXCLUDED_BY_EXPANDABLE
+from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.sizes.npu import HUGE_PAGE
 from memdiag.trace.table import Array

@@ -1,0 +1,28 @@
+"""Whether a smaller batch would help: how much of the live memory depends on the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.analyzers.support.moments import Look
+from memdiag.trace.schema import CATEGORIES, PHASES
+
+_LITTLE = 0.1  # of live memory: if less depends on the batch, a smaller batch is not worth it
+_NOT_OF_THE_BATCH = np.array(
+    [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
+)
+_NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
+
+
+def depends_on_batch(here: Look) -> bool:
+    """Returns whether more than a trifle of the memory live at a failure, its request included, depends on the batch.
+
+    True where categories or phases are unknown.
+    """
+    bases, tensors, rows = here.view.trace.bases, here.device.tensors, here.view.live
+    if "none" in {bases.get("category", "none"), bases.get("phase", "none")}:
+        return True
+    kept = np.isin(tensors.category[rows], _NOT_OF_THE_BATCH) | np.isin(tensors.phase_alloc[rows], _NOT_IN_PASSES)
+    size = tensors.block_bytes[rows]
+    asked = 0 if here.device.events.phase[here.at] in _NOT_IN_PASSES else here.request_bytes
+    return bool(size[~kept].sum() + asked > _LITTLE * size.sum())

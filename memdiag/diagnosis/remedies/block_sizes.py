@@ -1,0 +1,146 @@
+"""Allocator settings that decide how large blocks and pages are, and which blocks are split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.model import Situation
+from memdiag.results.finding import Fix
+from memdiag.text import joined, phrase
+from memdiag.units import MIB
+
+# The parser takes more than 10; expandable segments need an even number of MiB (pages of 2 MiB).
+SMALLEST_PAGE_MB = 12
+_MOST_MB = 1 << 20
+_DIVISIONS = 8
+# Settings that decide where blocks lie: without them, the allocator places blocks as it does by default.
+_PLACING = (
+    "expandable_segments",
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "large_segment_size_mb",
+    "roundup_power2_divisions",
+    "segment_size_mb",
+    "base_addr_aligned_kb",
+    "page_size",
+    "multi_stream_lazy_reclaim",
+)
+
+
+class _SplitLimit:
+    """Large blocks are not split, so that they remain for large requests."""
+
+    key = "remedies.split"
+    is_likely = False
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the limit that keeps blocks of the size of the request from being split; None if no allowed value does."""
+        request, segment = situation.facts.request, situation.facts.requested
+        if request is not None:
+            return self.limited(situation, request // MIB)
+        # a segment is the request rounded up to 2 MiB: the request itself must stay above the limit
+        return None if segment is None else self.limited(situation, segment // MIB - 2)
+
+    def limited(self, situation: Situation, limit_mb: int) -> Fix | None:
+        """Returns a limit in MiB; None where it does not apply, or is lower than the allocator accepts."""
+        if not situation.can_be_set or situation.is_expandable or "max_split_size_mb" in situation.settings:
+            return None
+        if limit_mb <= situation.large_segment // MIB:
+            return None
+        limit = min(limit_mb, _MOST_MB)
+        line = situation.line({"max_split_size_mb": str(limit)})
+        return LazyFix("remedies.split", "env", line, {"limit": limit}).fix()
+
+    def variants(self, situation: Situation) -> Iterator[Fix]:
+        """Yields limits of several sizes."""
+        for limit_mb in (128, 256, 512):
+            fix = self.limited(situation, limit_mb)
+            if fix is not None:
+                yield fix
+
+
+class _SmallerPages:
+    """Few live bytes then keep less of an expandable segment reserved."""
+
+    key = "remedies.pages"
+    is_likely = True
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the page size; None without expandable segments, or where pages are as small already."""
+        if not situation.is_expandable or not situation.can_be_set:
+            return None
+        if situation.settings.get("page_size", "").lower() == "1g":
+            return LazyFix("remedies.pages.1g", "env", situation.line({"page_size": None})).fix()
+        old = situation.large_segment // MIB
+        if old <= SMALLEST_PAGE_MB:
+            return None
+        line = situation.line({"large_segment_size_mb": str(SMALLEST_PAGE_MB), "segment_size_mb": None})
+        return LazyFix("remedies.pages", "env", line, {"new": SMALLEST_PAGE_MB, "old": old}).fix()
+
+    def variants(self, situation: Situation) -> Iterator[Fix]:
+        """Yields the page size."""
+        fix = self.offer(situation)
+        if fix is not None:
+            yield fix
+
+
+class _RoundedSizes:
+    """Requests of similar sizes then fit each other's blocks."""
+
+    key = "remedies.round"
+    is_likely = False
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the setting; None where sizes are rounded already."""
+        if not situation.can_be_set or "roundup_power2_divisions" in situation.settings:
+            return None
+        line = situation.line({"roundup_power2_divisions": str(_DIVISIONS)})
+        return LazyFix("remedies.round", "env", line, {"divisions": _DIVISIONS}).fix()
+
+    def variants(self, situation: Situation) -> Iterator[Fix]:
+        """Yields the setting."""
+        fix = self.offer(situation)
+        if fix is not None:
+            yield fix
+
+
+class _ExactSizes:
+    """Without rounding to divisions of a power of two, blocks are as large as their requests."""
+
+    key = "remedies.divisions"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the line without the setting; None where it is not set."""
+        if not situation.can_be_set or "roundup_power2_divisions" not in situation.settings:
+            return None
+        return LazyFix("remedies.divisions", "env", situation.line({"roundup_power2_divisions": None})).fix()
+
+
+class _DefaultPlacement:
+    """Settings that were meant to help may cost memory."""
+
+    key = "remedies.placement"
+    is_likely = True
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the line without the settings that decide where blocks lie; None where there are none."""
+        mine = [key for key in _PLACING if key in situation.settings]
+        if not mine or not situation.can_be_set:
+            return None
+        keys = joined(mine, phrase("remedies.and"))
+        return Fix(phrase("remedies.placement", keys=keys), "env", situation.line(dict.fromkeys(mine)))
+
+    def variants(self, situation: Situation) -> Iterator[Fix]:
+        """Yields the line."""
+        fix = self.offer(situation)
+        if fix is not None:
+            yield fix
+
+
+SPLIT_LIMIT = _SplitLimit()
+SMALLER_PAGES = _SmallerPages()
+ROUNDED_SIZES = _RoundedSizes()
+EXACT_SIZES = _ExactSizes()
+DEFAULT_PLACEMENT = _DefaultPlacement()

@@ -1,0 +1,105 @@
+"""Other processes on the device: find them, end them, or use another device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
+from memdiag.results.finding import Fix
+from memdiag.units import GIB, MIB, format_bytes
+
+_MOST_ENDED = 3
+_WORTH_ENDING = 64 * MIB
+_CONTEXT = (128 * MIB, GIB)  # what a process takes on a device that it does not work on
+UNSHARED = frozenset({"mps", "metal"})  # Macs, where no containers hide processes
+
+
+class _Who:
+    """Processes of other users or of earlier runs may hold the device's memory."""
+
+    key = "remedies.who"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the command that lists processes; None where there is none."""
+        command = situation.system.processes
+        if not command:
+            return None
+        fix = LazyFix(
+            "remedies.who", "code", command, {"backend": situation.backend.upper()}, caveat="oom_shared.who.caveat"
+        ).fix()
+        return replace(fix, caveat="") if situation.backend in UNSHARED else fix
+
+
+class _End:
+    """Processes that are left over from earlier runs can be ended."""
+
+    key = "remedies.end"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the command that ends the largest; None where no process is known."""
+        large = sorted(
+            (entry for entry in situation.facts.others if entry[1] >= _WORTH_ENDING), key=lambda entry: -entry[1]
+        )[:_MOST_ENDED]
+        if not large:
+            return None
+        total = format_bytes(sum(size for _, size in large))
+        line = f"kill {' '.join(str(pid) for pid, _ in large)}"
+        return LazyFix("remedies.end", "code", line, {"bytes": total}).fix()
+
+
+class _AnotherDevice:
+    """Another device may have more free memory."""
+
+    key = "remedies.device"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the variable that chooses devices; None where there is none."""
+        names = situation.system
+        if not names.visible:
+            return None
+        if names.freest and not situation.on_windows:
+            line = f"export {names.visible}={names.freest}"
+            return LazyFix("remedies.device.freest", "env", line, when="remedies.device.when").fix()
+        line = f"export {names.visible}={0 if situation.device else 1}"
+        if names.freest:
+            return LazyFix("remedies.device", "env", line).fix()
+        command = {"command": names.processes}
+        return LazyFix("remedies.device", "env", line, command, when="remedies.device.free.when").fix()
+
+
+class _OwnDevice:
+    """Ranks that share a device share its memory."""
+
+    key = "remedies.rank"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the call that gives each rank its device; None for other frameworks."""
+        if situation.backend not in {"cuda", "hip", "npu", "xpu"} or not situation.on_torch:
+            return None
+        return LazyFix("remedies.rank", "code", f'{situation.module}.set_device(int(os.environ["LOCAL_RANK"]))').fix()
+
+
+class _Contexts:
+    """Several processes that hold the same, no more than a context takes, are ranks that use the wrong device first."""
+
+    key = "remedies.contexts"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns how to keep other ranks off this device; None where no processes look like ranks."""
+        module = situation.module
+        small = [size for _pid, size in situation.facts.strangers if _CONTEXT[0] <= size <= _CONTEXT[1]]
+        if len(small) < 2 or max(small) > 1.05 * min(small) or not module or not situation.on_torch:
+            return None
+        room = "remedies.contexts.room" if situation.short and sum(small) >= situation.short else ""
+        line = f'{module}.set_device(int(os.environ["LOCAL_RANK"]))'
+        values = {"count": len(small), "bytes": format_bytes(min(small))}
+        return LazyFix("remedies.contexts", "code", line, values, caveat=room).fix()
+
+
+WHO = _Who()
+END = _End()
+ANOTHER_DEVICE = _AnotherDevice()
+OWN_DEVICE = _OwnDevice()
+CONTEXTS = _Contexts()
+CONTAINER = Plain(LazyFix("remedies.container", "flag", "--device=/dev/davinci0"), of_backends("npu"))

@@ -1,0 +1,34 @@
+"""Memory outside the allocator: communication buffers, workspaces, and room for both."""
+
+from __future__ import annotations
+
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
+from memdiag.results.finding import Fix
+
+
+def _graphics(situation: Situation) -> bool:
+    return situation.on_torch and situation.backend in {"cuda", "hip"}
+
+
+class _Room:
+    """A library gets memory that PyTorch's allocator never reserves."""
+
+    key = "oom_nccl.room"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the limit on PyTorch's allocator; None for other frameworks."""
+        if not situation.on_torch:
+            return None
+        module = situation.module
+        line = f"{module}.set_per_process_memory_fraction(0.9)" if module else ""
+        return LazyFix("oom_nccl.room", "code", line).fix()
+
+
+HCCL_BUFFERS = Plain(
+    LazyFix("oom_ascend.buffers", "env", "export HCCL_BUFFSIZE=100", {"both": 400}), of_backends("npu")
+)
+TASK_QUEUE = Plain(LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1"), of_backends("npu"))
+NCCL_BUFFERS = Plain(LazyFix("oom_nccl.buffers", "env", "export NCCL_BUFFSIZE=2097152"), _graphics)
+NO_BENCHMARK = Plain(LazyFix("oom_libraries.benchmark", "code", "torch.backends.cudnn.benchmark = False"), _graphics)
+ROOM = _Room()

@@ -1,0 +1,51 @@
+"""Lifetime-segregated pools of MindSpeed and AscendSpeed (NPU), and the memory that HCCL then needs."""
+
+from __future__ import annotations
+
+from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.model import Plain, Situation
+from memdiag.results.finding import Fix
+from memdiag.units import GIB, MIB, format_bytes
+
+# MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated.
+_GAP = GIB
+_HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
+
+
+def _apply(situation: Situation) -> bool:
+    return (
+        situation.backend == "npu"
+        and situation.framework == "torch_npu"
+        and ((situation.facts.slack or 0) > _GAP or not situation.facts.is_printed)  # a trace is replayed with them
+    )
+
+
+class _Room:
+    """PyTorch does not release cached memory for HCCL, so a limit keeps its hands off the memory that HCCL needs."""
+
+    key = "remedies.hccl"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the limit under which HCCL keeps what it has, and gets one more communicator; None if that is not sensible."""
+        hundredths = _hundredths(situation.facts)
+        if situation.backend != "npu" or hundredths is None:
+            return None
+        return self.limited(f"0.{hundredths:02d}", (situation.facts.total or 0) * hundredths // 100)
+
+    def limited(self, fraction: str, left_bytes: int) -> Fix:
+        """Returns the limit that leaves PyTorch a fraction of the device, which is so many bytes."""
+        line = f"torch_npu.npu.set_per_process_memory_fraction({fraction})"
+        return LazyFix("remedies.hccl", "code", line, {"left": format_bytes(left_bytes)}).fix()
+
+
+def _hundredths(facts: Facts) -> int | None:
+    if not facts.total or facts.outside is None or facts.reserved is None:
+        return None
+    hundredths = (facts.total - facts.outside - _HCCL) * 100 // facts.total
+    return hundredths if 50 <= hundredths < 100 else None
+
+
+OPTION = Plain(LazyFix("remedies.lifetime-pools", "flag", "--memory-fragmentation"), _apply)
+VARIABLE = Plain(LazyFix("remedies.lifetime-pools.variable", "env", "export MEMORY_FRAGMENTATION=1"), _apply)
+HCCL_ROOM = _Room()

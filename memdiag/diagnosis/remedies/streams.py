@@ -1,0 +1,16 @@
+"""Memory that waits for another stream, and memory that only one stream can use."""
+
+from __future__ import annotations
+
+from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.model import Plain, of_backends
+
+# torch_npu: 0 never reuses early, 1 (the default) and 3 reuse once the stream has been waited for.
+REUSE = Plain(LazyFix("remedies.reuse", "env", "export MULTI_STREAM_MEMORY_REUSE=3"), of_backends("npu"))
+REFERENCES = Plain(
+    LazyFix("remedies.references", "env", "export TORCH_NCCL_AVOID_RECORD_STREAMS=1"), of_backends("cuda")
+)
+LIMITED_GATHERS = Plain(LazyFix("remedies.gathers", "code", ""), of_backends("cuda"))
+WAIT = Plain(LazyFix("remedies.wait", "code", when="remedies.every"))
+LESS_WAITING = Plain(LazyFix("remedies.less-waiting", "code", when="remedies.every"))
+ONE_STREAM = Plain(LazyFix("remedies.one-stream", "code"))
