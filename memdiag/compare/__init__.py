@@ -1,1 +1,1 @@
-"""Two or more traces beside each other: what grew, what differs, and why."""
+"""Comparison of two or more traces: growth, differences, and their causes."""

@@ -1,7 +1,7 @@
-"""Where an event lies on an axis that two traces can share: in training steps, or as a share of the trace.
+"""A common axis for events of several traces: training steps, or the fraction of the trace.
 
-Traces of one program under two settings have different numbers of events; step 3 is step 3 in both. What comes before
-the first step is as long as a step.
+Traces of one program with two settings have different numbers of events, but the same steps. Events before the first
+step take the length of one step.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 from memdiag.views.timeline import step_starts
 
-PARTS = 240  # of the axis, for which curves have a value each
+PARTS = 240  # number of parts of the axis, with one value per curve each
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Places events of one device.
+    """Maps events of one device to positions.
 
     Attributes:
         edges: Events, ascending, from 0 to ``num_events``.
-        places: Where they lie.
-        first_step: The first step; None: there are no steps, and places are shares.
-        num_steps: How many there are.
+        places: Their positions.
+        first_step: The first step, or None if positions are fractions.
+        num_steps: Number of steps.
     """
 
     edges: Array
@@ -42,7 +42,7 @@ class Axis:
 
     @classmethod
     def by_step(cls, device: DeviceTrace) -> Axis | None:
-        """Returns the axis of steps, the first one from 0 to 1; None: the trace has none."""
+        """Returns the axis of steps, with the first one from 0 to 1, or None if the trace has none."""
         starts = step_starts(device)
         highest = np.maximum.accumulate(starts["step"]) if len(starts["step"]) else starts["step"]
         is_new = np.diff(highest, prepend=-1) > 0
@@ -56,12 +56,12 @@ class Axis:
         return cls(edges, places, first, len(step))
 
     def place(self, event: Array) -> Array:
-        """Returns where events lie (float64); -1, the moment before the first, lies at the first."""
+        """Returns the positions of events (float64); -1, the moment before the first, has the position of the first."""
         return np.asarray(np.interp(event, self.edges, self.places), np.float64)
 
 
 def axes_of(devices: list[DeviceTrace]) -> tuple[Literal["step", "share"], list[Axis]]:
-    """Returns one axis for each device: of steps, if all have them."""
+    """Returns one axis per device: of steps, if all have them."""
     steps = [Axis.by_step(device) for device in devices]
     known = [axis for axis in steps if axis is not None]
     if len(known) == len(devices):
@@ -70,10 +70,9 @@ def axes_of(devices: list[DeviceTrace]) -> tuple[Literal["step", "share"], list[
 
 
 def curves_of(devices: list[DeviceTrace]) -> Curves | None:
-    """Returns the curves of several devices on one axis; None: fewer than two have any.
+    """Returns the curves of several devices on one axis, or None if fewer than two have any.
 
-    Steps are laid upon each other by their numbers, where the traces have one in common; recordings of different steps
-    by their order.
+    Steps are aligned by number if the traces have one in common, otherwise by order.
     """
     if sum(device.num_events > 1 for device in devices) < 2:
         return None
@@ -99,7 +98,10 @@ def curves_of(devices: list[DeviceTrace]) -> Curves | None:
 
 
 def _curve(device: DeviceTrace, name: str, axis: Axis, shift: int, start: float, end: float) -> tuple[int, ...]:
-    """Returns the highest value in each part of the axis; where no event lies, what stood before; outside of the trace -1."""
+    """Returns the highest value in each part of the axis.
+
+    A part without events has the preceding value, and -1 outside the trace.
+    """
     n = device.num_events
     values = np.full(PARTS, -1, np.int64)
     if not n:

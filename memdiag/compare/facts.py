@@ -1,4 +1,7 @@
-"""What a trace and its run say of themselves, in words that can be held against each other: versions, settings, options, environment."""
+"""Facts that a trace and its run state about themselves, as comparable words.
+
+They are versions, settings, options and environment.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _PLAIN = (str, int, float, bool)
 
 
 def facts_of(trace: Trace, device: DeviceTrace) -> dict[str, str]:
-    """Returns what a trace says of itself; what it does not say is left out."""
+    """Returns the facts that a trace states about itself, without missing ones."""
     capacity = device.capacity_bytes
     facts = {
         "backend": trace.backend or "",
@@ -32,7 +35,7 @@ def facts_of(trace: Trace, device: DeviceTrace) -> dict[str, str]:
 
 
 def settings_of(trace: Trace) -> dict[str, str]:
-    """Returns allocator settings as the file has them."""
+    """Returns allocator settings as recorded in the file."""
     return {name: _words(value) for name, value in trace.settings.items()}
 
 
@@ -46,9 +49,9 @@ def _words(value: object) -> str:
 
 
 def run_of(trace: Path) -> dict[str, str]:
-    """Returns options of the command, environment and versions of a recorded run, from the manifest beside its trace; empty: none.
+    """Returns options, environment and versions of a run, from the manifest next to its trace; empty if there is none.
 
-    Where everything is to be redacted, that is the versions only.
+    With redaction, only the versions are returned.
     """
     path = trace.parent / "manifest.json"
     try:
@@ -81,13 +84,16 @@ def run_of(trace: Path) -> dict[str, str]:
 
 
 def _is_of_a_run(manifest: object) -> bool:
-    """Whether ``memdiag record`` wrote it: many tools call a file manifest.json."""
+    """Returns whether ``memdiag record`` wrote it: many tools have a manifest.json."""
     versions = manifest.get("versions") if isinstance(manifest, dict) else None
     return isinstance(versions, dict) and isinstance(versions.get("memdiag"), str)
 
 
 def options_of(argv: list[str]) -> dict[str, str]:
-    """Returns the options of a command: ``--batch 4`` and ``--batch=4`` as ``--batch``: ``4``; a flag alone is "given"."""
+    """Returns the options of a command: ``--batch 4`` and ``--batch=4`` as ``--batch``: ``4``.
+
+    A flag has the value "given".
+    """
     found: dict[str, str] = {}
     name = ""
     for word in argv:
@@ -110,7 +116,7 @@ def _is_number(word: str) -> bool:
 def differences_of(sides: tuple[Side, ...]) -> tuple[FactDifference, ...]:
     """Returns the facts, settings and options that differ, in that order.
 
-    What a file does not say differs from nothing. An option or variable that only one of two known commands has is a
+    Values missing from a file are not differences. An option or variable that only one of two known commands has is a
     difference.
     """
     rows = []

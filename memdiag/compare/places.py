@@ -1,9 +1,8 @@
-"""Finds the places of one trace again in another: code is edited between two runs, and lies elsewhere on another machine.
+"""Matches call sites of two traces: code is edited between runs, and has other paths on other machines.
 
-A file is found again by the longest end that its path shares with one of the other trace's. Within it, places belong to
-functions. If most of a function's lines that either trace knows are the same, the function was not edited there, and
-equal lines are one place; what is left between them, and all lines of a function that has moved, are paired in their
-order, so that the lines are as near as can be.
+Files are matched by the longest common suffix of their paths. Within a file, call sites belong to functions. If most
+known lines of a function are the same in both traces, the function was not edited, and equal lines are one call site.
+The remaining lines, and all lines of an edited function, are paired in order with the smallest distances.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from itertools import pairwise, takewhile
 
 from memdiag.results.compare import CodePlace, How, SiteRow
 
-_UNMOVED = 0.5  # share of lines that are the same, from which on a file or function counts as not moved
+_UNMOVED = 0.5  # fraction of equal lines from which on a file or function counts as unmoved
 _FAR = 100_000  # lines: more than any file has
 
-_MOST_PAIRED = 1 << 20  # distances that are looked at for one function; honest code has far fewer
-_MOST_ALIKE = 300  # files of one name: beyond, only equal paths are one file
+_MOST_PAIRED = 1 << 20  # distances to compute for one function; genuine code has far fewer
+_MOST_ALIKE = 300  # files of one name: with more, only equal paths match
 
 Lines = Mapping[str, frozenset[tuple[str, int]]]  # path: functions and lines of it on any stack
 
 
 @dataclass
 class Known:
-    """Places of one trace, and every line that is on any of its stacks: more of them show better what has moved."""
+    """Call sites of one trace, and every line on any of its stacks: more lines show more reliably what has moved."""
 
     places: Sequence[CodePlace]
     lines: Lines = field(default_factory=dict)
 
 
 def match(base: Known, other: Known) -> list[tuple[int, How] | None]:
-    """Returns, for each place of ``other``, which one of ``base`` it is and how that was found; None: none of them."""
+    """Returns, for each call site of ``other``, its match in ``base`` and how it was found, or None."""
     found: dict[int, tuple[int, How]] = {}
     _by_words(base.places, other.places, found)
     files = same_files({place.path for place in base.places}, {place.path for place in other.places})
@@ -45,7 +44,7 @@ def match(base: Known, other: Known) -> list[tuple[int, How] | None]:
 
 
 def same_files(base: set[str], other: set[str]) -> dict[str, str]:
-    """Returns for paths of ``other`` the one of ``base`` that is the same file: the longest common end wins, each is taken once."""
+    """Returns, for paths of ``other``, the same file in ``base``: the longest common suffix wins, each is used once."""
     found = {path: path for path in (base & other) - {""}}
     taken = set(found)
     ends: dict[str, list[str]] = {}
@@ -65,7 +64,7 @@ def same_files(base: set[str], other: set[str]) -> dict[str, str]:
 
 
 def shared_end(rows: Iterable[SiteRow]) -> str:
-    """Returns the end that the paths of a file share which lies elsewhere in another trace; "" if none does."""
+    """Returns the common suffix of the paths of a file that differs between traces, or "" if none does."""
     for row in rows:
         base = row.places[0]
         for place, how in zip(row.places, row.matched, strict=True):
@@ -79,20 +78,20 @@ def _parts(path: str) -> list[str]:
 
 
 def _common_end(one: str, other: str) -> list[str]:
-    """Returns the parts that two paths have in common at their end."""
+    """Returns the common suffix of two paths, in parts."""
     pairs = zip(reversed(_parts(one)), reversed(_parts(other)), strict=False)
     return [left for left, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)][::-1]
 
 
 def _by_words(base: Sequence[CodePlace], other: Sequence[CodePlace], found: dict[int, tuple[int, How]]) -> None:
-    """Pairs places without a file: what is said of them is all there is."""
+    """Pairs call sites without a file by their description."""
     known = {place.label: number for number, place in reversed(list(enumerate(base))) if not place.path}
     for number, place in enumerate(other):
         if not place.path and place.label in known:
             found[number] = (known.pop(place.label), "words")
 
 
-Numbered = list[tuple[int, CodePlace]]  # places of one file, and which ones they are of all
+Numbered = list[tuple[int, CodePlace]]  # call sites of one file, and their indices among all
 
 
 def _by_file(places: Sequence[CodePlace]) -> dict[str, Numbered]:
@@ -104,7 +103,7 @@ def _by_file(places: Sequence[CodePlace]) -> dict[str, Numbered]:
 
 @dataclass(frozen=True)
 class _File:
-    """What one trace knows of a file: its places by function and line, and the lines of each function on any stack."""
+    """Facts of one trace about a file: call sites by function and line, and the lines of each function on any stack."""
 
     places: Numbered
     functions: Mapping[str, Mapping[int, int]]
@@ -123,14 +122,14 @@ class _File:
 
 
 def _is_unmoved(mine: _File, theirs: _File) -> bool:
-    """Whether most lines that either trace knows of a file are the same."""
+    """Returns whether most known lines of a file are the same in both traces."""
     same = sum(len(lines & theirs.lines.get(function, set())) for function, lines in mine.lines.items())
     fewest = min(sum(map(len, file.lines.values())) for file in (mine, theirs))
     return same >= _UNMOVED * max(fewest, 1)
 
 
 def _in_file(mine: _File, theirs: _File, same: How, found: dict[int, tuple[int, How]]) -> None:
-    """Pairs the places of one file."""
+    """Pairs the call sites of one file."""
     unmoved = _is_unmoved(mine, theirs)
     taken = set()
     for function in mine.functions.keys() & theirs.functions.keys():
@@ -139,7 +138,7 @@ def _in_file(mine: _File, theirs: _File, same: How, found: dict[int, tuple[int, 
         for before, after in _paired(olds, news, is_unmoved=unmoved and own >= _UNMOVED):
             found[news[after]] = (olds[before], same if before == after else "moved")
             taken.add(olds[before])
-    if unmoved:  # the same line of a file that was not edited there, under another name
+    if unmoved:  # the same line of a file that was not edited there, with another function name
         left = {place.line: number for number, place in mine.places if number not in taken}
         for number, place in theirs.places:
             if number not in found and place.line in left:
@@ -151,7 +150,7 @@ def _share_of_same(one: set[int], other: set[int]) -> float:
 
 
 def _paired(mine: Mapping[int, int], theirs: Mapping[int, int], *, is_unmoved: bool) -> list[tuple[int, int]]:
-    """Returns pairs of lines, in order: as many as can be, and as near to each other."""
+    """Returns pairs of lines, in order: as many as possible, with the smallest distances."""
     anchors = sorted(mine.keys() & theirs.keys()) if is_unmoved else []
     pairs = [(line, line) for line in anchors]
     olds, news = sorted(mine), sorted(theirs)
@@ -165,12 +164,12 @@ def _between(lines: list[int], low: int, high: int) -> list[int]:
 
 
 def _nearest(olds: list[int], news: list[int]) -> list[tuple[int, int]]:
-    """Pairs all of the shorter list with lines of the longer one, both in order, with the least sum of distances."""
+    """Pairs all of the shorter list with lines of the longer one, both in order, with the smallest sum of distances."""
     if len(olds) > len(news):
         return [(old, new) for new, old in _nearest(news, olds)]
     if len(olds) * len(news) > _MOST_PAIRED:
         return list(zip(olds, news, strict=False))
-    # cost[i][j]: least cost of the first i of the shorter with some of the first j of the longer
+    # cost[i][j]: least cost of the first i of the shorter list with some of the first j of the longer
     cost = [[0] * (len(news) + 1)]
     for i, old in enumerate(olds):
         row = [_FAR * _FAR] * (len(news) + 1)

@@ -1,4 +1,4 @@
-"""Holds traces against the first of them: places and names side by side, what differs in settings and findings, curves on one axis."""
+"""Compares traces with the first of them: call sites, names, settings, findings, and curves on one axis."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def compare(
     Args:
         chosen: Two or more traces, with the device of each.
         at: The moment, as in ``memdiag.trace.moments``.
-        top: How many rows a list is meant to show.
-        with_findings: Whether each trace is analyzed too.
+        top: Number of rows to show in a list.
+        with_findings: Whether each trace is also analyzed.
 
     Raises:
         MemdiagError: There are fewer than two.
@@ -65,7 +65,7 @@ def held_against(
     at: str | int,
     top: int,
 ) -> Comparison:
-    """Returns the comparison of what is told of several traces."""
+    """Returns the comparison of several described traces."""
     sites = site_rows([side.sites for side in sides], known)
     names = _name_rows(sides)
     differences, findings = differences_of(sides), _finding_rows(sides)
@@ -88,11 +88,13 @@ def held_against(
 
 
 def site_rows(sites: Sequence[Sequence[Held] | None], known: Sequence[Known]) -> tuple[SiteRow, ...] | None:
-    """Returns every place that holds anything in any trace, largest difference to the base first; None: fewer than two tell.
+    """Returns every call site that holds memory in any trace, largest difference to the base first.
+
+    None if fewer than two traces have call sites.
 
     Args:
-        sites: Of each trace who holds memory; None: it does not say.
-        known: The same places, and the lines that it knows.
+        sites: Call sites of each trace, or None if it has none.
+        known: The same call sites, and the trace's known lines.
     """
     if sum(held is not None for held in sites) < 2:
         return None
@@ -137,7 +139,7 @@ def _name_rows(sides: Sequence[Side]) -> tuple[NameRow, ...] | None:
 
 
 def _finding_rows(sides: Sequence[Side]) -> tuple[FindingRow, ...]:
-    """Pairs findings by their code; several of one code in the order of their weight."""
+    """Pairs findings by code; several of one code in order of weight."""
     rows: dict[tuple[str, int], list[ComparedFinding | None]] = {}
     for number, side in enumerate(sides):
         seen: Counter[str] = Counter()
@@ -165,7 +167,7 @@ def _notes(sides: Sequence[Side]) -> list[str]:
 
 
 def _is_same(comparison: Comparison) -> bool:
-    """Whether nothing that is compared differs: bytes, places, names, settings, findings, curves."""
+    """Returns whether no compared value differs: bytes, call sites, names, settings, findings, curves."""
     base = comparison.sides[0]
     amounts = [row.amounts for row in comparison.sites or ()] + [row.amounts for row in comparison.names or ()]
     return (

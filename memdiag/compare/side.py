@@ -1,7 +1,7 @@
-"""One trace of a comparison: what it holds at its peak, by place in the code and by name, as plain data.
+"""One trace of a comparison: its memory at the peak, by call site and by name, as plain data.
 
 The moment is that of ``memdiag analyze`` (``memdiag.trace.moments``): the failed allocation, else the peak. The bytes
-of all places, and what is stranded, foreign and cache, add up to what is reserved then.
+of all call sites, and stranded, foreign and cached bytes, add up to the reserved bytes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from memdiag.trace.moments import DEFAULT, choose_moment, has_history
 from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array
 
-_MOST_NAMED = 200  # places whose tensors are named: the largest
+_MOST_NAMED = 200  # number of largest call sites whose tensors are named
 UNTOLD = "(of no tensor in this file)"
 _KINDS = ("reserved", "allocated", "active", "requested")
 
 
 @dataclass(frozen=True)
 class ComparedTrace:
-    """A trace, the device of it that is compared, and the name of it.
+    """A trace, its compared device, and its letter.
 
     Attributes:
         letter: "A", "B", …
-        run: What the manifest of its run says: options, environment, versions; empty: it has none.
+        run: Options, environment and versions from its manifest; empty if there is none.
     """
 
     letter: str
@@ -48,10 +48,10 @@ class ComparedTrace:
 
 
 def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
-    """Returns the device with that number; with None the one that held most.
+    """Returns the device with that number, or with None the one with the most memory.
 
     Raises:
-        MemdiagError: It is not in the trace, or the trace has none.
+        MemdiagError: The trace does not have it, or any.
     """
     if number is not None:
         found = next((device for device in trace.devices if device.device == number), None)
@@ -69,13 +69,13 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
 def side_of(
     chosen: ComparedTrace, axis: Axis | None, *, at: str | int = DEFAULT, with_findings: bool = True
 ) -> tuple[Side, Known]:
-    """Returns what is compared of one trace, and the places that it knows.
+    """Returns the compared data of one trace, and its known call sites.
 
     Args:
         chosen: The trace.
-        axis: On which lifetimes are measured; None: they are not.
+        axis: Axis for lifetimes, or None to omit them.
         at: The moment, as in ``memdiag.trace.moments``.
-        with_findings: Whether the trace is analyzed too.
+        with_findings: Whether the trace is also analyzed.
     """
     trace, device = chosen.trace, chosen.device
     view = DeviceView(trace, device, *choose_moment(device, at))
@@ -115,7 +115,7 @@ def _usage(values: dict[str, int]) -> Usage:
 
 
 class _Lives:
-    """How long tensors live, and sums over some of them."""
+    """Lifetimes of tensors, and sums over some of them."""
 
     def __init__(self, view: DeviceView, axis: Axis | None) -> None:
         self._tensors = view.device.tensors
@@ -123,7 +123,7 @@ class _Lives:
         self._axis = axis if view.device.num_events > 1 else None
 
     def amount(self, rows: Array) -> Amount:
-        """Returns what some tensors hold."""
+        """Returns the memory of some tensors."""
         tensors, size = self._tensors, self._tensors.block_bytes[rows]
         freed = tensors.free_requested_at[rows] < self._end
         ended = rows[freed]
@@ -144,13 +144,16 @@ class _Lives:
 
 
 def _most(names: tuple[str, ...], index: Array, size: Array) -> str:
-    """Returns which of ``names`` has most bytes; "" where that is the unknown one (the first)."""
+    """Returns which of ``names`` has the most bytes, or "" if it is the unknown one (the first)."""
     number = int(np.argmax(np.bincount(index, size, len(names)))) if len(index) else 0
     return names[number] if number else ""
 
 
 def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
-    """Returns the places that hold memory at the moment, most bytes first; with what is in use and of no tensor that the file tells."""
+    """Returns the call sites that hold memory at the moment, most bytes first.
+
+    Active bytes that belong to no tensor of the file are included.
+    """
     rows = view.live
     tensors = view.device.tensors
     numbers, group = np.unique(tensors.stack[rows], return_inverse=True)
@@ -158,7 +161,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     of_stack = np.array([places.setdefault(_place(view, int(number)), len(places)) for number in numbers], np.int64)
     own = of_stack[group] if len(rows) else np.empty(0, np.int64)
     silent = np.flatnonzero(own == places.get(CodePlace(""), -1))
-    if len(silent):  # tell apart why there is no stack
+    if len(silent):  # separates the reasons for a missing stack
         reasons = [stackless(reason) for reason in without_stack(view, rows[silent]).tolist()]
         own[silent] = [places.setdefault(CodePlace(reason), len(places)) for reason in reasons]
     order = np.argsort(own, kind="stable")
@@ -180,7 +183,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
 
 
 def _place(view: DeviceView, stack: int) -> CodePlace:
-    """Returns the place that a stack is named after; one without a file if that is not a line of Python."""
+    """Returns the call site that names a stack; without a file if it is not a Python line."""
     label = label_of(view, stack)
     frame = view.trace.stacks.site(stack)
     if frame is None or not frame.is_python or label.startswith("("):
@@ -189,7 +192,7 @@ def _place(view: DeviceView, stack: int) -> CodePlace:
 
 
 def _names(view: DeviceView, lives: _Lives) -> dict[str, Amount]:
-    """Returns what tensors hold by name, numbers as stars, most bytes first; "" are those without a name."""
+    """Returns memory by tensor name, with stars for numbers, most bytes first; "" for unnamed ones."""
     rows = view.live
     numbers, group = np.unique(view.device.tensors.name[rows], return_inverse=True)
     names: dict[str, int] = {}
@@ -205,7 +208,7 @@ def _names(view: DeviceView, lives: _Lives) -> dict[str, Amount]:
 
 
 def _lines(trace: Trace) -> dict[str, frozenset[tuple[str, int]]]:
-    """Returns, for each file on any stack, its functions and lines there."""
+    """Returns, for each file on any stack, its functions and lines on stacks."""
     found: dict[str, set[tuple[str, int]]] = {}
     for frame in trace.stacks.frames:
         if frame.is_python:

@@ -1,7 +1,7 @@
-"""The verdict of a comparison, one sentence for each trace but the first: how much more or less, and what that is.
+"""The verdict of a comparison, one sentence for each trace but the first: the difference and its composition.
 
-What is reserved is the sum of what places in the code hold and of what is free in several ways; so is the difference.
-Of its parts the largest are named, until most of it is told. Where no place has a good part of it, kinds of tensors are
+Reserved memory is the sum of the memory of call sites and of several kinds of free memory, and so is the difference.
+Its largest parts are named, until they cover most of it. If no call site has a good part of it, kinds of tensors are
 named instead.
 """
 
@@ -16,16 +16,16 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
 _MOST_CAUSES = 2
-_TOLD = 0.8  # share of the difference that is enough
-_WORTH = 0.1  # share of the difference that is worth a word
-_SCATTERED = 0.3  # of the difference: if no place has more, kinds are named
-_LEVEL = 0.0005  # of the peak: less is no difference in words
+_TOLD = 0.8  # fraction of the difference that is enough
+_WORTH = 0.1  # fraction of the difference that is worth mentioning
+_SCATTERED = 0.3  # fraction of the difference: if no call site has more, kinds are named
+_LEVEL = 0.0005  # fraction of the peak: smaller differences are not mentioned
 _FREE = ("stranded", "foreign", "cache")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A part of a difference: bytes more (or less), and what they are ("activations of train.py:38 mlp")."""
+    """A part of a difference: additional (or fewer) bytes, and their description ("activations of train.py:38 mlp")."""
 
     bytes: int
     what: str
@@ -67,7 +67,7 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
 
 
 def _failed(base: Side, side: Side) -> Phrase | str:
-    """Returns the sentence on requests that failed in one of the two only: then its peak is where it stopped."""
+    """Returns the sentence on requests that failed in only one of the two, whose peak is then where it stopped."""
     counts = [each.counts.get("num_ooms") for each in (base, side)]
     if bool(counts[0]) == bool(counts[1]):
         return ""
@@ -94,7 +94,7 @@ def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) 
 
 
 def _tail(more: int, told: list[Cause], *, level: bool) -> Phrase | str:
-    """Returns what the difference consists of, as the end of the sentence."""
+    """Returns the composition of the difference, as the end of the sentence."""
     if level:
         moved = [cause for cause in told if cause.bytes][:1]
         return phrase("compare.tail.though", change=_as_change(moved[0])) if moved else ""
@@ -172,7 +172,7 @@ def _counts(before: Amount, after: Amount, base: str, other: str) -> Phrase:
 
 
 def _of_kinds(number: int, sites: Iterable[SiteRow]) -> Iterable[Cause]:
-    """Yields the differences of each kind of tensors, with the place that has most of it."""
+    """Yields the differences by kind of tensor, with the call site that has most of it."""
     total: dict[str, int] = {}
     most: dict[str, tuple[int, str]] = {}
     for row in sites:
@@ -199,6 +199,6 @@ def _difference(before: int | None, after: int | None) -> int | None:
 
 
 def is_alike(row: SiteRow) -> bool:
-    """Whether a place holds the same in all traces that tell."""
+    """Returns whether a call site holds the same in all traces with data."""
     known = [amount or NOTHING for amount in row.amounts]
     return len({(amount.bytes, amount.num_tensors, amount.mean_lifetime) for amount in known}) == 1

@@ -1,1 +1,1 @@
-"""A trace in the formats of other tools: one file a format, each with ``write(trace, path)``."""
+"""A trace in the formats of other tools: one file per format, each with ``write(trace, path)``."""

@@ -1,7 +1,7 @@
 """Tensors, events and call stacks as CSV (RFC 4180): for spreadsheets, databases, awk.
 
-Numbers are whole. Text from a trace may say anything: control characters are written as escapes, and a cell that a
-spreadsheet would take for a formula gets an apostrophe before it.
+Numbers are whole. Text from a trace is untrusted: control characters are escaped, and a cell that a spreadsheet would
+interpret as a formula gets a leading apostrophe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORMULA = ("=", "+", "-", "@", *_WIDE)
 
 
 def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
-    """Writes one file a table; returns them."""
+    """Writes one file per table; returns them."""
     tables = Tables(trace, wanted)
     files = {table: file_of(path, table, wanted.tables, ".csv") for table in wanted.tables}
     for table, file in files.items():
@@ -36,7 +36,11 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
 
 
 def file_of(path: Path, table: str, tables: tuple[str, ...], suffix: str) -> Path:
-    """Returns the file of one table: in a folder, that given if there is but one, else one beside it with the table's name in its own."""
+    """Returns the file of one table.
+
+    It is in a folder, or the given file if there is only one table, or a file next to it with the table's name
+    appended.
+    """
     if path.is_dir() or not path.suffix:
         path.mkdir(parents=True, exist_ok=True)
         return path / f"{table}{suffix}"
@@ -59,5 +63,5 @@ def _cells(part: TablePart) -> list[list[object]]:
 
 
 def safe(text: str) -> str:
-    """Returns a cell that no spreadsheet takes for a formula."""
+    """Returns a cell that no spreadsheet interprets as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

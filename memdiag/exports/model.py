@@ -1,6 +1,6 @@
-"""What all exports share: what is asked for, files that are either whole or not there, and time as other tools want it.
+"""Shared by all exports: the request, atomically written files, and time as other tools need it.
 
-A format is a module with ``SUFFIXES`` (what its files end in, the default first) and ``write(trace, path, wanted) ->
+A format is a module with ``SUFFIXES`` (file suffixes, the default first) and ``write(trace, path, wanted) ->
 list[Path]``.
 """
 
@@ -26,13 +26,13 @@ TABLES = ("tensors", "events", "stacks")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an export is asked for.
+    """A request for an export.
 
     Attributes:
-        device: Only this device; None: all.
-        tables: Of csv and parquet: which of TABLES.
-        min_bytes: Of perfetto: tensors smaller than this are left out.
-        at: Of speedscope: the moment of what is live, as in ``memdiag.trace.moments``.
+        device: Index of the only device to export, or None for all.
+        tables: For csv and parquet: which of TABLES.
+        min_bytes: For perfetto: smaller tensors are omitted.
+        at: For speedscope: the moment of live memory, as in ``memdiag.trace.moments``.
     """
 
     device: int | None = None
@@ -44,7 +44,7 @@ class Wanted:
         """Returns the devices to write.
 
         Raises:
-            MemdiagError: The one asked for is not in the trace.
+            MemdiagError: The trace does not have the requested device.
         """
         found = tuple(device for device in trace.devices if self.device is None or device.device == self.device)
         if not found and self.device is not None:
@@ -55,14 +55,14 @@ class Wanted:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing, compressed if its name ends in ``.gz``; it gets its name when all of it is written.
+    """Opens a file for atomic writing, compressed if its name ends in ``.gz``.
 
     Raises:
         MemdiagError: The file cannot be written.
     """
     with output_file.whole_file(path) as raw:
         if path.suffix.lower() == ".gz":
-            # no name and no time inside: the same trace gives the same bytes
+            # Without name and time inside: the same trace gives the same bytes.
             with gzip.GzipFile(filename="", mode="wb", compresslevel=5, fileobj=raw, mtime=0) as packed:
                 yield cast(BinaryIO, packed)
         else:
@@ -70,15 +70,15 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def nanoseconds(device: DeviceTrace) -> tuple[Array, int | None]:
-    """Returns when each event was, ascending (int64, ns after the first), and when the first was (us; None: times are not known).
+    """Returns ascending event times (int64, ns since the first), and the time of the first (us; None if unknown).
 
-    Clocks of recordings count microseconds, and several events fall into one: they are set apart by a nanosecond each, so that their order
-    stays. Without times, an event is a microsecond.
+    Clocks of recordings count microseconds, and several events may share one. They are set a nanosecond apart, to
+    preserve their order. Without times, an event takes a microsecond.
     """
     n, clock = device.num_events, device.events.time_us
     if not n or (clock < 0).any():
         return np.arange(n, dtype=np.int64) * 1000, None
-    clock = np.maximum.accumulate(clock)  # of entries that go back in time the order of the file counts
+    clock = np.maximum.accumulate(clock)  # for times that go backwards, the order of the file wins
     first = np.flatnonzero(np.append(True, clock[1:] != clock[:-1]))
     rank = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
     return (clock - clock[0]) * 1000 + np.minimum(rank, 999), int(clock[0])

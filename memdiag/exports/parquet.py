@@ -21,7 +21,7 @@ SUFFIXES = (".parquet",)
 
 
 def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
-    """Writes one file a table; returns them.
+    """Writes one file per table; returns them.
 
     Raises:
         MemdiagError: pyarrow is not installed.

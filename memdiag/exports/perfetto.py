@@ -1,12 +1,12 @@
-"""Traces for Perfetto (https://ui.perfetto.dev) and chrome://tracing: curves as counters, tensors, phases and steps as slices.
+"""Traces for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
 
-The file is Chrome's trace event format, which both read. A device is a process. Tensors live at the same time in no
-order that nests, so
-they are asynchronous slices: each category of tensors gets as many lanes as it needs, and in a lane one tensor follows
-the other. A lane is named after its category by an event of its own before the first slice, so that viewers show all
-lanes of a category as one group. Ends have
-names too: chrome://tracing drops those without. No displayTimeUnit: older versions of Perfetto took times to be in that
-unit.
+It has curves as counters; tensors, phases and steps as slices.
+
+The file is Chrome's trace event format, which both read. A device becomes a process. Lifetimes of tensors do not nest,
+so they are asynchronous slices. Each category gets as many lanes as it needs, and within a lane tensors follow each
+other. A lane is named after its category by a separate event before the first slice, so that viewers group all lanes of
+a category. End events have names too: chrome://tracing drops those without. displayTimeUnit is omitted: older versions
+of Perfetto read times in that unit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUFFIXES = (".perfetto.json.gz", ".perfetto.json", ".trace.json", ".trace.json.g
 CURVES = ("reserved", "active", "allocated", "requested")
 SPLIT = "fragmentation"
 _STEPS, _PHASES, _MARKS, _TENSORS = 1, 2, 3, 4  # threads
-_CHUNK = 20_000  # events that are written at once
+_CHUNK = 20_000  # events written at once
 _LONGEST = 200
 
 
@@ -68,7 +68,7 @@ def _clock(device: DeviceTrace) -> str:
 
 
 class _Writer:
-    """Writes events some at a time, with commas between."""
+    """Writes events in batches, separated by commas."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -151,14 +151,14 @@ def _marks(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
 
 
 def _counters(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
-    """Yields the curves, and the split of reserved - requested: one counter of several values, which chrome://tracing stacks."""
+    """Yields the curves, and the split of reserved - requested as one counter of several values, drawn stacked."""
     for name in CURVES:
         yield from _counter(name, {"bytes": device.usage[name]}, pid, times)
     yield from _counter(SPLIT, split_over_time(device.usage.take(settled(device))), pid, times)
 
 
 def _counter(name: str, values: dict[str, Array], pid: int, times: Array) -> Iterator[str]:
-    """Yields a counter where one of its values changes, and at the end: chrome://tracing draws it to its last event."""
+    """Yields a counter at each change of its values, and at the end: chrome://tracing draws it to its last event."""
     known = {key: column for key, column in values.items() if (column >= 0).any()}
     if not known:
         return
@@ -174,11 +174,11 @@ def _counter(name: str, values: dict[str, Array], pid: int, times: Array) -> Ite
 
 
 def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_bytes: int) -> Iterator[str]:
-    """Yields tensors as slices, in the order in which they begin and end."""
+    """Yields tensors as slices, in the order of their begin and end events."""
     tensors, n = device.tensors, device.num_events
     rows = np.flatnonzero(tensors.block_bytes >= max(min_bytes, 0))
     born, gone = np.maximum(tensors.alloc_at[rows], 0), np.minimum(tensors.free_completed_at[rows], n)
-    # an end comes before what begins with the same event; a tensor that ends before it began has no length
+    # An end precedes the begin at the same event; a tensor that ends before it begins has no length.
     order = np.lexsort(
         (np.tile(rows, 2), np.repeat((1, 0), len(rows)), np.concatenate((born, np.maximum(gone, born + 1))))
     )
@@ -201,7 +201,7 @@ def _tensors(trace: Trace, device: DeviceTrace, pid: int, times: Array, min_byte
 
 
 class _Lanes:
-    """Lanes of one category; a free lane with the lowest number is used first."""
+    """Lanes of one category; the free lane with the lowest number is used first."""
 
     def __init__(self, pid: int, category: str) -> None:
         self._head = f'"pid":{pid},"tid":{_TENSORS},"cat":"{category}"'
@@ -240,7 +240,7 @@ def _arguments(device: DeviceTrace, row: int) -> str:
 
 
 def _labels(trace: Trace, device: DeviceTrace) -> Callable[[int], str]:
-    """Returns a function that gives a tensor's name as JSON: what it was named, else where it was made, else its category."""
+    """Returns a function that gives a tensor's label as JSON: its name, else its call site, else its category."""
     names = [_text(name) for name in trace.strings]
     sites: dict[int, str] = {}
     tensors = device.tensors

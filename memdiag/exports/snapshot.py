@@ -1,7 +1,9 @@
-"""A PyTorch memory snapshot of any trace that knows addresses: for PyTorch's own viewer (https://pytorch.org/memory_viz) and other tools.
+"""A PyTorch memory snapshot of any trace with addresses.
 
-It is a genuine snapshot: a pickle of builtin containers. What only memdiag knows (phases, names) stands under one extra
-key, as in a recording.
+It works in PyTorch's own viewer (https://pytorch.org/memory_viz) and other tools.
+
+It is a genuine snapshot: a pickle of builtin containers. memdiag's own data (phases, names) are under one extra key, as
+in a recording.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     """Writes the snapshot; returns the file.
 
     Raises:
-        MemdiagError: The trace does not say where in memory tensors lay.
+        MemdiagError: The trace has no addresses.
     """
     devices = wanted.devices(trace)
     found = [device for device in devices if device.has_addresses]
@@ -31,8 +33,8 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
             f"a snapshot says where in memory tensors lie, which {trace.path} ({trace.format}) does not",
             "memdiag simulate TRACE --out simulated.pkl writes where they would lie; --format csv needs no addresses",
         )
-    # nothing of what is made now goes away before the end: looking for garbage among millions of entries would take
-    # longer than the rest
+    # Nothing created here is freed before the end: garbage collection over millions of entries would take longer than
+    # the rest.
     was_on = gc.isenabled()
     gc.disable()
     try:

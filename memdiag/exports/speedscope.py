@@ -1,8 +1,10 @@
-"""Flame graphs for speedscope (https://www.speedscope.app): bytes by call stack at the peak, bytes x time, and all that was ever asked for.
+"""Flame graphs for speedscope (https://www.speedscope.app).
 
-The file is speedscope's own JSON format (``file-format-schema.json``): frames once, then "sampled" profiles: lists of
-stacks, outermost frame first, with a weight each. Weights are whole bytes; bytes x time is in byte-milliseconds, or
-byte-events where times are not known.
+They show bytes by call stack at the peak, bytes x time, and all bytes ever requested.
+
+The file has speedscope's JSON format (``file-format-schema.json``): frames once, then "sampled" profiles, which are
+lists of stacks, outermost frame first, with a weight each. Weights are whole bytes; bytes x time is in
+byte-milliseconds, or byte-events if times are unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
 
 
 class _Frames:
-    """Frames as speedscope wants them, those that are used."""
+    """Frames in speedscope's format, only used ones."""
 
     def __init__(self, stacks: Stacks) -> None:
         self._stacks = stacks

@@ -1,8 +1,8 @@
-"""The tables that CSV and Parquet hold: tensors, events and call stacks, a million rows at a time in columns.
+"""The tables in CSV and Parquet files: tensors, events and call stacks, a million rows at a time in columns.
 
-Columns have the names and numbers of the model (docs/export.md, ``memdiag.trace.schema``); what is an index there
-(category, phase, action, name) is a text here. A row of ``stacks`` has the whole call stack that the column ``stack``
-of the others points to; ``site`` is its short name.
+Columns have the names and numbers of the model (docs/export.md, ``memdiag.trace.schema``), with texts instead of
+indices (category, phase, action, name). A row of ``stacks`` has the whole call stack that the column ``stack`` of the
+other tables refers to; ``site`` is its short name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_GROUP = ("pool_major", "pool_minor", "small")
 
 @dataclass(frozen=True)
 class Text:
-    """A column of text: row ``i`` holds ``words[codes[i]]``."""
+    """A column of text: row ``i`` is ``words[codes[i]]``."""
 
     codes: Array
     words: Sequence[str]
@@ -52,16 +52,16 @@ class TablePart:
 
 
 class Tables:
-    """The tables of a trace, in parts, so that only one part is in memory in another form.
+    """The tables of a trace in parts, so that only one part at a time is converted.
 
     Args:
         trace: The trace.
-        wanted: Which devices.
+        wanted: The request.
     """
 
     def __init__(self, trace: Trace, wanted: Wanted) -> None:
         self._trace, self._devices = trace, wanted.devices(trace)
-        # one more at the end: what an index of -1 finds
+        # One more at the end, for index -1.
         self._sites = (*(plain(trace.stacks.label(stack), _LONGEST_SITE) for stack in range(len(trace.stacks))), "")
         self._names = (*(plain(name, _LONGEST_SITE) for name in trace.strings), "")
 
@@ -119,7 +119,7 @@ class Tables:
 
     @staticmethod
     def _groups(device: DeviceTrace, group: Array) -> dict[str, Column]:
-        """Returns pool and kind of blocks: -1 where the group is not known."""
+        """Returns pool and kind of blocks, or -1 if the group is unknown."""
         at, known = np.maximum(group, 0), group >= 0
         if not len(device.groups):
             return {name: np.full(len(group), -1, np.int64) for name in _OF_GROUP}

@@ -1,1 +1,1 @@
-"""Many traces at once: one report for all ranks of a run, by local processes or by Ray."""
+"""Many traces at once: one report for all ranks of a run, with local processes or Ray."""

@@ -1,6 +1,6 @@
-"""How one rank differs from another: what it holds more of, and what that points to.
+"""How one rank differs from another: the memory it holds more of, and the likely cause.
 
-Both are looked at when most is allocated. Twice as many tensors of a part are another cause (micro-batches in flight,
+Both are compared at their allocated peaks. Twice as many tensors of a part have another cause (micro-batches in flight,
 as in the first stages of a pipeline) than tensors twice as large (longer sequences, more tokens for an expert).
 """
 
@@ -20,17 +20,17 @@ Facts = Mapping[str, Any]
 UNUSED = "unused"
 MOST = 8
 _OF_MODEL = frozenset({"parameter", "gradient", "optimizer_state"})
-_ENDED = 0.7  # of the events of the other: it stopped earlier
+_ENDED = 0.7  # of the other's events: it stopped earlier
 _NOTABLE = 0.05
 
 
 def differences(here: Facts, there: Facts, *, reserved: bool = True) -> list[GroupDifference]:
-    """Returns all that differs, most bytes first; the parts add up to the difference of the active peaks.
+    """Returns all differences, most bytes first; they add up to the difference of the active peaks.
 
     Args:
         here, there: Facts of two ranks.
-        reserved: Whether what is reserved beyond what is in use counts as a part: then they add up to the difference of the reserved
-            peaks.
+        reserved: Whether reserved memory that is not in use counts as a part; then they add up to the difference of the
+            reserved peaks.
     """
     mine, others = _parts(here), _parts(there)
     found = []
@@ -53,13 +53,13 @@ def sites(here: Facts, there: Facts) -> tuple[SiteDifference, ...]:
 
 
 def unused(facts: Facts) -> int | None:
-    """Returns the bytes by which the reserved peak exceeds what was ever in use at once; None: unknown."""
+    """Returns the bytes by which the reserved peak exceeds the active peak, or None if unknown."""
     reserved, active = facts.get("peak_reserved_bytes"), facts.get("fullest_active_bytes")
     return None if reserved is None or active is None else max(int(reserved) - int(active), 0)
 
 
 def cause_of(found: list[GroupDifference], here: Facts, there: Facts) -> tuple[str, str]:
-    """Returns what the differences point to: a word for programs, and the cause with its numbers for people."""
+    """Returns the likely cause: a word for programs, and the cause with its numbers for people."""
     total = sum(each.delta_bytes for each in found)
     if _ended(here, there) and total < 0:
         return "ended", _ended_words(here, there)
@@ -99,7 +99,7 @@ def _cause(each: GroupDifference) -> str:
 
 
 def _input_ratio(here: Facts, there: Facts) -> float | None:
-    """Returns how much larger the largest input is than the other's; None: it is as large, or one is not known."""
+    """Returns the ratio of the largest inputs of both ranks, or None if it is 1 or unknown."""
     mine, other = here.get("largest_input_bytes"), there.get("largest_input_bytes")
     if not mine or not other or abs(mine / other - 1) < _NOTABLE:
         return None

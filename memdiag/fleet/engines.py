@@ -1,4 +1,4 @@
-"""Engines: where the files of a fleet are read."""
+"""Engines: the places where the files of a fleet are read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Where files are read."""
+    """A place where files are read."""
 
     workers: int
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
-        """Yields number and result of each task as it is done."""
+        """Yields number and result of each task as it completes."""
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Releases its resources."""
 
 
 class EngineType(Protocol):
@@ -30,8 +30,8 @@ class EngineType(Protocol):
         """Returns an engine.
 
         Args:
-            workers: How many files are read at once; None: as many as there are processors.
-            address: Of a cluster.
+            workers: Number of files to read at once, or None for the number of processors.
+            address: Address of a cluster.
         """
 
 

@@ -1,9 +1,9 @@
-"""What is kept of one rank's diagnosis: a few kilobytes of plain numbers and words, in the types of JSON.
+"""The retained facts of one rank's diagnosis: a few kilobytes of plain numbers and words, in JSON types.
 
-A thousand ranks are compared by these alone, so they hold what tells ranks apart: what is live when most is allocated,
-by kind of tensor and part of the model, with counts (twice as many tensors is another cause than tensors twice as
-large), the parameters, the largest input, the highest bytes of each step. All byte counts are those of blocks, so that
-they add up to the active bytes of that moment.
+Only these are used to compare a thousand ranks, so they contain everything that distinguishes ranks. They have the live
+memory at the allocated peak by kind of tensor and part of the model, with counts (twice as many tensors have another
+cause than tensors twice as large), the parameters, the largest input, and the highest bytes of each step. All byte
+counts are those of blocks, so that they add up to the active bytes of that moment.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from memdiag.trace.table import Array, highest_in_parts
 
 VERSION = 5  # of these facts: kept ones of another version are worked out anew
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
-MOST_STEPS = 128  # beyond, several steps are one column
+MOST_STEPS = 128  # with more, several steps share one column
 CURVE = 48  # columns of the curve of a trace without steps
-EXPERTS = " (experts)"  # after the name of a part: it belongs to a mixture of experts
+EXPERTS = " (experts)"  # suffix of a part that belongs to a mixture of experts
 _REST = "(the rest)"
 _EXPERT = re.compile(r"(?<![A-Za-z])(?:experts?|moe)(?![a-z])|MoE|Experts?(?![a-z])")
 _MOMENT = re.compile(r"\bevent [\d,]|^before the trace|^the snapshot|^step \d|^segment |^[\d,]+ \w+$")
@@ -41,7 +41,10 @@ _OF_PARAMETERS = tuple(schema.CATEGORIES.index(name) for name in ("parameter", "
 
 
 def facts_of(trace: Trace, at: str | int = DEFAULT) -> dict[str, Any]:
-    """Diagnoses a trace and returns what a comparison of ranks needs of it; ``at`` is the moment, as in ``memdiag.trace.moments``."""
+    """Diagnoses a trace and returns the facts for comparing ranks.
+
+    ``at`` is the moment, as in ``memdiag.trace.moments``.
+    """
     report = build_report(trace, at=at, top=10, replay=False)
     recorded = trace.recorded
     facts: dict[str, Any] = {
@@ -64,7 +67,7 @@ def facts_of(trace: Trace, at: str | int = DEFAULT) -> dict[str, Any]:
 
 
 def _worst(trace: Trace, report: Report) -> tuple[DeviceTrace, DeviceReport] | None:
-    """Returns the device that fares worst: one that ran out of memory, else the one that reserves most; None: there is none."""
+    """Returns the worst device: one that ran out of memory, else the one that reserves most; None without devices."""
     said = {device.device: device for device in report.devices}
     pairs = [(device, said[device.device]) for device in trace.devices if device.device in said]
 
@@ -114,7 +117,7 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport, at: str | 
 
 
 def _failed(device: DeviceTrace) -> dict[str, Any] | None:
-    """Returns the last request that failed; None: none did."""
+    """Returns the last failed request, or None."""
     failed = np.flatnonzero(device.events.action == schema.OOM)
     if not len(failed):
         return None
@@ -133,7 +136,10 @@ def _failed(device: DeviceTrace) -> dict[str, Any] | None:
 
 
 def _held(view: DeviceView, rows: Array) -> tuple[list[list[Any]], list[list[Any]], dict[str, list[int]]]:
-    """Returns what is held by (kind, part of the model), by place in the code, and the parameters by part: bytes and tensors of each."""
+    """Returns live memory by (kind, part of the model), by call site, and parameters by part.
+
+    Each has bytes and number of tensors.
+    """
     tensors = view.device.tensors
     keys = np.stack(
         [
@@ -176,7 +182,7 @@ def _held(view: DeviceView, rows: Array) -> tuple[list[list[Any]], list[list[Any
 
 
 def _largest(table: Mapping[Any, list[int]], most: int, rest: Any) -> list[tuple[Any, list[int]]]:
-    """Returns the entries with most bytes; what is beyond ``most`` is summed under the key that ``rest`` gives for it."""
+    """Returns the entries with most bytes; those beyond ``most`` are summed under the key from ``rest``."""
     entries = sorted(table.items(), key=lambda item: (-item[1][0], item[0]))
     kept = dict(entries[:most])
     for key, (size, number) in entries[most:]:
@@ -191,9 +197,11 @@ def _add(table: dict[Any, list[int]], key: Any, size: int, number: int) -> None:
 
 
 def _steps(device: DeviceTrace) -> tuple[int, list[list[int]]]:
-    """Returns the highest reserved and allocated bytes of each step: (steps a column, [first step, reserved, allocated] each).
+    """Returns the highest reserved and allocated bytes of each step.
 
-    A column is a power of two of steps, so that those of several ranks fit each other.
+    The result is (steps per column, [first step, reserved, allocated]).
+
+    A column has a power of two of steps, so that the columns of several ranks can be aligned.
     """
     step = device.events.step
     inside = step >= 0
@@ -214,7 +222,7 @@ def _steps(device: DeviceTrace) -> tuple[int, list[list[int]]]:
 
 
 def _curve(device: DeviceTrace) -> list[int]:
-    """Returns the highest reserved bytes (else allocated ones) in equal parts of the trace; empty where nothing is known."""
+    """Returns the highest reserved (else allocated) bytes in equal parts of the trace; empty if unknown."""
     n = device.num_events
     values = device.usage.reserved if n and (device.usage.reserved >= 0).any() else device.usage.allocated
     if n < 2 or not (values >= 0).any():
@@ -224,7 +232,7 @@ def _curve(device: DeviceTrace) -> list[int]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    """Returns a finding with the place it is about: of several ranks, those with one code and place are one."""
+    """Returns a finding with its call site: findings of several ranks with one code and call site are merged."""
     where = next(
         (item.where for item in finding.evidence if item.where and not _MOMENT.search(in_language(item.where, "en"))),
         "",

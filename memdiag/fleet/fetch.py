@@ -1,7 +1,7 @@
-"""Brings a file to where it can be read: from an object store through fsspec, or out of a compression that readers do not see through.
+"""Makes a file readable: fetches it from an object store through fsspec, or decompresses it if readers cannot.
 
-One file at a time is on the disk, in a temporary file that goes away again. gzip is left to the readers, which bound
-what it expands to; what is decompressed here is bounded in the same way.
+One file at a time is on the disk, in a temporary file. gzip is left to the readers, which limit its expansion; files
+decompressed here are limited in the same way.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from memdiag.units import MIB, format_bytes
 
 PACKED = {".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd", ".lz4": "lz4", ".snappy": "snappy"}
 _PIECE = 4 * MIB
-_FLOOR, _MOST_RATIO = 256 * MIB, 100  # what a file may expand to: snapshots become 14 to 40 times smaller
+_FLOOR, _MOST_RATIO = 256 * MIB, 100  # limit of a file's expansion: snapshots shrink 14 to 40 times
 
 
 def is_url(text: str) -> bool:
-    """Whether a text names something that is not a path of this machine."""
+    """Returns whether a text names something other than a path of this machine."""
     scheme, found, _ = text.partition("://")
     return bool(found) and len(scheme) > 1 and scheme.replace("+", "").replace("-", "").replace(":", "").isalnum()
 
 
 def fsspec() -> Any:
-    """Returns the module.
+    """Returns the module fsspec.
 
     Raises:
         MemdiagError: It is not installed.
     """
     try:
-        return import_module("fsspec")  # ships no types
+        return import_module("fsspec")  # has no types
     except ImportError:
         raise MemdiagError(
             "addresses (s3://…) and compressed files need fsspec, which is not installed",
@@ -45,10 +45,10 @@ def fsspec() -> Any:
 
 @contextmanager
 def local_copy(url: str) -> Iterator[Path]:
-    """Gives a path at which the file can be read: its own, or that of a copy as long as the block runs.
+    """Provides a path at which the file can be read: its own, or that of a copy that exists within the block.
 
     Raises:
-        MemdiagError: It cannot be brought here.
+        MemdiagError: It cannot be fetched.
     """
     kind = PACKED.get(PurePosixPath(url).suffix.lower())
     if kind is None and not is_url(url):
@@ -64,7 +64,7 @@ def local_copy(url: str) -> Iterator[Path]:
 
 
 def _suffix(url: str, *, packed: bool) -> str:
-    """Returns the suffix of the file, which some readers look at."""
+    """Returns the suffix of the file, which some readers check."""
     name = PurePosixPath(PurePosixPath(url).stem if packed else url)
     suffix = "".join(name.suffixes[-2:]) if name.suffix == ".gz" else name.suffix
     return suffix if suffix.replace(".", "").isalnum() and len(suffix) < 16 else ""
@@ -73,7 +73,7 @@ def _suffix(url: str, *, packed: bool) -> str:
 def _bring(url: str, kind: str | None, into: IO[bytes]) -> None:
     module = fsspec()
     try:
-        # a path of this machine is no address: there, :: would stand between file systems
+        # A path of this machine is not an address: in an address, :: separates file systems.
         system, path = module.core.url_to_fs(url) if is_url(url) else (module.filesystem("file"), url)
         most = _FLOOR + _MOST_RATIO * int(system.size(path) or 0)
         with system.open(path, "rb", compression=kind) as source:
@@ -88,17 +88,15 @@ def _bring(url: str, kind: str | None, into: IO[bytes]) -> None:
                 into.write(piece)
     except MemdiagError:
         raise
-    except Exception as error:  # noqa: BLE001 - each file system raises what its library raises
+    except Exception as error:  # noqa: BLE001 - each file system raises its library's exceptions
         raise MemdiagError(*_why(url, error)) from None
 
 
 def _why(url: str, error: Exception) -> tuple[str, str]:
-    """Returns what went wrong with an address, and what to do."""
+    """Returns the problem with an address, and what to do."""
     said = str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return f"{url}: no such file", "check the address"
-    if isinstance(
-        error, ImportError | ValueError
-    ):  # a protocol or compression that is not known, or whose package is missing
+    if isinstance(error, ImportError | ValueError):  # an unknown protocol or compression, or its package is missing
         return f"{url}: {said}", "install the package that fsspec names, for example s3fs or zstandard"
     return f"{url}: cannot be read: {said}", "check the address, and what the file system needs to let you in"

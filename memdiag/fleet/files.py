@@ -1,7 +1,7 @@
-"""Which files a fleet consists of, and which rank each of them is.
+"""Finds the files of a fleet, and the rank of each.
 
-A directory is a run of ``memdiag record`` (rank0.pkl, rank1.pkl …), several of them (one for each machine of a job), or
-anything with snapshots below it. Files are in the natural order of their names, so that 2 comes before 10.
+A directory is a run of ``memdiag record`` (rank0.pkl, rank1.pkl …), several runs (one for each machine of a job), or
+any directory with snapshots below it. Files are in the natural order of their names, so that 2 comes before 10.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class File:
 
     Attributes:
         url: Absolute path, or address.
-        name: What it is called in reports: as it was given.
-        size: Bytes; None: unknown.
-        stamp: Changes when the file does: its time of change, or what the object store has for it.
+        name: Name in reports: as given.
+        size: Bytes, or None if unknown.
+        stamp: Changes with the file: its modification time, or the object store's equivalent.
     """
 
     url: str
@@ -46,10 +46,10 @@ class File:
 
 
 def find(given: Iterable[str]) -> tuple[list[File], list[str]]:
-    """Returns the files that paths, patterns and addresses stand for, each once, and what to say about the choice.
+    """Returns the distinct files for paths, patterns and addresses, and remarks on the choice.
 
     Raises:
-        MemdiagError: One stands for nothing, or cannot be listed.
+        MemdiagError: One matches nothing, or cannot be listed.
     """
     files: dict[str, File] = {}
     said: list[str] = []
@@ -64,7 +64,10 @@ def find(given: Iterable[str]) -> tuple[list[File], list[str]]:
 
 
 def number_of(name: str) -> int | None:
-    """Returns the rank that a name tells: of the file (rank12.pkl, x_rank_12_y.pickle, trace.12.pickle), else of a folder; None: none."""
+    """Returns the rank in a name.
+
+    The name is that of the file (rank12.pkl, x_rank_12_y.pickle, trace.12.pickle), else of a folder. It may be None.
+    """
     path = PurePosixPath(name.replace("\\", "/"))
     for part in (path.name, *(parent.name for parent in path.parents)):
         if found := _RANK.search(part):
@@ -74,7 +77,7 @@ def number_of(name: str) -> int | None:
 
 
 def natural(name: str) -> list[Any]:
-    """Returns a key by which names sort as people count: rank2 before rank10."""
+    """Returns a sort key for the natural order of names: rank2 before rank10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(name) if part]
 
 
@@ -83,8 +86,9 @@ def _local(text: str, said: list[str]) -> list[File]:
     if path.is_dir():
         return [_file(each) for each in _in_folder(path, said)]
     if path.exists() or not _MAGIC.search(text):
-        return [_file(path)]  # also what is not there: a rank whose file is missing is a broken one
-    matches = sorted(glob.glob(text, recursive=True), key=natural)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        return [_file(path)]  # even a missing file: a rank without its file is broken
+    # Path.glob accepts no absolute pattern.
+    matches = sorted(glob.glob(text, recursive=True), key=natural)  # noqa: PTH207
     return [
         _file(inside)
         for match in matches
@@ -93,7 +97,7 @@ def _local(text: str, said: list[str]) -> list[File]:
 
 
 def _file(path: Path) -> File:
-    absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links: the name given is the name shown
+    absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links: the given name is shown
     try:
         state = path.stat()
     except OSError:
@@ -117,7 +121,7 @@ def _in_folder(folder: Path, said: list[str]) -> list[Path]:
 
 
 def _recorded(folder: Path) -> list[Path]:
-    """The ranks of a run of ``memdiag record``."""
+    """Returns the ranks of a run of ``memdiag record``."""
     return sorted(
         (path for path in folder.glob("rank*.pkl") if _RECORDED.fullmatch(path.name)),
         key=lambda path: natural(path.name),
@@ -129,7 +133,10 @@ def _written(ranks: Sequence[Path]) -> int:
 
 
 def _one_job(runs: Sequence[list[Path]], said: list[str]) -> list[Path]:
-    """Returns the files of the newest job: the newest run, and older ones with ranks that it lacks (of other machines)."""
+    """Returns the files of the newest job.
+
+    They are the newest run, and older ones with ranks that it lacks (from other machines).
+    """
     taken: dict[str, Path] = {}
     left_out = 0
     for ranks in runs:
@@ -144,7 +151,7 @@ def _one_job(runs: Sequence[list[Path]], said: list[str]) -> list[Path]:
 
 
 def _traces(paths: Iterable[Any]) -> list[Any]:
-    """Returns those that look like traces: snapshots if there are any, else files of the other forms."""
+    """Returns files that look like traces: snapshots if there are any, else files of other formats."""
     paths = [path for path in paths if PurePosixPath(path).name not in _NOT_TRACES]
     for suffixes in (_SNAPSHOTS, _OTHERS):
         if found := [path for path in paths if _inner_suffix(str(path)) in suffixes]:
@@ -172,7 +179,7 @@ def _remote(text: str) -> list[File]:
         else:
             paths = [path]
         return [_of_store(system, each) for each in paths]
-    except Exception as error:  # noqa: BLE001 - each file system raises what its library raises
+    except Exception as error:  # noqa: BLE001 - each file system raises its library's exceptions
         raise MemdiagError(
             f"{text}: cannot be listed: {str(error) or type(error).__name__}",
             "check the address, and that the file system's package is installed (s3fs, gcsfs, …)",

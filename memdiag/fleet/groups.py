@@ -1,8 +1,8 @@
-"""Ranks that should need the same, and those among them that do not.
+"""Groups ranks that should need the same memory, and finds outliers among them.
 
-Ranks of a job are not alike: the first stage of a pipeline holds the embedding, the last one the head, and the earlier
-a stage the more micro-batches are in flight in it. So ranks are grouped by the parameters they hold, and within that by
-how many activations are alive at once, and a rank is odd where it differs from the middle of its own group.
+Ranks of a job differ: the first stage of a pipeline has the embedding, the last one the head, and earlier stages have
+more micro-batches in flight. So ranks are grouped by their parameters, then by their number of live activations, and an
+outlier is a rank that differs from the median of its group.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from memdiag.text import joined, phrase
 from memdiag.units import MIB, format_bytes
 
 Facts = Mapping[str, Any]
-_NEAR = 0.03  # parameters that differ by less are the same part of the model, sharded or padded a little otherwise
-_SMALL = 0.002  # of all parameters: what is less than this tells nobody apart
-_GAP = 0.05  # between numbers of activations: beyond, there is another number of micro-batches in flight
-_LEAST_SHARE, _LEAST = 0.02, MIB  # of the middle peak, and at all: what differs by less is not odd
-_SPREAD = 4 * 1.4826  # times the median distance from the middle: beyond, a rank is odd (four standard deviations)
+_NEAR = 0.03  # parameters that differ by less are the same part of the model, sharded or padded slightly differently
+_SMALL = 0.002  # fraction of all parameters: smaller parts distinguish no ranks
+_GAP = 0.05  # between numbers of activations: a larger gap means another number of micro-batches in flight
+_LEAST_SHARE, _LEAST = 0.02, MIB  # fraction of the median peak, and bytes: smaller differences are ignored
+# Times the median distance from the median: beyond it, a rank is an outlier (four standard deviations).
+_SPREAD = 4 * 1.4826
 _MOST_ODD, _FEW = 0.25, 4  # of a group that is larger than a few
 _MOST_DIFFERENCES = 12
-_MOST_SHARE_OF_GROUPS = 0.5  # of the ranks: with more groups than this nobody would have anyone to be compared with
+# Of the ranks: with more groups than this, most ranks would have nothing to be compared with.
+_MOST_SHARE_OF_GROUPS = 0.5
 
 
 @dataclass
 class _Members:
-    """Ranks of one group while it is made: ``facts`` of each number, ``reference`` its first one's parameters."""
+    """Ranks of one group during construction: ``facts`` by number, ``reference`` with the first one's parameters."""
 
     reference: Mapping[str, int]
     ranks: list[int] = field(default_factory=list)
 
 
 def peak_of(facts: Facts) -> int:
-    """Returns the reserved peak, else the allocated one; 0: neither is known."""
+    """Returns the reserved peak, else the allocated one, else 0 if neither is known."""
     return int(facts.get("peak_reserved_bytes") or facts.get("peak_allocated_bytes") or 0)
 
 
@@ -74,7 +76,10 @@ def groups_of(ranks: Mapping[int, Facts]) -> list[RankGroup]:
 
 
 def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
-    """Returns the rank with the median peak (of an even number the lower one), of those that did not run out if most did not."""
+    """Returns the rank with the median peak (the lower one of two).
+
+    Ranks that ran out of memory are excluded if most did not.
+    """
     complete = [rank for rank in own if not ranks[rank].get("failed")]
     own = complete if 2 * len(complete) >= len(own) else own
     ordered = sorted(own, key=lambda rank: (peak_of(ranks[rank]), ranks[rank].get("peak_allocated_bytes") or 0, rank))
@@ -82,7 +87,7 @@ def middle_of(ranks: Mapping[int, Facts], own: Sequence[int]) -> int:
 
 
 def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Outlier]:
-    """Returns the ranks that differ from the middle of their group, those with one cause together, the largest difference first."""
+    """Returns the ranks that differ from the median of their group, merged by cause, the largest difference first."""
     found: list[Outlier] = []
     for group in groups:
         middle = ranks[group.median_rank]
@@ -94,7 +99,7 @@ def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Ou
             alike.setdefault((cause, curve, delta > 0), []).append((rank, curve, delta))
         for (cause, curve, _), members in alike.items():
             if len(members) > _MOST_ODD * len(group.ranks) and len(group.ranks) > _FEW:
-                continue  # so many are no exception
+                continue  # this many are not exceptions
             rank, _, delta = max(members, key=lambda member: (abs(member[2]), -member[0]))
             differs = differences(ranks[rank], middle, reserved=curve == "reserved")
             _, why = cause_of(differs, ranks[rank], middle)
@@ -115,7 +120,10 @@ def odd_ones(ranks: Mapping[int, Facts], groups: Iterable[RankGroup]) -> list[Ou
 
 
 def _odd_in(ranks: Mapping[int, Facts], group: RankGroup) -> list[tuple[int, str, int]]:
-    """Returns (rank, curve, difference) of those far from the middle of a group: by what is reserved, else by what is allocated."""
+    """Returns (rank, curve, difference) of ranks far from the median of a group.
+
+    Reserved bytes are compared, else allocated bytes.
+    """
     found: dict[int, tuple[int, str, int]] = {}
     for curve in ("reserved", "allocated"):
         peaks = {rank: value for rank in group.ranks if (value := ranks[rank].get(f"peak_{curve}_bytes")) is not None}
@@ -132,7 +140,7 @@ def _odd_in(ranks: Mapping[int, Facts], group: RankGroup) -> list[tuple[int, str
 
 
 def _apart(ranks: Mapping[int, Facts], own: Sequence[int]) -> str:
-    """Returns how the rank that needs most differs from the one that needs least, where that is worth saying."""
+    """Returns how the rank with the highest peak differs from the one with the lowest, if that is relevant."""
     high = max(own, key=lambda rank: (peak_of(ranks[rank]), -rank))
     low = min(own, key=lambda rank: (peak_of(ranks[rank]), rank))
     why, _ = _against(ranks[high], ranks[low])
@@ -140,7 +148,7 @@ def _apart(ranks: Mapping[int, Facts], own: Sequence[int]) -> str:
 
 
 def _against(here: Facts, there: Facts) -> tuple[str, tuple[GroupDifference, ...]]:
-    """Returns how a group's middle rank differs from another's, where that is worth saying."""
+    """Returns how a group's median rank differs from another's, if that is relevant."""
     delta = peak_of(here) - peak_of(there)
     if abs(delta) <= max(_LEAST_SHARE * peak_of(there), _LEAST):
         return "", ()
@@ -154,7 +162,7 @@ def _against(here: Facts, there: Facts) -> tuple[str, tuple[GroupDifference, ...
 def _split(ranks: Mapping[int, Facts]) -> list[list[int]]:
     """Returns the numbers of each group.
 
-    Parameters decide; where all differ, their names do; where these do too, nothing does.
+    Parameters decide; if all differ, their names decide; if these differ too, there is one group.
     """
     numbers = sorted(ranks)
     for near in (_NEAR, None):
@@ -181,7 +189,10 @@ def _by_model(ranks: Mapping[int, Facts], numbers: Sequence[int], near: float | 
 
 
 def _notable(facts: Facts) -> dict[str, int]:
-    """Returns the parts of the model whose parameters count, with their bytes; without any: what is unknown of a rank groups nobody."""
+    """Returns the relevant parts of the model by parameters, with their bytes.
+
+    It is empty if a rank's parameters are unknown.
+    """
     held = {part: int(size) for part, (size, _) in facts.get("parameters", {}).items()}
     least = _SMALL * sum(held.values())
     return {part: size for part, size in held.items() if size >= least}
@@ -192,9 +203,9 @@ def _is_near(one: Mapping[str, int], other: Mapping[str, int], near: float) -> b
 
 
 def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list[int]]:
-    """Divides ranks by how many activations live at once, where that takes a few values only.
+    """Divides ranks by their number of live activations, if that takes only a few values.
 
-    What ran out of memory stays with most.
+    Ranks that ran out of memory join the group with the most.
     """
     complete = [rank for rank in numbers if not ranks[rank].get("failed")]
     ordered = sorted(complete, key=lambda rank: (_activations(ranks[rank]), rank))
@@ -210,7 +221,7 @@ def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list
         return [numbers]
     for rank in [
         level[0] for level in levels if len(level) == 1
-    ]:  # nobody to be compared with: odd among those that are nearest
+    ]:  # nothing to be compared with: an outlier of the nearest group
         min(several, key=lambda level: abs(_activations(ranks[level[0]]) - _activations(ranks[rank]))).append(rank)
     max(several, key=len).extend(rank for rank in numbers if ranks[rank].get("failed"))
     return [sorted(level) for level in several]
@@ -221,7 +232,7 @@ def _activations(facts: Facts) -> int:
 
 
 def _labels(middles: Sequence[Facts]) -> list[str]:
-    """Returns what each group has that most others lack, in words."""
+    """Returns the parts that each group has and most others lack, in words."""
     if len(middles) < 2:
         return [phrase("fleet.label.all")]
     parts = [_notable(facts) for facts in middles]

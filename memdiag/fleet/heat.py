@@ -1,4 +1,4 @@
-"""Bytes by rank and step, as a table: what a heat map is drawn from."""
+"""Bytes by rank and step, as a table for a heat map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEAST_STEPS = 2
 
 
 def heat_of(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap | None:
-    """Returns the highest bytes of each rank in each step; without steps, in equal parts of their traces; None: neither."""
+    """Returns the highest bytes of each rank in each step, else in equal parts of the traces, or None."""
     if not ranks:
         return None
     with_steps = sum(len(facts.get("steps", ())) >= _LEAST_STEPS for facts in ranks.values())
@@ -28,7 +28,10 @@ def heat_of(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap | None:
 
 
 def _stretched(curve: Sequence[int], columns: int) -> tuple[int | None, ...]:
-    """Returns a curve in so many columns: a trace of few events has fewer values, which are parts of all of it nonetheless."""
+    """Returns a curve in a given number of columns.
+
+    A trace of few events has fewer values, which still cover all of it.
+    """
     if not curve:
         return (None,) * columns
     return tuple(curve[at * len(curve) // columns] for at in range(columns))
@@ -42,7 +45,7 @@ def _by_step(ranks: Mapping[int, Mapping[str, Any]]) -> HeatMap:
         table: dict[int, int] = {}
         for step, *values in facts.get("steps", ()):
             value = values[0 if reserved else 1]
-            if value >= 0:  # widths are powers of two, so that a wide column holds whole narrow ones
+            if value >= 0:  # widths are powers of two, so a wide column contains whole narrow ones
                 table[step // width] = max(table.get(step // width, -1), value)
         tables.append(table)
     there = sorted({column for table in tables for column in table})

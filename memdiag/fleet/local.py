@@ -1,9 +1,9 @@
 """The engine on this machine: a few processes, each with one file at a time.
 
-Not a pool of ``concurrent.futures``: when one of its processes is killed the whole pool is broken, and nobody knows
-which file was to blame. Here each process has a thread that hands it files, so a file whose process dies is tried once
-more, last of all, in a fresh one, and the others notice nothing. A process is replaced after some files, so that memory
-stays what one file needs, times the processes.
+It does not use a pool of ``concurrent.futures``: when one of its processes is killed, the whole pool is broken, and the
+file that caused it is unknown. Here each process has a thread that sends it files. A file whose process dies is tried
+once more, last of all, in a fresh process, and the other processes are not affected. A process is replaced after some
+files, so that memory stays at one file's need per process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memdiag.fleet.worker import READY
 
 FILES_A_PROCESS = 512
 _ATTEMPTS = 3  # to start a process
-_PAUSE = 0.2  # seconds between two looks at whether somebody pressed Ctrl-C
+_PAUSE = 0.2  # seconds between checks for Ctrl-C
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memdiag.fleet.worker import main; main()"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _FOLDERS = ("TMPDIR", "TEMP", "TMP")
@@ -36,11 +36,12 @@ class Local:
     """Local processes.
 
     Args:
-        workers: How many; None: one for each processor that this process may use.
-        address: Not used: there is only here.
+        workers: Number of processes, or None for one for each processor that this process may use.
+        address: Not used: this engine is local.
     """
 
-    def __init__(self, workers: int | None = None, address: str | None = None) -> None:  # noqa: ARG002 - engines are called alike
+    # All engines have the same signature.
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:  # noqa: ARG002
         self.workers = workers or processors()
         self._running: set[_Process] = set()
         self._lock = threading.Lock()
@@ -48,7 +49,7 @@ class Local:
         self._scratch = ""
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
-        """Yields number and result of each task as it is done.
+        """Yields number and result of each task as it completes.
 
         Raises:
             MemdiagError: Processes cannot be started.
@@ -79,16 +80,16 @@ class Local:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def close(self) -> None:
-        """Nothing is left to close."""
+        """Does nothing: there is nothing to close."""
 
     def _serve(self, tasks: Sequence[Task], todo: Any, done: Any) -> None:
-        """Hands files to one process after another until there are none."""
+        """Sends files to one process after another until there are none left."""
         process: _Process | None = None
         try:
             while not self._ended:
                 try:
                     number, attempts = todo.get(timeout=_PAUSE)
-                except queue.Empty:  # a file that another process died of may come back
+                except queue.Empty:  # a file whose process died may come back
                     continue
                 if process is None or process.num_files >= FILES_A_PROCESS:
                     self._stop(process)
@@ -111,7 +112,7 @@ class Local:
             done.put(
                 MemdiagError(f"no process could be started: {error.strerror or error}", "fewer --workers need less")
             )
-        except Exception as error:  # noqa: BLE001 - whoever waits for results would wait for ever
+        except Exception as error:  # noqa: BLE001 - otherwise the consumer of the results would wait forever
             done.put(MemdiagError(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag"))
         finally:
             self._stop(process)
@@ -120,7 +121,7 @@ class Local:
         """Returns a process that is ready for files.
 
         Raises:
-            MemdiagError: None becomes ready, tried several times: one may be killed on the way as well.
+            MemdiagError: No process becomes ready after several attempts; one may have been killed.
         """
         for _ in range(_ATTEMPTS):
             process = _Process(self._scratch)
@@ -152,8 +153,8 @@ class _Process:
     """One process, from its start to its end."""
 
     def __init__(self, scratch: str) -> None:
-        # BLAS would start as many threads as there are processors, in each process. What a killed process leaves lies
-        # in the folder.
+        # BLAS would start one thread per processor in each process. Files that a killed process leaves are in the
+        # folder.
         environment = {**dict.fromkeys(_THREADS, "1"), **os.environ, **dict.fromkeys(_FOLDERS, scratch)}
         is_told = os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}
         self._child = subprocess.Popen(  # noqa: S603 - Python itself
@@ -162,23 +163,23 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=None if is_told else subprocess.DEVNULL,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the command, which ends its processes
+            start_new_session=True,  # Ctrl-C is handled by the command, which ends its processes
         )
         self._into, self._out = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
         self.num_files = 0
 
     def is_ready(self) -> bool:
-        """Waits until it has loaded what it needs; False: it has ended instead."""
+        """Waits until it has loaded its modules; returns False if it ended instead."""
         return self._line().strip() == READY.encode()
 
     def ask(self, task: Task) -> Result | None:
-        """Returns the result of a task; None: the process died."""
+        """Returns the result of a task, or None if the process died."""
         self.num_files += 1
         try:
             self._into.write(json.dumps(task).encode() + b"\n")
             self._into.flush()
             answer: Result = json.loads(self._line())
-        except (OSError, ValueError):  # gone before it took all, or in the middle of its answer
+        except (OSError, ValueError):  # it ended before it received everything, or during its answer
             return None
         return answer
 
@@ -194,7 +195,7 @@ class _Process:
         with contextlib.suppress(OSError):
             self._child.wait()
         for pipe in (self._into, self._out):
-            with contextlib.suppress(OSError):  # what was not sent cannot be
+            with contextlib.suppress(OSError):  # unsent data is dropped
                 pipe.close()
 
 
@@ -206,7 +207,7 @@ def processors() -> int:
 
 
 def _get(done: Any) -> Any:
-    """Waits for a result; in turns, since on some systems nothing interrupts a wait."""
+    """Waits for a result with a timeout, since on some systems nothing interrupts a wait."""
     while True:
         try:
             return done.get(timeout=_PAUSE)

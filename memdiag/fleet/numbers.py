@@ -1,4 +1,4 @@
-"""Numbers of ranks: which file has which."""
+"""Assigns rank numbers to files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from memdiag.units import format_ranges
 
 
 def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[int], list[str]]:
-    """Returns a number for each file, and what to say about numbers that are there twice.
+    """Returns a number for each file, and remarks on duplicate numbers.
 
-    The recording itself says the number, else the file's name does, else its place among the files. Of files with the same number the
-    first keeps it; the others get numbers beyond the highest.
+    The number comes from the recording, else from the file's name, else from its position. Of files with the same
+    number, the first keeps it; the others get numbers beyond the highest.
     """
     wanted = [
         fact.get("rank") if isinstance(fact.get("rank"), int) else number_of(name)
@@ -52,6 +52,6 @@ def _same(rank: int, own: list[int], names: Sequence[str], numbers: Sequence[int
 
 
 def _named(own: list[int], names: Sequence[str], numbers: Sequence[int]) -> str:
-    """Returns the name of a file, or how many there are and the first of them."""
+    """Returns the name of a file, or the number of files and the first name."""
     first = names[numbers.index(own[0])]
     return first if len(own) == 1 else phrase("fleet.number.files", count=len(own), first=first)

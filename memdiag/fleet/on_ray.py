@@ -1,10 +1,11 @@
-"""The engine on a cluster: the same function on the same tasks, as Ray tasks.
+"""The engine on a cluster: the same function for the same tasks, as Ray tasks.
 
 Nodes need memdiag, and the files under the same paths.
 
-A task whose process dies is tried once more, last of all, as on this machine. A worker is replaced after some files,
-and no more tasks are handed out than keep the cluster busy, so that the command's own memory does not grow with the
-number of files.
+A task whose process dies is tried once more, last of all, as in the local engine. A worker is replaced after some
+files. Only as many tasks are submitted as keep the cluster busy, so that the command's own memory does not grow with
+the number of files. A worker is replaced after some files, and no more tasks are handed out than keep the cluster busy,
+so that the command's own memory does not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from memdiag.errors import MemdiagError
 from memdiag.fleet.local import FILES_A_PROCESS, processors
 from memdiag.fleet.work import KILLED, Result, Task, work
 
-_AHEAD = 2  # tasks handed out for each processor of the cluster
+_AHEAD = 2  # tasks submitted for each processor of the cluster
 
 
 class OnRay:
     """A Ray cluster.
 
     Args:
-        workers: How many files at once, at most; None: as many as the cluster has processors.
-        address: Of the cluster; None: RAY_ADDRESS, the cluster of this machine, or one started here for the while.
+        workers: Maximum number of files at once, or None for the number of processors of the cluster.
+        address: Address of the cluster, or None for RAY_ADDRESS, the cluster of this machine, or a temporary one.
 
     Raises:
         MemdiagError: Ray is not installed, or the cluster does not answer.
@@ -44,15 +45,14 @@ class OnRay:
         self._ray: Any = ray
         self._is_own = not ray.is_initialized()
         self._quiet = ExitStack()
-        # Ray prints on stdout when a worker dies; that is for data, and a file that it was to blame for is told of
-        # anyway.
+        # Ray prints on stdout when a worker dies. stdout is for data, and the file that caused it is reported anyway.
         nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - the stack closes it
         self._quiet.enter_context(nowhere)
         self._quiet.enter_context(redirect_stdout(nowhere))
         if self._is_own:
             os.environ.setdefault(
                 "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-            )  # as it will be; without it Ray warns of that
+            )  # the future default; without it, Ray prints a warning
             try:
                 self._connect(address, workers)
             except BaseException:
@@ -69,7 +69,7 @@ class OnRay:
                 return
             try:
                 self._ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-            except ConnectionError:  # no cluster here: one for the while
+            except ConnectionError:  # no cluster here: start a temporary one
                 self._ray.init(address="local", num_cpus=workers or processors(), **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             first = str(error).strip().partition("\n")[0]
@@ -79,9 +79,9 @@ class OnRay:
             ) from None
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
-        """Yields number and result of each task as it is done."""
+        """Yields number and result of each task as it completes."""
         ray, errors = self._ray, self._ray.exceptions
-        # Ray itself would try again without end where a node runs out of memory.
+        # Ray itself would retry endlessly if a node runs out of memory.
         remote = ray.remote(num_cpus=1, max_retries=0, max_calls=FILES_A_PROCESS)(work)
         waiting = deque(range(len(tasks)))
         again: set[int] = set()
@@ -112,7 +112,7 @@ class OnRay:
                 ray.cancel(reference, force=True)
 
     def close(self) -> None:
-        """Leaves the cluster; one that was started for the while ends."""
+        """Leaves the cluster; a temporary one is shut down."""
         if self._is_own:
             self._ray.shutdown()
         self._quiet.close()

@@ -1,4 +1,4 @@
-"""Replays the trace of one rank under its own settings and under others."""
+"""Replays the trace of one rank with its own settings and with others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memdiag.trace.schema import OOM
 
 
 def subject_of(trace: Trace) -> Subject | None:
-    """Returns the device of a trace that fares worst (as ``facts`` has it), calibrated; None: there is nothing to replay."""
+    """Returns the calibrated worst device of a trace (as in ``facts``), or None if there is nothing to replay."""
     usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
     if not usable:
         return None
@@ -28,16 +28,16 @@ def subject_of(trace: Trace) -> Subject | None:
 
 
 def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
-    """Replays a trace under its own settings and under others, both from an empty cache.
+    """Replays a trace with its own settings and with others, both from an empty cache.
 
     Args:
         trace: The trace.
         conf: The other settings.
-        capacity: Bytes of the card; None: as recorded.
+        capacity: Bytes of the device, or None for the recorded value.
 
     Returns:
-        ``before``, ``after``: reserved peak, and whether a request fails; ``error_bytes``: what the model may be off by
-        (None: unknown).
+        ``before``, ``after``: reserved peak, and whether a request fails; ``error_bytes``: the calibration error (None
+        if unknown).
 
     Raises:
         MemdiagError: There is nothing to replay.

@@ -1,4 +1,4 @@
-"""Many results in, one report out: who ran out, who needs most and why, how peaks are distributed, and the findings of all."""
+"""Combines many results into one report: ranks out of memory, highest peaks and causes, distribution, all findings."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from memdiag.units import KIB, format_bytes, format_ranges
 
 Facts = Mapping[str, Any]
 _BINS = 10
-_MOST_MISSING = 64  # ranks that are missing, beyond which only their number is told
+_MOST_MISSING = 64  # missing ranks beyond which only their number is shown
 _PLACE = re.compile(r"\s+")
 
 
 def roll_up(
     files: Sequence[File], results: Sequence[Result], *, capacity: int | None = None, num_kept: int = 0
 ) -> FleetReport:
-    """Makes the report.
+    """Builds the report.
 
     Args:
-        files: The files, in order, and ...
-        results: ... what came of each.
-        capacity: Bytes of the devices; None: as recorded.
-        num_kept: How many results were kept from an earlier run.
+        files: The files, in order.
+        results: Their results.
+        capacity: Bytes of the devices, or None for the recorded value.
+        num_kept: Number of results reused from an earlier run.
     """
     good = [(file, result["facts"]) for file, result in zip(files, results, strict=True) if "facts" in result]
     numbers, said = assign([file.name for file, _ in good], [facts for _, facts in good])
@@ -68,7 +68,7 @@ def roll_up(
 
 
 def worst_of(rows: Sequence[Rank]) -> Rank:
-    """Returns the rank that fares worst: one that ran out of memory, else the one with the smallest headroom, else the highest peak."""
+    """Returns the worst rank: one that ran out of memory, else the smallest headroom, else the highest peak."""
     return min(
         rows,
         key=lambda row: (
@@ -114,7 +114,7 @@ def _rank(number: int, name: str, group: int, facts: Facts, capacity: int | None
 
 
 def bins_of(peaks: Mapping[int, int]) -> tuple[Bin, ...]:
-    """Returns at most ten equal ranges of peaks that hold all ranks; their width is a power of two."""
+    """Returns at most ten equal ranges of peaks that contain all ranks; their width is a power of two."""
     if not peaks:
         return ()
     low, high = min(peaks.values()), max(peaks.values())
@@ -131,7 +131,7 @@ def bins_of(peaks: Mapping[int, int]) -> tuple[Bin, ...]:
 
 
 def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
-    """Returns the findings of all ranks, those with one code and place as one; the worst first."""
+    """Returns the findings of all ranks, merged by code and call site, worst first."""
     alike: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = {}
     for rank, facts in ranks.items():
         for finding in facts.get("findings", ()):
@@ -178,7 +178,7 @@ def _verdict(
 
 
 def _states(ranks: Mapping[int, Facts]) -> list[int]:
-    """Returns the ranks whose file tells what was held when it was taken, and nothing before."""
+    """Returns the ranks whose file has only a final state, without history."""
     return [rank for rank, facts in ranks.items() if not facts.get("has_history", True)]
 
 
@@ -187,7 +187,7 @@ def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int])
         highest = max(rows, key=lambda row: (row.peak_bytes, -row.rank))
         known = all(
             row.num_retries is not None for row in rows
-        )  # else a file has no record of what the driver was asked for
+        )  # otherwise a file has no record of driver requests
         one = "one" if len(rows) == 1 else "many"
         none = phrase(f"fleet.none.{one}" if known else f"fleet.unknown.{one}")
         facts = {"rank": str(highest.rank), "bytes": format_bytes(highest.peak_bytes)}
@@ -267,7 +267,7 @@ def _short(ranks: Sequence[int]) -> str:
 def _notes(
     rows: Sequence[Rank], ranks: Mapping[int, Facts], world: int | None, broken: Sequence[UnreadableFile]
 ) -> list[str]:
-    """Returns what is to be known of the files: ranks that are missing, and settings, versions or kinds that differ."""
+    """Returns notes on the files: missing ranks, and settings, versions or kinds that differ."""
     said: list[str] = []
     if world and world <= 1 << 20:
         there = {row.rank for row in rows} | {each.rank for each in broken if each.rank is not None}
@@ -297,9 +297,9 @@ def _notes(
 
 
 def _quality(ranks: Mapping[int, Facts]) -> list[str]:
-    """Returns what traces say of themselves (codes MD9xx), each code once: how many ranks have it, and what the first says."""
+    """Returns the notes of traces (codes MD9xx), each code once: the number of ranks, and the first text."""
     of_code: dict[str, dict[int, str]] = {}
-    told = dict.fromkeys(_states(ranks), "MD906")  # no history: said already
+    told = dict.fromkeys(_states(ranks), "MD906")  # no history: reported already
     for rank, facts in ranks.items():
         for code, text in facts.get("notes", ()):
             if told.get(rank) != code:
@@ -310,7 +310,7 @@ def _quality(ranks: Mapping[int, Facts]) -> list[str]:
 
 
 def _which(own: Mapping[int, str], num_ranks: int) -> Phrase | str:
-    """Returns which ranks have a note, and which one its words are of where they differ."""
+    """Returns the ranks with a note, and the rank of the shown text if the texts differ."""
     if num_ranks == 1:
         return ""
     if len(own) == 1:

@@ -1,4 +1,4 @@
-"""A fleet from its files to its report: what is kept from an earlier run, what is read now, and what all of it amounts to."""
+"""Processes a fleet from its files to its report, with stored results of an earlier run."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from memdiag.redaction import is_on
 from memdiag.results.fleet import FleetReport, Tuned
 from memdiag.text import language, phrase
 
-Told = Callable[[int, int, int], None]  # done, of so many, broken ones among them
+Told = Callable[[int, int, int], None]  # done, total, and broken ones among the done
 
 
 def read_all(
     files: Sequence[File], engine: Engine, store: ResultStore | None = None, told: Told | None = None, **options: object
 ) -> tuple[list[Result], int]:
-    """Returns what came of each file, and how many results were there before.
+    """Returns the result of each file, and the number of results that were stored before.
 
     Args:
         files: The files.
-        engine: Where they are read.
-        store: What is kept from run to run; results are kept as they come, so that nothing is lost when somebody
-            presses Ctrl-C.
+        engine: Engine that reads them.
+        store: Storage for results, which are stored as they arrive, so that nothing is lost on Ctrl-C.
         told: Called after each file.
-        options: Of the task; ``action`` is "diagnose" if nothing is said.
+        options: Task options; the default ``action`` is "diagnose".
     """
     tasks: list[Task] = [
         {"url": file.url, "name": file.name, "action": "diagnose", "redact": is_on(), "lang": language(), **options}
@@ -59,7 +58,10 @@ def read_all(
 
 
 def _shared(value: Any) -> Any:
-    """Returns a result with one copy of every text: places, names and fixes are the same in most ranks, and half of what results take."""
+    """Returns a result with shared texts.
+
+    Call sites, names and fixes are the same in most ranks, and half of the memory.
+    """
     if isinstance(value, str):
         return sys.intern(value)
     if isinstance(value, list):
@@ -80,17 +82,17 @@ def with_setting(
     seconds: float = 60.0,
     searching: Callable[[int, int], None] | None = None,
 ) -> FleetReport:
-    """Returns the report with one line of settings for all ranks, or with a note that says why there is none.
+    """Returns the report with one settings line for all ranks, or with a note that says why there is none.
 
     Args:
-        report: Of these files.
-        files: The files, as ``read_all`` had them.
-        engine: Where the line is replayed on all ranks.
-        store: What is kept from run to run.
+        report: The report on these files.
+        files: The files, as passed to ``read_all``.
+        engine: Engine that replays the line on all ranks.
+        store: Storage for results.
         told: Called after each replay.
-        capacity: Bytes of the card; None: as recorded.
-        seconds: Time for the search.
-        searching: Called with settings tried, of so many.
+        capacity: Bytes of the device, or None for the recorded value.
+        seconds: Time limit for the search.
+        searching: Called with the number of evaluated settings, and their total.
     """
     from memdiag.fleet.settings import checked, chosen, search
 

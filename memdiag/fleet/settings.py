@@ -1,8 +1,7 @@
 """One line of allocator settings for all ranks: searched on a few of them, then replayed on every one.
 
-A search over a thousand ranks would take hours, and most are alike: the middle rank of each group and the worst rank of
-all stand for the rest. That the line does for all what it does for these is not taken for granted: it is replayed on
-each.
+A search over a thousand ranks would take hours, and most are alike, so the median rank of each group and the worst rank
+represent the others. The effect on all ranks is not assumed to be the same: the line is replayed on each.
 """
 
 from __future__ import annotations
@@ -25,11 +24,14 @@ from memdiag.runs.tuning import tune
 from memdiag.sources import load
 from memdiag.trace.model import Trace
 
-MOST_SEARCHED = 6  # traces that are in memory at once
+MOST_SEARCHED = 6  # traces in memory at once
 
 
 def chosen(report: FleetReport) -> list[int]:
-    """Returns the ranks to search on: the worst, the one furthest out of line, and the middle of each group, large ones first."""
+    """Returns the ranks to search on.
+
+    They are the worst, the largest outlier, and the median of each group, large groups first.
+    """
     if not report.ranks:
         return []
     odd = [each.rank for each in report.outliers if each.delta_bytes > 0][:1]
@@ -45,7 +47,7 @@ def search(
     """Searches a line for the traces in some files.
 
     Raises:
-        MemdiagError: None of them has anything to replay, or they are of several backends.
+        MemdiagError: None of them can be replayed, or they are of several backends.
     """
     subjects = []
     with ExitStack() as copies:
@@ -62,15 +64,15 @@ def search(
 
 
 def load_as(path: Path, name: str) -> Trace:
-    """Returns the trace in a file, under the name it has in reports."""
+    """Returns the trace in a file, under its name in reports."""
     return replace(load(path), path=name)
 
 
 def checked(results: Iterable[tuple[int, Result]]) -> SettingsCheck:
-    """Returns what came of replaying a line on many ranks.
+    """Returns the result of replaying a line on many ranks.
 
     Args:
-        results: Number of each rank, and what ``replayed`` returned for it.
+        results: Number of each rank, and its result of ``replayed``.
     """
     told: dict[int, Mapping[str, Any]] = {}
     without = []

@@ -1,7 +1,8 @@
-"""Results kept from run to run, a small file for each rank, so that a second run goes on where the first one ended.
+"""Stores results between runs, a small file for each rank, so that a second run continues where the first ended.
 
-A result counts as long as the file, memdiag and the options are the same. Each is written beside and then renamed: a
-kill at any moment leaves whole ones. What could not be read is not kept: it may be there next time.
+A result is valid as long as the file, memdiag and the options are the same. Each is written to a temporary file and
+then renamed, so a kill at any moment leaves complete ones. Results of unreadable files are not stored: they may be
+readable next time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ResultStore:
     """A folder of results.
 
     Args:
-        folder: Where; made if it is not there.
+        folder: The folder, created if necessary.
 
     Raises:
         MemdiagError: It cannot be written to.
@@ -43,8 +44,8 @@ class ResultStore:
             ) from None
 
     def get(self, file: File, task: Task) -> Result | None:
-        """Returns what is kept of a task; None: nothing that still holds."""
-        if not file.stamp:  # nothing would tell that it has changed
+        """Returns the stored result of a task, or None if there is no valid one."""
+        if not file.stamp:  # without a stamp, changes cannot be detected
             return None
         try:
             kept = json.loads(self._path(file, task).read_bytes())
@@ -54,7 +55,7 @@ class ResultStore:
             return None
 
     def put(self, file: File, task: Task, result: Result) -> None:
-        """Keeps the result of a task.
+        """Stores the result of a task.
 
         Raises:
             MemdiagError: It cannot be written.
@@ -73,7 +74,7 @@ class ResultStore:
 
 
 def _key(file: File, task: Task) -> str:
-    """Returns what a result depends on, as a hash: it tells nobody where the file was."""
+    """Returns a hash of everything a result depends on, which does not reveal the path of the file."""
     options = {key: value for key, value in task.items() if key not in {"url", "name"}}
     key = [file.url, file.size, file.stamp, __version__, VERSION, sorted(options.items())]
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()

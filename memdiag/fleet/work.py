@@ -1,4 +1,4 @@
-"""What is done to one file, wherever it is done: one function from a task to a result, both in the types of JSON.
+"""The work on one file, on any engine: one function from a task to a result, both in JSON types.
 
 Local processes and Ray call the same function, so that their results are the same. It never raises: a file that cannot
 be read is a result.
@@ -23,12 +23,12 @@ KILLED = {
 
 
 def work(task: Task) -> Result:
-    """Does a task.
+    """Executes a task.
 
     Args:
-        task: ``url`` (an absolute path or an address), ``name`` (what it is called in reports), ``redact`` (whether traces are to tell of
-            no one, wherever this runs), ``lang`` (the language of texts), and ``action``: "diagnose", where ``at`` may name the moment
-            to look at, or "replay" with ``conf`` and ``capacity``.
+        task: ``url`` (an absolute path or an address), ``name`` (its name in reports), ``redact`` (whether to redact
+            traces, wherever this runs), ``lang`` (the language of texts), and ``action``: "diagnose", with an optional
+            moment ``at``, or "replay" with ``conf`` and ``capacity``.
 
     Returns:
         ``{"facts": …}``, or ``{"error": {"message", "hint"}}``.
@@ -41,7 +41,7 @@ def work(task: Task) -> Result:
             try:
                 with speaking(checked(str(task.get("lang", "en")))):
                     return {"facts": as_json(_do(task, str(path), name))}
-            except MemdiagError as error:  # a copy's path means nothing to anybody
+            except MemdiagError as error:  # the path of a temporary copy is meaningless to users
                 return broken(error.message.replace(str(path), name), error.hint.replace(str(path), name))
     except MemdiagError as error:
         return broken(error.message.replace(url, name), error.hint)
@@ -52,7 +52,7 @@ def work(task: Task) -> Result:
             f"{name}: cannot be read: {error.strerror or type(error).__name__}",
             "check the file, and the space on the disk",
         )
-    except Exception as error:  # noqa: BLE001 - the rest goes on, whatever is wrong with one
+    except Exception as error:  # noqa: BLE001 - the other files continue, whatever is wrong with this one
         return broken(
             f"{name}: internal: {type(error).__name__}: {error}",
             f"memdiag analyze {name} may say more; this is a bug in memdiag",

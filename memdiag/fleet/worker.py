@@ -1,7 +1,7 @@
-"""A process of the local engine: reads a task on each line of its input, and answers with a line.
+"""A process of the local engine: reads a task from each line of its input, and answers with a line.
 
-It ends when its input does, so that none is left behind when the command is killed. What libraries print goes to
-stderr: the output carries answers only.
+It ends with its input, so that none is left behind when the command is killed. Output of libraries goes to stderr:
+stdout has answers only.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Budgets and baselines: whether a trace keeps within them. Also the plugin for pytest."""
+"""Budgets and baselines: checks whether a trace stays within them. Contains the pytest plugin."""

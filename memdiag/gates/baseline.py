@@ -1,7 +1,6 @@
-"""The baseline: a small JSON file, to be committed beside the code, with the metrics of known good runs and who held their peaks.
+"""The baseline: a small JSON file to commit with the code, with the metrics and call sites of known good runs.
 
-Nothing in it depends on when or where it was written: paths are cut to their ends, and the same runs give the same
-file.
+Its content does not depend on when or where it was written: paths are truncated, and the same runs give the same file.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from memdiag.version import __version__
 SCHEMA_VERSION = 1
 MOST_SITES = 40
 _MOST_BYTES = 64 << 20
-_PARTS = 4  # of a path that are kept: enough to find a file again, and nobody's home
+_PARTS = 4  # retained components of a path: enough to find a file again, without a home directory
 _HINT = "write a new one: memdiag check TRACE --baseline FILE --update"
 
 
 @dataclass(frozen=True)
 class BaselineEntry:
-    """What a baseline says of one trace.
+    """The baseline entry of one trace.
 
     Attributes:
-        metrics: Those that were known.
-        sites: Who held memory at the peak, most first; None: not known.
-        facts: What the trace said of itself.
+        metrics: Known metrics.
+        sites: Call sites that hold memory at the peak, most first, or None if unknown.
+        facts: Facts that the trace states about itself.
     """
 
     metrics: Mapping[str, Number]
@@ -47,7 +46,7 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     """Returns the entries of a baseline by their keys.
 
     Raises:
-        MemdiagError: It is not there, cannot be read, or is none.
+        MemdiagError: The file is missing, unreadable, or not a baseline.
     """
     try:
         with path.open("rb") as file:
@@ -96,7 +95,7 @@ def _held(told: Mapping[str, Any]) -> Held:
 def entry_of(
     metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]
 ) -> BaselineEntry:
-    """Returns what a baseline keeps of a trace."""
+    """Returns the baseline entry of a trace."""
     return BaselineEntry(
         metrics={name: value for name in METRICS if (value := metrics.get(name)) is not None},
         sites=None if sites is None else tuple(_kept(held) for held in sites[:MOST_SITES]),
@@ -105,7 +104,7 @@ def entry_of(
 
 
 def _kept(held: Held) -> Held:
-    """Returns what of a place is kept."""
+    """Returns the retained facts of a call site."""
     place, amount = held.place, held.amount
     path = "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:])
     return Held(
@@ -115,7 +114,7 @@ def _kept(held: Held) -> Held:
 
 
 def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
-    """Writes a baseline beside the old one and then puts it in its place; the same entries give the same bytes.
+    """Atomically replaces a baseline; the same entries give the same bytes.
 
     Raises:
         MemdiagError: It cannot be written.
@@ -129,7 +128,7 @@ def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
 
 
 def told_of(entry: BaselineEntry) -> dict[str, Any]:
-    """Returns an entry as it stands in the file."""
+    """Returns an entry in the format of the file."""
     return {
         "facts": dict(entry.facts),
         "metrics": dict(entry.metrics),
@@ -151,7 +150,7 @@ def told_of(entry: BaselineEntry) -> dict[str, Any]:
 
 
 def changes_of(before: Mapping[str, BaselineEntry], after: Mapping[str, BaselineEntry]) -> tuple[str, ...]:
-    """Returns what differs between two baselines, a line each; empty: nothing."""
+    """Returns the differences between two baselines, one line each."""
     lines: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         if key not in before or key not in after:

@@ -1,4 +1,4 @@
-"""Budgets as people write them: ``peak_reserved=60GiB``, ``stranded=2%``, ``ooms=0``, ``MD201=0``: at most that much."""
+"""Budgets as written by users: ``peak_reserved=60GiB``, ``stranded=2%``, ``ooms=0``, ``MD201=0``: upper limits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NUMBER = re.compile(r"\s*[0-9][0-9_]*(?:\.[0-9]+)?\s*")
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so much of a metric: an amount, or a share of ``metric.share_of``.
+    """Upper limit of a metric: an amount, or a fraction of ``metric.share_of``.
 
     Attributes:
         metric: The metric.
-        amount: In its unit; None: a share.
-        share: 0.02 for 2 %; None: an amount.
+        amount: Amount in its unit, or None for a fraction.
+        share: 0.02 for 2 %, or None for an amount.
     """
 
     metric: Metric
@@ -32,7 +32,7 @@ class Budget:
     share: float | None = None
 
     def limit(self, measured: Measured) -> Number | None:
-        """Returns the amount that is allowed; None: what it is a share of is not known."""
+        """Returns the allowed amount, or None if the value for a fraction is unknown."""
         if self.share is None:
             return self.amount
         whole = measured.reserved_bytes if self.metric.share_of == "reserved" else measured.capacity_bytes
@@ -45,10 +45,10 @@ class Budget:
 
 
 def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]:
-    """Returns budgets as they were given: ``NAME=VALUE``, or ``NAME<=VALUE``, commas between several.
+    """Returns the given budgets: ``NAME=VALUE``, or ``NAME<=VALUE``, separated by commas.
 
     Raises:
-        MemdiagError: One is not a budget, or its metric is not known.
+        MemdiagError: One is not a budget, or its metric is unknown.
     """
     found: dict[str, Budget] = {}
     for text in (part.strip() for item in given for part in item.split(",") if part.strip()):
@@ -67,10 +67,10 @@ def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]
 
 
 def read_budget(name: str, value: object, where: str) -> Budget:
-    """Returns the budget of one metric; ``where`` it was given is named in errors.
+    """Returns the budget of one metric; ``where`` names its origin in errors.
 
     Raises:
-        MemdiagError: The metric is not known, or the value does not fit it.
+        MemdiagError: The metric is unknown, or the value does not fit it.
     """
     metric = metric_of(name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):

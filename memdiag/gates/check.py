@@ -1,4 +1,4 @@
-"""Holds traces against budgets and a baseline, and says where memory grew."""
+"""Compares traces with budgets and a baseline, and finds where memory grew."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
 
 MOST_HOLDERS = 5
-WORTH = 0.01  # of the place that grew most: less is not worth a line
+WORTH = 0.01  # fraction of the call site that grew most: less is not worth a line
 _RANK = re.compile(r"rank\d+")
 
 
 @dataclass(frozen=True)
 class MeasuredDevice:
-    """One device of one trace, measured; of a file that could not be read only the error.
+    """The measurements of one device of one trace, or the error if the file could not be read.
 
     Attributes:
-        key: What it is called in a baseline.
+        key: Its key in a baseline.
         path: The file.
-        device: Index of the device; None: it could not be read.
-        measured, side, known: What is known of it; None where it could not be read.
+        device: Device index, or None if it could not be read.
+        measured, side, known: Measurements, or None if it could not be read.
         error: Why it could not be read.
     """
 
@@ -49,17 +49,17 @@ class MeasuredDevice:
 
     @property
     def entry(self) -> BaselineEntry:
-        """What a baseline keeps of it."""
-        assert self.measured is not None  # noqa: S101 - only what was read is kept
+        """Its baseline entry."""
+        assert self.measured is not None  # noqa: S101 - only measured devices get here
         assert self.side is not None  # noqa: S101
         return entry_of(self.measured.values, self.side.sites, self.side.facts)
 
 
 def examine(key: str, trace: Trace, device: int | None = None, at: str | int = DEFAULT) -> list[MeasuredDevice]:
-    """Measures the devices of a trace that hold anything, or the one chosen.
+    """Measures the devices of a trace with data, or the chosen one.
 
     Raises:
-        MemdiagError: The chosen device is not in it, or it has none.
+        MemdiagError: The trace does not have the chosen device, or any.
     """
     from memdiag.analyzers.report import build_report
 
@@ -75,7 +75,7 @@ def examine(key: str, trace: Trace, device: int | None = None, at: str | int = D
 
 
 def keys_of(paths: Sequence[Path]) -> list[str]:
-    """Returns what traces are called in a baseline: ``rank0``, or the name of the file; with their folders where that is not enough."""
+    """Returns the keys of traces in a baseline: ``rank0``, or the file name; with folders if that is ambiguous."""
     stems = Counter(path.absolute().with_suffix("") for path in paths)
     parts = [
         [*path.absolute().parent.parts, path.name if stems[path.absolute().with_suffix("")] > 1 else path.stem]
@@ -103,15 +103,15 @@ def check(
     name: str = "",
     root: Path | None = None,
 ) -> CheckReport:
-    """Judges what was measured.
+    """Judges measurements.
 
     Args:
         subjects: Every device of every trace.
-        budgets: Each holds for every one of them.
-        baseline: What they are held against; None: nothing.
-        tolerances: How much more than the baseline is allowed.
+        budgets: Each applies to every device.
+        baseline: Baseline to compare with, or None.
+        tolerances: Allowed excess over the baseline.
         name: The file of the baseline.
-        root: Folder below which places in the code are looked for; None: nowhere.
+        root: Folder in which the files of call sites are searched, or None.
     """
     entries = _paired(subjects, baseline)
     checked, notes = [], []
@@ -129,7 +129,7 @@ def check(
 def updated(
     report: CheckReport, before: Mapping[str, BaselineEntry], subjects: Sequence[MeasuredDevice]
 ) -> tuple[CheckReport, dict[str, BaselineEntry]]:
-    """Returns the report with what changes in the baseline, and its entries."""
+    """Returns the report with the changes to the baseline, and its new entries."""
     after = {subject.key: subject.entry for subject in subjects}
     return replace(report, changes=changes_of(before, after)), after
 
@@ -137,14 +137,14 @@ def updated(
 def _names(
     subject: MeasuredDevice, subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry] | None
 ) -> set[str]:
-    """Returns the keys of the baseline that a trace stands for."""
+    """Returns the keys of the baseline that a trace may match."""
     if baseline and _is_the_only_one(subjects, baseline):
         return {subject.key, *baseline}
     return {subject.key}
 
 
 def _is_the_only_one(subjects: Sequence[MeasuredDevice], baseline: Mapping[str, BaselineEntry]) -> bool:
-    """Whether there is one trace on either side: then their names do not matter, unless they are ranks."""
+    """Returns whether there is one trace on either side: then their names do not matter, unless they are ranks."""
     if len(subjects) != 1 or len(baseline) != 1:
         return False
     return not all(_RANK.fullmatch(key.rsplit("/", 1)[-1]) for key in (subjects[0].key, next(iter(baseline))))
@@ -166,7 +166,7 @@ def _judged(
     *,
     has_baseline: bool,
 ) -> tuple[DeviceCheck, list[str]]:
-    """Returns what is said of one device, and notes."""
+    """Returns the judgements on one device, and notes."""
     if subject.measured is None or subject.side is None:
         return DeviceCheck(subject.key, subject.path, None, subject.error), []
     judgements = [against_budget(budget, subject.measured) for budget in budgets]
@@ -201,7 +201,7 @@ def _other_facts(key: str, before: Mapping[str, str], now: Mapping[str, str]) ->
 
 
 def _holders(subject: MeasuredDevice, entry: BaselineEntry | None, root: Path | None) -> tuple[CheckedSite, ...]:
-    """Returns the places that grew, most first; without a baseline, or if none grew, those that hold most."""
+    """Returns the call sites that grew, most first; without a baseline or growth, those that hold most."""
     if subject.side is None or subject.side.sites is None:
         return ()
     known = subject.known or Known(())
@@ -218,7 +218,7 @@ def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: 
     rows = site_rows([before, now], [Known([held.place for held in before]), known]) or ()
     least = (
         before[-1].amount.bytes if len(before) >= MOST_SITES else 0
-    )  # smaller ones may have been there, and were not kept
+    )  # smaller ones may have existed, but were not stored
     found = []
     for row in rows:
         was, is_now = row.amounts
@@ -250,7 +250,7 @@ def _holder(held: Held, root: Path | None) -> CheckedSite:
 
 
 def _below(path: str, root: Path | None) -> str:
-    """Returns a file as it lies below a folder: by the longest end of its path that is there; "": it is not."""
+    """Returns a file relative to a folder: the longest existing suffix of its path, or ""."""
     if root is None or not path or "\0" in path:
         return ""
     parts = [part for part in path.replace("\\", "/").split("/") if part]

@@ -1,4 +1,4 @@
-"""Holds one metric against its budget, or against what it was in the baseline."""
+"""Compares one metric with its budget, or with the baseline."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from memdiag.gates.metrics import METRICS, Measured, Metric, in_words
 from memdiag.results.check import MetricJudgement, Number
 from memdiag.text import Phrase, phrase
 
-SHARE = 0.01  # more than the baseline, of bytes
-SHARE_OF_CALLS = 0.1  # of driver calls
+SHARE = 0.01  # relative tolerance for bytes
+SHARE_OF_CALLS = 0.1  # for driver calls
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """How much more than the baseline is allowed.
+    """Allowed excess over the baseline.
 
     Attributes:
-        share: Of bytes, for all that have no tolerance of their own.
-        own: Of single metrics: an amount, or a share of what it was. A metric that is named here is watched.
+        share: Relative tolerance for bytes without their own tolerance.
+        own: Tolerances of single metrics: an amount, or a fraction of the previous value. A metric named here is
+            watched.
     """
 
     share: float = SHARE
@@ -30,11 +31,11 @@ class Tolerances:
 
     @property
     def watched(self) -> list[Metric]:
-        """The metrics that are held against a baseline."""
+        """The metrics that are compared with a baseline."""
         return [metric for metric in METRICS.values() if metric.is_watched or metric.name in self.own]
 
     def limit(self, metric: Metric, before: Number) -> tuple[Number, str]:
-        """Returns the most that is allowed where ``before`` was known, and the tolerance in words."""
+        """Returns the limit, given the previous value ``before``, and the tolerance in words."""
         own = self.own.get(metric.name)
         if own is not None and own.share is None:
             amount = own.amount or 0
@@ -50,17 +51,17 @@ class Tolerances:
 
 
 def read_tolerances(given: Iterable[str]) -> Tolerances:
-    """Returns tolerances as they were given: ``2%`` for all bytes, ``stranded=10%``, ``retries=2``.
+    """Returns the given tolerances: ``2%`` for all bytes, ``stranded=10%``, ``retries=2``.
 
     Raises:
-        MemdiagError: One is none, or its metric is not known.
+        MemdiagError: One is invalid, or its metric is unknown.
     """
     share, own = SHARE, {}
     for text in (part.strip() for item in given for part in item.split(",") if part.strip()):
         name, sign, value = text.partition("=")
         where = f"--tolerance {text}"
         if not sign:
-            budget = read_budget("stranded", name, where)  # any metric that may be a share
+            budget = read_budget("stranded", name, where)  # any metric that may be a fraction
             if budget.share is None:
                 raise MemdiagError(
                     f"{where}: for all metrics only a share can be given",
@@ -75,7 +76,7 @@ def read_tolerances(given: Iterable[str]) -> Tolerances:
     return Tolerances(share, own)
 
 
-_SEEN = ("stranded", "foreign", "cache")  # free memory is one or the other for somebody who asks for some
+_SEEN = ("stranded", "foreign", "cache")  # free memory is one or the other, depending on the reference request
 
 
 def against_budget(budget: Budget, measured: Measured) -> MetricJudgement:
@@ -121,14 +122,14 @@ def against_budget(budget: Budget, measured: Measured) -> MetricJudgement:
 def against_baseline(
     measured: Measured, entry: BaselineEntry, tolerances: Tolerances
 ) -> tuple[list[MetricJudgement], list[str]]:
-    """Judges the watched metrics by a baseline; also returns lines on those that became better by more than is tolerated."""
+    """Judges the watched metrics by a baseline; also returns lines on those that improved beyond the tolerance."""
     judgements: list[MetricJudgement] = []
     better: list[str] = []
     for metric in tolerances.watched:
         before = entry.metrics.get(metric.name)
         value = measured.value(metric.name)
         if before is None:
-            continue  # it was not known then: there is nothing to hold it against
+            continue  # it was unknown in the baseline, so there is nothing to compare with
         limit, words = tolerances.limit(metric, before)
         allowed = phrase("check.than", tolerance=words, before=in_words(before, metric.unit))
         if value is None:

@@ -1,8 +1,7 @@
-"""What can be checked of a trace: each metric by its name, its unit, and why a trace may not know it.
+"""The metrics that can be checked: name, unit, and why a trace may lack them.
 
-Free memory is that of the moment of the report, as ``memdiag analyze`` shows it. A metric that the trace cannot know is
-None and has a
-reason: never 0.
+Free memory refers to the moment of the report, as in ``memdiag analyze``. A metric that the trace lacks is None and has
+a reason; it is never 0.
 """
 
 from __future__ import annotations
@@ -27,24 +26,25 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"MD[0-9]{3}")
-# for growth from step to step: as many ends of steps as memdiag.analyzers.leaks wants, and one that may be cut off
+# For growth from step to step: the number of step ends that memdiag.analyzers.leaks needs, and one that may be
+# incomplete.
 _ENOUGH_STEPS = 5
-_NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS = "history", "places", "calls", "steps"  # what a file lacks
+# Reasons why a file lacks a metric.
+_NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS = "history", "places", "calls", "steps"
 _LACKS = (_NO_HISTORY, _NO_PLACES, _NO_CALLS, _NO_STEPS)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Something that can be checked; more of it is worse.
+    """A metric; higher is worse.
 
     Attributes:
         name: "peak_reserved", …
-        unit: Of its values.
-        meaning: In words.
-        share_of: What a percentage in a budget is of: "reserved" (at the peak), "device" (its memory), "" where there
-            is none.
-        is_watched: Whether it is held against a baseline unasked. What is free in one way or another moves about between runs that are
-            as good as each other, so that it is held against one only if asked for.
+        unit: Unit of its values.
+        meaning: Description in words.
+        share_of: Reference of a percentage in a budget: "reserved" (at the peak), "device" (its memory), or "".
+        is_watched: Whether it is compared with a baseline by default. Kinds of free memory vary between equally good
+            runs, so they are compared only on request.
     """
 
     name: str
@@ -89,11 +89,11 @@ class Measured:
     """The metrics of one device of a trace.
 
     Attributes:
-        values: By name; codes of findings are there with how often they were found. None: not known.
-        unknown: Why a metric is not known.
-        reserved_bytes: At the moment that is told apart, of which shares are; None: not known.
-        capacity_bytes: Of the device; None: not known.
-        request_bytes: From which request free memory is seen; None: none.
+        values: Values by name; finding codes have their number of occurrences. None if unknown.
+        unknown: Why a metric is unknown.
+        reserved_bytes: Reserved bytes at the moment of the split, the reference for percentages; None if unknown.
+        capacity_bytes: Bytes of the device, or None if unknown.
+        request_bytes: Reference request for free memory, or None.
     """
 
     values: Mapping[str, Number | None]
@@ -103,15 +103,15 @@ class Measured:
     request_bytes: int | None = None
 
     def value(self, name: str) -> Number | None:
-        """Returns a metric, or how often a finding was made; None: not known."""
+        """Returns a metric, or the number of occurrences of a finding; None if unknown."""
         return self.values.get(name, 0 if _CODE.fullmatch(name) else None)
 
 
 def metric_of(name: str) -> Metric:
-    """Returns the metric of a name; of the code of a finding how often it was made.
+    """Returns the metric with a name; for a finding code, its number of occurrences.
 
     Raises:
-        MemdiagError: There is no such metric.
+        MemdiagError: The metric does not exist.
     """
     word = name.strip().lower().replace("-", "_")
     if word in METRICS:
@@ -128,8 +128,8 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
 
     Args:
         device: The device.
-        side: What it holds at its peak.
-        report: What an analysis of this device finds.
+        side: Its memory at the peak.
+        report: The analysis of this device.
     """
     values: dict[str, Number | None] = {}
     unknown: dict[str, str] = {}
@@ -175,7 +175,7 @@ def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:
 
 
 def _growth(report: Report, num_steps: int | None) -> tuple[Number | None, str]:
-    """Returns bytes a step that memory grows by, and why they are not known."""
+    """Returns the growth in bytes per step, and why it is unknown."""
     found = {finding.code: finding for finding in report.findings}
     if "MD301" in found:
         grown = next((item.value for item in found["MD301"].evidence if item.unit == "bytes/step"), None)
@@ -197,10 +197,10 @@ def in_words(value: Number, unit: Unit) -> str:
 
 
 def _cannot_be_found(has_addresses: bool, has_history: bool) -> Iterator[tuple[str, str]]:
-    """Yields the codes of findings that a file can never show, with the reason: that none was found says nothing of them."""
+    """Yields the finding codes that a file can never show, with the reason: their absence means nothing."""
     reasons: dict[str, str] = {}
     if not has_addresses:
-        reasons = {"MD2": _NO_PLACES, "MD4": _NO_CALLS}  # what lies where; what was asked of the driver
+        reasons = {"MD2": _NO_PLACES, "MD4": _NO_CALLS}  # addresses; driver requests
     if not has_history:
         reasons |= dict.fromkeys(("MD1", "MD3", "MD4"), _NO_HISTORY)  # lifetimes, growth, churn
     for _, codes in ANALYZERS.attempts(lambda analyzer: analyzer.CODES):

@@ -1,11 +1,11 @@
-"""The plugin for pytest: ``@pytest.mark.memdiag(peak="2GiB")`` records a test on the device there is, and fails it if it needs more.
+"""The pytest plugin: ``@pytest.mark.memdiag(peak="2GiB")`` records a test, and fails it if it needs more memory.
 
-It is loaded into every run of pytest in an environment that has memdiag: so it imports nothing but pytest until a test
-has the marker, and what goes wrong in it is told as the result of that test, never as an error of the run.
+It is loaded into every pytest run in an environment with memdiag. So it imports only pytest until a test has the
+marker, and its errors are reported as the result of that test, never as errors of the run.
 
-A test is recorded from before its fixtures are made to the end of its call. It is judged when pytest makes its report,
-and not by raising
-something in the test: so the report is the words of ``memdiag check``, without a traceback through this file.
+A test is recorded from before its fixtures are created to the end of its call. It is judged when pytest creates its
+report, instead of raising an exception in the test. So the report has the words of ``memdiag check``, without a
+traceback through this file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MARKER = (
     "memdiag(peak='2GiB', stranded='5%', ooms=0, …, backend='cpu'): record this test and fail it if it needs more; "
     "metrics as in memdiag check"
 )
-_CARRIED = "memdiag_entries"  # on a report, also from another process: what a baseline keeps of a test
+_CARRIED = "memdiag_entries"  # on a report, possibly from another process: the baseline entries of a test
 
 
 class State:
-    """What one run of pytest knows: the baseline, and what has been measured."""
+    """State of one pytest run: the baseline, and the measurements."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -36,7 +36,7 @@ class State:
         self.said: list[str] = []
 
     def path(self, option: str) -> Path | None:
-        """Returns a file or folder of the command line, below the folder that pytest was started in."""
+        """Returns a file or folder of the command line, relative to the folder in which pytest was started."""
         given = self.config.getoption(option)
         return Path(self.config.invocation_params.dir, given) if given else None
 
@@ -88,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begins to record a marked test, before its fixtures are made."""
+    """Starts to record a marked test, before its fixtures are created."""
     if item.get_closest_marker("memdiag") is None or item.config.getoption("--no-memdiag"):
         return
     from memdiag.gates.recorded_test import RecordedTest
@@ -104,7 +104,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Ends the recording with the call of the test (or with a setup that failed), and judges the test if it passed."""
+    """Ends the recording after the call of the test (or a failed setup), and judges the test if it passed."""
     outcome = yield
     state = item.config.stash.get(_STATE, None)
     running = state.running.pop(item.nodeid, None) if state is not None and state.running and _is_over(call) else None
@@ -130,7 +130,7 @@ def _is_over(call: pytest.CallInfo[None]) -> bool:
 
 
 def _report(report: pytest.TestReport, judged: RecordedResult, *, skips: bool) -> None:
-    """Puts what was judged into the report of a test."""
+    """Adds the judgement to the report of a test."""
     if judged.entries is not None:
         setattr(report, _CARRIED, judged.entries)
     if report.failed:
@@ -145,13 +145,13 @@ def _report(report: pytest.TestReport, judged: RecordedResult, *, skips: bool) -
 
 
 class Collector:
-    """Collects what was measured, also by other processes (pytest-xdist)."""
+    """Collects measurements, also from other processes (pytest-xdist)."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps what a baseline keeps of a test."""
+        """Stores the baseline entries of a test."""
         entries = getattr(report, _CARRIED, None)
         if entries is not None:
             self.state.measured[report.nodeid] = entries
@@ -159,7 +159,7 @@ class Collector:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends what an interrupted run has left open; writes the baseline, in the process that has all results."""
+    """Ends recordings of an interrupted run; writes the baseline, in the process that has all results."""
     state = session.config.stash.get(_STATE, None)
     for running in list(state.running.values()) if state is not None else ():
         running.end()
@@ -178,7 +178,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Says what has changed in the baseline."""
+    """Prints the changes to the baseline."""
     state = config.stash.get(_STATE, None)
     if state is not None and state.said:
         terminalreporter.section("memdiag")

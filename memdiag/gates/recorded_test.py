@@ -1,8 +1,8 @@
-"""One test that is recorded and judged, for the plugin of pytest.
+"""Records and judges one test, for the pytest plugin.
 
-Allocators keep what earlier tests have freed: so before a test begins, garbage is collected and the cache of the device
-given back. What earlier tests or fixtures of a wider scope still hold was there before: it counts, and has no place in
-the code.
+Allocators cache memory that earlier tests freed. So before a test begins, garbage is collected and the device cache
+released. Memory that earlier tests or fixtures of a wider scope still hold counts as existing before, without a call
+site.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from memdiag.results.check import CheckReport, DeviceCheck
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
-_DEVICE = re.compile(r"/device\d+$")  # after the name of a test that used several
+_DEVICE = re.compile(r"/device\d+$")  # suffix of a test's name if it used several devices
 _LONGEST = 100  # characters of the name of a file
 _BACKENDS = ("cuda", "npu", "cpu")
 
 
 @dataclass(frozen=True)
 class RecordedResult:
-    """What has become of a test.
+    """Result of a test.
 
     Attributes:
-        status: "unknown": it cannot be judged.
-        text: What the report of the test says; "" where there is nothing to say.
-        entries: What a baseline keeps of it, as JSON, by key: one for each device that it used; None: it was not measured, or no baseline
-            is written.
+        status: "ok", "failed", or "unknown" if it cannot be judged.
+        text: Text for the report of the test, or "".
+        entries: Its baseline entries as JSON, one for each device that it used, by key; None if it was not measured, or
+            no baseline is written.
     """
 
     status: Literal["ok", "failed", "unknown"]
@@ -55,9 +55,9 @@ class RecordedTest:
     """The recording of one test.
 
     Args:
-        name: The test, as pytest names it.
-        budgets: What it is held against.
-        problem: Why it is not recorded; "": it is.
+        name: Name of the test in pytest.
+        budgets: Budgets to compare with.
+        problem: Why it is not recorded, or "" if it is.
     """
 
     def __init__(self, name: str, budgets: Sequence[Budget], problem: str) -> None:
@@ -69,7 +69,7 @@ class RecordedTest:
 
     @classmethod
     def begin(cls, name: str, wanted: Mapping[str, Any], positional: Sequence[Any]) -> RecordedTest:
-        """Begins to record; what stands in the way is kept, and told when the test is judged."""
+        """Starts the recording; problems are stored, and reported when the test is judged."""
         try:
             backends, budgets = _read(wanted, positional)
         except MemdiagError as error:
@@ -78,7 +78,7 @@ class RecordedTest:
         try:
             with _quiet():
                 recorded._start(backends)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the test's result and not the run's end
+        except Exception as error:  # noqa: BLE001 - any error becomes the test's result instead of ending the run
             recorded.end()
             recorded.discard()
             recorded.problem = f"the test cannot be recorded: {type(error).__name__}: {error}"
@@ -95,7 +95,7 @@ class RecordedTest:
 
     @property
     def _trace(self) -> Path:
-        assert self._folder is not None  # noqa: S101 - made when it began
+        assert self._folder is not None  # noqa: S101 - created when it began
         return self._folder / "trace.pkl"
 
     def end(self) -> None:
@@ -107,7 +107,7 @@ class RecordedTest:
             self.problem = self.problem or f"the recording could not be ended: {type(error).__name__}: {error}"
 
     def discard(self) -> None:
-        """Takes the files away."""
+        """Removes the files."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -115,14 +115,14 @@ class RecordedTest:
     def judge(
         self, baseline: Path | None, tolerance: Sequence[str], keep_in: Path | None, *, has_failed: bool, updates: bool
     ) -> RecordedResult:
-        """Judges the test, and keeps its trace if it or the test itself has failed.
+        """Judges the test, and keeps its trace if it or the judgement has failed.
 
         Args:
-            baseline: File that it is held against as well; None: none.
-            tolerance: As ``memdiag check --tolerance`` takes it.
-            keep_in: Where traces are kept; None: nowhere.
-            has_failed: The test has failed by itself.
-            updates: The baseline is written anew: it is not held against.
+            baseline: Baseline file to compare with as well, or None.
+            tolerance: As for ``memdiag check --tolerance``.
+            keep_in: Folder for kept traces, or None.
+            has_failed: Whether the test itself has failed.
+            updates: Whether the baseline is rewritten, so that it is not compared with.
         """
         try:
             return self._judge(baseline, tolerance, keep_in, has_failed=has_failed, updates=updates)
@@ -170,7 +170,7 @@ def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[s
     """Returns backends and budgets of a marker.
 
     Raises:
-        MemdiagError: It says something else.
+        MemdiagError: The marker has other arguments.
     """
     if positional:
         raise MemdiagError(
@@ -194,14 +194,14 @@ def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[s
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps warnings of what is done here from the test: it may have made them errors."""
+    """Hides warnings of the recording from the test, which may have turned warnings into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _tidy() -> None:
-    """Lets go of what earlier tests have freed, which would count on a device; on the CPU it has no history."""
+    """Releases memory that earlier tests freed, which would count on a device; CPU memory has no history."""
     torch = sys.modules.get("torch")
     devices = [device for name in ("cuda", "npu") if (device := getattr(torch, name, None)) is not None]
     used = [device for device in devices if getattr(device, "is_initialized", bool)()]
@@ -218,7 +218,7 @@ def _devices() -> str:
 
 
 def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
-    """Returns what is said of a test, the worst first."""
+    """Returns the judgements on a test in words, worst first."""
     from memdiag.render.check.words import holder_words, title
     from memdiag.text import plain
 
@@ -234,7 +234,7 @@ def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
 
 
 def _kept(trace: Path, folder: Path, name: str) -> str:
-    """Moves a trace to where traces are kept; returns where that is, or why it is not there."""
+    """Moves a trace to the folder for kept traces; returns its new path, or why it is missing."""
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     target = folder / f"{_UNSAFE.sub('-', name.rsplit('/', 1)[-1])[:_LONGEST]}-{digest}.pkl"
     try:
@@ -253,14 +253,14 @@ def _as_json(entry: BaselineEntry) -> dict[str, Any]:
 
 
 def write_entries(path: Path, measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Writes the tests that were measured into a baseline, and keeps the others that are in it; returns what has changed.
+    """Writes the measured tests into a baseline, keeping its other entries; returns the changes.
 
     Args:
         path: The baseline.
-        measured: The entries of each test. Those that the baseline has of it for other devices go.
+        measured: The entries of each test. Old entries of these tests for other devices are removed.
 
     Raises:
-        MemdiagError: The file is no baseline, or cannot be written.
+        MemdiagError: The file is not a baseline, or cannot be written.
     """
     from memdiag.gates.baseline import changes_of, entry_from, read_baseline, write_baseline
 

@@ -20,13 +20,13 @@ def choose_trace(given: Path | None = None, rank: int | None = None, say: Callab
     """Returns the trace file to read.
 
     Args:
-        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), or a directory with runs in it; None: the current one. Of
-            several runs, the newest of ``trace.pkl`` and ``memdiag-*/rank*.pkl`` is read.
-        rank: The rank to read of a run that has it; of any other run the first.
+        given: A file, a run directory (``memdiag-…`` with ``rank0.pkl`` …), or a directory with runs in it; None for
+            the current one. Among several runs, the newest of ``trace.pkl`` and ``memdiag-*/rank*.pkl`` is read.
+        rank: The rank to read, if the run has it, otherwise the first.
         say: Receives one line with the name of a file that was chosen rather than given.
 
     Raises:
-        MemdiagError: Nothing was given and no run is here.
+        MemdiagError: Nothing was given, and there is no run in the current directory.
     """
     ranks = {} if given is None else ranks_in(given)
     if ranks:
@@ -44,11 +44,11 @@ def choose_trace(given: Path | None = None, rank: int | None = None, say: Callab
             "no trace given, and no run here (./trace.pkl or ./memdiag-*/rank0.pkl)",
             "give a file, or record one: memdiag record -- python train.py",
         )
-    return given  # also what cannot be read: the source says why
+    return given  # even an unreadable file: the source reports why
 
 
 def is_same(one: Path, other: Path) -> bool:
-    """Whether both name the same existing file."""
+    """Returns whether both name the same existing file."""
     try:
         return one.samefile(other)
     except OSError:
@@ -56,7 +56,7 @@ def is_same(one: Path, other: Path) -> bool:
 
 
 def ranks_in(folder: Path) -> dict[int, Path]:
-    """Returns the traces of a run directory by rank, in order; {} if it is not one."""
+    """Returns the traces of a run directory by rank, in order, or {} if it is not one."""
     try:
         found = {int(match.group(1)): path for path in folder.iterdir() if (match := _RANK.fullmatch(path.name))}
     except OSError:
@@ -65,7 +65,7 @@ def ranks_in(folder: Path) -> dict[int, Path]:
 
 
 def _newest(folder: Path, rank: int | None) -> Path | None:
-    """Returns the trace of the run in a folder that was written last; None if there is no run that can be read."""
+    """Returns the trace of the most recent readable run in a folder, or None."""
     try:
         runs = [list(ranks.values()) for run in folder.glob("memdiag-*") if (ranks := ranks_in(run))]
         single = folder / "trace.pkl"

@@ -1,11 +1,11 @@
-"""``memdiag record --find-max batch=1..256``: the largest value of a placeholder with which a command still fits into memory.
+"""``memdiag record --find-max batch=1..256``: the largest placeholder value with which a command fits into memory.
 
-Each value is tried by running the command, with what it prints kept in a file. The ends of the range come first; in
-between, the peaks of two runs that fitted say where memory would end if it grew evenly, and the next value is tried
-there; where that does not hold, the range is halved. The answer rests on two runs alone: the last that fitted and the
-first that did not, one step apart.
+Each value is tried by running the command, with its output written to a file. The ends of the range come first. Then a
+straight line through the peaks of two runs that fitted predicts where memory ends, and the next value is tried there.
+If that fails, the range is halved. The answer depends on two runs only: the last that fitted and the first that did
+not, one step apart.
 
-That a larger value needs no less memory is taken for granted: what lies beyond the first that failed is not tried.
+memdiag assumes that larger values need at least as much memory, so values above the first failure are not tried.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_range(text: str, command: Sequence[str]) -> ValueRange:
     """Reads NAME=LOW..HIGH or NAME=LOW..HIGH:STEP.
 
     Raises:
-        MemdiagError: It is none, or the command has no such placeholder.
+        MemdiagError: The text is not a range, or the command has no such placeholder.
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -73,7 +73,7 @@ def find_max(
         language_of_texts: Language of the texts in find-max.json.
 
     Returns:
-        The answer. The same is in find-max.json in its folder, beside the files of the two runs that it rests on.
+        The answer. It is also in find-max.json in its folder, with the files of the two runs that it is based on.
 
     Raises:
         MemdiagError: A run failed for another reason than memory, or cannot be started.
@@ -110,14 +110,14 @@ def find_max(
 
 
 def next_place(trials: Sequence[Trial], values: ValueRange, fits: int, fails: int, capacity: int | None) -> int:
-    """Returns the place to try next, between the last that fits and the first that does not.
+    """Returns the index to try next, between the last that fits and the first that does not.
 
     Args:
-        trials: What was tried, in order.
+        trials: Previous trials, in order.
         values: The range.
-        fits: The largest place that fits; -1: none yet.
-        fails: The smallest that does not; one behind the last: none yet.
-        capacity: Bytes that the device has for PyTorch; None: unknown.
+        fits: The largest index that fits, or -1.
+        fails: The smallest index that does not fit, or one after the last.
+        capacity: Bytes of the device available to PyTorch, or None if unknown.
     """
     if fits < 0:
         return 0
@@ -130,7 +130,7 @@ def next_place(trials: Sequence[Trial], values: ValueRange, fits: int, fails: in
 
 
 def _between(values: ValueRange, fits: int, fails: int) -> int:
-    """The middle; of a range that is still wide the geometric one, since what fits tends to be at its lower end."""
+    """Returns the middle; for a wide range the geometric one, since fitting values tend to be at its lower end."""
     low, high = values.at(fits), values.at(fails)
     if low > 0 and high > 4 * low:
         return (math.isqrt(low * high) - values.low) // values.step
@@ -138,7 +138,7 @@ def _between(values: ValueRange, fits: int, fails: int) -> int:
 
 
 def _where_memory_ends(trials: Sequence[Trial], capacity: int | None) -> int | None:
-    """The place at which a straight line through the two largest runs that fitted reaches the capacity; None: there is no such line."""
+    """Returns the index at which a straight line through the two largest fitting runs reaches the capacity, or None."""
     known = sorted(
         (trial.place, trial.peak_allocated_bytes) for trial in trials if trial.fits and trial.peak_allocated_bytes
     )
@@ -152,7 +152,7 @@ def _where_memory_ends(trials: Sequence[Trial], capacity: int | None) -> int | N
 
 
 def _was_wrong(trials: Sequence[Trial]) -> bool:
-    """Whether the last value did not fit: where a line pointed there, it points there again."""
+    """Returns whether the last value did not fit: if the line pointed there, it would point there again."""
     return not trials[-1].fits and len(trials) > 2
 
 
@@ -208,13 +208,14 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
 
 @contextlib.contextmanager
 def _talking_to(path: Path) -> Iterator[None]:
-    """The command, and what memdiag says around it, write to a file, and read nothing."""
+    """Redirects the output of the command and memdiag to a file, and its input from nothing."""
     sys.stdout.flush()
     if sys.stderr is not None:
         sys.stderr.flush()
     kept = {number: os.dup(number) for number in (0, 1, 2)}
     try:
-        with path.open("wb") as file, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no path of anybody's
+        # Does not contain anybody's path.
+        with path.open("wb") as file, open(os.devnull, "rb") as nothing:  # noqa: PTH123
             os.dup2(nothing.fileno(), 0)
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -226,7 +227,7 @@ def _talking_to(path: Path) -> Iterator[None]:
 
 
 def _why(failures: list[dict[str, Any]], output: Path) -> str:
-    """The out-of-memory error that ended a program, in one line; "" if it ended for another reason."""
+    """Returns the out-of-memory error that ended a program, in one line, or "" if it ended for another reason."""
     from memdiag.oom.read import read_files
 
     found = [message for message in read_files([output]).messages if not message.is_warning]
@@ -257,7 +258,7 @@ def _tail(path: Path) -> list[str]:
 
 
 def _peaks(traces: list[str], listener: Listener) -> tuple[int | None, int | None]:
-    """Peaks of reserved and allocated bytes over all devices of all processes; None: nothing is known of them."""
+    """Returns the peaks of reserved and allocated bytes over all devices of all processes, or None if unknown."""
     peaks: dict[str, int] = {}
     for path in traces:
         if Path(path).stat().st_size > LARGEST:
@@ -270,7 +271,7 @@ def _peaks(traces: list[str], listener: Listener) -> tuple[int | None, int | Non
 
 
 def _leave_boundary(folder: str, values: ValueRange, trials: Sequence[Trial], fits: int, fails: int) -> None:
-    """Keeps the files of the two runs that the answer rests on so far."""
+    """Keeps the files of the two runs that the current answer is based on."""
     for trial in trials:
         if trial.place not in {fits, fails}:
             shutil.rmtree(Path(folder, f"{values.name}={trial.value}"), ignore_errors=True)

@@ -29,11 +29,11 @@ class FinishedRun:
         folder: Its folder.
         recorded: Status files of the processes with a trace, by rank, with "trace" (its path) and "bytes".
         processes: All processes that used torch, recorded or not.
-        single: The trace under its short name; None: there is none.
+        single: The short name of the trace, or None if there is none.
         nested: Folders of ``memdiag record`` commands inside the command.
         any_python: Whether any Python process loaded the recorder's bootstrap.
         phantom: Whether it ran on a simulated device.
-        problems: What could not be written or redacted at the end, and why.
+        problems: Files that could not be written or redacted at the end, and why.
     """
 
     folder: RunFolder
@@ -51,7 +51,7 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Finishe
 
     Args:
         folder: The folder of the run.
-        manifest: The manifest as it was written before the command ran.
+        manifest: The manifest from before the command ran.
         ended: How the command ended.
     """
     from memdiag.recorder import run_folder
@@ -111,7 +111,7 @@ def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> Finishe
 
 
 def _take_claims_away(folder: str) -> None:
-    """Removes the marks by which processes have shared out the ranks among themselves."""
+    """Removes the marker files with which processes claimed their ranks."""
     from memdiag.recorder.files import CLAIM
 
     for path in Path(folder).glob(CLAIM.format("*")):
@@ -120,7 +120,7 @@ def _take_claims_away(folder: str) -> None:
 
 
 def _presence(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """What processes left of themselves; takes it away, since the manifest has it now."""
+    """Returns and removes the processes' presence files, since the manifest contains them now."""
     from memdiag.recorder import presence
     from memdiag.recorder.run_folder import read_json
 

@@ -1,4 +1,4 @@
-"""Progress of commands that take long: the functions of this room report to a listener, which decides what to show."""
+"""Progress of long commands: the functions of this package report to a listener, which decides what to show."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Listener(Protocol):
         ...
 
     def read_trace(self, path: Path) -> Trace:
-        """Reads a trace and shows how far that is.
+        """Reads a trace and shows the progress.
 
         Raises:
-            MemdiagError: It is no trace, or cannot be read.
+            MemdiagError: It is not a trace, or cannot be read.
         """
         ...
 
@@ -36,7 +36,7 @@ class Silent:
     def say(self, text: str) -> None:
         """Drops the line."""
 
-    def busy(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - as the protocol says
+    def busy(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - required by the protocol
         """Returns a context that shows nothing."""
         return nullcontext()
 

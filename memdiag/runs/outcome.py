@@ -21,7 +21,7 @@ TO_END, FAILS_AGAIN, FAILS_THERE, FAILS_EARLIER, OTHER_ERROR = (
 
 
 def failure_of(trace: Trace, device: DeviceTrace) -> LastFailure | None:
-    """Returns the last failed allocation of a recording; None: none failed."""
+    """Returns the last failed allocation of a recording, or None."""
     from memdiag.trace import schema
 
     failed = np.flatnonzero(device.events.action == schema.OOM)
@@ -42,8 +42,8 @@ def outcome_of(before: LastFailure | None, now: LastFailure | None, status: int)
     """Returns the outcome of a rank.
 
     Args:
-        before: The last failed allocation when it was recorded; None: none failed.
-        now: That of the new run.
+        before: The last failed allocation of the recording, or None.
+        now: The last failed allocation of the new run, or None.
         status: Exit status of the command.
     """
     if status == 0:

@@ -23,9 +23,9 @@ def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: boo
 
     Args:
         subject: The recording.
-        scenario: What is simulated.
-        fails: A recorded request fails in its replay.
-        with_rest: Estimate what follows an allocation that failed when it was recorded.
+        scenario: The simulated settings.
+        fails: Whether a recorded request fails in its replay.
+        with_rest: Whether to estimate the part after the recorded failed allocation.
     """
     reach = subject.reach
     fits, basis = reach.fits(fails=fails)
@@ -36,7 +36,7 @@ def outlook(subject: Subject, scenario: Scenario, *, fails: bool, with_rest: boo
 
 
 def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
-    """Replays a scenario with the requests that probably follow; None: there is no basis for an estimate."""
+    """Replays a scenario with the requests that probably follow; None without a basis for an estimate."""
     follows = subject.continuation
     if follows is None or POLICIES[scenario.policy].standing != "native":
         return None
@@ -72,7 +72,7 @@ def is_failing(replay: Replay, since: int = 0) -> bool:
 
 
 def weakest_basis(bases: list[str]) -> str:
-    """Returns the basis on which something that holds for several recordings rests."""
+    """Returns the weakest of several bases: a statement about several recordings rests on it."""
     return min(bases, key=(REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN).index)
 
 

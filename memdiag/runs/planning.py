@@ -1,4 +1,7 @@
-"""Offline placement of the tensors of a trace, or of a list of lifetimes: what an allocator that knew the future could achieve."""
+"""Offline placement of the tensors of a trace or a list of lifetimes.
+
+It is the result of an allocator that knows the future.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from memdiag.allocator.placement.model import Plan
     from memdiag.trace.model import DeviceTrace, Trace
 
-OF_ALLOCATORS = 512  # bytes: what PyTorch's allocators round to
+OF_ALLOCATORS = 512  # bytes: rounding of PyTorch's allocators
 
 
 def _silent(_: str) -> None:
@@ -33,16 +36,16 @@ class Buffers:
     Attributes:
         source: The file.
         ids: Names.
-        shown_lower, shown_upper: Times as they stand in the file.
+        shown_lower, shown_upper: Times as written in the file.
         lower, upper: Lifetimes, half open (int64).
         size: Bytes (int64).
         form: Format of the file, a key of ``memdiag.registry.SOURCES``.
         ends: Ends of a lifetime that count as live: "half-open", "open" or "closed".
-        align: Alignment of offsets in bytes, unless another is asked for.
-        device: Device of a trace; None: the file is a list of lifetimes.
+        align: Default alignment of offsets in bytes.
+        device: Device of a trace, or None for a list of lifetimes.
         before, after: Tensors from before the trace, and live at its end.
-        recorded: Recorded peak of reserved bytes; None: unknown.
-        outside: Bytes outside the allocator; None: unknown.
+        recorded: Recorded peak of reserved bytes, or None if unknown.
+        outside: Bytes outside the allocator, or None if unknown.
     """
 
     source: str
@@ -75,10 +78,10 @@ def read_buffers(
 
     Args:
         path: The file.
-        ends: Ends of a lifetime in a CSV file that count as live: "half-open", "open" or "closed"; None: as its columns
-            say.
-        device: Device of a trace; None: the one with the most bytes.
-        read: Reads a trace; None: ``memdiag.load``.
+        ends: Ends of a lifetime in a CSV file that count as live: "half-open", "open" or "closed"; None to infer it
+            from the columns.
+        device: Device of a trace, or None for the one with the most bytes.
+        read: Reads a trace; None for ``memdiag.load``.
         say: Receives one line if a device was chosen among several.
 
     Raises:
@@ -105,7 +108,7 @@ def read_buffers(
 def _from_trace(
     path: Path, device: int | None, read: Callable[[Path], Trace] | None, say: Callable[[str], None]
 ) -> Buffers:
-    """The tensors of one device, by the events between which they live.
+    """Returns the tensors of one device, with the events that bound their lifetimes.
 
     Raises:
         MemdiagError: It has no such device, or no tensors.
@@ -145,12 +148,12 @@ def _from_trace(
         after=int((tensors.free_completed_at >= chosen.num_events).sum()),
         recorded=reserved
         if reserved >= int(chosen.usage.requested.max(initial=0))
-        else None,  # some files contradict themselves
+        else None,  # some files contain contradictions
     )
 
 
 def _sizes(device: DeviceTrace) -> Array:
-    """Bytes of each tensor: as asked for, else those of its block."""
+    """Returns the bytes of each tensor: as requested, else those of its block."""
     tensors = device.tensors
     sizes: Array = np.maximum(np.where(tensors.requested_bytes >= 0, tensors.requested_bytes, tensors.block_bytes), 0)
     return sizes
@@ -173,16 +176,16 @@ def plan_buffers(
     output: Path | None = None,
     say: Callable[[str], None] = _silent,
 ) -> PlanReport:
-    """Places buffers in as little memory as possible, and compares the plan with simpler ways.
+    """Places buffers in as little memory as possible, and compares the plan with simpler methods.
 
     Args:
         buffers: The buffers, from ``read_buffers``.
-        align: Alignment of offsets in bytes; None: as their source needs.
-        capacity: Bytes of the device, at which the search stops; None: the lowest plan is searched.
+        align: Alignment of offsets in bytes, or None for the source's default.
+        capacity: Bytes of the device, at which the search stops, or None to search for the lowest plan.
         seconds: Time limit for the search.
         seed: Random seed.
-        output: CSV file to write with id,lower,upper,size,offset; None: none.
-        say: Receives the state of the search, often.
+        output: CSV file to write with id,lower,upper,size,offset, or None.
+        say: Receives the state of the search, frequently.
 
     Raises:
         MemdiagError: The buffers cannot be placed, or the file cannot be written.
@@ -237,7 +240,7 @@ def plan_buffers(
 
 
 def _write(output: Path, buffers: Buffers, made: Plan) -> None:
-    """Writes the offsets as minimalloc does: the columns of its input, and one more."""
+    """Writes the offsets in minimalloc's format: the columns of its input, and one more."""
     import csv
     import io
 

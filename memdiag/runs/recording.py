@@ -1,4 +1,4 @@
-"""Runs a command and records it: for ``memdiag record`` and for every command that records a run again (``try``, ``--find-max``)."""
+"""Runs a command and records it: for ``memdiag record``, and for reruns (``try``, ``--find-max``)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Order:
-    """A command to run, and how to record it.
+    """A command to run, and its recording settings.
 
     Attributes:
         command: Words of the command.
-        settings: Of ``memdiag.recorder.config.Config``, without the folder.
-        output: Where the run goes, as for ``memdiag.recorder.run_folder.make``.
-        phantom: The simulated device ("npu:910b-64g,capacity=30GiB"); None: the devices of this machine.
-        as_rank, world: On a simulated device: run alone as this rank of so many.
-        environment: Variables on top of this process's own.
-        has_short_name: Whether the trace of one process is put at ./trace.pkl as well.
+        settings: Arguments of ``memdiag.recorder.config.Config``, except the folder.
+        output: Output location, as for ``memdiag.recorder.run_folder.make``.
+        phantom: The simulated device ("npu:910b-64g,capacity=30GiB"), or None for the devices of this machine.
+        as_rank, world: On a simulated device, run alone as this rank of a world of this size.
+        environment: Additional environment variables.
+        has_short_name: Whether the trace of a single process is also available as ./trace.pkl.
     """
 
     command: tuple[str, ...]
@@ -51,7 +51,7 @@ class Done:
     Attributes:
         folder: The folder of the run.
         ended: How the command ended.
-        run: What was recorded; None: an error prevented memdiag from finding that out, and the listener was told.
+        run: The recorded run, or None if an error prevented its inspection, which was reported to the listener.
     """
 
     folder: RunFolder
@@ -67,11 +67,11 @@ def perform(
     Args:
         order: The command and how to record it.
         listener: Receives progress.
-        then: Called with the finished run, the end of the command, and the reason why nothing could be recorded ("": none). An error in
-            it is reported to the listener and does not change the result.
+        then: Called with the finished run, the end of the command, and the reason why nothing could be recorded, or "".
+            An error in it is reported to the listener and does not change the result.
 
     Returns:
-        The folder of the run, the end of the command, and what was recorded.
+        The folder of the run, the end of the command, and the recorded run.
 
     Raises:
         MemdiagError: The command cannot be started, or the run cannot be written.
@@ -97,7 +97,7 @@ def perform(
 
 
 def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Mapping[str, str]:
-    """Returns the environment in which the command is started, before what recording adds."""
+    """Returns the environment of the command, before recording adds its variables."""
     if order.phantom is None:
         if order.as_rank is not None or order.world is not None:
             raise MemdiagError(
@@ -143,7 +143,7 @@ def _before(command: list[str], listener: Listener) -> str:
 
 
 def _manifest(order: Order, config: Config, own: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what is known before the command has run; ``own`` is its environment without what memdiag adds."""
+    """Returns the manifest before the command has run; ``own`` is its environment without memdiag's variables."""
     import platform
     import time
     from dataclasses import asdict
@@ -177,7 +177,10 @@ def _manifest(order: Order, config: Config, own: Mapping[str, str]) -> dict[str,
 
 
 def _tell_outer(folder: RunFolder) -> None:
-    """Leaves a word for an outer ``memdiag record`` in whose command this one runs: what is below is recorded here, and not there."""
+    """Leaves a note for an outer ``memdiag record`` that runs this one.
+
+    Processes below are recorded here, not there.
+    """
     from memdiag.recorder import config, presence
     from memdiag.recorder.files import write_json
 
@@ -194,7 +197,7 @@ def _afterwards(
     listener: Listener,
     then: Callable[[FinishedRun, Ended, str], None] | None,
 ) -> FinishedRun | None:
-    """Finishes the files of a run. Whatever happens here, the exit status is the command's."""
+    """Finishes the files of a run. The exit status is the command's in any case."""
     try:
         from memdiag.runs.finishing import finish
 
@@ -203,7 +206,7 @@ def _afterwards(
             then(run, ended, before)
     except KeyboardInterrupt:
         return None
-    except Exception as error:  # noqa: BLE001 - as the docstring says
+    except Exception as error:  # noqa: BLE001 - see the docstring
         why = f"{type(error).__name__}: {error}"
         listener.say(f"memdiag: {phrase('record.no_summary', why=why, folder=folder.shown)}")
         if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"} and sys.stderr is not None:

@@ -1,4 +1,4 @@
-"""A recorded run, from its manifest, and the order to run it again with other allocator settings."""
+"""A recorded run, from its manifest, and the order to rerun it with other allocator settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memdiag.errors import MemdiagError
 from memdiag.runs.listener import SILENT
 from memdiag.runs.recording import Order
 
-# What the run itself sets anew: the launcher gives ranks and ports, and the recorder its own.
+# Variables that the new run sets itself: the launcher sets ranks and ports, the recorder its own.
 _SET_BY_LAUNCHERS = frozenset(
     {
         "RANK",
@@ -50,7 +50,7 @@ class RepeatableRun:
 
     @property
     def shown(self) -> str:
-        """The command as it would be typed."""
+        """The command as typed in a shell."""
         return shlex.join(self.command)
 
 
@@ -58,7 +58,7 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
     """Returns the run in a folder, the run that a trace belongs to, or the newest run in this directory.
 
     Args:
-        given: The folder, or the trace; None: the newest run.
+        given: The folder, or the trace, or None for the newest run.
         say: Receives the name of a run that was chosen rather than given.
 
     Raises:
@@ -82,9 +82,9 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
 
 
 def _folder_of(trace: Path) -> Path:
-    """The run that a trace belongs to.
+    """Returns the run that a trace belongs to.
 
-    Its short name (trace.pkl) is a second name of a file in a run's folder beside it.
+    The short name (trace.pkl) is a second name of a file in a run's folder next to it.
     """
     from memdiag.recorder.run_folder import MANIFEST
     from memdiag.runs.chosen import is_same
@@ -112,12 +112,12 @@ def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:
 
 
 def again(run: RepeatableRun, changes: Mapping[str, str], output: str | None) -> Order:
-    """Returns the order to run it again.
+    """Returns the order to rerun it.
 
     Args:
-        run: What was recorded.
-        changes: Variables to set on top of the recorded ones; "" takes one away.
-        output: The folder of the new run; None: beside the recorded one.
+        run: The recorded run.
+        changes: Variables to set in addition to the recorded ones; "" removes one.
+        output: The folder of the new run, or None for one next to the recorded run.
     """
     settings = {
         name: value

@@ -1,4 +1,4 @@
-"""A request to simulate: policies, settings, version and card, checked before anything is read."""
+"""A request to simulate: policies, settings, version and device, checked before any file is read."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace, Trace
 
 _MOST_BYTES = 1 << 50
-OFFLOAD = "offload"  # no allocator of its own: it changes what is asked for, and when
+OFFLOAD = "offload"  # not an allocator: it changes the requests
 
 
 @dataclass(frozen=True)
 class SimulationRequest:
-    """What to simulate; None: as recorded.
+    """A request to simulate; None stands for the recorded value.
 
     Attributes:
         policies: Keys of ``POLICIES``.
         confs: Texts of settings.
         torch: Version, as "2.13".
         capacity: Bytes.
-        fraction: Share of the card that the process may use.
-        outside: Bytes of the card outside the allocator.
-        offload: Move idle tensors to the host too, and serve the rest with the recorded allocator.
+        fraction: Per-process memory fraction.
+        outside: Bytes of the device outside the allocator.
+        offload: Whether to offload idle tensors to the host too, and serve the rest with the recorded allocator.
     """
 
     policies: tuple[str, ...]
@@ -55,15 +55,15 @@ class SimulationRequest:
         """Reads a request from texts.
 
         Args:
-            policies: Names, several in one text separated by commas.
-            confs: Texts of settings; None: the recorded ones.
+            policies: Names; one text may contain several, separated by commas.
+            confs: Settings strings, or None for the recorded ones.
             torch: Version of PyTorch whose rules apply, as "2.13".
             capacity: Memory of the device, as "64GiB".
-            fraction: Share of the card that the process may use, from 0 to 1.
-            outside: Bytes of the card outside the allocator, as "512MiB".
+            fraction: Per-process memory fraction, from 0 to 1.
+            outside: Bytes of the device outside the allocator, as "512MiB".
 
         Raises:
-            MemdiagError: One of them has no meaning.
+            MemdiagError: One of them is invalid.
         """
         names = [name.strip() for item in policies for name in item.split(",") if name.strip()]
         offload = OFFLOAD in names
@@ -94,14 +94,14 @@ class SimulationRequest:
 
     @property
     def num(self) -> int:
-        """How many runs are asked for."""
+        """Number of requested runs."""
         return max(len(self.policies), not self.offload) * len(self.confs or ("",)) + self.offload
 
     def check(self, trace: Trace, device: DeviceTrace) -> None:
-        """Checks given settings with the parser of the allocator that they are for.
+        """Checks the given settings with the parser of their allocator.
 
         Raises:
-            MemdiagError: It refuses them.
+            MemdiagError: The parser refuses them.
         """
         from memdiag.allocator.calibration.recorded_settings import recorded_settings
 
@@ -117,7 +117,7 @@ class SimulationRequest:
                 )
 
     def or_usual(self, trace: Trace) -> SimulationRequest:
-        """Returns the request itself or, if it names neither policies nor settings, the plain and the expandable allocator."""
+        """Returns the request or, without policies and settings, one for the plain and the expandable allocator."""
         if self.policies or self.confs is not None:
             return self
         return replace(
@@ -125,11 +125,11 @@ class SimulationRequest:
         )
 
     def on_card(self, subject: Subject) -> Subject:
-        """Returns a recording with as much of the card outside the allocator as was asked for."""
+        """Returns a recording with the requested memory outside the allocator."""
         return subject if self.outside is None else subject.with_outside(self.outside)
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
-        """Returns what to simulate, policy by policy."""
+        """Returns the scenarios to simulate, policy by policy."""
         from memdiag.allocator.scenario import Scenario
 
         own = subject.recorded if self.capacity is None else subject.on_card(self.capacity)
@@ -143,11 +143,11 @@ class SimulationRequest:
         return found
 
     def offload_scenario(self, subject: Subject) -> Scenario:
-        """Returns the allocator that serves what does not move: the recorded one, under the given settings."""
+        """Returns the allocator for tensors that do not move: the recorded one, with the given settings."""
         return replace(self, policies=(), offload=False).scenarios(subject)[0]
 
     def _own(self, text: str, policy: str) -> str:
-        """Returns settings without the variables that only others of the policies read."""
+        """Returns settings without the variables that only other policies read."""
         from memdiag.allocator.versions.variables import split, written
 
         names, settings = split(text)
@@ -167,10 +167,10 @@ class SimulationRequest:
 
 
 def _check_version(text: str) -> None:
-    """Refuses a version whose rules are not known: a prediction for it would be that of another version.
+    """Refuses a version whose rules are unknown: a prediction for it would use another version's rules.
 
     Raises:
-        MemdiagError: It is no version, or none that the model of the allocator covers.
+        MemdiagError: It is not a version, or not one that the allocator model supports.
     """
     from memdiag.allocator.versions.rules import LAST_VERIFIED, RULES
     from memdiag.settings.model import parse_version, version_text
@@ -191,7 +191,7 @@ def _check_version(text: str) -> None:
 
 
 def _settings_of(text: str) -> str:
-    """Returns settings without the variable that may stand before them, as in the line to paste; other variables there stay."""
+    """Returns settings without a leading variable, as in the line to paste; other variables there remain."""
     before, variable, settings = text.partition("ALLOC_CONF=")
     if not variable:
         return text
@@ -200,7 +200,10 @@ def _settings_of(text: str) -> str:
 
 
 def version_for(policy: str, version: str) -> str:
-    """Returns ``version``, or the first one after it that has what the policy is about (expandable segments came with torch 2.1)."""
+    """Returns ``version``, or the first later one that supports the policy.
+
+    For example, expandable segments came with torch 2.1.
+    """
     from memdiag.settings.model import parse_version, version_text
     from memdiag.settings.parsers import parse
     from memdiag.settings.tables import newest
@@ -216,7 +219,7 @@ def version_for(policy: str, version: str) -> str:
 
 
 def _check_conf(text: str, policy: str, version: str) -> None:
-    """Raises what ``memdiag conf`` has to say of settings that the allocator refuses."""
+    """Raises the findings of ``memdiag conf`` on settings that the allocator refuses."""
     from memdiag.settings.model import parse_version
     from memdiag.settings.parsers import parse
     from memdiag.settings.tables import newest
@@ -238,7 +241,7 @@ def _check_conf(text: str, policy: str, version: str) -> None:
 
 
 def _for_policy(conf: str, policy: str, version: str) -> str:
-    """Returns recorded settings as far as another policy has them: those of one backend mean nothing to the other."""
+    """Returns the recorded settings that another policy supports: settings of one backend mean nothing to the other."""
     from memdiag.settings.conf import parse_conf
     from memdiag.settings.model import parse_version
     from memdiag.settings.tables import known, newest

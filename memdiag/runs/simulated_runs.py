@@ -1,4 +1,4 @@
-"""Simulated runs of one recording under several settings, ready to be drawn over each other: views take these and simulate nothing."""
+"""Simulated runs of one recording under several settings, ready for overlay: views take these and simulate nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 
 BOUND = "bound"
-_MOST_EVENTS = 3_000_000  # of a trace: a replay takes about a second for each ten million, and there are several
+_MOST_EVENTS = 3_000_000  # of a trace: a replay takes about a second per ten million, and there are several
 _BACKENDS = ("cuda", "npu")
 _EXPANDABLE = "expandable_segments:True"
 
@@ -62,8 +62,8 @@ def simulated_run(subject: Subject, scenario: Scenario, made: Replay, label: str
     Args:
         subject: The recording.
         scenario: The settings.
-        made: The replay under these settings.
-        label: Name of the run in a picture.
+        made: The replay with these settings.
+        label: Label of the run in a picture.
     """
     is_recorded = subject.is_recorded(scenario)
     standing = POLICIES[scenario.policy].standing
@@ -87,7 +87,8 @@ def simulated_run(subject: Subject, scenario: Scenario, made: Replay, label: str
 def runs_of_report(trace: Trace, report: Report) -> list[SimulatedRun]:
     """Returns the recorded run, every remedy of a report, and the lower bound, for each device of it.
 
-    Only where a replay of the recorded settings reproduces the recording: a curve is a prediction just like a number.
+    They are omitted unless a replay of the recorded settings reproduces the recording: a curve is a prediction like a
+    number.
 
     Args:
         trace: The recording.
@@ -111,7 +112,7 @@ def runs_of_report(trace: Trace, report: Report) -> list[SimulatedRun]:
 
 
 def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario]]:
-    """Yields the settings to replay, with a label: none twice."""
+    """Yields the distinct settings to replay, with a label."""
     own = subject.recorded
     yield "as recorded", own
     lines = [each.conf for each in report.what_if if each.device == subject.device.device and each.is_shown]
@@ -122,7 +123,7 @@ def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario
 
 
 def _bound(subject: Subject) -> SimulatedRun:
-    """Returns the bytes that are live, as a run: a replay of the policy ``bound`` gives the same, after compiling for 20 seconds."""
+    """Returns the live bytes as a run: the policy ``bound`` gives the same, after compiling for 20 seconds."""
     live = live_bytes(subject.workload)[1:]
     return SimulatedRun(
         label="bound: the least that any allocator needs",
@@ -142,7 +143,7 @@ def _bound(subject: Subject) -> SimulatedRun:
 
 
 def _replayed(subject: Subject, scenario: Scenario, label: str) -> SimulatedRun | None:
-    """Returns a run; None: the version that was recorded refuses these settings."""
+    """Returns a run, or None if the recorded version refuses these settings."""
     try:
         return simulated_run(subject, scenario, subject.replay(scenario, log=False), label)
     except MemdiagError:

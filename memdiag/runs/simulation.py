@@ -1,4 +1,4 @@
-"""Predictions: replays of a recording under other settings or on other cards.
+"""Predictions: replays of a recording with other settings or on other devices.
 
 Calibration comes first: memdiag replays the recorded settings and compares the result with the recording. Predicted
 savings carry the calibration error.
@@ -44,7 +44,11 @@ from memdiag.units import format_bytes
 def predict(
     subject: Subject, scenario: Scenario, *, with_min_capacity: bool = False, with_rest: bool = True
 ) -> tuple[Prediction, Replay, Simulated]:
-    """Returns the prediction for ``scenario``, its replay, and the replay as a trace; ``with_rest``: estimates the unrecorded rest."""
+    """Returns the prediction for ``scenario``, its replay, and the replay as a trace.
+
+    Args:
+        with_rest: Whether to estimate the unrecorded rest.
+    """
     replay = subject.replay(scenario, log=True)
     simulated = subject.as_trace(scenario, replay)
     kept = subject.is_recorded(scenario)
@@ -121,7 +125,11 @@ def report_of(
 
 
 def calibration_report(subject: Subject, *, unlimited: bool = True) -> CalibrationReport:
-    """Returns how exactly the recorded settings reproduce the recording; ``unlimited``: a simulated run has no card."""
+    """Returns how exactly the recorded settings reproduce the recording.
+
+    Args:
+        unlimited: Whether a simulated run has no capacity limit.
+    """
     found = subject.calibration
     first = found.first
     return CalibrationReport(
@@ -140,7 +148,7 @@ def calibration_report(subject: Subject, *, unlimited: bool = True) -> Calibrati
 
 
 def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
-    """What had to be assumed."""
+    """Returns the assumptions."""
     found, limits, device = subject.calibration, subject.limits, subject.device
     if subject.trace.format == PLAIN_EVENTS:
         return []
@@ -165,7 +173,11 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
 
 
 def simulated_peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:
-    """Returns the highest bytes of a curve of a replay; ``kept``: the replay starts with the memory from before the trace."""
+    """Returns the highest bytes of a curve of a replay.
+
+    Args:
+        kept: Whether the replay starts with the memory from before the trace.
+    """
     values = getattr(replay, name)
     start = (
         subject.device.start[name] if kept and subject.device.has_addresses and len(subject.workload.start.base) else 0
@@ -214,7 +226,7 @@ def _smaller(room: int, limit: int | None) -> int:
 
 
 def _room(workload: Workload, replay: Replay, call: int) -> int | None:
-    """Bytes that the allocator could hold at a call."""
+    """Returns the bytes that the allocator could reserve at a call."""
     others = workload.size[:call][workload.op[:call] == EXTERNAL]
     held = int(others[-1]) if len(others) else 0
     rooms = [] if replay.capacity_bytes is None else [replay.capacity_bytes - held]
@@ -248,10 +260,10 @@ def recorded_run(subject: Subject) -> RecordedRun:
 
 
 def default_version(trace: Trace, device: DeviceTrace) -> str:
-    """Returns the version of the recording, if the trace contains it; else the newest fully supported one."""
+    """Returns the version of the recording if the trace contains it, else the newest fully supported one."""
     return DEFAULT_VERSION if trace.format == PLAIN_EVENTS else recorded_settings(trace, device).versions[0]
 
 
 def num_requests(workload: Workload) -> int:
-    """Returns how many allocations a workload has."""
+    """Returns the number of allocations of a workload."""
     return int(np.count_nonzero(workload.op == ALLOC))

@@ -1,7 +1,7 @@
 """The moment at which ``memdiag simulate`` splits reserved memory: the default moment of reports, or that of ``--at``.
 
-Each run has its own moment: a simulated run that gets past the allocation that failed when it was recorded is split at
-its peak, the recorded run at the failure.
+Each run has its own moment. A simulated run that gets past the recorded failed allocation is split at its peak, the
+recorded run at the failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Split = tuple[ReportMoment | None, Fragmentation]
 
 
 def recorded_split(trace: Trace, device: DeviceTrace, at: str | int) -> Split:
-    """Returns the moment of the recorded run that ``at`` names, and the split of reserved memory there."""
+    """Returns the moment of the recorded run for ``at``, and the split of reserved memory there."""
     if not device.has_addresses or not device.num_events:
         return None, NO_SPLIT
     return _split(trace, device, at)
@@ -36,7 +36,7 @@ def simulated_split(simulated: Simulated, at: str | int) -> Split:
     if isinstance(at, int):
         entries = np.flatnonzero(row <= at)
         moment, split = _split(simulated.trace, device, int(entries[-1]) if len(entries) else -1)
-        event = at  # a simulated run may have no entry of its own there
+        event = at  # a simulated run may have no entry there
     else:
         moment, split = _split(simulated.trace, device, at)
         event = -1 if moment.at_event is None or moment.at_event < 0 else int(row[moment.at_event])

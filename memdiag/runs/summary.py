@@ -1,6 +1,6 @@
 """Summary of a recorded run, from its files.
 
-It explains an empty recording as far as the processes left status files.
+It explains an empty recording, as far as the processes left status files.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from memdiag.runs.finishing import FinishedRun
     from memdiag.trace.model import Trace
 
-LARGEST = 512 << 20  # bytes of a trace that is read without being asked for: about ten seconds
+LARGEST = 512 << 20  # bytes of a trace that is read without a request: about ten seconds
 MOST_ROWS = 8
 _SENT_AWAY = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
 def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
-    """Returns the facts of a run that its status files have, without reading its traces.
+    """Returns the facts of a run from its status files, without reading its traces.
 
     Args:
         run: The run.
         ended: How its command ended.
-        before: Why nothing could be recorded, if the command shows that; "": unknown.
+        before: Why nothing could be recorded, if the command shows that, or "".
     """
     from memdiag.recorder.run_folder import shown
 
@@ -68,9 +68,9 @@ def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
 
 
 def with_memory(summary: RunSummary, ended: Ended, listener: Listener = SILENT) -> RunSummary:
-    """Returns a summary with what the trace of its chosen process shows.
+    """Returns a summary with facts from the trace of its chosen process.
 
-    A command that was asked by a signal to end at once gets no diagnosis: its sender is waiting.
+    A command that a signal asked to end at once gets no diagnosis: its sender is waiting.
 
     Args:
         summary: The summary of the status files.
@@ -117,7 +117,7 @@ def _report(trace: Trace) -> Report:
 
 
 def _oom(trace: Trace, message: str, name: str) -> OomReport | None:
-    """Returns the report of ``memdiag oom`` on an error, with what the trace called ``name`` knows of it; None: it is another error."""
+    """Returns the report of ``memdiag oom`` on an error, with facts from the trace ``name``; None for other errors."""
     from memdiag.analyzers.support.joined import join
     from memdiag.oom.read import read_text
 
@@ -134,7 +134,7 @@ def _seconds(status: Mapping[str, Any], name: str) -> float:
 
 
 def _chosen(recorded: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The process to speak of: the one that ran out of memory first, else rank 0; without ranks, the one with the most events."""
+    """Returns the process to summarise: the first out of memory, else rank 0, else the one with the most events."""
     failed = [status for status in recorded if status.get("ooms")]
     if failed:
         return min(failed, key=lambda status: status["ooms"][0].get("time") or 0)
@@ -144,7 +144,7 @@ def _chosen(recorded: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def num_events(status: Mapping[str, Any]) -> int:
-    """Returns the number of events that a process has recorded."""
+    """Returns the number of recorded events of a process."""
     return sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
 
 

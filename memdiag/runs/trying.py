@@ -42,7 +42,10 @@ class RankReplay:
 
 @dataclass(frozen=True)
 class TryPlan:
-    """A rerun that is predicted: ``forecast`` for people, ``replays`` (by rank) for the comparison with the new run."""
+    """A rerun with its prediction.
+
+    It has ``forecast`` for people, and ``replays`` (by rank) for the comparison with the new run.
+    """
 
     forecast: RunForecast
     replays: tuple[RankReplay, ...]
@@ -53,7 +56,7 @@ def predict(run: RepeatableRun, conf: str | None = None, listener: Listener = SI
 
     Args:
         run: The recorded run.
-        conf: Settings to try; None: those that ``memdiag tune`` recommends.
+        conf: Settings to try, or None for those that ``memdiag tune`` recommends.
         listener: Receives progress.
 
     Raises:
@@ -131,7 +134,7 @@ def compare(plan: TryPlan, done: Done, listener: Listener = SILENT) -> TryReport
         listener: Receives progress.
 
     Returns:
-        The comparison; ranks of which the new run left no trace are not in it.
+        The comparison, without ranks for which the new run left no trace.
 
     Raises:
         MemdiagError: A trace of the new run cannot be read.

@@ -1,4 +1,4 @@
-"""The allocator settings with which one or several recordings need least memory: ``memdiag tune``.
+"""Finds the allocator settings with which recordings need the least memory: ``memdiag tune``.
 
 Calibration comes first, for each trace. Recommended settings gain more than the calibration error, and the recorded
 version supports them.
@@ -35,14 +35,14 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.trace import schema
 from memdiag.units import MIB, format_bytes
 
-_PART_AT_MOST = 0.35  # of the calls: else the first part is hardly cheaper than the whole
+_PART_AT_MOST = 0.35  # of the calls: otherwise the first part is hardly cheaper than the whole
 _NUM_FRONT = 12
-_LEAST_GAIN = 2 * MIB  # a device page: less is nothing
+_LEAST_GAIN = 2 * MIB  # a device page: smaller savings count as none
 
 
 @dataclass(frozen=True)
 class _Member:
-    """One of several traces: its requests, the first part of them, and the settings that stay fixed."""
+    """One of several traces: its requests, their first part, and the settings that remain fixed."""
 
     subject: Subject
     settings: AllocatorSettings
@@ -76,8 +76,8 @@ class _Member:
     def replay(self, scenario: Scenario, *, is_part: bool) -> Replay:
         """Replays a scenario, or its first part.
 
-        Tensors from before the first event are placed again, also under the recorded settings: their recorded cache would be a disadvantage
-        of these settings only.
+        Tensors from before the first event are placed again, even with the recorded settings: their recorded cache
+        would put only these at a disadvantage.
         """
         work = self.subject.workload if self.first is None or not is_part else self.first
         return self.subject.replayer(
@@ -93,7 +93,7 @@ class _Member:
 
     @property
     def possible_versions(self) -> tuple[str, ...]:
-        """Versions that it may have been recorded with."""
+        """Versions that may have recorded it."""
         subject = self.subject
         return () if subject.trace.format == PLAIN_EVENTS else possible_versions(subject.trace, subject.device)
 
@@ -128,15 +128,15 @@ def tune(
     least_share: float = RELEVANT_SHARE,
     progress: Progress | None = None,
 ) -> TuneReport:
-    """Searches one line of settings for all of ``subjects``.
+    """Searches one settings line for all of ``subjects``.
 
     Args:
-        subjects: Recordings of one backend, made ready for simulation.
-        capacity: Bytes of the card; None: as recorded.
-        seconds: Time for the search.
-        most: How many choices to look at.
-        least_share: Of the reserved peak; a smaller saving is not recommended.
-        progress: Called with choices tried, of so many.
+        subjects: Recordings of one backend, prepared for simulation.
+        capacity: Bytes of the device, or None for the recorded value.
+        seconds: Time limit for the search.
+        most: Maximum number of choices to evaluate.
+        least_share: Fraction of the reserved peak; smaller savings are not recommended.
+        progress: Called with the number of evaluated choices, and their total.
 
     Raises:
         MemdiagError: The recordings are of several backends, or of one whose allocator has no settings.
@@ -201,9 +201,7 @@ def _report(
 ) -> TuneReport:
     recorded_peaks = [recorded_peak(member.subject.device, "reserved") for member in members]
     known = [peak for peak in (member.subject.comparable_peak for member in members) if peak is not None]
-    before = (
-        max(known) if len(known) == len(members) else baseline.peak
-    )  # what `memdiag simulate` tells savings against
+    before = max(known) if len(known) == len(members) else baseline.peak  # the baseline of `memdiag simulate`
     errors = [member.subject.calibration.error_bytes for member in members]
     error = max((each for each in errors if each is not None), default=None) if None not in errors else None
 
@@ -245,7 +243,7 @@ def _report(
 
 
 def _recorded(members: list[_Member], baseline: Score) -> Score:
-    """Returns the recorded result if the traces contain it; else the replay of the recorded settings."""
+    """Returns the recorded result if the traces contain it, else the replay of the recorded settings."""
     devices = [member.subject.device for member in members]
     peaks = [recorded_peak(device, "reserved") for device in devices]
     known = tuple(peak for peak in peaks if peak is not None)
@@ -290,7 +288,7 @@ def _card(member: _Member) -> CardReport:
 def _verdict(
     baseline: Score, choice: Choice, score: Score, before: int, error: int | None, basis: str, least_share: float
 ) -> tuple[bool, Phrase]:
-    """Returns whether a choice is worth setting, and why (not)."""
+    """Returns whether a choice is worth setting, and why."""
     off = error or 0
     if (score.num_failing, score.num_ooms) < (baseline.num_failing, baseline.num_ooms):
         if score.num_failing:

@@ -1,4 +1,4 @@
-"""What the file is, its settings, what it does not tell, and what changes of settings would do: as lines."""
+"""Lines about the file: facts, settings, missing data, and the effect of other settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 1000
 
 
 class AboutLines(Lines):
-    """Lines on the trace; with a report there are more."""
+    """Lines on the trace; a report adds more."""
 
     def __init__(self, trace: Trace, report: Report | None) -> None:
         self.empty = phrase("screen.about.empty")
@@ -25,18 +25,18 @@ class AboutLines(Lines):
         self.width = 80
 
     def set_width(self, width: int) -> None:
-        """Folds the lines at a width."""
+        """Wraps the lines at a width."""
         self.width = width
 
     def __len__(self) -> int:
         return len(self._lines(self.width))
 
-    def line(self, number: int, width: int) -> Text:  # noqa: ARG002 - they are folded already
+    def line(self, number: int, width: int) -> Text:  # noqa: ARG002 - they are wrapped already
         """Returns a line."""
         return self._lines(self.width)[number]
 
     def summary(self) -> str:
-        """Returns what these lines are."""
+        """Returns a description of these lines."""
         return phrase("screen.about.summary")
 
     def _lines(self, width: int) -> list[Text]:

@@ -1,4 +1,4 @@
-"""The program behind ``memdiag view``: reads and diagnoses in a thread of its own, and shows one screen meanwhile."""
+"""The application behind ``memdiag view``: reads and diagnoses in a thread, while one screen is shown."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from memdiag.trace.moments import DEFAULT
 from memdiag.tui.main import MainScreen
 from memdiag.tui.walk import Walk
 
-_DELAY = 0.06  # seconds of rest before lists follow the moment: a held key moves the moment only
+_DELAY = 0.06  # seconds of rest before lists follow the moment: a held key changes only the moment
 
 
 class Viewer(App[None]):
-    """Walks through a trace.
+    """Application for browsing a trace.
 
     Args:
-        title: What is being read.
+        title: Name of the file.
         read: Returns the trace; runs in a thread.
-        diagnose: Returns the report of a trace; runs in that thread, while the trace is on the screen.
-        at: Where to begin, see ``Walk``.
-        device: The device to begin with.
+        diagnose: Returns the report of a trace; runs in the same thread, while the trace is on the screen.
+        at: Initial moment, see ``Walk``.
+        device: Initial device.
         delay: Seconds before lists follow the moment.
 
     Attributes:
-        failure: What made reading impossible, once it ended for that.
+        failure: The error that ended it, if reading failed.
         copied: Lines that the user copied, in order.
     """
 
@@ -42,14 +42,14 @@ class Viewer(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = []
 
     class Loaded(Message):
-        """The trace is there."""
+        """The trace has been read."""
 
         def __init__(self, walk: Walk) -> None:
             super().__init__()
             self.walk = walk
 
     class Diagnosed(Message):
-        """The diagnosis is there, or what went wrong with it."""
+        """The diagnosis is complete, or failed."""
 
         def __init__(self, report: Report | None, error: str = "") -> None:
             super().__init__()
@@ -57,7 +57,7 @@ class Viewer(App[None]):
             self.error = error
 
     class Failed(Message):
-        """It cannot be read."""
+        """The trace cannot be read."""
 
         def __init__(self, error: BaseException) -> None:
             super().__init__()
@@ -73,7 +73,7 @@ class Viewer(App[None]):
         device: int | None = None,
         delay: float = _DELAY,
     ) -> None:
-        # With NO_COLOR textual would still write greys, unless it works with the terminal's own colours.
+        # With NO_COLOR, textual would still use greys, unless it uses the terminal's own colours.
         super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))
         self.title = title
         self._read = read
@@ -83,11 +83,11 @@ class Viewer(App[None]):
         self.failure: BaseException | None = None
         self.copied: list[str] = []
         self._began = time.monotonic()
-        # A daemon: to leave must not take as long as a diagnosis that nobody waits for any more.
+        # A daemon thread: quitting must not wait for a diagnosis that nobody needs any more.
         self.work = threading.Thread(target=self._work, name="reading", daemon=True)
 
     def on_mount(self) -> None:
-        """Shows the screen and begins to read."""
+        """Shows the screen and starts to read."""
         self.main = MainScreen(self.title, self.delay, self.copy_line)
         self.push_screen(self.main)
         self.work.start()
@@ -100,13 +100,13 @@ class Viewer(App[None]):
         try:
             trace = self._read()
             walk = Walk(trace, *self._start)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the command can say it
+        except BaseException as error:  # noqa: BLE001 - raised again where the command can report it
             self.post_message(self.Failed(error))
             return
         self.post_message(self.Loaded(walk))
         try:
             self.post_message(self.Diagnosed(self._diagnose(trace)))
-        except Exception as error:  # noqa: BLE001 - the trace can be looked at without a diagnosis
+        except Exception as error:  # noqa: BLE001 - the trace can be viewed without a diagnosis
             self.post_message(self.Diagnosed(None, phrase("screen.failed", error=str(error))))
 
     def on_viewer_loaded(self, message: Loaded) -> None:
@@ -114,17 +114,17 @@ class Viewer(App[None]):
         self.main.show_trace(message.walk)
 
     def on_viewer_diagnosed(self, message: Diagnosed) -> None:
-        """Shows what was found."""
+        """Shows the diagnosis."""
         self._clock.stop()
         self.main.show_report(message.report, message.error)
 
     def on_viewer_failed(self, message: Failed) -> None:
-        """Ends."""
+        """Ends the application."""
         self.failure = message.error
         self.exit()
 
     def copy_line(self, line: str) -> None:
-        """Copies a line to the clipboard, as far as the terminal lets programs do that (OSC 52)."""
+        """Copies a line to the clipboard, if the terminal supports it (OSC 52)."""
         self.copy_to_clipboard(line)
         if line not in self.copied:
             self.copied.append(line)

@@ -1,4 +1,4 @@
-"""The tree of calls as rows: bytes, their share, how many tensors, and the call, moved to the right where calls branch."""
+"""The call tree as rows: bytes, their fraction, number of tensors, and the call, indented where calls branch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_INDENT = 20
 
 @dataclass
 class CallLines(Lines):
-    """The rows of what is open of a tree."""
+    """The rows of the visible part of a tree."""
 
     here: OneDevice
     summary_text: str = ""
@@ -31,7 +31,7 @@ class CallLines(Lines):
         return len(self.nodes)
 
     def summary(self) -> str:
-        """Returns what the tree shows and how."""
+        """Returns a description of the tree."""
         tree = self.here.calls
         way = phrase("screen.calls.inverted" if tree.inverted else "screen.calls.upright")
         return f"{format_bytes(tree.total_bytes)} · {way} · {phrase(f'screen.frames.{tree.frames}')}"

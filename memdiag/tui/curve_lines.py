@@ -1,8 +1,8 @@
-"""The timeline in characters: three areas, one in front of the other, marks above, phases and steps below, the moment as a line.
+"""The timeline in characters: three overlapping areas, marks above, phases and steps below, the moment as a line.
 
-From the bottom up to each curve: allocated, active (freed, but waiting for a stream), reserved (free, but held from the
-driver). With colours these are blue, orange and grey, and edges are drawn in eighths of a row; without they are ``█``,
-``▒`` and ``░``.
+From the bottom up, the curves are allocated, active (freed, but waiting for a stream), and reserved (free, but not
+released to the driver). With colours these are blue, orange and grey, with edges in eighths of a row; without colours
+they are ``█``, ``▒`` and ``░``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from memdiag.tui.models.window import CURVES, Window, first_in, heights
 from memdiag.units import format_count
 
 LABEL = 9  # columns for "12.5 GiB "
-_EDGE = 1  # and one for the axis
+_EDGE = 1  # including one for the axis
 _EIGHTHS = " ▁▂▃▄▅▆▇"
 GLYPHS = ("█", "▒", "░")
 FREE_AREA = "#4e4e4e"
 _COLORS = (HELD, WAITING, FREE_AREA)
-# A letter for each phase: lower case for what is outside of a step.
+# A letter for each phase: lower case for events outside a step.
 _LETTERS = {"unknown": "·", "initialisation": "i", "forward": "F", "backward": "B", "optimizer": "O", "outside": "-"}
 _PHASE_STYLES = {_LETTERS[key]: vocabulary.color("phase", key) for key in ("forward", "backward", "optimizer")}
 CURSOR = "reverse"
@@ -45,7 +45,7 @@ def plot_width(width: int) -> int:
 class Curve:
     """The timeline of one device.
 
-    It remembers the areas of the stretch that it drew last: the moment moves more often than that.
+    It caches the areas of the last drawn range: the moment changes more often than the range.
     """
 
     def __init__(self, device: DeviceTrace, places: Places) -> None:
@@ -54,7 +54,10 @@ class Curve:
         self._known: tuple[object, _Areas] | None = None
 
     def draw(self, window: Window, at: int, width: int, rows: int, *, color: bool = False) -> list[Text]:
-        """Returns the timeline in ``rows`` lines (at least 3) of ``width`` columns: marks, the curves, phases with steps."""
+        """Returns the timeline in ``rows`` lines (at least 3) of ``width`` columns.
+
+        It has marks, curves, and phases with steps.
+        """
         plot = plot_width(width)
         if not self._device.num_events:
             return _no_events(width, rows)
@@ -78,7 +81,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class _Areas:
-    """The areas in characters: ``cells[level - 1][column]``, levels from the bottom; what each curve reaches, in levels; the axis."""
+    """The areas in characters.
+
+    ``cells[level - 1][column]`` has the cells, levels from the bottom, ``reached`` the height of each curve in levels,
+    and ``ticks`` the axis.
+    """
 
     cells: list[list[tuple[str, str]]]
     reached: list[tuple[float, ...]]
@@ -109,20 +116,20 @@ def _areas(device: DeviceTrace, window: Window, plot: int, levels: int, *, color
 
 
 def _plain(reached: Sequence[float], level: int) -> tuple[str, str]:
-    """Returns the character of a cell without colours: the frontmost area in its middle, or an upper edge with nothing behind it."""
+    """Returns the character of a cell without colours: the frontmost area in its middle, or an upper edge."""
     for glyph, height in zip(GLYPHS, reached, strict=True):
         if glyph == "█" and level - 1 < height < level and max(reached[1:]) <= height:
             return _EIGHTHS[max(int((height - level + 1) * 8), 1)], ""
         if height >= level - 0.5:
             return glyph, ""
-    if level == 1 and max(reached) > 0:  # whatever is there shows at least in the lowest row
+    if level == 1 and max(reached) > 0:  # any value is visible at least in the lowest row
         first = next(number for number, height in enumerate(reached) if height > 0)
         return "▁" if first == 0 else GLYPHS[first], ""
     return " ", ""
 
 
 def _coloured(reached: Sequence[float], level: int) -> tuple[str, str]:
-    """Returns the character of a cell and its colours: what is lowest in it, in eighths, and behind that what is above it."""
+    """Returns the character of a cell and its colours: the lowest area in eighths, in front of the area above it."""
     for color, height in zip(_COLORS, reached, strict=True):
         if height > level - 1:
             eighths = min(round((height - level + 1) * 8), 8)
@@ -145,7 +152,7 @@ def _middle(reached: Sequence[float], level: int) -> str:
 
 
 def _marks(places: Places, window: Window, at: int, plot: int) -> Text:
-    """The line above the curves: ``▼`` the peak, ``!`` out of memory, ``r`` a retry, ``│`` the moment."""
+    """Returns the line above the curves: ``▼`` the peak, ``!`` out of memory, ``r`` a retry, ``│`` the moment."""
     glyphs = [" "] * plot
     for events, glyph in ((places.retries, "r"), (places.ooms, "!")):
         for column in (first_in(events, window, plot) >= 0).nonzero()[0].tolist():
@@ -164,7 +171,7 @@ def _marks(places: Places, window: Window, at: int, plot: int) -> Text:
 
 
 def _below(device: DeviceTrace, places: Places, window: Window, column: int, plot: int) -> Text:
-    """The line below: a letter for the phase of each column where it is known, numbers of steps where they begin."""
+    """Returns the line below: a letter for the phase of each column, if known, and step numbers at their beginnings."""
     line = Text(no_wrap=True, end="")
     if not places.has_phases:
         letters = ["─"] * plot

@@ -1,4 +1,4 @@
-"""Findings as rows, and each in full: what was measured, what would help, the lines to copy."""
+"""Findings as rows, and each in full: evidence, fixes, the lines to copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STYLES = {"critical": "bold #ff5f5f", "warning": "#ffaf00", "info": "#5fafff"}
 
 @dataclass
 class FindingLines(Lines):
-    """The rows of a report's findings, the worst first; ``text`` chooses those that hold it."""
+    """The rows of a report's findings, worst first; ``text`` filters them."""
 
     report: Report | None
     text: str = ""
@@ -56,11 +56,11 @@ class FindingLines(Lines):
         return line.append_text(cell(title, max(width - 15, 1)))
 
     def changes(self, number: int) -> list[str]:
-        """Returns the lines that the fixes of a finding change, each once."""
+        """Returns the distinct lines to paste of a finding's fixes."""
         return list(dict.fromkeys(fix.change for fix in self.findings[number].fixes if fix.change))
 
     def detail(self, number: int) -> Text:
-        """Returns a finding in full; lines to copy have the key that copies them."""
+        """Returns a finding in full; lines to copy show the key that copies them."""
         finding = self.findings[number]
         text = Text()
         text.append(f"{words.severity_name(finding.severity)} ", _STYLES[finding.severity]).append(

@@ -1,4 +1,4 @@
-"""The keys of ``memdiag view``: one table for what they do, the help, and the line at the bottom."""
+"""The keys of ``memdiag view``: one table for the actions, the help, and the bottom line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Key(NamedTuple):
     """One row of the help.
 
     Attributes:
-        keys: Names of keys as textual has them, with the action of each.
-        shown: The keys as people write them.
-        name: What they do, by key of its phrase; "": more names for the keys of another row.
-        brief: The keys as the line at the bottom has them; "": not there.
+        keys: Textual's key names, with the action of each.
+        shown: The keys as shown in the help.
+        name: Phrase key of their effect, or "" for more keys of another row.
+        brief: The keys as shown in the bottom line, or "" if not shown.
     """
 
     keys: tuple[tuple[str, str], ...]
@@ -79,7 +79,7 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
         ),
     ),
 )
-# The order in which keys are kept where the line at the bottom is short, and the order in which they stand there.
+# The order in which keys are dropped from a short bottom line, and the order in which they are shown.
 _FIRST = ("quit", "help", "list", "columns", "peak", "zoom", "ooms", "filter", "open", "sort", "steps", "retries")
 _SHOWN = ("quit", "help", "list", "open", "filter", "sort", "columns", "zoom", "peak", "ooms", "retries", "steps")
 LEGEND = ("timeline", "above", "below")
@@ -91,7 +91,10 @@ def all_keys() -> list[tuple[str, str]]:
 
 
 def bottom_line(width: int) -> list[tuple[str, str]]:
-    """Returns what the line at the bottom says, in order: words, and the action of a click; as much as ``width`` columns hold."""
+    """Returns the parts of the bottom line in order.
+
+    A part is a text, and the action of a click. As many are returned as ``width`` columns allow.
+    """
     known = {key.name: key for _, keys in GROUPS for key in keys if key.brief}
     words = {name: f"{key.brief} {phrase(f'screen.brief.{name}')}" for name, key in known.items()}
     kept: set[str] = set()
@@ -104,7 +107,7 @@ def bottom_line(width: int) -> list[tuple[str, str]]:
 
 
 def help_text() -> Text:
-    """Returns all keys with what they do."""
+    """Returns the help text of all keys."""
     text = Text()
     for group, keys in GROUPS:
         text.append(phrase(f"screen.group.{group}") + "\n", "bold")

@@ -1,6 +1,6 @@
-"""Rows of text that a screen shows some of: what every list of ``memdiag view`` is made of.
+"""Rows of text, of which a screen shows a part: the base of every list of ``memdiag view``.
 
-Nothing here knows of a terminal.
+It is independent of the terminal.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rich.text import Text
 from memdiag import vocabulary
 from memdiag.text import plain
 
-LONGEST = 4000  # characters of a text that are looked at at all
+LONGEST = 4000  # characters of a text that are used at all
 HELD, WAITING, FREE = (vocabulary.color("curve", key) for key in ("allocated", "active", "reserved"))
 STRONG, DIM = "bold", "dim"
 _HANG_FROM, _MOST_HANG = 40, 20  # columns
-_CONSOLE = Console(width=1000, file=StringIO(), color_system=None)  # rich folds text only with one
+_CONSOLE = Console(width=1000, file=StringIO(), color_system=None)  # rich wraps text only with one
 
 
 class Lines:
-    """A list of rows. The base shows none."""
+    """A list of rows. The base class has none."""
 
     empty = ""
 
@@ -32,7 +32,7 @@ class Lines:
         return 0
 
     def head(self, width: int) -> Text | None:  # noqa: ARG002 - for those that have one
-        """Returns the line above the rows; None: there is none."""
+        """Returns the line above the rows, or None."""
         return None
 
     def line(self, number: int, width: int) -> Text:
@@ -40,13 +40,13 @@ class Lines:
         raise NotImplementedError
 
     def detail(self, number: int) -> Text | None:  # noqa: ARG002 - as above
-        """Returns all there is to say of a row; None: no more than the row itself."""
+        """Returns the details of a row, or None if there are none."""
         return None
 
 
 @dataclass(frozen=True)
 class Said(Lines):
-    """Lines that stand as they are."""
+    """A fixed list of lines."""
 
     texts: Sequence[Text]
 
@@ -61,7 +61,10 @@ class Said(Lines):
 
 
 def short(text: object, limit: int = LONGEST) -> str:
-    """Returns text of a file made safe for a terminal, in at most ``limit`` characters; of a very long one only the ends are looked at."""
+    """Returns text of a file, safe for a terminal, in at most ``limit`` characters.
+
+    Of a very long text, only both ends are used.
+    """
     known = text if isinstance(text, str) else str(text)
     if len(known) > 2 * LONGEST:
         known = known[:LONGEST] + "…" + known[-LONGEST:]
@@ -69,7 +72,7 @@ def short(text: object, limit: int = LONGEST) -> str:
 
 
 def cell(text: str, width: int, style: str = "", *, right: bool = False) -> Text:
-    """Returns text, already safe, in exactly ``width`` columns."""
+    """Returns safe text in exactly ``width`` columns."""
     room = width - cell_len(text)
     if room < 0:
         text = set_cell_size(text, max(width - 1, 0)) + "…" * (width > 0)
@@ -81,12 +84,12 @@ def cell(text: str, width: int, style: str = "", *, right: bool = False) -> Text
 
 
 def fitted(text: str, width: int, style: str = "") -> Text:
-    """Returns text of a file in exactly ``width`` columns, the middle left out where it is too long."""
+    """Returns text of a file in exactly ``width`` columns, without its middle if it is too long."""
     return cell(short(text, max(width, 2)), width, style)
 
 
 def joined(parts: Sequence[str], width: int, between: str = " · ") -> str:
-    """Returns as many of the parts, from the first on, as ``width`` columns hold; the first is cut if it has to be."""
+    """Returns as many leading parts as fit in ``width`` columns; the first is truncated if necessary."""
     line = parts[0] if parts else ""
     for part in parts[1:]:
         if cell_len(line) + cell_len(between) + cell_len(part) <= width:
@@ -95,7 +98,10 @@ def joined(parts: Sequence[str], width: int, between: str = " · ") -> str:
 
 
 def folded(text: Text, width: int) -> list[Text]:
-    """Returns the lines of a text folded at ``width`` columns; what goes on is set in as far as the words of the first line."""
+    """Returns the lines of a text wrapped at ``width`` columns.
+
+    Continuation lines are indented like the first line's words.
+    """
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
         hang = _hang(line.plain) if width >= _HANG_FROM else 0
@@ -115,7 +121,7 @@ def folded(text: Text, width: int) -> list[Text]:
 
 
 def _hang(line: str) -> int:
-    """How far the words of a line are set in: behind a number or a label and two blanks, or as far as the line is itself."""
+    """Returns the indentation of a line's words: after a number or a label and two spaces, or the line's own."""
     lead = len(line) - len(line.lstrip())
     behind = line.find("  ", lead)
     return behind + 2 if 0 <= behind < _MOST_HANG - 2 else min(lead + 2 if lead else 0, _MOST_HANG)

@@ -1,4 +1,4 @@
-"""The lists of the screen together: which there are, what filter and order they have, and that only the one in sight is made."""
+"""The lists of the screen: their filter and order. Only the visible one is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memdiag.tui.walk import OneDevice, Walk
 
 NAMES: tuple[str, ...] = ("tensors", "findings", "calls", "map", "about")
 TENSORS, FINDINGS, CALLS, MAP, ABOUT = range(5)
-_HOT = 0.5  # share of a call's bytes that its largest child has where the path of most bytes goes on
+_HOT = 0.5  # fraction of a call's bytes that its largest child needs for the largest path to continue
 
 
 def title_of(number: int) -> str:
@@ -26,10 +26,10 @@ def title_of(number: int) -> str:
 
 
 class Lists:
-    """Makes lists for the moment when they are asked for.
+    """Builds lists for the current moment on demand.
 
     Attributes:
-        text: What tensors, calls and findings have to hold.
+        text: Filter for tensors, calls and findings.
     """
 
     def __init__(self, walk: Walk) -> None:
@@ -59,7 +59,7 @@ class Lists:
         self._made.pop(FINDINGS, None)
 
     def lines(self, number: int) -> Lines:
-        """Returns a list; it is made anew if the moment, the filter or the order is another."""
+        """Returns a list; it is rebuilt if the moment, the filter or the order has changed."""
         if number == ABOUT:
             return self.about
         here = self._walk.here
@@ -72,7 +72,7 @@ class Lists:
         return self._made[number][1]
 
     def summary(self, number: int) -> str:
-        """Returns what stands beside the titles."""
+        """Returns the text next to the titles."""
         lines = self.lines(number)
         if isinstance(lines, CallLines):
             return (
@@ -88,7 +88,7 @@ class Lists:
         return lines.changes(row) if isinstance(lines, FindingLines) and row < len(lines) else []
 
     def toggle(self, number: int, row: int) -> bool:
-        """Opens or closes a row in place; returns whether it is one that can be."""
+        """Opens or closes a row in place; returns whether the row supports that."""
         lines = self.lines(number)
         if isinstance(lines, MapLines):
             return lines.toggle(row)
@@ -99,7 +99,7 @@ class Lists:
         return False
 
     def next_order(self, number: int) -> bool:
-        """Orders by the next column; returns whether this list has any."""
+        """Sorts by the next column; returns whether this list has columns."""
         if number == TENSORS:
             lines = self.lines(number)
             self._order = tensor_lines.next_order(self._order)
@@ -111,13 +111,13 @@ class Lists:
         return number in {TENSORS, MAP}
 
     def turn_order(self, number: int) -> bool:
-        """Orders the other way about; returns whether this list can be."""
+        """Reverses the order; returns whether this list supports that."""
         if number == TENSORS:
             self._backwards = not self._backwards
         return number == TENSORS
 
     def order_by(self, number: int, place: int, width: int) -> bool:
-        """Orders by the column whose title stands at a place; again: the other way about.
+        """Sorts by the column with its title at a position; a second time reverses the order.
 
         Returns whether there is one.
         """
@@ -129,26 +129,26 @@ class Lists:
         return True
 
     def next_scale(self) -> str:
-        """Draws segments to one scale, or each as wide as the list; returns words to show."""
+        """Switches between one scale for all segments and full width for each; returns a text to show."""
         self._to_scale = not self._to_scale
         return phrase("screen.scale.one" if self._to_scale else "screen.scale.each")
 
     def invert(self) -> str:
-        """Turns the tree about; returns words to show."""
+        """Inverts the tree; returns a text to show."""
         tree = self._tree()
         tree.arrange(inverted=not tree.inverted)
         self._made.pop(CALLS, None)
         return phrase("screen.inverted" if tree.inverted else "screen.upright")
 
     def next_frames(self) -> str:
-        """Makes the tree of other frames; returns words to show."""
+        """Switches the frames of the tree; returns a text to show."""
         tree = self._tree()
         tree.arrange(frames=FRAMES[(FRAMES.index(tree.frames) + 1) % len(FRAMES)])
         self._made.pop(CALLS, None)
         return phrase("screen.frames.made", frames=phrase(f"screen.frames.{tree.frames}"))
 
     def unfold(self, row: int) -> str:
-        """Opens the path of most bytes below a row, or closes all if that is open."""
+        """Opens the path with the most bytes below a row, or closes all if that is open."""
         tree = self._tree()
         lines = self.lines(CALLS)
         if not isinstance(lines, CallLines) or not len(lines):
@@ -176,7 +176,7 @@ class Lists:
         return MapLines(here, here.at, self._map_order, self._opened, self._walk.by, self._to_scale)
 
     def _weigh(self, here: OneDevice) -> None:
-        """Gives the tree the tensors of the moment; the first time it is opened along the path of most bytes."""
+        """Gives the tree the tensors of the moment; the first time, it is opened along the path with the most bytes."""
         here.calls.weigh(here.live.at(here.at, self.text).rows)
         if here.device.device not in self._unfolded and here.calls.total_bytes:
             self._unfolded.add(here.device.device)

@@ -1,4 +1,4 @@
-"""The screen with what its keys and the mouse do."""
+"""The main screen with the actions of its keys and the mouse."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from memdiag.tui.rows import Rows
 from memdiag.tui.walk import PAN, ZOOM, Kind
 
 _ACTIONS = dict(keys.all_keys())
-_PAGE_KEPT = 1  # rows of a page that stay in sight
+_PAGE_KEPT = 1  # rows of a page that remain visible
 
 
 class MainScreen(Parts, inherit_bindings=False):
-    """Everything but the windows over it."""
+    """Everything but the popups."""
 
     # ----------------------------------------------------------------------------------------------------------------- time
 
@@ -30,12 +30,12 @@ class MainScreen(Parts, inherit_bindings=False):
         return curve_lines.plot_width(self.size.width)
 
     def action_columns(self, number: int) -> None:
-        """Goes some columns on, or back."""
+        """Moves the moment by columns."""
         if self._walk is not None:
             self._moved(self._walk.by_columns(number, self._plot()))
 
     def action_events(self, number: int) -> None:
-        """Goes some events on, or back."""
+        """Moves the moment by events."""
         if self._walk is not None:
             self._moved(self._walk.by_events(number))
 
@@ -50,7 +50,7 @@ class MainScreen(Parts, inherit_bindings=False):
             self._moved(self._walk.to_next(kind))
 
     def action_previous(self, kind: Kind) -> None:
-        """Goes to the event of a kind before this."""
+        """Goes to the previous event of a kind."""
         if self._walk is not None:
             self._moved(self._walk.to_next(kind, back=True))
 
@@ -67,7 +67,7 @@ class MainScreen(Parts, inherit_bindings=False):
             self._redraw()
 
     def action_pan(self, way: int) -> None:
-        """Moves what the timeline shows."""
+        """Pans the timeline."""
         if self._walk is not None:
             self._say(self._walk.pan(way * PAN))
             self._redraw()
@@ -78,7 +78,7 @@ class MainScreen(Parts, inherit_bindings=False):
             self._moved(self._walk.next_device())
 
     def on_drawn_clicked(self, message: Drawn.Clicked) -> None:
-        """Follows the mouse."""
+        """Handles mouse clicks."""
         name, walk = message.drawn.id, self._walk
         if walk is None:
             return
@@ -130,20 +130,20 @@ class MainScreen(Parts, inherit_bindings=False):
         self.rows.move_to(len(self.rows.lines) - 1)
 
     def on_rows_chosen(self) -> None:
-        """A row was clicked."""
+        """Handles a click on a row."""
         self.action_choose()
 
     def on_rows_moved(self) -> None:
-        """Another row is under the cursor."""
+        """Handles a cursor movement to another row."""
         self.query_one("#side", Drawn).again()
 
     def on_rows_titled(self, message: Rows.Titled) -> None:
-        """The title of a column was clicked: rows are ordered by it."""
+        """Sorts the rows by the clicked column title."""
         if self._lists is not None and self._lists.order_by(self._number, message.x, self.rows.size.width):
             self._show_list(self._number, keep=False)
 
     def action_choose(self) -> None:
-        """Opens a row: in the tree and the map in place, elsewhere in a window."""
+        """Opens a row: in place in the tree and the map, in a popup elsewhere."""
         if self._lists is None or not len(self.rows.lines):
             return
         if self._lists.toggle(self._number, self.rows.cursor):
@@ -152,7 +152,7 @@ class MainScreen(Parts, inherit_bindings=False):
             self.action_detail()
 
     def action_detail(self) -> None:
-        """Shows all there is to say of a row."""
+        """Shows all details of a row."""
         lines = self.rows.lines
         if self._lists is None or not 0 <= self.rows.cursor < len(lines):
             return
@@ -162,7 +162,7 @@ class MainScreen(Parts, inherit_bindings=False):
             self.app.push_screen(Popup(title_of(self._number), text, tuple(copies)), self._copied)
 
     def action_copy(self) -> None:
-        """Copies the first line that a finding's fixes change."""
+        """Copies the first line to paste of a finding's fixes."""
         changes = (
             self._lists.changes(self._number, self.rows.cursor)
             if self._lists is not None and len(self.rows.lines)
@@ -179,12 +179,12 @@ class MainScreen(Parts, inherit_bindings=False):
             self._say(phrase("screen.copied", line=short(line, 200)))
 
     def action_by(self) -> None:
-        """Tells categories apart instead of lifetimes, or the other way about."""
+        """Switches between categories and lifetimes."""
         if self._walk is not None:
             self._moved(self._walk.next_by())
 
     def action_scale(self) -> None:
-        """Draws segments to one scale, or each as wide as the list."""
+        """Switches between one scale for all segments and full width for each."""
         if self._lists is not None:
             said = self._lists.next_scale()
             self._show_list(MAP)
@@ -195,7 +195,7 @@ class MainScreen(Parts, inherit_bindings=False):
         self._ordered(self._lists is not None and self._lists.next_order(self._number))
 
     def action_backwards(self) -> None:
-        """Orders the list the other way about."""
+        """Reverses the order of the list."""
         self._ordered(self._lists is not None and self._lists.turn_order(self._number))
 
     def _ordered(self, changed: bool) -> None:
@@ -205,21 +205,21 @@ class MainScreen(Parts, inherit_bindings=False):
             self._say(phrase("screen.not-ordered"))
 
     def action_invert(self) -> None:
-        """Turns the tree of calls about."""
+        """Inverts the call tree."""
         self._arranged(lambda lists: lists.invert())
 
     def action_frames(self) -> None:
-        """Chooses which frames the tree is made of."""
+        """Switches the frames of the call tree."""
         self._arranged(lambda lists: lists.next_frames())
 
     def action_unfold(self) -> None:
-        """Opens the path of most bytes, or closes all."""
+        """Opens the path with the most bytes, or closes all."""
         self._arranged(lambda lists: lists.unfold(self.rows.cursor))
 
     # ------------------------------------------------------------------------------------------------------------ questions
 
     def action_ask_filter(self) -> None:
-        """Asks for words to look for."""
+        """Asks for a filter text."""
         if self._lists is None:
             return
         if self._number not in {TENSORS, FINDINGS, CALLS}:
@@ -236,7 +236,7 @@ class MainScreen(Parts, inherit_bindings=False):
         self.query_one("#keys", Drawn).again()
 
     def _answer(self, key: str, character: str | None) -> None:
-        """Takes a key that belongs to the question."""
+        """Handles a key while a question is open."""
         asked = self._asking
         if asked is None:
             return
@@ -256,9 +256,9 @@ class MainScreen(Parts, inherit_bindings=False):
             self._moved()
 
     async def on_key(self, event: events.Key) -> None:
-        """Does what a key does.
+        """Handles a key.
 
-        Not by bindings: those of keys that come fast are looked up before what the keys before them did.
+        Bindings are not used: for keys in quick succession they are looked up before earlier keys have taken effect.
         """
         event.stop()
         event.prevent_default()
@@ -268,7 +268,7 @@ class MainScreen(Parts, inherit_bindings=False):
             await self.run_action(_ACTIONS[event.key])
 
     def on_paste(self, event: events.Paste) -> None:
-        """Takes a pasted text for the question."""
+        """Handles a pasted text for the question."""
         event.stop()
         if self._asking is not None:
             self._asking.pasted(event.text)
@@ -277,7 +277,7 @@ class MainScreen(Parts, inherit_bindings=False):
             self.query_one("#keys", Drawn).again()
 
     def action_no_filter(self) -> None:
-        """Shows all rows."""
+        """Removes the filter."""
         if self._lists is not None and self._lists.text:
             self._look_for("")
         else:
@@ -290,11 +290,11 @@ class MainScreen(Parts, inherit_bindings=False):
         self.app.push_screen(Popup(phrase("screen.keys"), keys.help_text()))
 
     def action_quit(self) -> None:
-        """Ends."""
+        """Ends the application."""
         self.app.exit()
 
     def action_suspend(self) -> None:
-        """Goes back to the shell."""
+        """Suspends to the shell."""
         self.app.action_suspend_process()
 
     def _arranged(self, change: Callable[[Lists], str]) -> None:

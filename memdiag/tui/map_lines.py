@@ -1,4 +1,4 @@
-"""The memory map as rows: segments, each with a bar of what is used in it, and within those that are open their blocks and free ranges."""
+"""The memory map as rows: segments, each with a bar of its usage, and in open ones their blocks and free ranges."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class MapLines(Lines):
 
     Attributes:
         order: One of ``views.segment_rows.ORDERS``.
-        opened: Starts of segments that are open: it is kept from one moment to the next.
-        by: What colours tell apart.
-        to_scale: One character stands for as many bytes in every segment; else each segment is as wide as the list.
+        opened: Starts of open segments; they are kept when the moment changes.
+        by: Classes shown as colours.
+        to_scale: Whether one character stands for the same number of bytes in every segment; otherwise each segment has
+            full width.
     """
 
     here: OneDevice
@@ -50,7 +51,7 @@ class MapLines(Lines):
         self.arrange()
 
     def arrange(self) -> None:
-        """Counts the rows anew, after segments were opened or closed."""
+        """Recomputes the rows after segments were opened or closed."""
         if self.rows is None:
             return
         self._segments = self.rows.in_order(self.order).tolist()
@@ -64,14 +65,14 @@ class MapLines(Lines):
         return self._num
 
     def summary(self) -> str:
-        """Returns how many segments there are, what is free, and how it is ordered."""
+        """Returns the number of segments, and their order."""
         if self.rows is None:
             return ""
         order, by = phrase(f"screen.column.{self.order.replace(' ', '-')}"), phrase(f"screen.column.{self.by}")
         return phrase("screen.map.summary", count=len(self.rows), order=order, by=by)
 
     def toggle(self, number: int) -> bool:
-        """Opens or closes the segment in a row; returns whether it is one."""
+        """Opens or closes the segment in a row; returns whether the row is a segment."""
         segment, place = self._at(number)
         if place >= 0 or self.rows is None:
             return False
@@ -131,7 +132,7 @@ class MapLines(Lines):
 
     @cached_property
     def _largest(self) -> int:
-        """Bytes of the largest segment."""
+        """Returns the bytes of the largest segment."""
         return int(self.rows.topology.segments["size"].max(initial=1)) if self.rows is not None else 1
 
     def _bar(self, number: int, width: int) -> Text:
@@ -162,7 +163,7 @@ class MapLines(Lines):
         )
 
     def detail(self, number: int) -> Text:
-        """Returns all that is known of a segment, a block or a free range."""
+        """Returns all details of a segment, a block or a free range."""
         assert self.rows is not None  # noqa: S101 - as above
         index, place = self._at(number)
         segment = self.rows.segment(index)
@@ -189,5 +190,5 @@ class MapLines(Lines):
 
 
 def next_order(order: str) -> str:
-    """Returns the order that comes after one."""
+    """Returns the next order."""
     return ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]

@@ -1,4 +1,4 @@
-"""The screen: a timeline on top, what there is to say of the moment, one list at a time below, keys at the bottom."""
+"""The layout of the screen: a timeline on top, facts about the moment, one list at a time, keys at the bottom."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from memdiag.tui.rows import Rows
 from memdiag.tui.status_lines import FEWEST, NUM_LINES, WITH_BAR, status
 from memdiag.tui.walk import Walk
 
-_FOR_FACTS = 44  # columns of the first line for what there is to say beside the name of the file
-_SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding stands beside the list, and its share of them
+_FOR_FACTS = 44  # columns of the first line for facts, next to the file name
+_SIDE_FROM, _SIDE = 110, 0.55  # columns from which on a finding is shown next to the list, and its fraction of them
 _LEAST_CURVE, _MOST_CURVE = 5, 18
 _TOTALS_FROM, _BAR_FROM = 16, 30  # rows of the terminal
 
 
 class Parts(Screen[None], inherit_bindings=False):
-    """Everything but the windows over it.
+    """Everything but the popups.
 
     Args:
-        name_of_file: What is being read.
+        name_of_file: Name of the file.
         delay: Seconds of rest before lists follow the moment.
         copy: Copies a line to the clipboard.
     """
@@ -71,7 +71,7 @@ class Parts(Screen[None], inherit_bindings=False):
         self._report: Report | None = None
 
     def compose(self) -> ComposeResult:
-        """Makes the parts."""
+        """Creates the widgets."""
         yield Drawn(self._title_line, "title")
         yield Drawn(self._card, "card")
         yield Drawn(self._curve, "curve")
@@ -103,14 +103,14 @@ class Parts(Screen[None], inherit_bindings=False):
     # ---------------------------------------------------------------------------------------------- what is told from outside
 
     def say_busy(self, seconds: float) -> None:
-        """Shows that something goes on, and for how long."""
+        """Shows that work is in progress, and for how long."""
         self._busy = phrase("screen.busy.diagnosing" if self._walk else "screen.busy.reading", seconds=f"{seconds:.0f}")
         self.query_one("#title", Drawn).again()
         if self._walk is None:
             self.query_one("#curve", Drawn).again()
 
     def show_trace(self, walk: Walk) -> None:
-        """Shows a trace: all but findings."""
+        """Shows a trace, without findings."""
         self._walk = walk
         self._lists = Lists(walk)
         self._lists.about.set_width(self.size.width - 1)
@@ -118,7 +118,7 @@ class Parts(Screen[None], inherit_bindings=False):
         self._redraw()
 
     def show_report(self, report: Report | None, error: str) -> None:
-        """Shows what was found."""
+        """Shows the diagnosis."""
         self._busy = ""
         if self._lists is None:
             return
@@ -211,12 +211,12 @@ class Parts(Screen[None], inherit_bindings=False):
     # --------------------------------------------------------------------------------------------------- drawing what changed
 
     def _redraw(self) -> None:
-        """Draws all but the list anew."""
+        """Redraws everything but the list."""
         for drawn in self.query(Drawn):
             drawn.again()
 
     def _moved(self, said: str = "") -> None:
-        """The moment or the stretch changed: timeline and status follow at once, the list after a rest."""
+        """Handles a change of moment or range: timeline and status follow at once, the list after a rest."""
         self._said = said
         self._redraw()
         if self._waiting is not None:
@@ -228,7 +228,7 @@ class Parts(Screen[None], inherit_bindings=False):
             self._refill()
 
     def _refill(self) -> None:
-        """Makes the list anew for the moment."""
+        """Rebuilds the list for the moment."""
         if self._lists is None:
             return
         self._show_list(self._number)

@@ -1,4 +1,4 @@
-"""The one-line parts of the screen, the timeline, and windows that lie over it."""
+"""The one-line widgets of the screen, the timeline, and popups."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from memdiag.tui.rows import to_strip
 
 
 class Drawn(Widget):
-    """Lines that a function makes for the width and height that there are.
+    """Lines that a function creates for the available width and height.
 
     Args:
         draw: Returns the lines.
-        name: Of the widget.
+        name: Name of the widget.
     """
 
     can_focus = False
@@ -37,7 +37,7 @@ class Drawn(Widget):
         self._made: tuple[tuple[int, int], list[Text]] | None = None
 
     def again(self) -> None:
-        """Draws anew: what it shows has changed."""
+        """Redraws, since the content has changed."""
         self._made = None
         self.refresh()
 
@@ -50,7 +50,7 @@ class Drawn(Widget):
         return to_strip(lines[y] if y < len(lines) else Text(), size[0], self.rich_style)
 
     class Clicked(Message):
-        """Clicked, or (``by``) scrolled: ``x`` columns from the left."""
+        """A click or (``by``) a scroll, ``x`` columns from the left."""
 
         def __init__(self, drawn: Drawn, x: int, by: int = 0) -> None:
             super().__init__()
@@ -59,16 +59,16 @@ class Drawn(Widget):
             self.by = by
 
     def on_click(self, event: events.Click) -> None:
-        """Says where."""
+        """Posts the position."""
         event.stop()
         self.post_message(self.Clicked(self, event.x))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Says where, and which way."""
+        """Posts the position and the direction."""
         self.post_message(self.Clicked(self, event.x, 1))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Says where, and which way."""
+        """Posts the position and the direction."""
         self.post_message(self.Clicked(self, event.x, -1))
 
 
@@ -76,10 +76,10 @@ _SHARE, _WIDEST, _FRAME = 92, 120, 6  # per cent of the width, columns, and colu
 
 
 class Popup(ModalScreen[str]):
-    """A text over the screen that scrolls.
+    """A scrolling text over the screen.
 
     Args:
-        title: What it is.
+        title: Its title.
         text: The text.
         copies: Lines that the keys 1 to 9 copy (c: the first).
     """
@@ -122,11 +122,11 @@ class Popup(ModalScreen[str]):
         self.dismiss("")
 
     def action_by(self, rows: int) -> None:
-        """Scrolls."""
+        """Scrolls it."""
         box = self.query_one(VerticalScroll)
         box.scroll_to(y=box.scroll_offset.y + rows, animate=False)
 
     def action_copy(self, number: int) -> None:
-        """Copies a line and closes the window."""
+        """Copies a line and closes the popup."""
         if number <= len(self._copies):
             self.dismiss(self._copies[number - 1])

@@ -1,7 +1,7 @@
-"""A question in the line at the bottom: what is typed, as it is typed.
+"""A question in the bottom line, with the answer as typed.
 
-An own one: keys that come faster than the screen is drawn (over a slow line, or pasted) must all arrive, in their
-order.
+textual's input widget is not used: keys that arrive faster than the screen is drawn (over a slow line, or pasted) must
+all be handled in order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _LONGEST = 200
 
 @dataclass
 class Question:
-    """What is asked for (``filter`` or ``event``) and the answer so far."""
+    """The requested value (``filter`` or ``event``) and the answer so far."""
 
     what: str
     text: str = ""
 
     def typed(self, key: str, character: str | None) -> bool:
-        """Takes a key; returns whether the answer is another now."""
+        """Handles a key; returns whether the answer changed."""
         before = self.text
         if key in {"backspace", "ctrl+h", "delete"}:
             self.text = self.text[:-1]
@@ -37,11 +37,11 @@ class Question:
         return self.text != before
 
     def pasted(self, text: str) -> None:
-        """Takes a text."""
+        """Handles a pasted text."""
         self.text = (self.text + " ".join(text.split()))[:_LONGEST]
 
     def line(self, width: int) -> Text:
-        """Returns the line: of a long answer its end."""
+        """Returns the line, with the end of a long answer."""
         line = Text(
             f" {phrase('report.purpose', purpose=phrase(f'screen.ask.{self.what}'))} ", style=STRONG, no_wrap=True
         )

@@ -1,4 +1,4 @@
-"""A list on the screen of which only the rows in sight are made: a million of them are there at once."""
+"""A list widget that builds only the visible rows of possibly a million."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from textual.strip import Strip
 
 from memdiag.tui.lines import Lines
 
-_CONSOLE = Console(color_system="truecolor", width=1000, file=StringIO())  # only to turn names of styles into styles
+_CONSOLE = Console(color_system="truecolor", width=1000, file=StringIO())  # only to convert style names into styles
 
 
 def to_strip(text: Text, width: int, style: Style) -> Strip:
-    """Returns a line of text in exactly ``width`` cells; ``style`` is what lies below the text's own."""
+    """Returns a line of text in exactly ``width`` cells; ``style`` is the base style."""
     segments = [Segment(part.text, part.style) for part in text.render(_CONSOLE) if part.text and part.text != "\n"]
     return Strip(segments).adjust_cell_length(width).apply_style(style)
 
 
 class Rows(ScrollView):
-    """Shows ``Lines`` with a cursor. Keys are the screen's; the mouse is looked at here."""
+    """Shows ``Lines`` with a cursor. Keys are handled by the screen, the mouse here."""
 
     can_focus = False
     COMPONENT_CLASSES = {"rows--cursor", "rows--head"}  # noqa: RUF012 - textual's own form
@@ -41,14 +41,14 @@ class Rows(ScrollView):
         """A row was clicked a second time."""
 
     class Titled(Message):
-        """The head was clicked, ``x`` columns from the left."""
+        """The header was clicked, ``x`` columns from the left."""
 
         def __init__(self, x: int) -> None:
             super().__init__()
             self.x = x
 
     class Moved(Message):
-        """Another row is under the cursor."""
+        """The cursor moved to another row."""
 
     def __init__(self, lines: Lines, name: str) -> None:
         super().__init__(id=name)
@@ -57,7 +57,7 @@ class Rows(ScrollView):
         self.has_cursor = True
 
     def put(self, lines: Lines, *, keep: bool = True) -> None:
-        """Shows other lines; with ``keep`` the cursor stays in its row, as far as there is one."""
+        """Shows other lines; with ``keep`` the cursor stays in its row if possible."""
         self.lines = lines
         self.cursor = min(self.cursor, max(len(lines) - 1, 0)) if keep else 0
         self._measure()
@@ -65,14 +65,14 @@ class Rows(ScrollView):
         self.refresh()
 
     def move(self, by: int) -> None:
-        """Moves the cursor (or, where there is none, the lines) by some rows."""
+        """Moves the cursor (or, without one, the lines) by some rows."""
         if not self.has_cursor:
             self.scroll_to(y=self.scroll_offset.y + by, animate=False)
             return
         self.move_to(self.cursor + by)
 
     def move_to(self, row: int) -> None:
-        """Moves the cursor to a row, or to the one nearest to it."""
+        """Moves the cursor to a row, or to the nearest one."""
         if not self.has_cursor:
             self.scroll_to(y=row, animate=False)
             return
@@ -85,11 +85,11 @@ class Rows(ScrollView):
 
     @property
     def page(self) -> int:
-        """Rows in sight."""
+        """Number of visible rows."""
         return max(self.size.height - self._num_heads, 1)
 
     def scroll_to_row(self) -> None:
-        """Scrolls so that the cursor is in sight."""
+        """Scrolls so that the cursor is visible."""
         if not self.has_cursor:
             return
         top = self.scroll_offset.y
@@ -99,7 +99,7 @@ class Rows(ScrollView):
             self.scroll_to(y=self.cursor - self.page + 1, animate=False)
 
     def render_line(self, y: int) -> Strip:
-        """Draws the line ``y`` of what is in sight."""
+        """Draws line ``y`` of the visible part."""
         width = self.size.width
         base = self.rich_style
         if y < self._num_heads:
@@ -115,12 +115,12 @@ class Rows(ScrollView):
         return to_strip(self.lines.line(row, width), width, style)
 
     def on_resize(self, _: events.Resize) -> None:
-        """Keeps the cursor in sight."""
+        """Keeps the cursor visible."""
         self._measure()
         self.scroll_to_row()
 
     def on_click(self, event: events.Click) -> None:
-        """Moves the cursor, or chooses the row that it is in."""
+        """Moves the cursor, or chooses its row."""
         if event.y < self._num_heads:
             self.post_message(self.Titled(event.x))
             return

@@ -18,7 +18,10 @@ _NAMES = 40  # characters
 
 
 def status(walk: Walk, width: int, rows: int = NUM_LINES, *, color: bool = True) -> list[Text]:
-    """Returns ``rows`` lines, each at most ``width`` columns: with NUM_LINES there are totals, with WITH_BAR a bar to scale as well."""
+    """Returns ``rows`` lines of at most ``width`` columns.
+
+    There are totals with NUM_LINES rows, and also a bar with WITH_BAR.
+    """
     moment, totals = walk.moment(), walk.totals()
     lines = [
         Text(_what(walk, moment, width), style=STRONG, no_wrap=True, end=""),
@@ -90,7 +93,7 @@ def _free(moment: Moment, width: int) -> str:
 
 
 def _free_bytes(moment: Moment) -> dict[str, int]:
-    """Returns free bytes by cause; all of them as ``cache`` where causes are unknown; none where it is unknown how many are free."""
+    """Returns free bytes by cause; all as ``cache`` if causes are unknown; none if the free bytes are unknown."""
     usage = moment.usage
     if min(usage["reserved"], usage["active"]) < 0:
         return {}

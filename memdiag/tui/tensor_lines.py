@@ -1,4 +1,4 @@
-"""The tensors there at a moment as rows of a table, as many columns as there is room for."""
+"""The tensors live at a moment as rows of a table, with as many columns as fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memdiag.tui.walk import By, OneDevice
 from memdiag.units import format_bytes, format_count, format_us
 
 _FIXED = {"bytes": 10, "requested": 10, "category": 12, "lifetime": 13, "age": 9}
-_LEAST = 16  # columns of a name or a place
+_LEAST = 16  # columns of a name or a call site
 _BETWEEN = 1
 _BRIEF = (
     "optimizer_state",
@@ -26,14 +26,14 @@ _BRIEF = (
     "within_step",
     "within_phase",
 )  # their names are too long
-_ROOMY = 20  # columns more than needed from which on there is room for what matters least
-_WORDS = 20  # characters of what is looked for
+_ROOMY = 20  # columns beyond the minimum from which on the least important one is shown
+_WORDS = 20  # characters of the filter
 _FRAMES = 60  # of a stack
 
 
 @dataclass
 class TensorLines(Lines):
-    """The table. ``text`` chooses rows (see ``views.live_rows``), ``order`` is one of its ``ORDERS``."""
+    """The table. ``text`` filters rows (see ``views.live_rows``), ``order`` is one of its ``ORDERS``."""
 
     here: OneDevice
     at: int
@@ -50,7 +50,7 @@ class TensorLines(Lines):
         return len(self.live.rows)
 
     def summary(self) -> str:
-        """Returns how many there are, and their bytes."""
+        """Returns the number and bytes of the tensors."""
         if not self.text:
             return phrase("screen.tensors.summary", count=len(self), bytes=format_bytes(self.live.bytes))
         sizes = {"bytes": format_bytes(self.live.bytes), "whole": format_bytes(self.live.bytes_of_all)}
@@ -59,7 +59,7 @@ class TensorLines(Lines):
         )
 
     def columns(self, width: int) -> dict[str, int]:
-        """Returns the columns that fit, and how wide they are, from the left."""
+        """Returns the columns that fit, with their widths, from the left."""
         named = self.here.live.has_names
         wanted = ["bytes", "name"] if named else ["bytes", "place"]
         room = width - _FIXED["bytes"] - _LEAST - _BETWEEN
@@ -74,7 +74,7 @@ class TensorLines(Lines):
         return {name: _FIXED.get(name, share) for name in order if name in wanted}
 
     def head(self, width: int) -> Text:
-        """Returns the titles; that of the column by which rows are ordered has an arrow."""
+        """Returns the titles; the one of the sort column has an arrow."""
         line = Text(no_wrap=True, end="")
         for name, room in self.columns(width).items():
             title = phrase(f"screen.column.{name}") + (("▲" if self.backwards else "▼") if name == self.order else "")
@@ -83,7 +83,7 @@ class TensorLines(Lines):
         return line
 
     def column_at(self, place: int, width: int) -> str | None:
-        """Returns the column whose title stands at a place of the head; None: none."""
+        """Returns the column whose title is at a position of the header, or None."""
         for name, room in self.columns(width).items():
             if place < room:
                 return name
@@ -116,7 +116,7 @@ class TensorLines(Lines):
         return fitted(live.place(row) or phrase("screen.no-stack"), room, DIM)
 
     def _class(self, kind: By, name: str, room: int) -> Text:
-        """A category or lifetime, in its colour where colours tell those apart."""
+        """Returns a category or lifetime, in its colour if colours stand for these."""
         return cell(brief(name), room, vocabulary.color(kind, name) if kind == self.by else DIM)
 
     def _age(self, row: int) -> str:
@@ -132,7 +132,7 @@ class TensorLines(Lines):
         )
 
     def detail(self, number: int) -> Text:
-        """Returns all that is known of a tensor."""
+        """Returns all details of a tensor."""
         row = int(self.live.rows[number])
         here, device = self.here, self.here.device
         tensors, live = device.tensors, here.live
@@ -181,7 +181,7 @@ class TensorLines(Lines):
 
 
 def stack_text(here: OneDevice, stack: int) -> Text:
-    """Returns a call stack, the innermost call first, the user's own lines set off."""
+    """Returns a call stack, innermost call first, with the user's own lines highlighted."""
     frames = here.trace.stacks[stack]
     if not frames:
         return Text(phrase("screen.stack.none"), style=DIM)
@@ -215,5 +215,5 @@ def _event(event: int, end: int) -> str:
 
 
 def next_order(order: str) -> str:
-    """Returns the order that comes after one."""
+    """Returns the next order."""
     return ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]

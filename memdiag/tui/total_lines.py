@@ -1,4 +1,7 @@
-"""Totals of the tensors in memory: a bar to scale, and the amounts, which are the legend of every colour on the screen."""
+"""Totals of the tensors in memory.
+
+They are a bar to scale, and the amounts, which are the legend of all colours on the screen.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +60,10 @@ def bar(totals: list[tuple[str, int]], free: dict[str, int], by: By, width: int,
 
     Args:
         totals: Bytes of tensors.
-        free: Bytes by cause, or ``cache`` for all of them where causes are unknown.
-        by: What ``totals`` are told apart by.
+        free: Bytes by cause, or ``cache`` for all of them if causes are unknown.
+        by: Classes of ``totals``.
         width: Columns, all of which are used.
-        color: Whether colours tell classes apart; else letters do.
+        color: Whether colours stand for classes, otherwise letters.
     """
     parts = [(_SQUARE if color else _letter(name), vocabulary.color(by, name), size) for name, size in totals]
     parts += [

@@ -1,4 +1,4 @@
-"""Where in a trace one is: the device, the moment, the stretch that the timeline shows, and how to get elsewhere."""
+"""The current position in a trace (device, moment, visible range), and navigation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAN = 0.25
 
 
 class OneDevice:
-    """A device of a trace with all that is worked out for it once."""
+    """A device of a trace with its cached data."""
 
     def __init__(self, trace: Trace, device: DeviceTrace) -> None:
         self.trace = trace
@@ -37,28 +37,28 @@ class OneDevice:
 
     @cached_property
     def live(self) -> LiveRows:
-        """The tensors there at a moment."""
+        """The tensors live at a moment."""
         return LiveRows(self.trace, self.device)
 
     @cached_property
     def calls(self) -> CallTree:
-        """The tree of calls."""
+        """The call tree."""
         return CallTree(self.trace, self.device)
 
 
 class Walk:
-    """Moves through a trace. What moves returns words to show, "" if there is nothing to say.
+    """Navigates through a trace. Navigation methods return a text to show, or "".
 
     Attributes:
-        by: What totals and colours tell apart.
+        by: Classes of totals and colours.
 
     Args:
         trace: The trace.
-        at: Where to begin: a name or an event, as in ``memdiag.trace.moments``.
-        device: The device to begin with; None: the one that held most.
+        at: Initial moment: a name or an event, as in ``memdiag.trace.moments``.
+        device: Initial device, or None for the one with the most memory.
 
     Raises:
-        MemdiagError: The device, the event or an out-of-memory event is not there, or the trace has no device.
+        MemdiagError: The device, the event or an out-of-memory event does not exist, or the trace has no device.
     """
 
     def __init__(self, trace: Trace, at: str | int = DEFAULT, device: int | None = None) -> None:
@@ -83,11 +83,11 @@ class Walk:
 
     @property
     def at(self) -> int:
-        """The event after which things are shown; -1: before the first."""
+        """The current moment is after this event, or before the first if -1."""
         return self.here.at
 
     def moment(self) -> Moment:
-        """Returns what there is to say of the moment."""
+        """Returns the facts about the moment."""
         return moment(self.trace, self.here.device, self.at)
 
     def totals(self) -> list[tuple[str, int]]:
@@ -98,12 +98,12 @@ class Walk:
         return self._totals[1]
 
     def next_by(self) -> str:
-        """Tells categories apart instead of lifetimes, or the other way about. The totals show which."""
+        """Switches between categories and lifetimes. The totals show which."""
         self.by = "lifetime" if self.by == "category" else "category"
         return ""
 
     def go(self, at: int) -> str:
-        """Goes to an event; beside the trace it goes to its end."""
+        """Goes to an event, or to the nearest end of the trace."""
         here = self.here
         here.at = min(max(at, -1), here.device.num_events - 1)
         if here.device.num_events:
@@ -111,11 +111,11 @@ class Walk:
         return ""
 
     def by_events(self, number: int) -> str:
-        """Goes some events on, or back."""
+        """Moves by events."""
         return self.go(self.at + number)
 
     def by_columns(self, number: int, width: int) -> str:
-        """Goes some columns of a timeline of ``width`` on, or back: to where most is allocated in that column."""
+        """Moves by columns of a timeline of ``width``: to the event with the most allocated bytes in that column."""
         here = self.here
         if len(here.window) <= width:
             return self.by_events(number)
@@ -132,12 +132,12 @@ class Walk:
         return self.to_column(column + number, width)
 
     def to_column(self, column: int, width: int) -> str:
-        """Goes to where most is allocated in a column of the timeline."""
+        """Goes to the event with the most allocated bytes in a column of the timeline."""
         here = self.here
         return self.go(highest_in(here.device, here.window, column, width) if len(here.window) else -1)
 
     def to_peak(self) -> str:
-        """Goes to the peak, and from there to the reserved and the allocated peak, where these are other events."""
+        """Goes to the peak, and from there to the reserved and the allocated peak, if these are other events."""
         peaks: dict[int, str] = {}
         for name in ("peak", "reserved", "allocated"):
             peaks.setdefault(choose_moment(self.here.device, name).event, name)
@@ -146,14 +146,14 @@ class Walk:
         return self.to_moment(peaks[events[following]])
 
     def to_moment(self, name: str) -> str:
-        """Goes to a moment that ``--at`` knows by name."""
+        """Goes to a moment with a name that ``--at`` accepts."""
         there = choose_moment(self.here.device, name).event
         self.go(there)
         title = vocabulary.title(name)
         return title if there >= 0 else phrase("screen.moment.before", moment=title)
 
     def to_next(self, kind: Kind, *, back: bool = False) -> str:
-        """Goes to the next event of a kind, or the one before."""
+        """Goes to the next or previous event of a kind."""
         events: Array = getattr(self.here.places, kind)
         if not len(events):
             return phrase(f"screen.{kind}-none")
@@ -164,7 +164,10 @@ class Walk:
         return phrase(f"screen.{kind}-at", number=int((events <= found).sum()), count=len(events))
 
     def to_text(self, text: str) -> str:
-        """Goes where a text says: the number of an event, ``50%``, a name that ``--at`` knows, ``start``, or ``step 3``."""
+        """Goes to the position in a text.
+
+        It may be an event number, ``50%``, a name that ``--at`` accepts, ``start``, or ``step 3``.
+        """
         words = text.strip().lower().replace(",", "").replace("_", "")
         named: dict[str, Callable[[], str]] = {
             "": lambda: "",
@@ -187,7 +190,7 @@ class Walk:
         return self.go(int(of_step[0])) if len(of_step) else phrase("screen.no-step", step=str(number))
 
     def zoom(self, factor: float, at: int | None = None) -> str:
-        """Shows a shorter or longer stretch around the moment (or around another one)."""
+        """Shows a shorter or longer range around the moment (or another one)."""
         here = self.here
         if not len(here.window):
             return ""
@@ -201,7 +204,7 @@ class Walk:
         return ""
 
     def pan(self, share: float) -> str:
-        """Moves the stretch that is shown, not the moment."""
+        """Moves the visible range without changing the moment."""
         self.here.window = self.here.window.pan(share)
         return ""
 

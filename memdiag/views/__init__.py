@@ -1,4 +1,4 @@
-"""What pictures of a trace show, worked out once: curves in few points, the heap at a moment, bytes by call stack.
+"""Data of pictures of a trace, computed once: curves with few points, the heap at a moment, bytes by call stack.
 
-Every drawing (page, plot) takes it from here.
+Every drawing (page, plot) uses it.
 """

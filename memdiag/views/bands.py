@@ -3,11 +3,10 @@
 The page stacks them as bands, each from its tensor's allocation to its free.
 
 A page cannot stack a million tensors. It gets the largest ones and one curve for the sum of all others, so the stack is
-as high as the active bytes. The places of bands in the stack are worked out in the browser, column by column of the
-screen.
+as high as the active bytes. The browser computes the positions of bands in the stack, column by column of the screen.
 
 A long training run repeats itself: its largest tensors are the same few of each step. For such a run there is a second
-selection, the largest tensors of the step that needs most, and the lowest and highest bytes of each step.
+selection: the largest tensors of the step with the highest peak, and the lowest and highest bytes of each step.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from memdiag.views import timeline
 
 MOST_BANDS = 2000
 FEWEST_STEPS = 3  # with fewer, the whole run shows each of them well enough
-_MOST_POINTS = 2000  # of the curve for the other tensors, without the events at which a band begins or ends
+_MOST_POINTS = 2000  # of the curve for the other tensors, except events at which a band begins or ends
 _MOST_STEPS = 1000  # of the envelope; with more, neighbours share one
 
 
 @dataclass(frozen=True)
 class Bands:
-    """The largest tensors of a stretch of a trace.
+    """The largest tensors of a range of events.
 
     Attributes:
-        first, end: The events of the stretch, ``end`` not included; first is -1 for the state before the trace.
-        step: The training step that it is; -1: it is the whole trace.
+        first, end: Events of the range, ``end`` excluded; first is -1 for the state before the trace.
+        step: Its training step, or -1 for the whole trace.
         rows: Rows of Tensors, in the order of allocation: from the bottom of the stack up.
-        at: Events (ascending, the first one is ``first``) that cut the stretch into parts in which no band begins or
+        at: Events (ascending, the first one is ``first``) that cut the range into parts in which no band begins or
             ends.
-        rest_bytes: In each part, the most that all other tensors held at once.
-        num_others: How many other tensors were live in the stretch.
+        rest_bytes: In each part, the peak of all other tensors together.
+        num_others: Number of other tensors that were live in the range.
     """
 
     first: int
@@ -55,7 +54,10 @@ def of_run(device: DeviceTrace, most: int = MOST_BANDS) -> Bands:
 
 
 def of_worst_step(device: DeviceTrace, most: int = MOST_BANDS) -> Bands | None:
-    """Returns the bands of the first step with the highest active bytes; None where fewer than ``FEWEST_STEPS`` steps are known."""
+    """Returns the bands of the first step with the highest active bytes.
+
+    It is None with fewer than ``FEWEST_STEPS`` steps.
+    """
     steps = timeline.step_starts(device)
     if len(steps["event"]) < FEWEST_STEPS:
         return None
@@ -65,7 +67,7 @@ def of_worst_step(device: DeviceTrace, most: int = MOST_BANDS) -> Bands | None:
 
 
 def step_envelope(device: DeviceTrace) -> dict[str, Array]:
-    """Returns, of each step, its number, its first event, and the lowest and highest active bytes and where the highest are.
+    """Returns number, first event, lowest and highest active bytes, and event of the highest, of each step.
 
     With more than a thousand steps, a row covers several neighbours and has the number of the one with the highest
     bytes.
@@ -94,7 +96,10 @@ def step_envelope(device: DeviceTrace) -> dict[str, Array]:
 
 
 def stabbing(begin: Array, end: Array) -> Array:
-    """Returns the fewest events such that each interval ``[begin, end)`` holds one (ascending; each is the last event of an interval)."""
+    """Returns the fewest events such that each interval ``[begin, end)`` contains one.
+
+    They are ascending; each is the last event of an interval.
+    """
     chosen: list[int] = []
     order = np.lexsort((begin, end))
     for low, high in zip(begin[order].tolist(), end[order].tolist(), strict=True):
@@ -104,7 +109,10 @@ def stabbing(begin: Array, end: Array) -> Array:
 
 
 def _active(device: DeviceTrace) -> Array:
-    """Bytes of all tensors after each event, as the trace counts them; allocated ones where pending ones are not known."""
+    """Returns the bytes of all tensors after each event.
+
+    They are active bytes, or allocated ones if pending ones are unknown.
+    """
     return device.usage.active if (device.usage.active >= 0).any() else device.usage.allocated
 
 

@@ -1,7 +1,6 @@
-"""Columns of integers as short JSON: scaled by what all values are multiples of, and as differences where those are shorter.
+"""Encodes integer columns as short JSON: divided by a common factor, and as differences if those are shorter.
 
-What a page gets is compressed after this; sizes are multiples of 512 and events go up, so that both together take a
-tenth of the room.
+The result is then compressed. Sizes are multiples of 512 and events ascend, so both together take a tenth of the space.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ _INT32 = 1 << 31
 
 
 def pack(columns: Mapping[str, Array | None]) -> dict[str, Any]:
-    """Returns ``{"n": rows, name: column…}``; a column that is None (not known) is left out.
+    """Returns ``{"n": rows, name: column…}``; a column that is None (unknown) is omitted.
 
-    A column is ``{"t": "i32" or "f64", "d": differences, "s": scale, "v": [integers]}``: values are ``v``, or its running sum if ``d``,
-    times ``s``. They must be whole numbers below 2^53.
+    A column is ``{"t": "i32" or "f64", "d": differences, "s": scale, "v": [integers]}``: values are ``v``, or its
+    running sum if ``d``, times ``s``. They must be whole numbers below 2^53.
     """
     known = {name: np.asarray(values) for name, values in columns.items() if values is not None}
     lengths = {len(values) for values in known.values()}
@@ -47,5 +46,5 @@ def _packed(values: Array) -> dict[str, Any]:
 
 
 def _digits(values: Array) -> int:
-    """How many characters the values take, about."""
+    """Returns the approximate number of characters of the values."""
     return int(np.log10(np.abs(values) + 1.0).sum() + np.count_nonzero(values < 0))

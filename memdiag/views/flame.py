@@ -1,4 +1,4 @@
-"""Bytes by call stack: what each stack held at a moment, what it held over time, and how often it asked."""
+"""Bytes by call stack: live bytes at a moment, bytes over time, and number of requests."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from memdiag.trace.table import Array
 
 
 def by_stack(device: DeviceTrace, at: int) -> dict[str, Array]:
-    """Returns one row for each call stack that asked for memory (-1: none known), most bytes at the moment first.
+    """Returns one row for each call stack with requests (-1: unknown), most bytes at the moment first.
 
     Args:
         device: The device.
-        at: The moment, an event; -1: before the first.
+        at: The moment is after this event, or before the first event if -1.
 
     Returns:
-        Columns: stack; bytes_at, num_at (blocks there at the moment, pending ones included); byte_events (bytes x the events that they
-        stayed); byte_us (bytes x microseconds; -1 where times are not known); num_allocs; total_bytes (all that was ever asked for).
+        Columns: stack; bytes_at, num_at (blocks at the moment, including pending ones); byte_events (bytes x events of
+        their lifetime); byte_us (bytes x microseconds; -1 if times are unknown); num_allocs; total_bytes (all bytes
+        ever requested).
     """
     tensors = device.tensors
     stack, index = np.unique(tensors.stack, return_inverse=True)
-    size = tensors.block_bytes.astype(
-        np.float64
-    )  # products are large: a share of a thousandth of a millionth does not matter
+    size = tensors.block_bytes.astype(np.float64)  # the products are large: a relative error of 1e-9 does not matter
     n = device.num_events
     born, gone = np.clip(tensors.alloc_at, 0, n), np.clip(tensors.free_completed_at, 0, n)
     there = (tensors.alloc_at <= at) & (tensors.free_completed_at > at)
@@ -47,12 +46,12 @@ def by_stack(device: DeviceTrace, at: int) -> dict[str, Array]:
 
 
 def has_times(device: DeviceTrace) -> bool:
-    """Whether every event has a time."""
+    """Returns whether every event has a time."""
     time = device.events.time_us
     return bool(len(time)) and bool((time >= 0).all())
 
 
 def times(device: DeviceTrace, event: Array) -> Array:
-    """Returns the microseconds of events; of ``num_events`` (the end) those of the last."""
+    """Returns the microseconds of events; ``num_events`` (the end) gets the time of the last one."""
     time = device.events.time_us
     return np.asarray(time[np.minimum(event, len(time) - 1)], np.float64)

@@ -23,9 +23,9 @@ class FreeRanges:
 
     Attributes:
         block: Row of the topology's blocks.
-        whole_bytes: What a retry would give back to the driver (cache): all of a whole segment, the whole pages of an
-            expandable one.
-        cause: Index into CAUSES, of all that is not whole.
+        whole_bytes: Bytes that a retry would release to the driver (cache): whole segments, and whole pages of
+            expandable ones.
+        cause: Index into CAUSES, for the remaining bytes.
     """
 
     block: Array
@@ -41,7 +41,7 @@ class FreeRanges:
 
 
 def free_ranges(device: DeviceTrace, topology: Topology, large_page: int = LARGE_SEGMENT) -> FreeRanges:
-    """Returns the free ranges at the moment of ``topology``, seen from the reference request of that moment.
+    """Returns the free ranges at the moment of ``topology``, relative to the reference request of that moment.
 
     ``large_page`` is the unit of large expandable segments, in bytes (``trace.layout.large_segment``).
     """

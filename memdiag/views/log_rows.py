@@ -1,4 +1,4 @@
-"""The events of a device as a log: all of them, or those about the most bytes where a page cannot hold all."""
+"""The events of a device as a log: all of them, or those with the most bytes if a page cannot hold all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def event_log(device: DeviceTrace, rows: Array, symbols: StackSymbols) -> dict[s
 
     Args:
         device: The device.
-        rows: Rows of Tensors (ascending) that are at hand: other tensors are not referred to.
+        rows: Rows of Tensors (ascending) in the page; other tensors are not referred to.
         symbols: Numbers the call stacks.
 
     Returns:
-        Columns: event, action (index into ACTIONS), size (bytes, -1: none), tensor (place in ``rows``, -1: none of them) and stack (of
-        the call that caused the event).
+        Columns: event, action (index into ACTIONS), size (bytes, -1: none), tensor (index into ``rows``, or -1) and
+        stack (of the call that caused the event).
     """
     events = device.events
     chosen = np.arange(device.num_events)

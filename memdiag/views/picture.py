@@ -1,8 +1,8 @@
-"""All that the HTML report draws, in few megabytes whatever the trace has: moments, the tensors there at one of them, and curves.
+"""All data that the HTML report draws, in a few megabytes for any trace: moments, their tensors, and curves.
 
-A page cannot hold a million events. It gets the curves in some thousand points, and some hundred *instants* at which
-everything can be looked at; every tensor that is there at one of them is in the page, so that what it shows of an
-instant is exact. A tensor that lives and dies between two instants is only in the curves and in the sums by call stack.
+A page cannot hold a million events. It gets the curves in some thousand points, and some hundred *instants* that can be
+inspected in full. Every tensor that is live at one of them is in the page, so an instant is shown exactly. A tensor
+that lives only between two instants is included only in the curves and in the sums by call stack.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_POINTS = 40_000  # of the curves
 MOST_INSTANTS = 2400
 MOST_TENSORS = 300_000  # in the page; with more, there are fewer instants
 MOST_STACKS = 1500  # by each measure of the flame graph
-_MOST_SPLITS = 50  # worked out one by one: a trace in which no request opened a segment is small, or has none at all
+_MOST_SPLITS = 50  # computed individually: a trace in which no request reserved a segment is small, or has no requests
 _SPLIT = ("cache", "stranded", "foreign")
 _USAGE = ("reserved", "allocated", "active", "requested")
 
@@ -39,7 +39,7 @@ _USAGE = ("reserved", "allocated", "active", "requested")
 def build_picture(
     trace: Trace, report: Report, *, at: str | int = DEFAULT, simulated: tuple[dict[str, Any], ...] = ()
 ) -> Picture:
-    """Returns the picture of a trace and its report; ``at`` is the moment that the report looks at, as for ``build_report``."""
+    """Returns the picture of a trace and its report; ``at`` is the moment of the report, as for ``build_report``."""
     symbols = StackSymbols(trace)
     shown = {device.device for device in report.devices}
     views = [view for view in Context(at).views(trace) if view.device.device in shown]
@@ -61,7 +61,7 @@ def build_picture(
 
 
 def _codes() -> dict[str, list[str]]:
-    """Returns the lists that codes stand for."""
+    """Returns the lists that coded columns refer to."""
     return {
         "categories": list(schema.CATEGORIES),
         "lifetimes": list(schema.LIFETIMES),
@@ -114,7 +114,10 @@ def _device(view: DeviceView, symbols: StackSymbols) -> dict[str, Any]:
 
 
 def _instants(device: DeviceTrace, chosen: int, large: Array) -> Array:
-    """As many instants as leave room for their tensors; each of the ``large`` tensors (rows) is there at one of them at least."""
+    """Returns as many instants as leave room for their tensors.
+
+    Each of the ``large`` tensors (rows) is live at one of them at least.
+    """
     born, gone = device.tensors.alloc_at[large], device.tensors.free_completed_at[large]
     most = MOST_INSTANTS
     while True:
@@ -127,9 +130,9 @@ def _instants(device: DeviceTrace, chosen: int, large: Array) -> Array:
 
 
 def _there(device: DeviceTrace, at: Array) -> Array:
-    """Returns the tensors that are there at one of ``at`` at least, in the order of their birth."""
+    """Returns the tensors that are live at one of the instants ``at`` at least, in order of allocation."""
     tensors = device.tensors
-    after = np.searchsorted(at, tensors.alloc_at)  # the first instant at or after its birth
+    after = np.searchsorted(at, tensors.alloc_at)  # the first instant at or after its allocation
     there = (after < len(at)) & (at[np.minimum(after, len(at) - 1)] < tensors.free_completed_at)
     if device.has_addresses:
         there &= tensors.group >= 0
@@ -137,12 +140,12 @@ def _there(device: DeviceTrace, at: Array) -> Array:
 
 
 def _row(at: Array, event: int) -> int:
-    """Returns the instant at or next after an event."""
+    """Returns the instant at or directly after an event."""
     return min(int(np.searchsorted(at, event)), len(at) - 1)
 
 
 def _of_events(device: DeviceTrace, at: Array, values: Array, before: int) -> Array:
-    """Returns values of events, ``before`` for -1."""
+    """Returns values of events, with ``before`` for -1."""
     if not device.num_events:
         return np.full(len(at), before, np.int64)
     return np.where(at < 0, before, values[np.maximum(at, 0)].astype(np.int64))
@@ -153,7 +156,7 @@ def _usage(device: DeviceTrace, at: Array) -> dict[str, Any]:
 
 
 def _curves(device: DeviceTrace, at: Array) -> dict[str, Array | None]:
-    """Bytes at events; None: a curve that the file does not know."""
+    """Returns bytes at events; None for a curve that the file does not have."""
     known = {name: bool((device.usage[name] >= 0).any()) or device.start[name] >= 0 for name in _USAGE}
     return {
         name: _of_events(device, at, device.usage[name], device.start[name]) if known[name] else None for name in _USAGE
@@ -177,7 +180,7 @@ def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[st
     size = np.where(reference >= 0, table.size[row], -1) if len(table) else np.full(len(at), -1)
     group = np.where(reference >= 0, table.group[row], -1) if len(table) else np.full(len(at), -1)
     if device.has_addresses:
-        # Before the first event, or without any request in the trace, the split is as the largest tensor sees it.
+        # Before the first event, or without any request in the trace, the split refers to the largest tensor.
         for unknown in np.flatnonzero(parts["cache"] < 0)[:_MOST_SPLITS].tolist():
             split = fragmentation_at(device, int(at[unknown]), large_page)
             _, request, of_group = reference_at(device, int(at[unknown]))
@@ -200,13 +203,13 @@ def _instant_columns(device: DeviceTrace, at: Array, large_page: int) -> dict[st
 
 
 def _stacked(device: DeviceTrace, at: Array) -> list[dict[str, Any] | None]:
-    """One packed column for each category; None: it never held anything."""
+    """Returns one packed column for each category, or None if it is empty."""
     table = timeline.by_class(device, at, "category", len(schema.CATEGORIES))
     return [pack({"bytes": row})["bytes"] if row.any() else None for row in table]
 
 
 def _bands(found: bands.Bands, rows: Array) -> dict[str, Any]:
-    """Returns one selection of tensors, by their place in ``rows``."""
+    """Returns one selection of tensors, by their index in ``rows``."""
     return {
         "first": found.first,
         "end": found.end,
@@ -232,7 +235,7 @@ def _group(device: DeviceTrace, row: int) -> dict[str, Any]:
 
 
 def _base(device: DeviceTrace) -> int:
-    """The lowest address: the others count from there."""
+    """Returns the lowest address, which the others are relative to."""
     lowest = [
         int(table[column].min())
         for table, column in ((device.regions, "start"), (device.tensors, "addr"))
@@ -270,7 +273,7 @@ def _known(codes: Array) -> Array | None:
 
 
 def _regions(device: DeviceTrace, at: Array, base: int) -> dict[str, Any]:
-    """Pieces of reserved memory that are held at one instant at least."""
+    """Returns ranges of reserved memory that exist at one instant at least."""
     regions = device.regions
     after = np.searchsorted(at, regions.opened_at)
     held = (after < len(at)) & (at[np.minimum(after, len(at) - 1)] < regions.closed_at)
@@ -289,7 +292,7 @@ def _regions(device: DeviceTrace, at: Array, base: int) -> dict[str, Any]:
 
 
 def _pins(view: DeviceView, trace: Trace, rows: Array) -> list[int]:
-    """Returns which of ``rows`` keep a piece of memory from being given back at the moment of the report."""
+    """Returns which of ``rows`` keep a segment or page from being released at the moment of the report."""
     if not view.device.has_addresses:
         return []
     settings = AllocatorSettings.of(trace)
@@ -301,7 +304,7 @@ def _pins(view: DeviceView, trace: Trace, rows: Array) -> list[int]:
 
 
 def _flame(stacks: dict[str, Array], symbols: StackSymbols) -> dict[str, Any]:
-    """Packs the stacks that matter by any measure; what the others sum up to goes under -2."""
+    """Packs the stacks that are relevant by any measure; the sum of the others has the number -2."""
     kept = np.zeros(len(stacks["stack"]), bool)
     for measure in ("bytes_at", "byte_events", "byte_us", "num_allocs", "total_bytes"):
         kept[np.argsort(-stacks[measure], kind="stable")[:MOST_STACKS]] = True
@@ -309,8 +312,7 @@ def _flame(stacks: dict[str, Array], symbols: StackSymbols) -> dict[str, Any]:
     rows["stack"] = symbols.stack(rows["stack"])
     if not kept.all():
         rows = {name: np.append(rows[name], -2 if name == "stack" else stacks[name][~kept].sum()) for name in rows}
-    # Products of bytes and time may be beyond what a float of a page holds exactly, and need not be exact: kilobytes
-    # times time.
+    # Products of bytes and time may exceed the exact range of a float, and need not be exact: use kilobytes x time.
     for name in ("byte_events", "byte_us"):
         rows[name] = np.where(rows[name] < 0, -1, np.round(rows[name] / 1024))
     if len(rows["byte_us"]) and rows["byte_us"].min() < 0:

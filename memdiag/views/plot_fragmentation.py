@@ -1,4 +1,4 @@
-"""What reserved memory consists of over a run, for a picture: what tensors asked for, and the split of all beyond it."""
+"""Composition of reserved memory over a run: bytes requested by tensors, and the split of the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
     """Returns the split of a device's memory over its run (docs/fragmentation.md).
 
     Raises:
-        MemdiagError: The file holds no events, or does not know where tensors lay.
+        MemdiagError: The file has no events, or no addresses.
     """
     need_events(trace, device, "fragmentation")
     need_addresses(trace, device, "fragmentation")

@@ -1,8 +1,7 @@
-"""What all plots share: which points of a curve are drawn, and the frame of a run: phases, steps, failures, the size of the device.
+"""Shared by all plots: the selection of a curve's points, and the frame of a run: phases, steps, failures, device size.
 
-A picture has some thousand columns of pixels, a trace up to millions of events. Of each column the first, lowest,
-highest and last value
-are kept: what is drawn then looks as if all were, and no peak is lost.
+A picture has some thousand columns of pixels, a trace up to millions of events. For each column, the first, lowest,
+highest and last value are kept, so the plot looks complete and no peak is lost.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _RECORD = "record the run from its beginning: memdiag record -- python train.py"
 
 @dataclass(frozen=True)
 class Ask:
-    """What a picture is asked to show.
+    """A request for a plot.
 
     Attributes:
-        columns: How many columns of pixels it is wide.
-        at: The moment of the picture: a name or an event, as in ``memdiag.trace.moments``.
-        simulated: Simulated runs, for the picture of policies.
+        columns: Width in columns of pixels.
+        at: The moment of the plot: a name or an event, as in ``memdiag.trace.moments``.
+        simulated: Simulated runs, for the plot of policies.
     """
 
     columns: int
@@ -80,7 +79,7 @@ def facts_of(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
 
 
 def bands_of(device: DeviceTrace, columns: int) -> tuple[PhaseBand, ...]:
-    """Returns the phases of a run; where they change more often than can be shown, of each column that of most of its events."""
+    """Returns the phases of a run; if they change too often to be shown, each column gets its most frequent phase."""
     spans = phase_spans(device)
     if len(spans["start"]) > columns // 2:
         n, kinds = device.num_events, len(schema.PHASES)
@@ -98,7 +97,10 @@ def bands_of(device: DeviceTrace, columns: int) -> tuple[PhaseBand, ...]:
 
 
 def thin(values: Sequence[Array], columns: int) -> Array:
-    """Returns the events (int64, ascending) that draw all these curves: first, lowest, highest and last of each in every column."""
+    """Returns the events (int64, ascending) that draw these curves.
+
+    In every column, they are the first, lowest, highest and last of each curve.
+    """
     n = len(values[0]) if values else 0
     if n <= 4 * columns:
         return np.arange(n)
@@ -114,14 +116,16 @@ def thin(values: Sequence[Array], columns: int) -> Array:
 
 
 def numbers(values: Array) -> tuple[int, ...]:
-    """Returns the values of a column as plain integers, which renderers take."""
+    """Returns the values of a column as plain integers for renderers."""
     return tuple(values.tolist())
 
 
 def settled(device: DeviceTrace) -> Array:
-    """Returns, for every event, the one at which the call it belongs to is done: a free is two events, with no state between them.
+    """Returns, for every event, the event at which its call is complete.
 
-    A block that waits for a stream is another matter: its free is not followed by its completion.
+    A free is two events without a state in between.
+
+    A block that waits for a stream is different: its free is not followed by its completion.
     """
     events, n = device.events, device.num_events
     then = np.arange(n)
@@ -131,7 +135,7 @@ def settled(device: DeviceTrace) -> Array:
 
 
 def curve_of(device: DeviceTrace, name: str, columns: int) -> PlotCurve | None:
-    """Returns one of the curves of ``usage``; None where it is not known."""
+    """Returns one of the curves of ``usage``, or None if unknown."""
     values = device.usage[name][settled(device)]
     if not (values >= 0).any():
         return None
@@ -140,7 +144,7 @@ def curve_of(device: DeviceTrace, name: str, columns: int) -> PlotCurve | None:
 
 
 def mark_of(device: DeviceTrace, at: str | int, name: str) -> PlotMark:
-    """Returns the moment of a picture on one of the curves of ``usage``.
+    """Returns the moment of a plot on one of the curves of ``usage``.
 
     Raises:
         MemdiagError: The trace does not have that moment.
@@ -155,10 +159,10 @@ def mark_of(device: DeviceTrace, at: str | int, name: str) -> PlotMark:
 
 
 def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
-    """Checks that there is something to draw over time.
+    """Checks that there are events to draw.
 
     Raises:
-        MemdiagError: The file has only a last state.
+        MemdiagError: The file has only a final state.
     """
     if not device.num_events:
         hint = f"--kind map shows that state; or {_RECORD}" if len(device.segments) else _RECORD
@@ -169,10 +173,10 @@ def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
 
 
 def need_addresses(trace: Trace, device: DeviceTrace, kind: str) -> None:
-    """Checks that places in memory are known.
+    """Checks that addresses are known.
 
     Raises:
-        MemdiagError: They are not.
+        MemdiagError: They are unknown.
     """
     if not device.has_addresses:
         raise MemdiagError(

@@ -1,4 +1,4 @@
-"""Live bytes by how long their tensors live, over a run, for a picture."""
+"""Live bytes over a run, by the lifetime of their tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
     """Returns live bytes by lifetime.
 
     Raises:
-        MemdiagError: The file holds no events, or tells of no lifetime.
+        MemdiagError: The file has no events, or no lifetimes.
     """
     need_events(trace, device, "lifetimes")
     if not device.tensors.lifetime.any():
@@ -52,7 +52,7 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
 
 
 def _moments(device: DeviceTrace, codes: list[int], columns: int) -> Array:
-    """Returns the events that draw every layer and their sum; one layer at a time is in memory as a whole."""
+    """Returns the events that draw every layer and their sum; only one layer at a time is completely in memory."""
     n, tensors = device.num_events, device.tensors
     if n <= 4 * columns:
         return np.arange(n)

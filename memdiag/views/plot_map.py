@@ -1,8 +1,8 @@
-"""The memory of a device at one moment, laid out for a picture: segments in rows, what lives in them and what is free, and why.
+"""The layout of a device's memory at one moment: segments in rows, their tensors and free ranges with causes.
 
-Segments of one pool and stream stand together, the largest first. Small ones share a row; one that is longer than a row
-goes on in the next. Neighbours of one kind are one piece; where pieces are narrower than a column of pixels, the kind
-that holds most of the column stands for all of it.
+Segments of one pool and stream are adjacent, the largest first. Small ones share a row; one that is longer than a row
+continues in the next. Neighbours of one kind are merged. If they are narrower than a column of pixels, the kind with
+most of the column represents all of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memdiag.views.plot_lifetimes import ORDER
 PENDING = "pending"
 _ROWS = 40
 _FEWEST_ROWS = 4
-_MOST_ROWS = 1000  # that are looked at
+_MOST_ROWS = 1000  # number to examine
 _MOST_DOUBLINGS = 40
 _GAP = 0.004  # of a row, between two segments
 _MOST_GROUPS = 12  # named ones; the others share the last rows
@@ -39,7 +39,7 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     """Returns the map of a device's memory.
 
     Raises:
-        MemdiagError: The file does not know where tensors lay, the moment is not in it, or nothing was held then.
+        MemdiagError: The file has no addresses, the moment is not in it, or nothing was reserved then.
     """
     need_addresses(trace, device, "map")
     (view,) = Context(at=ask.at, device=device.device).views(trace)
@@ -84,7 +84,7 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
 def _blocks(
     trace: Trace, device: DeviceTrace, topology: Topology
 ) -> tuple[tuple[str, ...], Array, Array, Array, Array]:
-    """Returns the kinds, and of each block its kind (index), address, size and segment; free blocks by their cause."""
+    """Returns the kinds, and the kind (index), address, size and segment of each block; free blocks by cause."""
     kinds = (*ORDER, PENDING, *CAUSES)
     blocks, lifetime = topology.blocks, device.tensors.lifetime
     order = np.array([kinds.index(name) for name in LIFETIMES])
@@ -95,7 +95,7 @@ def _blocks(
     pages = _whole_pages(device, topology, free, trace.layout.large_segment)
     kind[free.block] = len(ORDER) + 1 + free.cause
     names = ("address", "size", "segment")
-    # what a retry gives back is cache, also where the rest of the range is something else
+    # Memory that a retry releases is cache, even if the rest of the range is not.
     cut = [np.concatenate((blocks[name], pages[name], pages[f"{name}_after"])) for name in names]
     kind = np.concatenate((kind, np.full(len(pages["address"]), len(ORDER) + 1), kind[pages["block"]]))
     cut[1][pages["block"]] = pages["address"] - blocks["address"][pages["block"]]
@@ -104,7 +104,7 @@ def _blocks(
 
 
 def _whole_pages(device: DeviceTrace, topology: Topology, free: FreeRanges, large_page: int) -> dict[str, Array]:
-    """Returns the stretches of free ranges that a retry gives back (address, size, segment), and what is left behind each of them."""
+    """Returns the parts of free ranges that a retry releases (address, size, segment), and the remainder after each."""
     some = free.whole_bytes > 0
     block, size = free.block[some], free.whole_bytes[some]
     blocks, segments = topology.blocks, topology.segments
@@ -135,7 +135,10 @@ def _name(kind: str, *, is_told: bool) -> str:
 
 
 def _laid_out(device: DeviceTrace, topology: Topology) -> tuple[int, Array, dict[int, tuple[str, ...]]]:
-    """Returns the bytes of a row, where each segment begins (bytes, rows counted through), and the names of the rows that begin a pool."""
+    """Returns the bytes of a row, the start of each segment, and the names of rows that begin a pool.
+
+    Starts are in bytes, with the rows concatenated.
+    """
     segments = topology.segments
     sums = np.bincount(segments["group"] + 1, segments["size"].astype(np.float64), len(device.groups) + 1)
     by_size = np.argsort(-sums, kind="stable") - 1
@@ -160,7 +163,10 @@ def _pool(device: DeviceTrace, group: int) -> tuple[str, ...]:
 
 
 def _row_bytes(sizes: Array, bands: Array) -> int:
-    """Returns the bytes of a row: the least that holds the largest segment and gives few enough rows; huge segments take several."""
+    """Returns the bytes of a row: the least that fits the largest segment with few enough rows.
+
+    Huge segments take several.
+    """
     wide = [size for k in range(_MOST_DOUBLINGS) for size in (2 * MIB << k, 3 * MIB << k)]
     rows = {
         size: _shelve(sizes, bands, size)[1]
@@ -175,7 +181,7 @@ def _row_bytes(sizes: Array, bands: Array) -> int:
 
 
 def _shelve(sizes: Array, bands: Array, row_bytes: int) -> tuple[list[int], int, dict[int, int]]:
-    """Returns where segments begin, how many rows they take, and the first row of each band; each band begins a row."""
+    """Returns the start of each segment, its number of rows, and the first row of each band; each band begins a row."""
     gap = int(row_bytes * _GAP)
     places, begins, at, last = [], {}, 0, -1
     for size, band in zip(sizes.tolist(), bands.tolist(), strict=True):
@@ -190,7 +196,7 @@ def _shelve(sizes: Array, bands: Array, row_bytes: int) -> tuple[list[int], int,
 
 
 def _cut(offset: Array, size: Array, row_bytes: int, *more: Array) -> Array:
-    """Returns pieces cut at the ends of rows: columns row, start, length, and ``more``."""
+    """Returns the ranges cut at row ends: columns row, start, length, and ``more``."""
     first, last = offset // row_bytes, (offset + size - 1) // row_bytes
     times = last - first + 1
     piece = np.repeat(np.arange(len(offset)), times)
@@ -201,12 +207,12 @@ def _cut(offset: Array, size: Array, row_bytes: int, *more: Array) -> Array:
 
 
 def _rows(pieces: Array) -> tuple[tuple[int, int, int], ...]:
-    """Returns row, start and length of each piece as plain integers."""
+    """Returns row, start and length of each range as plain integers."""
     return tuple((row, start, size) for row, start, size, _ in pieces.tolist())
 
 
 def _pieces(kind: Array, offset: Array, size: Array, row_bytes: int, columns: int) -> Array:
-    """Returns what is drawn: columns row, start, length, kind."""
+    """Returns the ranges to draw: columns row, start, length, kind."""
     order = np.argsort(offset, kind="stable")
     kind, offset, size = kind[order], offset[order], size[order]
     new = np.append(True, (kind[1:] != kind[:-1]) | (offset[:-1] + size[:-1] != offset[1:]))[: len(kind)]
@@ -218,7 +224,7 @@ def _pieces(kind: Array, offset: Array, size: Array, row_bytes: int, columns: in
     )
     if len(cut) <= _MOST_PIECES:
         return cut
-    # too many to draw each: columns of pixels, each of the kind that holds most of it
+    # Too many to draw individually: columns of pixels, each with the kind that has most of it.
     fine = _cut(cut[:, 0] * row_bytes + cut[:, 1], cut[:, 2], max(row_bytes // columns, 1), cut[:, 3])
     width, kinds = max(row_bytes // columns, 1), int(kind.max()) + 1
     cell, index = np.unique(fine[:, 0], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Reserved memory of one run under several policies and settings, for a picture of the simulated runs that are handed to it."""
+"""Reserved memory of one run under several policies and settings, from given simulated runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memdiag.units import format_bytes, format_count
 from memdiag.views.plot_frame import Ask, curve_of, frame_of, need_events, numbers, thin
 
 _MOST_LABEL = 60
-MOST_RUNS = 8  # more curves than that cannot be told apart
+MOST_RUNS = 8  # more curves cannot be distinguished
 
 
 def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
@@ -47,7 +47,7 @@ def policies_of(trace: Trace, device: DeviceTrace, ask: Ask) -> PoliciesPlot:
 
 
 def need_few(num_runs: int) -> None:
-    """Checks that the runs can be told apart.
+    """Checks that the runs can be distinguished.
 
     Raises:
         MemdiagError: There are too many.
@@ -77,7 +77,7 @@ def _label(run: SimulatedRun) -> str:
 
 
 def _curve(run: SimulatedRun, columns: int) -> PlotCurve:
-    """Returns the reserved bytes, over the events of the recording: several calls may belong to one of them."""
+    """Returns the reserved bytes over the events of the recording; several calls may belong to one event."""
     row = np.maximum(run.event, 0)
     at = thin([run.reserved], columns)
     return PlotCurve("reserved", numbers(row[at]), numbers(run.reserved[at]))

@@ -1,4 +1,4 @@
-"""The curves of a run for a picture: reserved, active and allocated over its events, with the moment of the report."""
+"""The curves of a run: reserved, active and allocated bytes over its events, with the moment of the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
     """Returns the curves of a device.
 
     Raises:
-        MemdiagError: The file holds no events.
+        MemdiagError: The file has no events.
     """
     need_events(trace, device, "timeline")
     reserved, active, allocated = (curve_of(device, name, ask.columns) for name in ("reserved", "active", "allocated"))

@@ -1,4 +1,4 @@
-"""Data of the pictures that ``memdiag plot --kind`` draws; ``memdiag.render.plot`` draws them."""
+"""Data of the plots of ``memdiag plot --kind``; ``memdiag.render.plot`` draws them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class PlotData(Protocol):
-    """Gathers the data of one kind of picture."""
+    """Gathers the data of one kind of plot."""
 
     def __call__(
         self, trace: Trace, device: DeviceTrace, ask: Ask
     ) -> TimelinePlot | FragmentationPlot | LifetimesPlot | PoliciesPlot | MapPlot:
-        """Returns the data of a device; raises ``MemdiagError`` if the file lacks what the picture shows."""
+        """Returns the data of a device; raises ``MemdiagError`` if the file lacks data for the plot."""
 
 
 PLOT_DATA: Registry[PlotData] = Registry(

@@ -1,4 +1,4 @@
-"""Curves of the same run under other settings, to lay over each other on a page."""
+"""Curves of the same run under other settings, for an overlay on a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def simulated_curves(runs: Iterable[SimulatedRun]) -> tuple[dict[str, Any], ...]
 
 
 def curve(run: SimulatedRun) -> dict[str, Any]:
-    """Returns one curve for a page: label, policy, conf, device, peak_reserved, num_ooms, is_recorded, and the columns in ``event``."""
+    """Returns one curve for a page.
+
+    Keys are label, policy, conf, device, peak_reserved, num_ooms, is_recorded, and the columns in ``event``.
+    """
     at = of_curve(run.reserved, run.allocated, MOST_POINTS)
     return {
         "label": run.label,

@@ -1,4 +1,4 @@
-"""Reserved memory beyond what live tensors asked for, by why it is held, over a run (docs/fragmentation.md)."""
+"""Reserved memory beyond the bytes that live tensors requested, by cause, over a run (docs/fragmentation.md)."""
 
 from __future__ import annotations
 

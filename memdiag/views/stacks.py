@@ -1,4 +1,4 @@
-"""The call stacks, names and modules that a picture speaks of, numbered anew from 0: a trace has many more."""
+"""The call stacks, names and modules used in a picture, renumbered from 0: a trace has many more."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
-USER, LIBRARY, PYTORCH = range(3)  # whose code a frame is; C++ counts as PyTorch's
-LONGEST = 300  # characters of a frame or a name: what is longer only harms
+USER, LIBRARY, PYTORCH = range(3)  # owner of a frame's code; C++ counts as PyTorch's
+LONGEST = 300  # characters of a frame or a name: longer text is useless
 _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state")]
 
 
 @dataclass
 class StackSymbols:
-    """Takes numbers of a trace, gives numbers of its own lists.
+    """Converts numbers of a trace to numbers of its own lists.
 
     Attributes:
         frames: Texts of frames: file:line function.
         labels: Short name of each frame.
-        kinds: Of each frame, USER, LIBRARY or PYTORCH.
-        stacks: Frames of each stack (numbers of ``frames``), innermost first.
-        sites: The frame that each stack is named after (number of ``frames``); -1: none.
+        kinds: For each frame, USER, LIBRARY or PYTORCH.
+        stacks: Frames of each stack (indices into ``frames``), innermost first.
+        sites: The frame that names each stack (index into ``frames``), or -1.
         strings: Names of tensors.
-        modules: Paths in the model, numbers as stars.
+        modules: Paths in the model, with stars for numbers.
     """
 
     trace: Trace
@@ -95,13 +95,16 @@ class StackSymbols:
 
 
 def frame_text(frame: Frame) -> str:
-    """Returns a frame as text of at most ``LONGEST`` characters; the front goes first, since files differ at their ends."""
+    """Returns a frame as text of at most ``LONGEST`` characters.
+
+    It is truncated at the front, since files differ at their ends.
+    """
     text = str(frame)
     return text if len(text) <= LONGEST else "…" + text[1 - LONGEST :]
 
 
 def _each(numbers: Array, make: Callable[[int], int]) -> Array:
-    """Returns ``make(number)`` for each number that is not negative, each made once; -1 for the others."""
+    """Returns ``make(number)`` for each non-negative number, each computed once; -1 for the others."""
     distinct, index = np.unique(numbers, return_inverse=True)
     made = np.array([make(int(number)) if number >= 0 else -1 for number in distinct], np.int64)
     return np.asarray(made[index]) if len(distinct) else np.empty(0, np.int64)

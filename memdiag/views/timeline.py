@@ -1,4 +1,4 @@
-"""The curves of a device in few points, without losing a peak: a million events are more than a screen or a page can hold."""
+"""The curves of a device with few points, without losing a peak: a screen or page cannot hold a million events."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.moments import failed_allocations, peak_event
 from memdiag.trace.table import Array
 
-_MOST_OOMS = 50  # moments kept for their own sake
-_PER_BUCKET = 4  # points: the first, the highest reserved, the highest and the lowest allocated
+_MOST_OOMS = 50  # moments always included
+_PER_BUCKET = 4  # points per bucket: first, highest reserved, highest and lowest allocated
 
 
 def pick(device: DeviceTrace, most: int) -> Array:
-    """Returns events (int64, ascending) that draw the curves in about ``most`` points; all of them if there are no more.
+    """Returns events (int64, ascending) that draw the curves in about ``most`` points, or all if there are no more.
 
-    Of each bucket of events these are the first, the one with most reserved, and those with most and least allocated; beside them the last
-    event, the first events of both peaks, and every out-of-memory event (the first ones, if they are very many).
+    They are the first event of each bucket, the one with most reserved bytes, and those with most and least allocated
+    bytes. Added are the last event, the first events of both peaks, and every out-of-memory event (the first ones, if
+    there are very many).
     """
     if device.num_events <= most:
         return np.arange(device.num_events)
@@ -36,9 +37,11 @@ def of_curve(reserved: Array, allocated: Array, most: int) -> Array:
 
 
 def instants(device: DeviceTrace, most: int, also: tuple[int, ...] = ()) -> Array:
-    """Returns events at which everything is shown: of each of ``most`` buckets the one with most allocated, both peaks, failures, ``also``.
+    """Returns the events that can be inspected in full.
 
-    -1, the state before the first event, is among them if anything was held then, or if there is no event.
+    They are the event with the most allocated bytes of each of ``most`` buckets, both peaks, failures, and ``also``.
+
+    -1, the state before the first event, is included if any memory was reserved then, or if there is no event.
     """
     n = device.num_events
     chosen = np.arange(n) if n <= most else _best(device.usage.allocated, _edges(n, most))
@@ -49,7 +52,10 @@ def instants(device: DeviceTrace, most: int, also: tuple[int, ...] = ()) -> Arra
 
 
 def moments(device: DeviceTrace) -> Array:
-    """Returns the events that no drawing leaves out: the peaks (those within the trace) and the first and last out-of-memory events."""
+    """Returns the events that every drawing includes.
+
+    They are the peaks within the trace, and the first and last out-of-memory events.
+    """
     if not device.num_events:
         return np.empty(0, np.int64)
     peaks = [at for at in (device.peak("reserved"), device.peak("allocated"), peak_event(device)) if at >= 0]
@@ -72,7 +78,7 @@ def step_starts(device: DeviceTrace) -> dict[str, Array]:
 
 
 def retries(device: DeviceTrace) -> Array:
-    """Returns the requests for which cached segments were given back first, and that were served then."""
+    """Returns the requests that were served after cached segments had been released."""
     references = device.references
     return np.asarray(references.at_event[references.retried & ~references.failed])
 
@@ -82,9 +88,9 @@ def by_class(device: DeviceTrace, at: Array, column: str, num_classes: int) -> A
 
     Args:
         device: The device.
-        at: Events, ascending; -1: before the first.
-        column: Of Tensors, with small numbers: "category", "lifetime", …
-        num_classes: How many classes there are.
+        at: Events, ascending; -1 is before the first.
+        column: Column of Tensors with small numbers: "category", "lifetime", …
+        num_classes: Number of classes.
 
     Returns:
         int64, (num_classes, len(at)).

@@ -1,1 +1,1 @@
-"""Row models of the viewer: what its lists, maps and curves show, without drawing it."""
+"""Row models of the viewer: the content of its lists, maps and curves, without the drawing."""

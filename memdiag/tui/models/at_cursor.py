@@ -1,4 +1,4 @@
-"""What there is to say of one moment of a device, and where the moments are that one jumps to."""
+"""Facts about one moment of a device, and the moments that a user can jump to."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from memdiag.views import timeline
 
 @dataclass(frozen=True)
 class Places:
-    """Moments of a device that one jumps to. Each is worked out when it is asked for."""
+    """Moments of a device that a user can jump to. Each is computed on demand."""
 
     device: DeviceTrace
 
     @cached_property
     def peak(self) -> int:
-        """The peak of a report, see ``memdiag.trace.moments``; -1: it was before the trace."""
+        """The peak of a report, see ``memdiag.trace.moments``; -1 if it was before the trace."""
         return peak_event(self.device)
 
     @cached_property
     def allocated_peak(self) -> int:
-        """The first event with most allocated."""
+        """The first event with the most allocated bytes."""
         return self.device.peak("allocated")
 
     @cached_property
@@ -39,7 +39,7 @@ class Places:
 
     @cached_property
     def retries(self) -> Array:
-        """Requests that were served after cached segments had been given back."""
+        """Requests that were served after cached segments had been released."""
         return np.sort(timeline.retries(self.device))
 
     @cached_property
@@ -49,12 +49,12 @@ class Places:
 
     @cached_property
     def has_phases(self) -> bool:
-        """Whether any event is known to belong to a phase."""
+        """True if the phase of any event is known."""
         return bool((self.device.events.phase > 0).any())
 
 
 def beyond(events: Array, at: int, *, back: bool) -> int | None:
-    """Returns the next of ``events`` (ascending) after ``at``, or the one before it; None: there is none."""
+    """Returns the next of ``events`` (ascending) after ``at``, or the previous one, or None."""
     place = int(np.searchsorted(events, at, side="left" if back else "right")) - back
     return int(events[place]) if 0 <= place < len(events) else None
 
@@ -64,15 +64,15 @@ class Moment:
     """One moment.
 
     Attributes:
-        at: The event after which this holds; -1: before the first.
-        usage: Bytes: reserved, allocated, active, requested, and what of the free ones is cache, stranded, foreign; -1:
+        at: The moment is after this event, or before the first event if -1.
+        usage: Bytes: reserved, allocated, active, requested, and of the free ones cache, stranded, foreign; -1 if
             unknown.
-        action: What happened, a word of ``schema.ACTIONS``; "" before the first event.
-        size: Bytes that it was about; -1: none.
-        name, place: What the tensor is called, and the line of code; "" where not known.
-        step: Training step; -1: none, or unknown.
+        action: The event's action, a word of ``schema.ACTIONS``; "" before the first event.
+        size: Its bytes, or -1 for none.
+        name, place: Name and line of code of the tensor, or "" if unknown.
+        step: Training step, or -1 if unknown.
         phase: A word of ``schema.PHASES``.
-        since_us: Microseconds since the first event with a time; None: unknown.
+        since_us: Microseconds since the first event with a time, or None if unknown.
     """
 
     at: int
@@ -87,7 +87,7 @@ class Moment:
 
 
 def moment(trace: Trace, device: DeviceTrace, at: int) -> Moment:
-    """Returns what there is to say of the moment after event ``at``."""
+    """Returns the facts about the moment after event ``at``."""
     usage = device.usage_at(at) if device.num_events else device.end
     if at < 0:
         return Moment(
@@ -111,13 +111,16 @@ def moment(trace: Trace, device: DeviceTrace, at: int) -> Moment:
 
 
 def there(device: DeviceTrace, at: int) -> Array:
-    """Returns the tensors (rows) that sit in memory after event ``at``, those waiting for a stream included: together, the active bytes."""
+    """Returns the tensors (rows) in memory after event ``at``, including those waiting for a stream.
+
+    Their total is the active bytes.
+    """
     rows = device.live(at, pending=True)
     return rows[device.tensors.group[rows] >= 0] if device.has_addresses else rows
 
 
 def totals(device: DeviceTrace, at: int, by: Literal["category", "lifetime"]) -> list[tuple[str, int]]:
-    """Returns the bytes of the blocks in memory after event ``at`` by ``category`` or ``lifetime``, the largest first."""
+    """Returns the bytes of the blocks in memory after event ``at`` by ``category`` or ``lifetime``, largest first."""
     rows = there(device, at)
     names = {"category": schema.CATEGORIES, "lifetime": schema.LIFETIMES}[by]
     sums = np.bincount(device.tensors[by][rows], device.tensors.block_bytes[rows], len(names))  # exact below 2**53
@@ -126,7 +129,7 @@ def totals(device: DeviceTrace, at: int, by: Literal["category", "lifetime"]) ->
 
 
 def since_us(device: DeviceTrace, at: int) -> int | None:
-    """Returns the microseconds from the first event to event ``at``; None where the times are not known."""
+    """Returns the microseconds from the first event to event ``at``, or None if unknown."""
     time = device.events.time_us
     if not 0 <= at < len(time) or time[0] < 0 or time[at] < 0:
         return None

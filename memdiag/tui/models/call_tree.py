@@ -1,7 +1,7 @@
-"""Bytes there at a moment as a tree of calls, from the program's first line inwards or, inverted, from the allocation outwards.
+"""Bytes at a moment as a call tree, from the program's first line inwards or, inverted, from the allocation outwards.
 
-Only what is open is worked out: a node is a set of stacks that begin alike, and its children are the next frames of
-these.
+Only the open part is computed: a node is a set of stacks with the same beginning, and its children are their next
+frames.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memdiag.trace.table import Array
 
 Frames = Literal["python", "user", "all"]
 FRAMES: tuple[Frames, ...] = ("user", "python", "all")
-NO_STACK = -1  # in place of a frame: these tensors have none
+NO_STACK = -1  # instead of a frame: these tensors have none
 _Path = tuple[int, ...]
 
 
@@ -27,11 +27,10 @@ class Node:
     """A call.
 
     Attributes:
-        path: Frames (numbers of ``Stacks.frames``) from the root to this; ``NO_STACK`` stands for those without a
-            stack.
-        bytes: Of the blocks that were asked for within it.
-        num_tensors: How many these are.
-        indent: How many of the calls above it have brothers: a chain of only children does not move to the right.
+        path: Frames (indices into ``Stacks.frames``) from the root; ``NO_STACK`` stands for tensors without a stack.
+        bytes: Bytes of the blocks that were requested within it.
+        num_tensors: Number of these blocks.
+        indent: Number of calls above it that have siblings: a chain of only children is not indented.
         opens: Whether it has children.
         is_open: Whether they are shown.
     """
@@ -45,7 +44,7 @@ class Node:
 
 
 class CallTree:
-    """The tree of one device. It remembers what is open while the moment changes."""
+    """The tree of one device. It keeps the open nodes when the moment changes."""
 
     def __init__(self, trace: Trace, device: DeviceTrace) -> None:
         self._trace = trace
@@ -59,7 +58,7 @@ class CallTree:
         self.total_bytes = 0
 
     def weigh(self, rows: Array) -> None:
-        """Takes the bytes of these tensors (rows of Tensors): those there at another moment, or some of them."""
+        """Sets the tensors (rows of Tensors) whose bytes are shown: all those of a moment, or some of them."""
         tensors = self._device.tensors
         stack, size = tensors.stack[rows] + 1, tensors.block_bytes[rows]
         num = len(self._trace.stacks) + 1
@@ -69,21 +68,21 @@ class CallTree:
         self._children.cache_clear()
 
     def arrange(self, *, inverted: bool | None = None, frames: Frames | None = None) -> None:
-        """Turns the tree about, or chooses which frames it is made of; all is closed then."""
+        """Inverts the tree, or selects its frames; all nodes are closed then."""
         self.inverted = self.inverted if inverted is None else inverted
         self.frames = self.frames if frames is None else frames
         self._open.clear()
         self._children.cache_clear()
 
     def toggle(self, path: _Path) -> None:
-        """Opens or closes a call; opening goes on while there is one child only."""
+        """Opens or closes a call; opening continues while there is only one child."""
         if path in self._open:
             self._open.discard(path)
         else:
             self.open_chain(path)
 
     def open_chain(self, path: _Path, *, share: float = 1.0) -> None:
-        """Opens a call, and within it the child with at least ``share`` of its bytes, and so on."""
+        """Opens a call, and recursively the child with at least ``share`` of its bytes."""
         while children := self._children(path):
             self._open.add(path)
             best = children[0]
@@ -102,11 +101,11 @@ class CallTree:
         self._open.clear()
 
     def shown(self) -> list[Node]:
-        """Returns the calls that are shown, from the top."""
+        """Returns the visible calls, from the top."""
         return list(self._walk((), 0))
 
     def _walk(self, path: _Path, indent: int) -> Iterator[Node]:
-        # A stack of our own: chains are thousands of calls deep where a program recurses.
+        # An explicit stack: chains are thousands of calls deep in recursive programs.
         waiting = [(child, indent) for child in reversed(self._children(path))]
         while waiting:
             found, indent = waiting.pop()
@@ -137,7 +136,7 @@ class CallTree:
         return tuple(sorted((*nodes, *self._silent()), key=lambda node: -node.bytes)) if not path else tuple(nodes)
 
     def _silent(self) -> tuple[Node, ...]:
-        """The node of all tensors without a stack, if there are any."""
+        """Returns the node of all tensors without a stack, if there are any."""
         held, count = self._weights
         offsets, _ = self._flat(self.frames, self.inverted)
         none = np.append(True, np.diff(offsets) == 0)
@@ -145,7 +144,7 @@ class CallTree:
         return (Node((NO_STACK,), int(held[none].sum()), num, 0, opens=False, is_open=False),) if num else ()
 
     def _stacks_of(self, path: _Path) -> Array:
-        """Returns the stacks that hold anything and begin with ``path``."""
+        """Returns the stacks with bytes that begin with ``path``."""
         stacks = np.flatnonzero(self._weights[1][1:])
         if path and path[0] == NO_STACK:
             return stacks[:0]
@@ -156,7 +155,7 @@ class CallTree:
         return stacks
 
     def _chosen(self, which: Frames, inverted: bool) -> tuple[Array, Array]:
-        """Returns all stacks with only the chosen frames: offsets and frames, in the order in which the tree goes."""
+        """Returns all stacks with only the selected frames: offsets and frames, in the direction of the tree."""
         stacks = self._trace.stacks
         ids, offsets = stacks.frame_ids, stacks.offsets
         keep = np.ones(len(ids), bool)
@@ -164,13 +163,13 @@ class CallTree:
             wanted = np.array([frame.is_user if which == "user" else frame.is_python for frame in stacks.frames], bool)
             keep = wanted[ids] if len(ids) else keep
             rows = np.repeat(np.arange(len(stacks)), np.diff(offsets))
-            # A stack without any such frame would vanish: it keeps what it has.
+            # A stack without any such frame would vanish, so it keeps its frames.
             has_one = np.bincount(rows[keep], minlength=len(stacks)) > 0
             keep |= ~has_one[rows]
         count = np.concatenate(([0], np.cumsum(keep)))
         kept = count[offsets]
         flat = ids[keep]
-        if not inverted:  # frames stand innermost first
+        if not inverted:  # frames are ordered innermost first
             lengths = np.diff(kept)
             start = np.repeat(kept[:-1], lengths)
             flat = flat[start + np.repeat(lengths, lengths) - 1 - (np.arange(len(flat)) - start)]

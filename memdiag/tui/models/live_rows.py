@@ -1,6 +1,6 @@
-"""The tensors there at a moment, in any order, and those of them that a text asks for: hundreds of thousands at once.
+"""The tensors live at a moment, in any order, filtered by a text: hundreds of thousands at once.
 
-Names, places and categories repeat: a text is looked for in each distinct one, and rows are compared as numbers.
+Names, call sites and categories repeat, so a text is searched in each distinct one, and rows are compared as numbers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _KEPT_SEARCHES = 64
 
 @dataclass(frozen=True)
 class Live:
-    """Tensors there at a moment.
+    """Tensors live at a moment.
 
     Attributes:
         rows: Rows of Tensors, in order.
-        bytes: Of their blocks, together.
-        num_all: How many are there at the moment, with those that the text does not ask for.
+        bytes: Total bytes of their blocks.
+        num_all: Number of live tensors, including those that the filter excludes.
         bytes_of_all: Bytes of all their blocks.
     """
 
@@ -42,7 +42,7 @@ class Live:
 
 
 class LiveRows:
-    """Answers for one device; what does not depend on the moment is worked out once."""
+    """Answers for one device; everything independent of the moment is computed once."""
 
     def __init__(self, trace: Trace, device: DeviceTrace) -> None:
         self._trace = trace
@@ -50,14 +50,14 @@ class LiveRows:
         self._search = lru_cache(_KEPT_SEARCHES)(self._hits)
 
     def at(self, at: int, text: str = "", order: str = "bytes", *, backwards: bool = False) -> Live:
-        """Returns the tensors there after event ``at`` (-1: before the first), those waiting for a stream included.
+        """Returns the tensors live after event ``at`` (-1: before the first), including those waiting for a stream.
 
         Args:
             at: The moment.
-            text: Words that all have to be found, each in the name, in any frame of the stack, in the category or in the lifetime;
-                ``>64MiB`` and ``<1KiB`` ask for blocks of such a size. Capitals do not matter.
+            text: Words that must all occur, each in the name, in any frame of the stack, in the category or in the
+                lifetime; ``>64MiB`` and ``<1KiB`` filter by block size. Case is ignored.
             order: One of ``ORDERS``; sizes begin with the largest, ages with the oldest, words with A.
-            backwards: The other way about.
+            backwards: Whether to reverse the order.
         """
         tensors = self._device.tensors
         present = there(self._device, at)
@@ -73,17 +73,17 @@ class LiveRows:
 
     @lru_cache(4096)  # noqa: B019 - one of these lives as long as the program that shows it
     def place(self, row: int) -> str:
-        """Returns the line of code that a tensor was made at; "" where not known."""
+        """Returns the line of code that allocated a tensor, or "" if unknown."""
         return self._trace.stacks.label(int(self._device.tensors.stack[row]))
 
     def name(self, row: int) -> str:
-        """Returns what a tensor is called; "" where not known."""
+        """Returns the name of a tensor, or "" if unknown."""
         number = int(self._device.tensors.name[row])
         return self._trace.strings[number] if number >= 0 else ""
 
     @cached_property
     def has_names(self) -> bool:
-        """Whether any tensor has a name."""
+        """True if any tensor has a name."""
         return bool((self._device.tensors.name >= 0).any())
 
     def _asked(self, word: str, rows: Array) -> Array:
@@ -93,7 +93,7 @@ class LiveRows:
             held = tensors.block_bytes[rows]
             return np.asarray((held == size) & equal | (held > size if above else held < size))
         names, stacks, categories, lifetimes = self._search(word)
-        # The last of each is for -1: no name, no stack.
+        # The last entry of each is for -1: no name, no stack.
         return np.asarray(
             names[tensors.name[rows]]
             | stacks[tensors.stack[rows]]
@@ -102,7 +102,7 @@ class LiveRows:
         )
 
     def _hits(self, word: str) -> tuple[Array, Array, Array, Array]:
-        """Returns, of each name, stack, category and lifetime, whether it holds the word."""
+        """Returns, for each name, stack, category and lifetime, whether it contains the word."""
         stacks = self._trace.stacks
         frames = np.array([word in text for text in self._frames], bool)
         return (
@@ -146,13 +146,13 @@ class LiveRows:
 
 
 def _ranks(texts: list[str] | tuple[str, ...]) -> Array:
-    """Returns the place of each text in the alphabet; one more at the end, behind all, for -1."""
+    """Returns the alphabetical rank of each text, and one more at the end for -1, after all others."""
     place = {text: number for number, text in enumerate(sorted(set(texts)))}
     return np.array([*(place[text] for text in texts), len(place)], np.int64)
 
 
 def _limit(word: str) -> tuple[bool, bool, int] | None:
-    """Returns what ``>64MiB`` asks for: above, or equal, bytes; None: it is a word like any other."""
+    """Returns the meaning of ``>64MiB``: above, or equal, bytes; None if it is an ordinary word."""
     if (found := _SIZE.fullmatch(word)) is None:
         return None
     try:

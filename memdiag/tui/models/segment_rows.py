@@ -1,4 +1,4 @@
-"""The memory of a device at a moment as rows: segments with what of them is used, and the blocks and free ranges within."""
+"""The memory of a device at a moment as rows: segments with their usage, and their blocks and free ranges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FREE, PENDING, USED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range held from the driver: where, how large, of which pool (row of Groups), and what of it is free (bytes)."""
+    """A reserved range: address, size, pool (row of Groups), and free bytes."""
 
     number: int
     start: int
@@ -37,10 +37,10 @@ class Range:
     """A block or a free range in a segment.
 
     Attributes:
-        offset, size: Bytes from the beginning of the segment, and of the range.
-        tensor: Row of Tensors; -1: free.
-        pending: Freed, but waiting for a stream.
-        cause: Why it is free, an index into ``heap.CAUSES``; -1: it is not.
+        offset, size: Offset of the range in the segment, and its size, in bytes.
+        tensor: Row of Tensors, or -1 if free.
+        pending: Whether it is freed, but waiting for a stream.
+        cause: Why it is free, an index into ``heap.CAUSES``, or -1 if it is not.
     """
 
     offset: int
@@ -94,11 +94,11 @@ class SegmentRows:
         )
 
     def num_ranges(self, number: int) -> int:
-        """Returns how many blocks and free ranges a segment has."""
+        """Returns the number of blocks and free ranges of a segment."""
         return int(self._bounds[number + 1] - self._bounds[number])
 
     def range(self, number: int, place: int) -> Range:
-        """Returns the block or free range at a place (from 0) in a segment."""
+        """Returns the block or free range at an index (from 0) in a segment."""
         blocks = self.topology.blocks
         row = int(self._bounds[number]) + place
         return Range(
@@ -110,10 +110,9 @@ class SegmentRows:
         )
 
     def bar(self, number: int, width: int) -> tuple[list[int], list[int]]:
-        """Returns, for each of ``width`` cells of a segment, its state and the tensor that has most of it (-1: none).
+        """Returns, for each of ``width`` cells of a segment, its state and the tensor with most of it (-1: none).
 
-        A cell is USED or PENDING if at least half of it is; what is free of a cell that is not wholly used shows as
-        FREE from a half on.
+        A cell is USED or PENDING if at least half of it is. A cell that is not wholly used is FREE from a half on.
         """
         blocks = self.topology.blocks
         first, last = int(self._bounds[number]), int(self._bounds[number + 1])
@@ -122,7 +121,7 @@ class SegmentRows:
         edges = start + np.arange(width + 1) * (size / width)
         taken = first + np.flatnonzero(blocks["tensor"][first:last] >= 0)
         begin, length = blocks["address"][taken].astype(np.float64), blocks["size"][taken]
-        # Bytes used below each edge: whole blocks before it, and the part of the one that it cuts.
+        # Bytes used below each edge: whole blocks before it, and the part of the block that it cuts.
         before = np.concatenate(([0], np.cumsum(length)))
         place = np.searchsorted(begin, edges, side="right")
         cut = np.zeros(width + 1)

@@ -1,4 +1,4 @@
-"""A stretch of a trace in as many columns as a screen has: zooming and panning, and the curves as the highest value in each column."""
+"""A range of a trace in the columns of a screen: zooming, panning, and curves as the highest value per column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array, highest_in_parts
 
-LEAST = 10  # events: zooming in ends here
+LEAST = 10  # events: limit of zooming in
 CURVES: tuple[str, ...] = ("allocated", "active", "reserved")
 
 
@@ -23,24 +23,24 @@ class Window:
 
     @classmethod
     def whole(cls, num_events: int) -> Window:
-        """Returns the window that shows all."""
+        """Returns the window that shows everything."""
         return cls(0, num_events, num_events)
 
     def __len__(self) -> int:
         return self.last - self.first
 
     def zoom(self, at: int, factor: float) -> Window:
-        """Returns a window ``factor`` times as long, in which event ``at`` stands where it stood, as far as the ends allow."""
+        """Returns a window ``factor`` times as long, with event ``at`` at the same position if the ends allow it."""
         length = min(max(round(len(self) * factor), min(LEAST, self.num_events)), self.num_events)
         share = min(max((at - self.first) / max(len(self), 1), 0.0), 1.0)
         return self._placed(round(at - share * length), length)
 
     def pan(self, share: float) -> Window:
-        """Returns a window that is moved by ``share`` of its length: negative towards the beginning."""
+        """Returns a window moved by ``share`` of its length; negative towards the beginning."""
         return self._placed(self.first + round(share * len(self)), len(self))
 
     def showing(self, at: int) -> Window:
-        """Returns this window if event ``at`` is in it, else one as long with the event in its middle."""
+        """Returns this window if it contains event ``at``, else one of the same length around it."""
         if self.first <= max(at, 0) < self.last:
             return self
         return self._placed(max(at, 0) - len(self) // 2, len(self))
@@ -50,9 +50,9 @@ class Window:
         return self.first + np.arange(width + 1, dtype=np.int64) * len(self) // width
 
     def column_of(self, at: int, width: int) -> int:
-        """Returns the column that shows event ``at``; -1: none does.
+        """Returns the column that shows event ``at``, or -1.
 
-        Of an event that fills several columns it is the middle one.
+        For an event that fills several columns, it is the middle one.
         """
         if not self.first <= at < self.last:
             return -1
@@ -61,7 +61,7 @@ class Window:
         return (min(-(-event * width // length), last) + last) // 2
 
     def event_of(self, column: int, width: int) -> int:
-        """Returns the first event of a column; beside the window there are only the columns at its edges."""
+        """Returns the first event of a column, which is clamped to the window."""
         column = min(max(column, 0), width - 1)
         return self.first + column * len(self) // width
 
@@ -71,21 +71,21 @@ class Window:
 
 
 def heights(device: DeviceTrace, window: Window, width: int) -> dict[str, Array]:
-    """Returns the curves (int64, bytes; -1: unknown) as the highest value in each of ``width`` columns of the window."""
+    """Returns the curves (int64, bytes, -1 if unknown) as the highest value in each of ``width`` columns."""
     if not len(window):
         return {name: np.full(width, device.start[name], np.int64) for name in CURVES}
     return {name: highest_in_parts(device.usage[name][window.first : window.last], width) for name in CURVES}
 
 
 def highest_in(device: DeviceTrace, window: Window, column: int, width: int) -> int:
-    """Returns the event of a column at which most is allocated: what the drawn curve stands for."""
+    """Returns the event of a column with the most allocated bytes, which the drawn curve represents."""
     first = window.event_of(column, width)
     after = window.event_of(column + 1, width) if column + 1 < width else window.last
     return first + int(np.argmax(device.usage.allocated[first : max(after, first + 1)]))
 
 
 def first_in(events: Array, window: Window, width: int) -> Array:
-    """Returns, for each of ``width`` columns, the place in ``events`` (ascending) of the first that falls into it; -1: none does."""
+    """Returns, for each of ``width`` columns, the index into ``events`` (ascending) of the first in it, or -1."""
     if not len(window) or not len(events):
         return np.full(width, -1, np.int64)
     edges = window.edges(width)
