@@ -185,9 +185,7 @@ def _states(ranks: Mapping[int, Facts]) -> list[int]:
 def _fate(rows: Sequence[Rank], failed: Sequence[Rank], states: Collection[int]) -> Phrase:
     if not failed:
         highest = max(rows, key=lambda row: (row.peak_bytes, -row.rank))
-        known = all(
-            row.num_retries is not None for row in rows
-        )  # otherwise a file has no record of driver requests
+        known = all(row.num_retries is not None for row in rows)  # otherwise a file has no record of driver requests
         one = "one" if len(rows) == 1 else "many"
         none = phrase(f"fleet.none.{one}" if known else f"fleet.unknown.{one}")
         facts = {"rank": str(highest.rank), "bytes": format_bytes(highest.peak_bytes)}
