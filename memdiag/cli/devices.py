@@ -24,11 +24,11 @@ def devices(
     import sys
 
     from memdiag.cli.talk import look_of, write_out
-    from memdiag.phantom.profiles import choose, profiles
     from memdiag.render import renderer
+    from memdiag.runs.devices import simulated_devices
     from memdiag.text import in_ascii
 
-    chosen = [choose(name) for name in names or ()] or list(profiles())
+    found = simulated_devices(names or ())
     look = look_of(sys.stdout)
-    text = renderer("devices", "json" if as_json else "full" if names else "terminal")(chosen, look)
+    text = renderer("devices", "json" if as_json else "full" if names else "terminal")(found, look)
     write_out(text if as_json or look.unicode else in_ascii(text))

@@ -29,12 +29,8 @@ def doctor(
     import sys
 
     from memdiag.cli.talk import busy, look_of, write_out
-    from memdiag.recorder.machine import survey
     from memdiag.render import renderer
-    from memdiag.settings.environment import check_builds
+    from memdiag.runs.machine import survey_machine
 
-    found = survey(pythons or (), lambda path: busy(phrase("progress.looking", file=path)))
-    settings = check_builds(
-        os.environ, [python.facts for python in found], "windows" if sys.platform == "win32" else "linux"
-    )
-    write_out(renderer("doctor", "json" if as_json else "terminal")(found, settings, look_of(sys.stdout)))
+    report = survey_machine(pythons or (), os.environ, lambda path: busy(phrase("progress.looking", file=path)))
+    write_out(renderer("doctor", "json" if as_json else "terminal")(report, look_of(sys.stdout)))

@@ -36,9 +36,10 @@ def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
         ended: How its command ended.
         before: Why nothing could be recorded, if the command shows that, or "".
     """
-    from memdiag.recorder.run_folder import shown
+    from memdiag.recorder.run_folder import TRACE, shown
 
-    recorded = run.recorded
+    wanted = run.folder.single
+    recorded = tuple({**status, "name": shown(status["trace"])} for status in run.recorded)
     slowest = max(
         recorded,
         key=lambda status: _seconds(status, "seconds_in_marks") + _seconds(status, "seconds_in_dumps"),
@@ -50,8 +51,9 @@ def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
         reasons = [before, *found[1:]] if before else found
     return RunSummary(
         folder=run.folder.shown,
-        wanted=run.folder.single,
-        single=run.single,
+        wanted=shown(wanted) if wanted else "",
+        is_wanted_named=bool(wanted) and Path(wanted).name != TRACE,
+        single=None if run.single is None else shown(run.single),
         recorded=recorded,
         chosen=_chosen(recorded) if recorded else None,
         steps=max((status.get("steps") or 0 for status in recorded), default=0),
@@ -83,8 +85,6 @@ def with_memory(summary: RunSummary, ended: Ended, listener: Listener = SILENT) 
 
 
 def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: Ended, listener: Listener) -> RunMemory:
-    from memdiag.recorder.run_folder import shown
-
     path, size = chosen["trace"], chosen.get("bytes") or 0
     if size > LARGEST:
         return RunMemory(too_large_bytes=size)
@@ -96,7 +96,7 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: Ended, listen
         return RunMemory(unreadable=(error.message, error.hint))
     message = chosen.get("exception") or ""
     oom = (
-        _oom(trace, message, shown(summary.single or path))
+        _oom(trace, message, summary.single or chosen["name"])
         if ended.status and (chosen.get("ooms") or message)
         else None
     )

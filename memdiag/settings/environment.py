@@ -182,7 +182,7 @@ def check_builds(environ: Mapping[str, str], builds: Iterable[Mapping[str, Any]]
     Args:
         environ: Variables and their values.
         builds: For each torch: "torch_version", and "cuda_build", "hip_build" and "npu_build" (None or missing if not
-            built for it), as in the facts of ``memdiag.recorder.machine``.
+            built for it), as in the facts of ``memdiag.runs.machine``.
         platform: "windows" or "linux".
 
     Returns:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.cli.main import main
-from memdiag.recorder import machine as command
+from memdiag.runs import machine as command
 from memdiag.settings.environment import check_builds
 
 FAKE_TORCH = Path(__file__).parents[1] / "recorder" / "fake_torch"

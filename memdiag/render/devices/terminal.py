@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from memdiag.phantom.profiles import Profile
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import TerminalPage
+from memdiag.results.devices import Devices
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 
-def render(profiles: Sequence[Profile], look: Look = PLAIN) -> str:
+def render(found: Devices, look: Look = PLAIN) -> str:
     """Returns the table, with ~ before a figure that is an estimate, and how to use a device."""
     rows: list[tuple[str, ...]] = [
         tuple(phrase(f"devices.head.{head}") for head in ("device", "room", "total", "product"))
     ]
-    for profile in profiles:
-        mark = "~" if "total" in profile.estimates or "context" in profile.estimates else ""
-        total = "~" if "total" in profile.estimates else ""
+    for device in found.devices:
+        mark = "~" if "total" in device.estimates or "context" in device.estimates else ""
+        total = "~" if "total" in device.estimates else ""
         rows.append(
             (
-                profile.full_name,
-                mark + format_bytes(profile.capacity_bytes),
-                total + format_bytes(profile.total_bytes),
-                profile.product,
+                device.name,
+                mark + format_bytes(device.capacity_bytes),
+                total + format_bytes(device.total_bytes),
+                device.product,
             )
         )
     page = TerminalPage(Look(width=look.width))

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memdiag.render.support.line import cells
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
+from memdiag.results.conf import ConfReport
+from memdiag.results.machine import MachineReport, Python
 from memdiag.text import joined, phrase, plain
-
-if TYPE_CHECKING:
-    from memdiag.recorder.machine import Python
-    from memdiag.results.conf import ConfReport
-
 
 _STATE, _NAME = 6, 4  # columns
 
 
-def render(pythons: list[Python], settings: list[ConfReport], look: Look = PLAIN) -> str:
+def render(report: MachineReport, look: Look = PLAIN) -> str:
     """Returns the report for a terminal of ``look.width`` columns."""
     page = TerminalPage(look)
-    for python in pythons:
+    for python in report.pythons:
         _python(page, python)
         page.gap()
     page.text(phrase("doctor.settings"), "bold")
-    if not settings:
+    if not report.settings:
         page.text(phrase("doctor.settings.none"), indent=2)
-    for report in settings:
-        _settings(page, report)
-    if any(backend.works for python in pythons for backend in python.backends):
+    for settings in report.settings:
+        _settings(page, settings)
+    if any(backend.works for python in report.pythons for backend in python.backends):
         page.gap()
         page.text(phrase("doctor.record"))
     return page.finish()

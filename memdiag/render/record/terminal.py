@@ -128,8 +128,6 @@ def _steered(found: RunMemory | None) -> Iterator[str]:
 
 
 def _files(summary: RunSummary, chosen: Mapping[str, Any]) -> Iterator[str]:
-    from memdiag.recorder.run_folder import TRACE, shown
-
     for warning in summary.warnings:
         yield row(phrase("record.note"), warning)
     for status in summary.recorded[:MOST_ROWS]:
@@ -139,22 +137,20 @@ def _files(summary: RunSummary, chosen: Mapping[str, Any]) -> Iterator[str]:
         facts += (
             [phrase("record.written", reason=status["reason"])] if status.get("reason") not in {None, "exit"} else []
         )
-        yield row(
-            phrase("record.file"), phrase("record.file.facts", file=shown(status["trace"]), facts=joined(facts, ", "))
-        )
+        yield row(phrase("record.file"), phrase("record.file.facts", file=status["name"], facts=joined(facts, ", ")))
     if len(summary.recorded) > MOST_ROWS:
         yield row("…", phrase("record.more", count=len(summary.recorded) - MOST_ROWS, folder=summary.folder))
     if summary.single is not None:
-        why = phrase("record.copy.stays", file=shown(summary.wanted)) if summary.single != summary.wanted else ""
-        yield row(phrase("record.file"), joined((phrase("record.copy", file=shown(summary.single)), why), ", "))
-    elif len(summary.recorded) > 1 and Path(summary.wanted).name != TRACE:
-        yield row(phrase("record.note"), phrase("record.several", file=shown(summary.wanted)))
+        why = phrase("record.copy.stays", file=summary.wanted) if summary.single != summary.wanted else ""
+        yield row(phrase("record.file"), joined((phrase("record.copy", file=summary.single), why), ", "))
+    elif len(summary.recorded) > 1 and summary.is_wanted_named:
+        yield row(phrase("record.note"), phrase("record.several", file=summary.wanted))
     for problem in summary.problems:
         yield row(phrase("record.note"), problem)
     for folder in summary.nested:
         yield row(phrase("record.note"), phrase("record.nested", folder=folder))
     name = file_argument(
-        shown(summary.single or chosen["trace"]) if summary.single or len(summary.recorded) > 1 else summary.folder
+        summary.single or chosen["name"] if summary.single or len(summary.recorded) > 1 else summary.folder
     )
     yield row(phrase("record.next"), f"memdiag analyze {name}")
     failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}

@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
+from memdiag.results.machine import Backend, MachineReport, Python
 
 SECONDS = 180  # a cold import of torch from a network drive takes long
 _INSTALL = "https://pytorch.org/get-started/locally"
@@ -26,46 +26,6 @@ _HIDING = {
     "cuda": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     "npu": ("ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"),
 }
-
-
-@dataclass
-class Backend:
-    """Whether one kind of device can be recorded by one Python.
-
-    Attributes:
-        name: "cuda" (also ROCm), "npu" or "cpu".
-        works: Whether a test recording contains an allocation; None: not tested, since there is no device or build for it.
-        num_events: Events in the test recording; None: not tested.
-        devices: Names of the visible devices.
-        reason: Why it does not work; "": it works.
-        fix: What to do about it; "": nothing, or unknown.
-    """
-
-    name: str
-    works: bool | None = None
-    num_events: int | None = None
-    devices: list[str] = field(default_factory=list)
-    reason: str = ""
-    fix: str = ""
-
-
-@dataclass
-class Python:
-    """A Python installation.
-
-    Attributes:
-        path: The interpreter.
-        facts: What it reports of itself, see ``probe.py``.
-        backends: The kinds of devices; empty if PyTorch cannot be imported.
-        reason: Why it cannot be used; "": it can.
-        fix: What to do about it; "": nothing, or unknown.
-    """
-
-    path: str
-    facts: dict[str, Any]
-    backends: list[Backend] = field(default_factory=list)
-    reason: str = ""
-    fix: str = ""
 
 
 def given(names: list[str]) -> list[str]:
@@ -97,6 +57,28 @@ def found() -> list[str]:
 def is_same(one: Python, other: Python) -> bool:
     """Returns whether both are the same Python."""
     return all(one.facts.get(name) == other.facts.get(name) is not None for name in ("prefix", "version"))
+
+
+def survey_machine(
+    names: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> MachineReport:
+    """Returns what can be recorded on this machine, and how each torch would read the allocator settings in ``environ``.
+
+    Args:
+        names, busy: As for ``survey``.
+        environ: Variables and their values.
+
+    Raises:
+        MemdiagError: A Python of a given name does not exist.
+    """
+    from memdiag.settings.environment import check_builds
+
+    pythons = survey(names, busy)
+    platform = "windows" if sys.platform == "win32" else "linux"
+    settings = check_builds(environ, [python.facts for python in pythons], platform)
+    return MachineReport(tuple(pythons), tuple(settings))
 
 
 def survey(
