@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from measuring import Machine, markdown_table, write_report
 
-from memdiag.allocator.placement.verify import problems
+from memdiag.allocator.placement.validator import problems
 from memdiag.sources import lifespans_csv
 from memdiag.sources.files import read_head
 

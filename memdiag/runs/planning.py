@@ -192,7 +192,7 @@ def plan_buffers(
     """
     from memdiag.allocator.placement.api import plan as make_plan
     from memdiag.allocator.placement.rivals import rivals
-    from memdiag.allocator.placement.sections import load_of
+    from memdiag.allocator.placement.sweeper import load_of
 
     grain = align or buffers.align
     room = None if capacity is None else max(capacity - (buffers.outside or 0), 0)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memdiag.allocator.placement import verify
+from memdiag.allocator.placement import validator
 from memdiag.allocator.placement.effort import Effort
 from memdiag.allocator.placement.improve import solve, warm
-from memdiag.allocator.placement.model import Answer, Part, Plan
-from memdiag.allocator.placement.sections import split
+from memdiag.allocator.placement.model import Answer, Partition, Plan
+from memdiag.allocator.placement.sweeper import sweep
 from memdiag.errors import MemdiagError
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes
@@ -39,7 +39,7 @@ def plan(
         capacity: Bytes: a placement that fits is enough. None: the lowest that can be found.
         seconds: To spend at most, except that something is always found; None: until nothing is left to be tried.
         seed: Of what is left to chance.
-        rounds: Of search, at most, for each part: with ``seconds`` None the plan is the same on any machine. None: as
+        rounds: Of search, at most, for each partition: with ``seconds`` None the plan is the same on any machine. None: as
             the time allows.
         say: Called now and then with a line about how far it is.
 
@@ -58,52 +58,59 @@ def plan(
         raise MemdiagError("the sizes add up to more than 64 bits hold", "are they bytes?")
     padded = -(-sizes[rows] // align) * align
     unit = int(np.gcd.reduce(padded)) if len(rows) else align
-    parts = split(padded // unit, lower[rows], upper[rows])
+    partitions = sweep(padded // unit, lower[rows], upper[rows])
     warm()
     with Effort(seconds, say) as effort:
-        answers, ended = _solve(parts, None if capacity is None else capacity // unit, effort, seed, rounds, unit)
+        answers, ended = _solve(partitions, None if capacity is None else capacity // unit, effort, seed, rounds, unit)
         offsets = np.zeros(len(sizes), np.int64)
-        for part, answer in zip(parts, answers, strict=True):
-            offsets[rows[part.members]] = (answer.offsets + part.base) * unit
-        worst = _worst(parts, answers)
-        height = (parts[worst].base + answers[worst].height) * unit if parts else 0
+        for partition, answer in zip(partitions, answers, strict=True):
+            offsets[rows[partition.buffer_idxs]] = (answer.offsets + partition.base) * unit
+        highest = _highest(partitions, answers)
+        height = (partitions[highest].base + answers[highest].height) * unit if partitions else 0
         made = Plan(
             offsets=offsets,
             height_bytes=height,
-            load_bytes=max((part.base + part.bound for part in parts), default=0) * unit,
-            bound_bytes=max((part.base + answer.bound for part, answer in zip(parts, answers, strict=True)), default=0)
+            load_bytes=max((partition.base + partition.bound for partition in partitions), default=0) * unit,
+            bound_bytes=max(
+                (partition.base + answer.bound for partition, answer in zip(partitions, answers, strict=True)),
+                default=0,
+            )
             * unit,
             align=align,
             seconds=effort.seconds,
-            method=answers[worst].method if parts else "trivial",
+            method=answers[highest].method if partitions else "trivial",
             ended=ended,
         )
-    wrong = verify.problems(made.offsets, sizes, lower, upper, align=align, height=made.height_bytes)
-    if wrong:
-        raise AssertionError(f"the plan is wrong: {wrong[0]}")
+    problems = validator.problems(made.offsets, sizes, lower, upper, align=align, height=made.height_bytes)
+    if problems:
+        raise AssertionError(f"the plan is wrong: {problems[0]}")
     return made
 
 
-def _worst(parts: list[Part], answers: list[Answer]) -> int:
-    """The part that ends highest."""
-    return max(range(len(parts)), key=lambda k: parts[k].base + answers[k].height, default=0)
+def _highest(partitions: list[Partition], answers: list[Answer]) -> int:
+    """Returns the number of the partition that ends highest."""
+    return max(range(len(partitions)), key=lambda number: partitions[number].base + answers[number].height, default=0)
 
 
 def _solve(
-    parts: list[Part], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
+    partitions: list[Partition], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
 ) -> tuple[list[Answer], str]:
-    """Returns an answer for each part, and why it ended: only the part that ends highest is worth more effort."""
-    if not parts:
+    """Returns an answer for each partition, and why it ended: only the one that ends highest is worth more effort."""
+    if not partitions:
         return [], "load"
-    load = max(part.base + part.bound for part in parts)
+    load = max(partition.base + partition.bound for partition in partitions)
     target = max(load, capacity or 0)
     making = [
-        solve(part, target - part.base, effort, seed, only_target=capacity is not None, rounds=rounds) for part in parts
+        solve(partition, target - partition.base, effort, seed, only_target=capacity is not None, rounds=rounds)
+        for partition in partitions
     ]
     answers = [next(made) for made in making]
     while True:
-        k = _worst(parts, answers)
-        height, bound = parts[k].base + answers[k].height, parts[k].base + answers[k].bound
+        number = _highest(partitions, answers)
+        height, bound = (
+            partitions[number].base + answers[number].height,
+            partitions[number].base + answers[number].bound,
+        )
         effort.say(f"{format_bytes(height * unit)}, {height / load:.4f} x load, after {effort.seconds:.0f} s")
         if height <= target:
             return answers, "load" if height <= load else "capacity"
@@ -111,7 +118,7 @@ def _solve(
             return answers, "proved"
         if effort.is_over:
             return answers, "time"
-        better = next(making[k], None)
+        better = next(making[number], None)
         if better is None:
             return answers, "effort"
-        answers[k] = better
+        answers[number] = better

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.allocator.placement import verify
+from memdiag.allocator.placement import validator
 from memdiag.allocator.placement.firstfit import ONE_PASS, first_fit
-from memdiag.allocator.placement.model import Part
+from memdiag.allocator.placement.model import Partition
 from memdiag.allocator.placement.orders import all_orders
-from memdiag.allocator.placement.sections import compress, load_of
+from memdiag.allocator.placement.sweeper import load_of, section_spans
 from memdiag.trace.table import Array
 
 MANY = 20_000  # buffers from which on not every order is tried
@@ -21,7 +21,7 @@ PASSES = 12  # that go on from the best order
 ENOUGH = 1.002  # times the load
 
 
-def place_around(size: Array, lower: Array, upper: Array, pins: Array, align: int = 1) -> tuple[Array, int]:
+def place_around(size: Array, lower: Array, upper: Array, fixed: Array, align: int = 1) -> tuple[Array, int]:
     """Returns offsets and height, pins included; the placement has been verified.
 
     Args:
@@ -32,21 +32,25 @@ def place_around(size: Array, lower: Array, upper: Array, pins: Array, align: in
     """
     count = len(size)
     all_size, all_lower, all_upper = (
-        np.concatenate(pair) for pair in ((size, pins[1]), (lower, pins[2]), (upper, pins[3]))
+        np.concatenate(pair) for pair in ((size, fixed[1]), (lower, fixed[2]), (upper, fixed[3]))
     )
     load = load_of(all_size, all_lower, all_upper)
-    first, last, num_sections = compress(all_lower, all_upper)
+    section_lower, section_upper, num_sections = section_spans(all_lower, all_upper)
     change = np.zeros(num_sections + 1, np.int64)
-    np.add.at(change, first, all_size)
-    np.add.at(change, last, -all_size)
-    part = Part(np.arange(count), 0, first[:count], last[:count], size, np.cumsum(change)[:-1])
-    by_place = np.argsort(pins[0], kind="stable")
-    pinned = np.stack((pins[0], pins[0] + pins[1], first[count:], last[count:]))[:, by_place].astype(np.int64)
-    orders = all_orders(part)
+    np.add.at(change, section_lower, all_size)
+    np.add.at(change, section_upper, -all_size)
+    partition = Partition(
+        np.arange(count), 0, section_lower[:count], section_upper[:count], size, np.cumsum(change)[:-1]
+    )
+    by_place = np.argsort(fixed[0], kind="stable")
+    placed = np.stack((fixed[0], fixed[0] + fixed[1], section_lower[count:], section_upper[count:]))[
+        :, by_place
+    ].astype(np.int64)
+    orders = all_orders(partition)
     names = list(orders) if count <= MANY else list(FEW_ORDERS[: 1 if count > ONE_PASS else len(FEW_ORDERS)])
     best, height, order = np.zeros(count, np.int64), 1 << 62, orders[names[0]]
     for name in names:
-        found = first_fit(orders[name], part.first, part.last, size, pinned=pinned)
+        found = first_fit(orders[name], partition.lower, partition.upper, size, fixed=placed)
         if found[1] < height:
             best, height, order = *found, orders[name]
         if height <= load * ENOUGH:
@@ -60,10 +64,12 @@ def place_around(size: Array, lower: Array, upper: Array, pins: Array, align: in
         high = found[0] + size > load
         place[high] *= chance.random(int(high.sum()))
         order = np.argsort(place, kind="stable")
-        found = first_fit(order, part.first, part.last, size, pinned=pinned)
+        found = first_fit(order, partition.lower, partition.upper, size, fixed=placed)
         if found[1] < height:
             best, height = found
-    wrong = verify.problems(np.concatenate((best, pins[0])), all_size, all_lower, all_upper, align=align, height=height)
-    if wrong:
-        raise AssertionError(f"the plan is wrong: {wrong[0]}")
+    problems = validator.problems(
+        np.concatenate((best, fixed[0])), all_size, all_lower, all_upper, align=align, height=height
+    )
+    if problems:
+        raise AssertionError(f"the plan is wrong: {problems[0]}")
     return best, height

@@ -17,110 +17,128 @@ ONE_PASS = 100_000  # buffers up to which a pass by any order takes seconds
 @njit
 def fit(
     order: Array,
-    first: Array,
-    last: Array,
+    lower: Array,
+    upper: Array,
     size: Array,
     tightest: bool,
-    forget: bool,
+    forgets: bool,
     stop: Array,
     placed: Array,
-    num: int,
+    num_placed: int,
     offsets: Array,
 ) -> int:
     """Places all buffers and returns the height; -1 if it was stopped.
 
     Args:
         order: Rows, in the order in which they are placed (int64).
-        first, last, size: Of each buffer (int64).
+        lower, upper, size: Of each buffer: its lifetime [lower, upper) and units (int64).
         tightest: Take the smallest gap that is large enough, not the lowest.
-        forget: The order is that of births: what has died is never looked at again.
+        forgets: The order is that of births: what has died is never looked at again.
         stop: One value; other than 0: stop.
-        placed: Four rows for use here: the list by offset, with room for n more than it has (int64).
-        num: How many it has already.
+        placed: Four rows for use here: offset, end and lifetime of what is placed, by offset, with room for all buffers
+            (int64).
+        num_placed: How many it has already.
         offsets: Result (int64).
     """
-    n = len(order)
-    low, high, born, dead = placed[0], placed[1], placed[2], placed[3]
+    num_buffers = len(order)
+    placed_offset, placed_end, placed_lower, placed_upper = placed[0], placed[1], placed[2], placed[3]
     height = 0
-    for p in range(num):
-        height = max(height, high[p])
-    for k in range(n):
+    for at in range(num_placed):
+        height = max(height, placed_end[at])
+    for position in range(num_buffers):
         if stop[0] != 0:
             return -1
-        i = order[k]
-        begin, end, need = first[i], last[i], size[i]
-        top, place, gap = 0, -1, 1 << 62
-        kept = 0
-        for p in range(num):
-            if forget:
-                if dead[p] <= begin:
+        buffer = order[position]
+        buffer_lower, buffer_upper, needed = lower[buffer], upper[buffer], size[buffer]
+        floor, offset, room = 0, -1, 1 << 62
+        num_kept = 0
+        for at in range(num_placed):
+            if forgets:
+                if placed_upper[at] <= buffer_lower:
                     continue
-                if kept != p:
-                    low[kept], high[kept], born[kept], dead[kept] = low[p], high[p], born[p], dead[p]
-                kept += 1
-            if born[p] < end and dead[p] > begin:
-                free = low[p] - top
-                if free >= need and (place < 0 or (tightest and free < gap)):
-                    place, gap = top, free
-                    if not tightest and not forget:
+                if num_kept != at:
+                    placed_offset[num_kept], placed_end[num_kept], placed_lower[num_kept], placed_upper[num_kept] = (
+                        placed_offset[at],
+                        placed_end[at],
+                        placed_lower[at],
+                        placed_upper[at],
+                    )
+                num_kept += 1
+            if placed_lower[at] < buffer_upper and placed_upper[at] > buffer_lower:
+                space = placed_offset[at] - floor
+                if space >= needed and (offset < 0 or (tightest and space < room)):
+                    offset, room = floor, space
+                    if not tightest and not forgets:
                         break
-                top = max(top, high[p])
-        if forget:
-            num = kept
-        if place < 0:
-            place = top
-        offsets[i] = place
-        height = max(height, place + need)
-        left, right = 0, num
-        while left < right:
-            middle = (left + right) // 2
-            if low[middle] <= place:
-                left = middle + 1
+                floor = max(floor, placed_end[at])
+        if forgets:
+            num_placed = num_kept
+        if offset < 0:
+            offset = floor
+        offsets[buffer] = offset
+        height = max(height, offset + needed)
+        after, before = 0, num_placed
+        while after < before:
+            middle = (after + before) // 2
+            if placed_offset[middle] <= offset:
+                after = middle + 1
             else:
-                right = middle
-        for p in range(num, left, -1):
-            low[p], high[p], born[p], dead[p] = low[p - 1], high[p - 1], born[p - 1], dead[p - 1]
-        low[left], high[left], born[left], dead[left] = place, place + need, begin, end
-        num += 1
+                before = middle
+        for at in range(num_placed, after, -1):
+            placed_offset[at], placed_end[at], placed_lower[at], placed_upper[at] = (
+                placed_offset[at - 1],
+                placed_end[at - 1],
+                placed_lower[at - 1],
+                placed_upper[at - 1],
+            )
+        placed_offset[after], placed_end[after], placed_lower[after], placed_upper[after] = (
+            offset,
+            offset + needed,
+            buffer_lower,
+            buffer_upper,
+        )
+        num_placed += 1
     return height
 
 
 def first_fit(
-    order: Array, first: Array, last: Array, size: Array, stop: Array | None = None, *, pinned: Array | None = None
+    order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None, *, fixed: Array | None = None
 ) -> tuple[Array, int]:
     """Returns offsets and height of placing the buffers in that order, each as low as it can be.
 
-    ``pinned``: what has its place already, by offset: rows begin, end, first and last section (4 x any number); None:
+    ``fixed``: what has its place already, by offset: rows offset, end, lower and upper (4 x any number); None:
     nothing.
     """
-    return _run(order, first, last, size, tightest=False, forget=False, stop=stop, pinned=pinned)
+    return _run(order, lower, upper, size, tightest=False, forgets=False, stop=stop, fixed=fixed)
 
 
-def best_fit(order: Array, first: Array, last: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
+def best_fit(order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
     """Returns offsets and height of placing the buffers in that order, each in the tightest gap; on top where there is none."""
-    return _run(order, first, last, size, tightest=True, forget=False, stop=stop)
+    return _run(order, lower, upper, size, tightest=True, forgets=False, stop=stop)
 
 
-def online(first: Array, last: Array, size: Array, *, tightest: bool, stop: Array | None = None) -> tuple[Array, int]:
+def online(lower: Array, upper: Array, size: Array, *, tightest: bool, stop: Array | None = None) -> tuple[Array, int]:
     """Returns offsets and height as an allocator gets them that sees one request after the other and never moves anything."""
-    return _run(np.argsort(first, kind="stable"), first, last, size, tightest=tightest, forget=True, stop=stop)
+    return _run(np.argsort(lower, kind="stable"), lower, upper, size, tightest=tightest, forgets=True, stop=stop)
 
 
 def _run(
     order: Array,
-    first: Array,
-    last: Array,
+    lower: Array,
+    upper: Array,
     size: Array,
     *,
     tightest: bool,
-    forget: bool,
+    forgets: bool,
     stop: Array | None,
-    pinned: Array | None = None,
+    fixed: Array | None = None,
 ) -> tuple[Array, int]:
     offsets = np.zeros(len(size), np.int64)
     never = np.zeros(1, np.int64) if stop is None else stop
-    num = 0 if pinned is None else pinned.shape[1]
-    placed = np.empty((4, num + len(size)), np.int64)
-    if pinned is not None:
-        placed[:, :num] = pinned
-    return offsets, int(fit(order.astype(np.int64), first, last, size, tightest, forget, never, placed, num, offsets))
+    num_placed = 0 if fixed is None else fixed.shape[1]
+    placed = np.empty((4, num_placed + len(size)), np.int64)
+    if fixed is not None:
+        placed[:, :num_placed] = fixed
+    return offsets, int(
+        fit(order.astype(np.int64), lower, upper, size, tightest, forgets, never, placed, num_placed, offsets)
+    )

@@ -42,42 +42,42 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Buffers that share no moment with any others, but for those that lie below all of them.
+class Partition:
+    """Buffers that share no section with any others, except for those that lie below all of them.
 
     Attributes:
-        members: Rows of the whole.
+        buffer_idxs: Rows of the whole problem.
         base: Units below them that are taken all the time.
-        first, last: Per member: the sections that it lives in, ``first <= s < last`` (int64). In a section, the live buffers do not
-            change; one that is contained in another is left out.
-        size: Per member: units (int64, above 0).
-        load: Per section: units live (int64).
+        lower, upper: Per buffer: the sections in which it is live, ``lower <= section < upper`` (int64). In a section,
+            the live buffers do not change; a section whose buffers are all live in another one is left out.
+        size: Per buffer: units (int64, above 0).
+        total: Per section: units live (int64).
     """
 
-    members: Array
+    buffer_idxs: Array
     base: int
-    first: Array
-    last: Array
+    lower: Array
+    upper: Array
     size: Array
-    load: Array
+    total: Array
 
     @property
     def bound(self) -> int:
-        """Units that no placement of this part is below of, without the base."""
-        return int(self.load.max(initial=0))
+        """Units that no placement of this partition is below, without the base."""
+        return int(self.total.max(initial=0))
 
     @property
     def num_sections(self) -> int:
         """How many sections there are."""
-        return len(self.load)
+        return len(self.total)
 
 
 @dataclass
 class Answer:
-    """The best placement of a part so far.
+    """The best placement of a partition so far.
 
     Attributes:
-        offsets: Per member, in units, without the base.
+        offsets: Per buffer of the partition, in units, without the base.
         height: Of these.
         method: What found it.
         bound: Units proved to be needed.

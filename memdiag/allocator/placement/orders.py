@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memdiag.allocator.placement.model import Part
-from memdiag.allocator.placement.sections import contention
+from memdiag.allocator.placement.model import Partition
+from memdiag.allocator.placement.sweeper import highest_totals
 from memdiag.trace.table import Array
 
 Keys = tuple[Array, ...]
 
 
-def _span(part: Part) -> Array:
-    return (part.last - part.first).astype(np.float64)
+def _span(partition: Partition) -> Array:
+    return (partition.upper - partition.lower).astype(np.float64)
 
 
 # Each gives columns, the most important first; larger values go first. In turn: how long, how large, how crowded.
-ORDERS: dict[str, Callable[[Part, Array], Keys]] = {
-    "span, area": lambda part, crowd: (_span(part), _span(part) * part.size, crowd),
-    "crowd, span": lambda part, crowd: (crowd, _span(part), part.size),
-    "area, span": lambda part, crowd: (_span(part) * part.size, _span(part), crowd),
-    "crowd, area": lambda part, crowd: (crowd, _span(part) * part.size, _span(part)),
-    "size": lambda part, crowd: (part.size, _span(part), crowd),
-    "size, root of span": lambda part, crowd: (part.size * np.sqrt(_span(part)), crowd),
-    "crowd, size": lambda part, crowd: (crowd, part.size, _span(part)),
-    "death": lambda part, crowd: (part.last, part.size, crowd),
-    "birth": lambda part, crowd: (-part.first, part.size, crowd),
+ORDERS: dict[str, Callable[[Partition, Array], Keys]] = {
+    "span, area": lambda partition, total: (_span(partition), _span(partition) * partition.size, total),
+    "crowd, span": lambda partition, total: (total, _span(partition), partition.size),
+    "area, span": lambda partition, total: (_span(partition) * partition.size, _span(partition), total),
+    "crowd, area": lambda partition, total: (total, _span(partition) * partition.size, _span(partition)),
+    "size": lambda partition, total: (partition.size, _span(partition), total),
+    "size, root of span": lambda partition, total: (partition.size * np.sqrt(_span(partition)), total),
+    "crowd, size": lambda partition, total: (total, partition.size, _span(partition)),
+    "death": lambda partition, total: (partition.upper, partition.size, total),
+    "birth": lambda partition, total: (-partition.lower, partition.size, total),
 }
 
 
@@ -36,13 +36,13 @@ def by(keys: Keys) -> Array:
     return np.lexsort(tuple(-key for key in reversed(keys))).astype(np.int64)
 
 
-def all_orders(part: Part) -> dict[str, Array]:
-    """Returns every order of a part's members, by its name."""
-    crowd = contention(part)
-    return {name: by(keys(part, crowd)) for name, keys in ORDERS.items()}
+def all_orders(partition: Partition) -> dict[str, Array]:
+    """Returns every order of a partition's buffers, by its name."""
+    total = highest_totals(partition)
+    return {name: by(keys(partition, total)) for name, keys in ORDERS.items()}
 
 
-def mixed(part: Part, crowd: Array, chance: np.random.Generator) -> Array:
+def mixed(partition: Partition, total: Array, chance: np.random.Generator) -> Array:
     """Returns an order by a mixture of how long, how large, how crowded and how late, drawn at random.
 
     Long lives weigh most: in trials, most searches that found a tight placement quickly had such an order. Early or
@@ -54,8 +54,8 @@ def mixed(part: Part, crowd: Array, chance: np.random.Generator) -> Array:
     weights[0] = 1.0 + abs(weights[0])
     weights[2] /= 2
     weights[3] *= chance.integers(3)
-    late = (part.first + part.last) / part.num_sections - 1.0
-    columns = (np.log(_span(part)), np.log(part.size), np.log(crowd), late)
+    late = (partition.lower + partition.upper) / partition.num_sections - 1.0
+    columns = (np.log(_span(partition)), np.log(partition.size), np.log(total), late)
     score = sum(weight * _level(column) for weight, column in zip(weights, columns, strict=True))
     return np.argsort(-score, kind="stable").astype(np.int64)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.around import place_around
-from memdiag.allocator.placement.verify import problems
+from memdiag.allocator.placement.validator import problems
 
 
 def test_what_is_pinned_stays_and_the_others_lie_around_it():

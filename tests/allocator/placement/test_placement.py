@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memdiag.allocator.placement import canonical, improve
+from memdiag.allocator.placement import improve, solver
 from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.rivals import rivals
-from memdiag.allocator.placement.sections import compress, contention, load_of, split
-from memdiag.allocator.placement.verify import problems
+from memdiag.allocator.placement.sweeper import highest_totals, load_of, section_spans, sweep
+from memdiag.allocator.placement.validator import problems
 from memdiag.errors import MemdiagError
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "other"
@@ -54,17 +54,19 @@ def test_every_plan_is_right(made_up, rows, align, capacity):
 @given(rows=st.lists(ROW.filter(lambda row: row[0] < row[1] and row[2] > 0), min_size=1, max_size=12))
 def test_sections_keep_every_crowd(made_up, rows):
     size, lower, upper = made_up.columns(rows)
-    first, last, num = compress(lower, upper)
+    first, last, num = section_spans(lower, upper)
     live = {frozenset(np.flatnonzero((lower <= t) & (upper > t)).tolist()) for t in range(20)}
     kept = {frozenset(np.flatnonzero((first <= s) & (last > s)).tolist()) for s in range(num)}
     assert kept <= live
     assert all(any(crowd <= other for other in kept) for crowd in live)
-    parts = split(size, lower, upper)
-    assert sorted(np.concatenate([part.members for part in parts]).tolist()) == list(range(len(rows)))
-    assert max(part.base + part.bound for part in parts) == load_of(size, lower, upper)
-    for part in parts:
-        wanted = [part.load[a:b].max() for a, b in zip(part.first, part.last, strict=True)]
-        assert contention(part).tolist() == wanted
+    partitions = sweep(size, lower, upper)
+    assert sorted(np.concatenate([partition.buffer_idxs for partition in partitions]).tolist()) == list(
+        range(len(rows))
+    )
+    assert max(partition.base + partition.bound for partition in partitions) == load_of(size, lower, upper)
+    for partition in partitions:
+        wanted = [partition.total[a:b].max() for a, b in zip(partition.lower, partition.upper, strict=True)]
+        assert highest_totals(partition).tolist() == wanted
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -130,7 +132,7 @@ def test_large_ones_are_improved_too(made_up, monkeypatch):
     """What is done for thousands of buffers, done for sixty: passes of first fit, descents that check the crowded sections only."""
     monkeypatch.setattr(improve, "LARGE", 10)
     monkeypatch.setattr(improve, "STEPS_OF_ROOM", 1)
-    monkeypatch.setattr(canonical, "PROPAGATE_UP_TO", 0)
+    monkeypatch.setattr(solver, "PROPAGATE_UP_TO", 0)
     monkeypatch.setattr(improve, "PATIENCE", 8)
     monkeypatch.setattr(improve, "NEAR", 9.0)
     for seed in range(3):

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.around import place_around
 from memdiag.allocator.placement.firstfit import online
-from memdiag.allocator.placement.sections import load_of
+from memdiag.allocator.placement.sweeper import load_of
 from memdiag.allocator.policies.static_plan import slots as s
 from memdiag.allocator.policies.static_plan.profile import GRAIN, Profile, Requests, Span, profile_of
 from memdiag.trace.table import Array

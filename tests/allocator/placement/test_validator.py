@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.allocator.placement.verify import problems
+from memdiag.allocator.placement.validator import problems
 
 LOWER, UPPER = np.array([0, 0, 3, 5]), np.array([5, 3, 9, 9])
 SIZE = np.array([512, 1024, 512, 512])

@@ -1,0 +1,169 @@
+"""What the search infers about all unplaced buffers: is there room for them, and do they fall into partitions.
+
+Compiled.
+"""
+
+from __future__ import annotations
+
+from memdiag.trace.compiled import njit_part
+from memdiag.trace.table import Array
+
+FAR = 1 << 62
+
+
+@njit_part
+def infer_offsets(
+    buffer_idxs: Array,
+    first: int,
+    last: int,
+    last_offset: int,
+    last_preorder_idx: int,
+    height: int,
+    rounds: int,
+    size: Array,
+    preorder_idx: Array,
+    min_offset: Array,
+    inferred_offset: Array,
+    tracked_lower: Array,
+    tracked_upper: Array,
+    section_lower: int,
+    section_upper: int,
+    total: Array,
+    floor: Array,
+    second_floor: Array,
+    lowest_buffer: Array,
+) -> int:
+    """Returns the lowest height of any unplaced buffer if it is placed next; -1: they do not fit below ``height``.
+
+    Args:
+        buffer_idxs, first, last: The unplaced buffers are ``buffer_idxs[first:last]``.
+        last_offset, last_preorder_idx: Where the last buffer was placed, and its place in the preordering.
+        height: Units.
+        rounds: How often conclusions are drawn from conclusions; 1: none are.
+        size, preorder_idx: Per buffer.
+        min_offset: Per buffer: the highest end of the placed buffers below it.
+        inferred_offset: Result: the lowest offset that each buffer can still have.
+        tracked_lower, tracked_upper: Per buffer: the tracked sections in which it is live.
+        section_lower, section_upper: Those of all of them.
+        total: Per tracked section: units of unplaced buffers.
+        floor, second_floor, lowest_buffer: Per tracked section, for use here: the two lowest inferred offsets in it,
+            and the lowest buffer if it must lie below all others there.
+    """
+    min_height, later_height = FAR, FAR
+    for position in range(first, last):
+        buffer = buffer_idxs[position]
+        min_height = min(min_height, min_offset[buffer] + size[buffer])
+        later_height = min(later_height, max(min_offset[buffer], last_offset) + size[buffer])
+    if min_height <= last_offset:
+        return -1
+    for position in range(first, last):
+        buffer = buffer_idxs[position]
+        offset = min_offset[buffer]
+        if offset < last_offset or (offset == last_offset and preorder_idx[buffer] < last_preorder_idx):
+            offset = later_height  # passed over: it lies on something that is still to come
+        if offset + size[buffer] > height:
+            return -1
+        inferred_offset[buffer] = offset
+    for round_number in range(rounds):
+        for section in range(section_lower, section_upper):
+            floor[section], second_floor[section], lowest_buffer[section] = FAR, FAR, -1
+        for position in range(first, last):
+            buffer = buffer_idxs[position]
+            offset = inferred_offset[buffer]
+            for section in range(tracked_lower[buffer], tracked_upper[buffer]):
+                if offset < floor[section]:
+                    floor[section], second_floor[section], lowest_buffer[section] = offset, floor[section], buffer
+                elif offset < second_floor[section]:
+                    second_floor[section] = offset
+        concluded = False
+        for section in range(section_lower, section_upper):
+            if total[section] > 0:
+                if floor[section] + total[section] > height:
+                    return -1
+                # none but one of them can be the lowest: then all others lie above it
+                if (
+                    second_floor[section] < FAR
+                    and second_floor[section] + total[section] > height
+                    and second_floor[section] < floor[section] + size[lowest_buffer[section]]
+                ):
+                    concluded = True
+                else:
+                    lowest_buffer[section] = -1
+        if not concluded or round_number == rounds - 1:
+            break
+        for position in range(first, last):
+            buffer = buffer_idxs[position]
+            offset = inferred_offset[buffer]
+            for section in range(tracked_lower[buffer], tracked_upper[buffer]):
+                if lowest_buffer[section] >= 0 and lowest_buffer[section] != buffer:
+                    offset = max(offset, inferred_offset[lowest_buffer[section]] + size[lowest_buffer[section]])
+            inferred_offset[buffer] = offset
+            if offset + size[buffer] > height:
+                return -1
+    return min_height
+
+
+@njit_part
+def sort_partitions(
+    buffer_idxs: Array,
+    first: int,
+    last: int,
+    lower: Array,
+    upper: Array,
+    partition_of: Array,
+    ends: Array,
+    copied: Array,
+) -> int:
+    """Orders ``buffer_idxs[first:last]`` by partitions, which share no section.
+
+    Returns how many there are; if more than one, ``ends`` has the end of each.
+    """
+    section_lower, section_upper = FAR, 0
+    for position in range(first, last):
+        buffer = buffer_idxs[position]
+        section_lower, section_upper = min(section_lower, lower[buffer]), max(section_upper, upper[buffer])
+    for section in range(section_lower, section_upper + 1):
+        partition_of[section] = 0
+    for position in range(first, last):
+        buffer = buffer_idxs[position]
+        partition_of[lower[buffer] + 1] += 1
+        partition_of[upper[buffer]] -= 1
+    num_live, last_partition = 0, 0
+    for section in range(section_lower, section_upper):
+        num_live += partition_of[section]
+        if section > section_lower and num_live == 0:  # nothing is live on both sides
+            last_partition += 1
+            ends[last_partition] = 0
+        partition_of[section] = last_partition
+    if last_partition == 0:
+        return 1
+    ends[0] = 0
+    for position in range(first, last):
+        copied[position] = buffer_idxs[position]
+        ends[partition_of[lower[buffer_idxs[position]]]] += 1
+    next_first = first
+    for partition in range(last_partition + 1):
+        num_buffers = ends[partition]
+        ends[partition] = next_first
+        next_first += num_buffers
+    for position in range(first, last):
+        buffer = copied[position]
+        partition = partition_of[lower[buffer]]
+        buffer_idxs[ends[partition]] = buffer
+        ends[partition] += 1
+    # sections in which no unplaced buffer is live are partitions without buffers
+    num_partitions, next_first = 0, first
+    for partition in range(last_partition + 1):
+        if ends[partition] > next_first:
+            next_first = ends[partition]
+            ends[num_partitions] = next_first
+            num_partitions += 1
+    return num_partitions
+
+
+@njit_part
+def scramble(number: int) -> int:
+    """Returns 64 bits that look like chance, always the same for the same number."""
+    number = (number ^ (number >> 31)) * -7046029254386353131
+    number = (number ^ (number >> 27)) * -4658895280553007687
+    return number ^ (number >> 33)
