@@ -26,7 +26,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 INSTALL = $(BIN)/python tools/install.py
 
 .NOTPARALLEL:
-.PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme study clean distclean
+.PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme pictures study clean distclean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -78,6 +78,9 @@ readme: .venv/.core ## regenerate the reports in README.md, the documentation an
 	@$(BIN)/python docs/outputs.py
 	@$(BIN)/python tests/analyzers/page_examples.py
 	@$(BIN)/python tests/lint/page_examples.py
+
+pictures: .venv/.dev ## draw the pictures of the documentation again (needs Chromium)
+	@$(BIN)/python docs/pictures.py
 
 $(CUDA_VENV)/.torch:
 	@$(PYTHON) -m venv $(CUDA_VENV) && echo "installing $(CUDA_TORCH) into $(CUDA_VENV)" >&2

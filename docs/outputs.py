@@ -2,8 +2,9 @@
 
 An example is a ``console`` block that begins with ``$ memdiag``. The blocks of a page run in order in one temporary
 folder, which has ``examples/`` and ``tests/`` of the repository, so that a block can use the files of an earlier one.
-A comment ``<!-- first 15 lines -->`` or ``<!-- lines 1-6, 20-31 -->`` above a block shortens its output. tests/test_outputs.py
-compares the examples with the output.
+A comment ``<!-- first 15 lines -->`` or ``<!-- lines 1-6, 20-31 -->`` above a block shortens its output. A block below
+``<!-- recorded -->`` records on a simulated device and has chosen lines; it is left as it is. tests/test_outputs.py
+compares all of them with the output.
 """
 
 from __future__ import annotations
@@ -19,18 +20,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OMITTED = "…"
 _COMPILING = re.compile(r"^compiling the code .*\n", re.MULTILINE)  # printed once per installation
-# Their commands record on a simulated device: tests/test_tutorial.py compares the lines that they show.
-_RECORDED = {"docs/tutorial.md", "docs/how-to/batch-size.md", "docs/how-to/mindspeed.md"}
+_TUTORIAL = ROOT / "docs" / "tutorial.md"  # chooses its lines: tests/test_tutorial.py compares them
+BLOCK = re.compile(
+    r"(?P<head>(?:<!-- (?:(?P<recorded>recorded)|first (?P<count>\d+) lines|lines (?P<ranges>[\d, -]+)) -->\n)?"
+    r"```console\n\$ memdiag )(?P<command>[^\n]*)\n(?P<shown>.*?)```",
+    re.DOTALL,
+)
 PAGES = tuple(
     path
     for path in (ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if path.relative_to(ROOT).as_posix() not in _RECORDED
-    and "```console\n$ memdiag " in path.read_text(encoding="utf-8")
-)
-BLOCK = re.compile(
-    r"(?P<head>(?:<!-- (?:first (?P<count>\d+) lines|lines (?P<ranges>[\d, -]+)) -->\n)?```console\n\$ memdiag )"
-    r"(?P<command>[^\n]*)\n.*?```",
-    re.DOTALL,
+    if path != _TUTORIAL and BLOCK.search(path.read_text(encoding="utf-8"))
 )
 
 
@@ -66,10 +65,13 @@ def _chosen(match: re.Match[str], count: int) -> Iterator[tuple[int, int]]:
 
 def fresh(match: re.Match[str], folder: Path) -> str:
     """Returns an example with the current output of its command, shortened if a comment asks for it."""
+    if match["recorded"]:
+        return match[0]
     printed = [line.rstrip() for line in output(match["command"], folder).rstrip().splitlines()]
     lines, end = [], 0
     for first, last in _chosen(match, len(printed)):
-        lines += [*([OMITTED] if first > end else []), *printed[first:last]]
+        part = "\n".join(printed[first:last]).strip("\n").split("\n")
+        lines += [*([OMITTED] if first > end else []), *part]
         end = last
     if end < len(printed):
         lines.append(OMITTED)

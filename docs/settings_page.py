@@ -1,4 +1,4 @@
-"""Writes docs/settings.md anew from the table in memdiag/settings: ``python docs/settings_page.py``."""
+"""Writes docs/settings.md from the tables in memdiag/settings: ``python docs/settings_page.py``."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ PAGE = Path(__file__).with_name("settings.md")
 HEAD = """\
 # Allocator settings
 
-This page is made from the table that `memdiag conf` works with: `python docs/settings_page.py`. `memdiag conf --list` shows the same table.
+This page lists every allocator setting of every version of PyTorch, torch_npu and MindSpeed, and the environment variables that affect
+memory. It is generated from the tables of [`memdiag conf`](conf.md) (`python docs/settings_page.py`); `memdiag conf --list` prints the same
+tables. To check settings:
 
     memdiag conf 'expandable_segments:True,max_split_size_mb:16'
     memdiag conf --torch 2.6 --with ipc,cuda-graphs 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
     memdiag conf --torch-npu 2.13 'expandable_segments:True,max_split_size_mb:64'
     memdiag conf --env
 
-The text may be the settings alone, `NAME=settings`, a whole shell line with several variables, or `os.environ["NAME"] = "settings"`. `-`
-reads it from a pipe. Without `--torch` or `--torch-npu` the newest version of the table is meant (2.13). Exit code: 0 done, 1 a CRITICAL
-finding or a `--fail-on` (`warning`, `critical` or a code) was hit, 2 it could not be done.
+The argument may be the settings alone, `NAME=settings`, a whole shell line with several variables, or `os.environ["NAME"] = "settings"`. `-`
+reads it from a pipe. Without `--torch` or `--torch-npu`, the rules of the newest known version (2.13) apply. Exit status: 0 success, 1 a
+critical finding or a `--fail-on` condition (`warning`, `critical` or a code) matched, 2 error.
 
-## How they are read
+## How PyTorch reads settings
 
-`key:value,key:[a:b,…]`. Since torch 2.10 and torch_npu 2.10 one parser is shared by all accelerators. It leaves out white space, hardly
-looks at separators, and takes numbers up to the first sign that is no digit; unknown keys end the program. Before, separators were checked.
-What is said here was compared with the parsers themselves, on recorded outcomes of two thousand texts (tests/settings).
+The format is `key:value,key:[a:b,…]`. Since torch 2.10 and torch_npu 2.10, all accelerators share one parser. It ignores white space,
+hardly checks separators, and reads numbers up to the first character that is not a digit. Unknown keys end the program. Older versions check
+separators. The tests compare these rules with recorded results of the parsers on two thousand texts (tests/settings).
 
-| variables, the first that is set counts as a whole | versions |
+The allocator reads the first of these variables that is set, and ignores the others:
+
+| variables, in order | versions |
 |---|---|
 | `PYTORCH_CUDA_ALLOC_CONF` (on ROCm then `PYTORCH_HIP_ALLOC_CONF`) | torch up to 2.8 |
 | `PYTORCH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` | torch 2.9 |
@@ -51,14 +55,14 @@ JSON = """\
 | key | meaning |
 |---|---|
 | `backend` | `cuda`, `hip`, `npu` or `mindspeed` |
-| `torch_version` | the version that was given (of torch_npu for `npu`); null: none was |
+| `torch_version` | the given version (of torch_npu for `npu`); null: none |
 | `checked_version` | the version whose rules were applied |
-| `variable`, `text` | the environment variable and its value; `text` is null where `--env` finds none set |
-| `settings` | each key in order, as far as it is known: `key` is the name as it should be, `value` as it was written; `since` may be null |
+| `variable`, `text` | the environment variable and its value; `text` is null if `--env` finds no variable |
+| `settings` | each known key in order: `key` is its correct name, `value` the given text; `since` may be null |
 | `findings` | as in `memdiag analyze --json` (docs/json.md), the worst first |
 | `corrected` | the settings to use instead; `""`: the variable should not be set; null: nothing needs to be changed |
-| `line` | the same as a line to paste; `""` where there is none |
-| `related` | other variables that are set and say something about memory |
+| `command` | the same as a line to paste; `""` if there is none |
+| `related` | other variables of the environment that affect memory |
 
 `memdiag conf --list --json` has `schema_version`, `torch_version`, `backends` (each with `backend`, `variable` and `keys`: `key`, `type`,
 `meaning`, `default`, `range`, `since`, `until`, `replaced_by`) and `variables` (`name`, `meaning`, `range`, `backends`).
@@ -73,7 +77,7 @@ def page() -> str:
 def _backends() -> Iterator[str]:
     for backend, unit in (("cuda", "torch"), ("npu", "torch_npu"), ("mindspeed", "MindSpeed")):
         yield f"## {backend_words(backend)}: `{VARIABLE[backend]}`\n"
-        yield f"| key | what it does | value | default | since {unit} |"
+        yield f"| key | effect | value | default | since {unit} |"
         yield "|---|---|---|---|---|"
         for key in KEYS[backend]:
             yield f"| `{key.name}` | {key.meaning} | {type_words(key.kind)}: {key.range} | {key.default} | {_versions(key, backend)} |"
@@ -89,8 +93,8 @@ def _versions(key: Key, backend: str) -> str:
 
 
 def _beside() -> Iterator[str]:
-    yield "## Variables beside them (`--env`)\n"
-    yield "| variable | what it does | values | read with |"
+    yield "## Other environment variables (`--env`)\n"
+    yield "| variable | effect | values | read with |"
     yield "|---|---|---|---|"
     for variable in VARIABLES:
         yield f"| `{variable.name}` | {variable.meaning} | {variable.range} | {', '.join(variable.backends)} |"
@@ -98,7 +102,7 @@ def _beside() -> Iterator[str]:
 
 
 def _features() -> Iterator[str]:
-    yield "## What else a program may use (`--with`)\n"
+    yield "## Features of a program (`--with`)\n"
     yield "| feature | meaning |"
     yield "|---|---|"
     yield from (f"| `{name}` | {meaning} |" for name, meaning in ((each, feature_words(each)) for each in FEATURES))
