@@ -16,10 +16,11 @@ from memdiag.errors import MemdiagError
 
 _HERE = Path(__file__).parent
 _PLACES = (_HERE / "docs", _HERE.parent / "docs")
-_FINDINGS = "findings"
+_FINDINGS, _GUIDES = "findings", "how-to"
 _INDEX = "README"
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+_COMMENT = re.compile(r"<!-- .* -->")  # which lines of an output a page shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Page:
     """One page.
 
     Attributes:
-        name: ``MD201`` for a finding, ``conf`` for docs/conf.md.
+        name: ``MD201`` for a finding, ``conf`` for docs/conf.md, ``share`` for docs/how-to/share.md.
         title: The heading, without markup and without the code.
         text: Markdown.
     """
@@ -69,7 +70,8 @@ def names() -> tuple[str, ...]:
             "install memdiag from its wheel or run it from a checkout",
         )
     codes = sorted(path.stem for path in (folder / _FINDINGS).glob("MD*.md"))
-    return (*codes, *sorted(path.stem for path in folder.glob("*.md") if path.stem != _INDEX))
+    others = (*folder.glob("*.md"), *(folder / _GUIDES).glob("*.md"))
+    return (*codes, *sorted(path.stem for path in others if path.stem != _INDEX))
 
 
 def page(name: str) -> Page:
@@ -85,9 +87,9 @@ def page(name: str) -> Page:
         close = get_close_matches(wanted, known, 3, 0.5)
         meant = f"did you mean {' or '.join(known[each] for each in close)}? " if close else ""
         raise MemdiagError(f"{name}: there is no such page", f"{meant}memdiag explain lists all of them")
-    place = Path(_FINDINGS) if found.startswith("MD") else Path()
     folder = next(each for each in _PLACES if (each / _FINDINGS).is_dir())
-    text = (folder / place / f"{found}.md").read_text(encoding="utf-8")
+    places = (folder / each / f"{found}.md" for each in (_FINDINGS, _GUIDES, ""))
+    text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
     head = _unlinked(text.splitlines()[0].removeprefix("# "))
     return Page(found, head.removeprefix(f"{found}: "), text)
 
@@ -117,6 +119,8 @@ def blocks(text: str) -> tuple[Block, ...]:
             lines.clear()
 
     for line in text.splitlines()[1:]:
+        if not is_fenced and _COMMENT.fullmatch(line):
+            continue
         begins = "" if is_fenced else _begins(line, after_gap=after_gap)
         if line.lstrip().startswith("```"):
             end()

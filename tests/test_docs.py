@@ -24,7 +24,10 @@ def test_a_command_has_a_page_in_the_site(root, name):
 
 
 def test_every_page_is_in_the_site_and_in_the_table_of_pages(root):
-    pages = {path.name for path in (root / "docs").glob("*.md")} - {"README.md"}
+    folder = root / "docs"
+    pages = {path.relative_to(folder).as_posix() for path in (*folder.glob("*.md"), *folder.glob("how-to/*.md"))} - {
+        "README.md"
+    }
     site, table = ((root / name).read_text(encoding="utf-8") for name in ("mkdocs.yml", "docs/README.md"))
     assert {page for page in pages if f": {page}" not in site} == set()
     assert {page for page in pages if f"({page})" not in table} == set()

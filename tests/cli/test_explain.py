@@ -46,6 +46,14 @@ def test_a_name_that_does_not_exist(name, meant, capsys):
     assert f"did you mean {meant}" in capsys.readouterr().err
 
 
+def test_guides_are_pages(root, capsys):
+    guides = sorted(path.stem for path in (root / "docs" / "how-to").glob("*.md"))
+    assert guides
+    assert set(guides) <= set(manual.names())
+    assert main(["explain", "ci-gate"]) == 0
+    assert "<!--" not in capsys.readouterr().out
+
+
 def test_json(capsys):
     assert main(["explain", "MD201", "conf", "--json"]) == 0
     pages = json.loads(capsys.readouterr().out)["pages"]
@@ -68,7 +76,7 @@ def test_the_wheel_contains_the_pages(root):
     wheel = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
         "wheel"
     ]
-    assert {"/memdiag", "/docs/*.md", "/docs/findings/*.md"} <= set(wheel["include"])
+    assert {"/memdiag", "/docs/*.md", "/docs/findings/*.md", "/docs/how-to/*.md"} <= set(wheel["include"])
     assert wheel["sources"] == {"docs": "memdiag/docs"}
     assert manual._PLACES[0] == root / "memdiag" / "docs"
 
