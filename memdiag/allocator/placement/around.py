@@ -1,7 +1,7 @@
 """Places buffers around others that have their places already: first fit by several orders, and by what went wrong in the last one.
 
 For plans of a circle of time: what lives across its cut is pinned, and takes two pieces of time at one place, which the
-search for tight placements (``canonical``) knows nothing of.
+search for tight placements (``solver``) knows nothing of.
 """
 
 from __future__ import annotations

@@ -83,17 +83,22 @@ class Effort:
             if self.is_over:
                 return [Outcome() for _ in attempts]
 
-        def attempt(k: int) -> Outcome:
-            if flags[k][0] != 0:
+        def attempt(number: int) -> Outcome:
+            if flags[number][0] != 0:
                 return Outcome()
-            outcome = attempts[k](flags[k])
+            outcome = attempts[number](flags[number])
             if outcome.offsets is not None and outcome.height <= target:
-                for flag in flags[k + 1 :]:
+                for flag in flags[number + 1 :]:
                     flag[0] = 1
             return outcome
 
         outcomes = list(self._pool.map(attempt, range(len(attempts))))
         reached = next(
-            (k for k, o in enumerate(outcomes) if o.offsets is not None and o.height <= target), len(outcomes)
+            (
+                number
+                for number, outcome in enumerate(outcomes)
+                if outcome.offsets is not None and outcome.height <= target
+            ),
+            len(outcomes),
         )
-        return [outcome if k <= reached else Outcome() for k, outcome in enumerate(outcomes)]
+        return [outcome if number <= reached else Outcome() for number, outcome in enumerate(outcomes)]

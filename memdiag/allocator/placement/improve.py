@@ -64,10 +64,10 @@ def solve(
     orders = all_orders(partition)
     reached: dict[str, int] = {}
     for name, attempts in _quick(partition, orders):
-        for k, outcome in enumerate(effort.run(attempts, target)):
-            _take(answer, outcome, f"first fit ({name[k]})" if name[k] in orders else name[k])
-            if outcome.offsets is not None and name[k] in orders:
-                reached[name[k]] = outcome.height
+        for number, outcome in enumerate(effort.run(attempts, target)):
+            _take(answer, outcome, f"first fit ({name[number]})" if name[number] in orders else name[number])
+            if outcome.offsets is not None and name[number] in orders:
+                reached[name[number]] = outcome.height
         yield answer
         if answer.height <= target or effort.is_over:
             return
@@ -101,8 +101,11 @@ def _quick(partition: Partition, orders: dict[str, Array]) -> Iterator[tuple[lis
     if len(partition.buffer_idxs) > ONE_PASS:
         return
     names = [name for name in orders if len(partition.buffer_idxs) <= MANY or name in FEW_ORDERS]
-    for k in range(0, len(names), WAVE):
-        yield names[k : k + WAVE], [partial(_in_order, partition, orders[name]) for name in names[k : k + WAVE]]
+    for number in range(0, len(names), WAVE):
+        yield (
+            names[number : number + WAVE],
+            [partial(_in_order, partition, orders[name]) for name in names[number : number + WAVE]],
+        )
 
 
 def _in_order(partition: Partition, order: Array, stop: Array) -> Outcome:
@@ -203,7 +206,8 @@ def _search(
             tried += 1
         if num_buffers > LARGE and wave % 4 != 3:  # passes of first fit are quick beside a descent
             attempts = [
-                partial(chain.passes, aim, np.random.default_rng((seed, wave, k))) for k, chain in enumerate(chains)
+                partial(chain.passes, aim, np.random.default_rng((seed, wave, number)))
+                for number, chain in enumerate(chains)
             ]
         outcomes = effort.run(attempts, aim)
         gained = [_take(answer, outcome, "search") for outcome in outcomes]
@@ -224,12 +228,14 @@ def _search(
 
 def _limit(num_buffers: int, wave: int) -> int:
     """Steps of each search of a wave: mostly few, now and then more (Luby's sequence); plain orders are worth more than chance."""
-    k = wave + 1
-    while k & (k + 1):
-        k -= (1 << (k.bit_length() - 1)) - 1
-    worth = max((k + 1) // 2, 4 if wave < PLAIN_WAVES else 1)
+    term = wave + 1
+    while term & (term + 1):
+        term -= (1 << (term.bit_length() - 1)) - 1
+    worth = max((term + 1) // 2, 4 if wave < PLAIN_WAVES else 1)
     return (
-        (num_buffers + 1_000) * 2 * worth if num_buffers <= LARGE else num_buffers + num_buffers // 10 * ((k + 1) // 2)
+        (num_buffers + 1_000) * 2 * worth
+        if num_buffers <= LARGE
+        else num_buffers + num_buffers // 10 * ((term + 1) // 2)
     )
 
 

@@ -50,8 +50,8 @@ def _overlaps(offsets: Array, size: Array, lower: Array, upper: Array, limit: in
     exists = np.flatnonzero((size > 0) & (lower < upper))
     # deaths go before births of the same moment
     moments = sorted(
-        [(t, 1, row) for t, row in zip(lower[exists].tolist(), exists.tolist(), strict=True)]
-        + [(t, 0, row) for t, row in zip(upper[exists].tolist(), exists.tolist(), strict=True)]
+        [(moment, 1, row) for moment, row in zip(lower[exists].tolist(), exists.tolist(), strict=True)]
+        + [(moment, 0, row) for moment, row in zip(upper[exists].tolist(), exists.tolist(), strict=True)]
     )
     place, length = offsets.tolist(), size.tolist()
     live: list[tuple[int, int]] = []  # offset and row

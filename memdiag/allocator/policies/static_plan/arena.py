@@ -43,12 +43,12 @@ TAKEN_PLACE = record_type("lower", "upper")
 
 
 @lean_part
-def _place_at(plan: Plan, a: int, num: int, low: int) -> int:
+def _place_at(plan: Plan, arena: int, num_taken: int, lower: int) -> int:
     """Returns how many of the taken places of an arena begin below ``low``."""
-    left, right = 0, num
+    left, right = 0, num_taken
     while left < right:
         middle = (left + right) // 2
-        if plan.taken[a, middle].lower < low:
+        if plan.taken[arena, middle].lower < lower:
             left = middle + 1
         else:
             right = middle
@@ -56,31 +56,33 @@ def _place_at(plan: Plan, a: int, num: int, low: int) -> int:
 
 
 @lean_part
-def _is_free(plan: Plan, a: int, num: int, low: int, high: int) -> bool:
+def _is_free(plan: Plan, arena: int, num_taken: int, lower: int, upper: int) -> bool:
     """Whether nothing lies in a part of an arena."""
-    at = _place_at(plan, a, num, low)
-    return (at == num or plan.taken[a, at].lower >= high) and (at == 0 or plan.taken[a, at - 1].upper <= low)
+    position = _place_at(plan, arena, num_taken, lower)
+    return (position == num_taken or plan.taken[arena, position].lower >= upper) and (
+        position == 0 or plan.taken[arena, position - 1].upper <= lower
+    )
 
 
 @lean_part
-def _open(state: State, nodes: Nodes, log: Array, plan: Plan, a: int, lane: int) -> bool:
+def _open(state: State, nodes: Nodes, log: Array, plan: Plan, arena: int, lane: int) -> bool:
     """Gets an arena from the driver when it is needed first; whether it is there."""
-    if plan.arenas[a].segment != NONE or plan.arenas[a].is_refused:
-        return plan.arenas[a].segment != NONE
-    height = plan.arenas[a].height
+    if plan.arenas[arena].segment != NONE or plan.arenas[arena].is_refused:
+        return plan.arenas[arena].segment != NONE
+    height = plan.arenas[arena].height
     for attempt in range(2):
         if (state.limit < 0 or state.reserved + height <= state.limit) and take_device_bytes(
             state, device_bytes(height, 0)
         ):
             state.reserved += height
             state.num_device_alloc += 1
-            plan.arenas[a].segment = new_segment(state, nodes, lane, height, 0)
+            plan.arenas[arena].segment = new_segment(state, nodes, lane, height, 0)
             if state.log_level == LOG_ALL:
                 add_entry(
                     state,
                     log,
                     schema.SEGMENT_ALLOC,
-                    nodes[plan.arenas[a].segment].number,
+                    nodes[plan.arenas[arena].segment].number,
                     0,
                     height,
                     nodes[lane].stream,
@@ -91,93 +93,97 @@ def _open(state: State, nodes: Nodes, log: Array, plan: Plan, a: int, lane: int)
         if attempt == 0:
             release_cached_blocks(state, nodes, log)
             state.num_alloc_retries += 1
-    plan.arenas[a].is_refused = 1
+    plan.arenas[arena].is_refused = 1
     return False
 
 
 @lean_part
-def _is_to_come(plan: Plan, s: int, a: int, horizon: int) -> bool:
+def _is_to_come(plan: Plan, slot: int, arena: int, horizon: int) -> bool:
     """Whether a slot of an arena is among the next ones of this step, or is for what this step is to leave behind."""
-    if plan.slots[s].arena != a or plan.slots[s].offset < 0:
+    if plan.slots[slot].arena != arena or plan.slots[slot].offset < 0:
         return False
-    if s >= plan.scripts[STAY].begin:
-        return horizon > 0 and plan.slots[s].cycle == plan.progress.cycle and plan.slots[s].used < 0
-    return 0 <= s - plan.scripts[STEP].pointer < horizon and plan.slots[s].used != plan.progress.cycle
+    if slot >= plan.scripts[STAY].begin:
+        return horizon > 0 and plan.slots[slot].cycle == plan.progress.cycle and plan.slots[slot].used < 0
+    return 0 <= slot - plan.scripts[STEP].pointer < horizon and plan.slots[slot].used != plan.progress.cycle
 
 
 @lean_part
-def _gap(plan: Plan, a: int, size: int, horizon: int, bottom: int, limit: int) -> int:
+def _tightest_gap(plan: Plan, arena: int, size: int, horizon: int, bottom: int, limit: int) -> int:
     """Returns the beginning of the tightest gap between two places that nothing lies in and no slot to come is to have; -1: none."""
     turn = 1 if plan.progress.cycle % 2 == 0 else 0
-    num, count, p, q = plan.arenas[a].num_taken, plan.by_place.shape[1], 0, 0
-    top, best, tightest = bottom, -1, 1 << 62
+    num_taken, num_slots, position, slot_position = plan.arenas[arena].num_taken, plan.by_place.shape[1], 0, 0
+    end_below, found, tightest = bottom, -1, 1 << 62
     while True:
-        while q < count and not _is_to_come(plan, plan.by_place[turn, q], a, horizon):
-            q += 1
-        low, high = limit, limit
-        is_over = p >= num and q >= count
-        if q < count:
-            s = plan.by_place[turn, q]
-            low = plan.slots[s].second if turn and plan.slots[s].second >= 0 else plan.slots[s].offset
-            high = low + plan.slots[s].size
-        if p < num and (q >= count or plan.taken[a, p].lower <= low):
-            low, high = plan.taken[a, p].lower, plan.taken[a, p].upper
-            p += 1
+        while slot_position < num_slots and not _is_to_come(plan, plan.by_place[turn, slot_position], arena, horizon):
+            slot_position += 1
+        lower, upper = limit, limit
+        is_over = position >= num_taken and slot_position >= num_slots
+        if slot_position < num_slots:
+            slot = plan.by_place[turn, slot_position]
+            lower = plan.slots[slot].second if turn and plan.slots[slot].second >= 0 else plan.slots[slot].offset
+            upper = lower + plan.slots[slot].size
+        if position < num_taken and (slot_position >= num_slots or plan.taken[arena, position].lower <= lower):
+            lower, upper = plan.taken[arena, position].lower, plan.taken[arena, position].upper
+            position += 1
         else:
-            q += 1
-        if size <= min(low, limit) - top < tightest:
-            best, tightest = top, min(low, limit) - top
-        top = max(top, high)
+            slot_position += 1
+        if size <= min(lower, limit) - end_below < tightest:
+            found, tightest = end_below, min(lower, limit) - end_below
+        end_below = max(end_below, upper)
         if is_over:
-            return best
+            return found
 
 
 @lean_part
-def _take(plan: Plan, a: int, low: int, high: int) -> None:
+def _mark_taken(plan: Plan, arena: int, lower: int, upper: int) -> None:
     """Writes down that a part of an arena is taken."""
-    num = plan.arenas[a].num_taken
-    at = _place_at(plan, a, num, low)
-    for p in range(num, at, -1):
-        plan.taken[a, p].lower, plan.taken[a, p].upper = plan.taken[a, p - 1].lower, plan.taken[a, p - 1].upper
-    plan.taken[a, at].lower, plan.taken[a, at].upper = low, high
-    plan.arenas[a].num_taken = num + 1
+    num_taken = plan.arenas[arena].num_taken
+    position = _place_at(plan, arena, num_taken, lower)
+    for other in range(num_taken, position, -1):
+        plan.taken[arena, other].lower, plan.taken[arena, other].upper = (
+            plan.taken[arena, other - 1].lower,
+            plan.taken[arena, other - 1].upper,
+        )
+    plan.taken[arena, position].lower, plan.taken[arena, position].upper = lower, upper
+    plan.arenas[arena].num_taken = num_taken + 1
 
 
 @lean_part
 def planned_block(
-    state: State, nodes: Nodes, log: Array, plan: Plan, a: int, lane: int, size: int, site: int
+    state: State, nodes: Nodes, log: Array, plan: Plan, arena: int, lane: int, size: int, site: int
 ) -> tuple[int, int]:
     """Returns the block of a request in the plan (NONE: it has none), and how it went (``WAYS``)."""
-    s, low, way = slot_of(plan, size, site, a), -1, UNKNOWN
-    if s >= 0 and plan.slots[s].offset == ROVES:
-        low = _gap(plan, a, size, 0, plan.arenas[a].planned, plan.arenas[a].height)
-        way = OWN if low >= 0 else TAKEN
-    elif s >= 0 and plan.slots[s].size < size:
+    slot, offset, way = slot_of(plan, size, site, arena), -1, UNKNOWN
+    if slot >= 0 and plan.slots[slot].offset == ROVES:
+        offset = _tightest_gap(plan, arena, size, 0, plan.arenas[arena].planned, plan.arenas[arena].height)
+        way = OWN if offset >= 0 else TAKEN
+    elif slot >= 0 and plan.slots[slot].size < size:
         way = TOO_LARGE
-    elif s >= 0:
-        way = LARGER if plan.slots[s].size > size else OWN
-        low, other = plan.slots[s].offset, plan.slots[s].second
-        if other >= 0 and plan.progress.cycle % 2 == 0:
-            low, other = other, low
-        if not _is_free(plan, a, plan.arenas[a].num_taken, low, low + size):
-            low = other
-            if low < 0 or not _is_free(plan, a, plan.arenas[a].num_taken, low, low + size):
-                low, way = -1, TAKEN
+    elif slot >= 0:
+        way = LARGER if plan.slots[slot].size > size else OWN
+        offset, other_offset = plan.slots[slot].offset, plan.slots[slot].second
+        if other_offset >= 0 and plan.progress.cycle % 2 == 0:
+            offset, other_offset = other_offset, offset
+        if not _is_free(plan, arena, plan.arenas[arena].num_taken, offset, offset + size):
+            offset = other_offset
+            if offset < 0 or not _is_free(plan, arena, plan.arenas[arena].num_taken, offset, offset + size):
+                offset, way = -1, TAKEN
     # A small request without a place goes to the caching allocator: it may stay for long.
-    if low < 0 and size > SMALL_LIMIT and plan.progress.cycle > 0 and (s < 0 or s < plan.scripts[STAY].begin):
+    if offset < 0 and size > SMALL_LIMIT and plan.progress.cycle > 0 and (slot < 0 or slot < plan.scripts[STAY].begin):
         horizon = plan.by_place.shape[1]
-        low = _gap(plan, a, size, horizon, 0, plan.arenas[a].planned)
-        while low < 0 and horizon > 0:  # the later the place is needed, the better the chance that it is free by then
+        offset = _tightest_gap(plan, arena, size, horizon, 0, plan.arenas[arena].planned)
+        # The later the place is needed, the better the chance that it is free by then.
+        while offset < 0 and horizon > 0:
             horizon //= 4
-            low = _gap(plan, a, size, horizon, 0, plan.arenas[a].planned)
-        if low >= 0:
+            offset = _tightest_gap(plan, arena, size, horizon, 0, plan.arenas[arena].planned)
+        if offset >= 0:
             way = IN_GAP
-    if low < 0 or plan.arenas[a].height == 0:
+    if offset < 0 or plan.arenas[arena].height == 0:
         return NONE, way
-    if not _open(state, nodes, log, plan, a, lane):
+    if not _open(state, nodes, log, plan, arena, lane):
         return NONE, NO_ROOM
-    _take(plan, a, low, low + size)
-    return new_block(state, nodes, plan.arenas[a].segment, low, size, FREE), way
+    _mark_taken(plan, arena, offset, offset + size)
+    return new_block(state, nodes, plan.arenas[arena].segment, offset, size, FREE), way
 
 
 @lean_part
@@ -202,8 +208,8 @@ def own_segment(state: State, nodes: Nodes, log: Array, plan: Plan, lane: int, s
 @lean_part
 def sweep(state: State, nodes: Nodes, log: Array, plan: Plan) -> None:
     """Makes the places free whose blocks' frees have ended."""
-    for a in range(len(plan.arenas)):
-        lane = lane_of(state, plan.progress.own_pool, 0, a)
+    for arena in range(len(plan.arenas)):
+        lane = lane_of(state, plan.progress.own_pool, 0, arena)
         while nodes[lane].succ != lane:
             block = nodes[lane].succ
             remove(nodes, block)
@@ -213,11 +219,11 @@ def sweep(state: State, nodes: Nodes, log: Array, plan: Plan) -> None:
                 state.device_free += nodes[block].size
                 state.num_device_free += 1
             else:
-                num = plan.arenas[a].num_taken
-                for p in range(_place_at(plan, a, num, nodes[block].offset), num - 1):
-                    plan.taken[a, p].lower, plan.taken[a, p].upper = (
-                        plan.taken[a, p + 1].lower,
-                        plan.taken[a, p + 1].upper,
+                num_taken = plan.arenas[arena].num_taken
+                for position in range(_place_at(plan, arena, num_taken, nodes[block].offset), num_taken - 1):
+                    plan.taken[arena, position].lower, plan.taken[arena, position].upper = (
+                        plan.taken[arena, position + 1].lower,
+                        plan.taken[arena, position + 1].upper,
                     )
-                plan.arenas[a].num_taken = num - 1
+                plan.arenas[arena].num_taken = num_taken - 1
             drop_node(state, nodes, block)

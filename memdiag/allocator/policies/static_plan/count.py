@@ -48,7 +48,7 @@ def detail_of(planned: Planned, out: Array) -> PlanDetail:
 
 def _served(way: Array, size: Array, rows: Array) -> Served:
     num = np.bincount(way[rows], minlength=len(arena.WAYS)).tolist()
-    num_bytes = [int(size[rows & (way == k)].sum()) for k in range(len(arena.WAYS))]
+    num_bytes = [int(size[rows & (way == number)].sum()) for number in range(len(arena.WAYS))]
     return Served(
         num=sum(num),
         num_bytes=sum(num_bytes),

@@ -65,8 +65,8 @@ def finish(state: State, nodes: Nodes, log: Array, out: Array, plan: Plan, i: in
     """Frees the places of completed frees, and writes what the arenas hold."""
     sweep(state, nodes, log, plan)
     held = 0
-    for a in range(len(plan.arenas)):
-        held += plan.arenas[a].height if plan.arenas[a].segment != NONE else 0
+    for arena in range(len(plan.arenas)):
+        held += plan.arenas[arena].height if plan.arenas[arena].segment != NONE else 0
     out[OUT_ARENAS, i] = held
 
 

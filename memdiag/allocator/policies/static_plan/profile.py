@@ -106,7 +106,7 @@ def spans_of(step: Array) -> list[Span]:
         return []
     begins = inside[np.append(True, step[inside][1:] != step[inside][:-1])]
     ends = np.append(begins[1:], len(step))
-    return [Span(int(step[b]), int(b), int(e)) for b, e in zip(begins, ends, strict=True)]
+    return [Span(int(step[begin]), int(begin), int(end)) for begin, end in zip(begins, ends, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from memdiag.allocator.policies.base import Policy
 from memdiag.allocator.policies.caching.pools import pools_of
 from memdiag.allocator.policies.parameters import parameters
 from memdiag.allocator.policies.static_plan import arena, loop
-from memdiag.allocator.policies.static_plan import slots as s
 from memdiag.allocator.policies.static_plan.count import detail_of
 from memdiag.allocator.policies.static_plan.detail import PlanDetail
 from memdiag.allocator.policies.static_plan.plan import Planned
 from memdiag.allocator.policies.static_plan.profile import Requests, spans_of
 from memdiag.allocator.policies.static_plan.script import script_of
+from memdiag.allocator.policies.static_plan.slots import NUM_SCRIPTS, PROGRESS, SCRIPT, SLOT, STEP, Plan
 from memdiag.allocator.result import Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.rules import rules_for
@@ -123,21 +123,21 @@ def _run(
     return found, model.out
 
 
-def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> s.Plan:
+def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> Plan:
     """Returns what the loop needs of the plan; None: each request has a segment of its own."""
     progress, scripts, arenas = (
-        new_record(s.PROGRESS),
-        np.zeros(s.NUM_SCRIPTS, s.SCRIPT),
+        new_record(PROGRESS),
+        np.zeros(NUM_SCRIPTS, SCRIPT),
         np.zeros(num_streams, arena.ARENA),
     )
     progress.is_alone, progress.own_pool, progress.cycle = planned is None, own_pool, -1
     cycle, site = np.zeros(num_calls, np.int64), np.full(num_calls, -1, np.int64)
     if planned is None:
         none = np.empty((2, 0), np.int64)
-        return s.Plan(
+        return Plan(
             progress,
             scripts,
-            np.empty(0, s.SLOT),
+            np.empty(0, SLOT),
             arenas,
             np.zeros((num_streams, 1), arena.TAKEN_PLACE),
             none,
@@ -149,10 +149,10 @@ def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: in
     arenas["height"], arenas["planned"] = planned.script.heights, planned.script.planned
     for number, span in enumerate(planned.script.profile.spans):
         cycle[span.begin : span.end] = number + 1
-    of_step = np.arange(begin[s.STEP], begin[-1])
+    of_step = np.arange(begin[STEP], begin[-1])
     first, second = slots["offset"][of_step], slots["second"][of_step]
     by_place = np.stack(
         [of_step[np.argsort(off, kind="stable")] for off in (first, np.where(second >= 0, second, first))]
     )
     taken = np.zeros((num_streams, 2 * len(slots) + len(planned.requests.call) + 1), arena.TAKEN_PLACE)
-    return s.Plan(progress, scripts, slots, arenas, taken, by_place, planned.site.astype(np.int64), cycle)
+    return Plan(progress, scripts, slots, arenas, taken, by_place, planned.site.astype(np.int64), cycle)

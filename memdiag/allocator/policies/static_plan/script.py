@@ -10,8 +10,8 @@ from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.around import place_around
 from memdiag.allocator.placement.firstfit import online
 from memdiag.allocator.placement.sweeper import load_of
-from memdiag.allocator.policies.static_plan import slots as s
 from memdiag.allocator.policies.static_plan.profile import GRAIN, Profile, Requests, Span, profile_of
+from memdiag.allocator.policies.static_plan.slots import INIT, ROVES, SLOT, STEP
 from memdiag.trace.table import Array
 
 ROUNDS = 8  # of search at most: so much that plans are near the load, and the same in every run
@@ -53,7 +53,7 @@ def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
     """Finds places for a profile."""
     parts, roving = profile.scripts, profile.roving
     rows = [part.row for part in parts]
-    for script, more in ((s.INIT, roving.early), (s.STEP, roving.row)):
+    for script, more in ((INIT, roving.early), (STEP, roving.row)):
         rows[script] = np.sort(np.concatenate((rows[script], more)))
     row = np.concatenate(rows)
     begin = np.append(0, np.cumsum([len(each) for each in rows])).astype(np.int64)
@@ -67,8 +67,8 @@ def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
     slot, turn, lower, upper = np.concatenate(tables, axis=1).astype(np.int64)
     size, stream = requests.size[row], requests.stream[row]
     off = np.full((2, len(row)), -1, np.int64)
-    for script, more in ((s.INIT, roving.early), (s.STEP, roving.row)):
-        off[0, begin[script] + np.searchsorted(rows[script], more)] = s.ROVES
+    for script, more in ((INIT, roving.early), (STEP, roving.row)):
+        off[0, begin[script] + np.searchsorted(rows[script], more)] = ROVES
     planned, room, loads = (np.zeros(num_streams, np.int64) for _ in range(3))
     for number in np.unique(stream).tolist():
         mine = np.flatnonzero(stream[slot] == number)
@@ -79,7 +79,7 @@ def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
         if len(own):
             three = np.tile(requests.size[roving.row[own]], 3)
             room[number] = online(roving.born[:, own].ravel(), roving.gone[:, own].ravel(), three, tightest=True)[1]
-    slots = np.empty(len(row), s.SLOT)
+    slots = np.empty(len(row), SLOT)
     slots["size"], slots["site"], slots["arena"] = size, requests.site[row], stream
     slots["offset"], slots["second"], slots["used"] = off[0], off[1], -1
     slots["cycle"], slots["ordinal"] = _when(requests, profile, row)

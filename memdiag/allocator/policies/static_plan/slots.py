@@ -56,39 +56,39 @@ class Plan(NamedTuple):
 
 
 @lean_part
-def _fits(plan: Plan, s: int, how: int, size: int, site: int) -> bool:
-    """Whether slot ``s`` is one that is looked for."""
+def _fits(plan: Plan, slot: int, how: int, size: int, site: int) -> bool:
+    """Returns whether a slot is one that is looked for."""
     if how == _SAME:
-        return plan.slots[s].size == size and plan.slots[s].site == site
+        return plan.slots[slot].size == size and plan.slots[slot].site == site
     if how == _ROOMY:
-        return plan.slots[s].size > size and plan.slots[s].site == site
+        return plan.slots[slot].size > size and plan.slots[slot].site == site
     if how == _UNSITED:
-        return plan.slots[s].size == size and (plan.slots[s].site < 0 or site < 0)
-    return plan.slots[s].size < size and plan.slots[s].site == site
+        return plan.slots[slot].size == size and (plan.slots[slot].site < 0 or site < 0)
+    return plan.slots[slot].size < size and plan.slots[slot].site == site
 
 
 @lean_part
 def _nearest(plan: Plan, script: int, how: int, reach: int, size: int, site: int, arena: int) -> int:
     """Returns the slot of a script that this cycle has not used and that is nearest to where it goes on; -1: none within reach."""
     begin, end, pointer = plan.scripts[script].begin, plan.scripts[script].end, plan.scripts[script].pointer
-    for far in range(reach):
-        s = pointer + far
+    for distance in range(reach):
+        slot = pointer + distance
         if (
-            s < end
-            and plan.slots[s].used != plan.progress.cycle
-            and plan.slots[s].arena == arena
-            and _fits(plan, s, how, size, site)
+            slot < end
+            and plan.slots[slot].used != plan.progress.cycle
+            and plan.slots[slot].arena == arena
+            and _fits(plan, slot, how, size, site)
         ):
-            return s
-        s = pointer - far - 1
+            return slot
+        slot = pointer - distance - 1
         if (
-            s >= begin
-            and plan.slots[s].used != plan.progress.cycle
-            and plan.slots[s].arena == arena
-            and _fits(plan, s, how, size, site)
+            slot >= begin
+            and plan.slots[slot].used != plan.progress.cycle
+            and plan.slots[slot].arena == arena
+            and _fits(plan, slot, how, size, site)
         ):
-            return s
-        if pointer + far >= end and s < begin:
+            return slot
+        if pointer + distance >= end and slot < begin:
             return -1
     return -1
 
@@ -96,44 +96,48 @@ def _nearest(plan: Plan, script: int, how: int, reach: int, size: int, site: int
 @lean_part
 def _stays(plan: Plan, size: int, site: int, arena: int) -> int:
     """Returns the slot of what this step leaves behind for good about here; -1: nothing that is alike."""
-    for s in range(plan.scripts[STAY].pointer, plan.scripts[STAY].end):
-        late = plan.slots[s].ordinal - plan.progress.ordinal
-        if plan.slots[s].cycle > plan.progress.cycle or (plan.slots[s].cycle == plan.progress.cycle and late > NEAR):
+    for slot in range(plan.scripts[STAY].pointer, plan.scripts[STAY].end):
+        late = plan.slots[slot].ordinal - plan.progress.ordinal
+        if plan.slots[slot].cycle > plan.progress.cycle or (
+            plan.slots[slot].cycle == plan.progress.cycle and late > NEAR
+        ):
             return -1
-        is_due = plan.slots[s].cycle == plan.progress.cycle and late >= -NEAR and plan.slots[s].used < 0
-        if is_due and plan.slots[s].arena == arena and _fits(plan, s, _SAME, size, site):
-            return s
+        is_due = plan.slots[slot].cycle == plan.progress.cycle and late >= -NEAR and plan.slots[slot].used < 0
+        if is_due and plan.slots[slot].arena == arena and _fits(plan, slot, _SAME, size, site):
+            return slot
     return -1
 
 
 @lean_part
 def slot_of(plan: Plan, size: int, site: int, arena: int) -> int:
     """Returns the slot of a request, and goes on from there; -1: the plan has nothing like it."""
-    script, s = INIT, -1
+    script, slot = INIT, -1
     if plan.progress.cycle > 0:
-        script, at = STEP, plan.scripts[STEP].pointer
-        s = _stays(plan, size, site, arena)
-        if s >= 0:
+        script, pointer = STEP, plan.scripts[STEP].pointer
+        slot = _stays(plan, size, site, arena)
+        if slot >= 0:
             script = STAY
         elif (
             plan.progress.strangeness > _STRANGE
-            and at < plan.scripts[STEP].end
-            and plan.slots[at].arena == arena
-            and plan.slots[at].used != plan.progress.cycle
+            and pointer < plan.scripts[STEP].end
+            and plan.slots[pointer].arena == arena
+            and plan.slots[pointer].used != plan.progress.cycle
         ):
             # A step of another shape goes through the plan in step, and equal sizes are chance.
-            s = at if plan.slots[at].site == site and plan.slots[at].size >= size else -1
-    if s < 0:
-        s = _nearest(plan, script, _SAME, AHEAD, size, site, arena)
-    if s < 0:
-        s = _nearest(plan, script, _UNSITED, AHEAD, size, site, arena)
-    if s < 0:
-        s = _nearest(plan, script, _ROOMY, NEAR, size, site, arena)
-    if s < 0:
-        s = _nearest(plan, script, _SHORT, NEAR, size, site, arena)
-    if s >= 0:
-        plan.slots[s].used = plan.progress.cycle
-        plan.scripts[script].pointer = s + 1
+            slot = pointer if plan.slots[pointer].site == site and plan.slots[pointer].size >= size else -1
+    if slot < 0:
+        slot = _nearest(plan, script, _SAME, AHEAD, size, site, arena)
+    if slot < 0:
+        slot = _nearest(plan, script, _UNSITED, AHEAD, size, site, arena)
+    if slot < 0:
+        slot = _nearest(plan, script, _ROOMY, NEAR, size, site, arena)
+    if slot < 0:
+        slot = _nearest(plan, script, _SHORT, NEAR, size, site, arena)
+    if slot >= 0:
+        plan.slots[slot].used = plan.progress.cycle
+        plan.scripts[script].pointer = slot + 1
         if script == STEP:
-            plan.progress.strangeness += ((0 if plan.slots[s].size == size else 1024) - plan.progress.strangeness) // 8
-    return s
+            plan.progress.strangeness += (
+                (0 if plan.slots[slot].size == size else 1024) - plan.progress.strangeness
+            ) // 8
+    return slot
