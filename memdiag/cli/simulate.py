@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,13 +13,6 @@ from memdiag.cli import offload_options as o
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
-
-if TYPE_CHECKING:
-    from memdiag.allocator.result import Replay
-    from memdiag.allocator.scenario import Scenario
-    from memdiag.allocator.subject import Subject
-    from memdiag.cli.page import Page
-    from memdiag.trace.model import DeviceTrace, Trace
 
 
 def simulate(
@@ -158,7 +150,10 @@ def simulate(
     """
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.loading import read_trace
     from memdiag.cli.page import read_page
+    from memdiag.cli.talk import busy, say
+    from memdiag.runs.replayable import choose_device
     from memdiag.runs.scenarios import SimulationRequest
     from memdiag.trace.moments import require_moment
 
@@ -190,44 +185,36 @@ def simulate(
     page = read_page(as_html)
     path = choose_trace(trace)
     _check_files(path, {"--rows": rows, "--out": out, "--output": output, "--html": as_html}, wanted)
-    recording, chosen = _read(path, device)
+    recording = read_trace(path)
+    chosen = choose_device(recording, device, say)
     wanted.check(recording, chosen)
     if isinstance(moment, int):
         require_moment([chosen], moment)
-
-    from memdiag.cli.talk import busy
-
     with busy(phrase("progress.simulating", count=chosen.num_events)):
-        from memdiag.allocator.subject import Subject
-        from memdiag.analyzers.support.pools_judged import with_advice
-        from memdiag.runs.simulation import predict, report_of
+        from memdiag.runs.simulating import simulate as run
 
-        subject = replace(wanted.on_card(Subject.of(recording, chosen)), at=moment)
-        scenarios = wanted.scenarios(subject)
-        predicted = [predict(subject, scenario, with_min_capacity=min_capacity) for scenario in scenarios]
-        if moving is not None:
-            from memdiag.offload.predict import predict_offload
-
-            scenarios.append(wanted.offload_scenario(subject))
-            moved, prediction = predict_offload(subject, scenarios[-1], moving, predict, with_min_capacity=min_capacity)
-            predicted.append(prediction)
-        require_moment([chosen, *(simulated.device for _, _, simulated in predicted)], moment)
-        report = report_of(subject, tuple(prediction for prediction, _, _ in predicted), with_min_capacity=min_capacity)
-        report = with_advice(report, subject, scenarios, communicators)
-    _, replay, simulated = predicted[0]
-    if rows is not None:
-        _write_rows(rows, subject if moving is None else moved, scenarios[0], replay)
-    if out is not None:
-        _write_trace(out, simulated, replay)
-    if page is not None:
-        _write_page(
-            page, subject, [(scenario, each) for scenario, (_, each, _) in zip(scenarios, predicted, strict=True)]
+        found = run(
+            recording,
+            chosen,
+            wanted,
+            at=moment,
+            offload=moving,
+            communicators=communicators,
+            with_min_capacity=min_capacity,
         )
+    if rows is not None:
+        found.runs[0].write_rows(rows)
+        say(f"wrote {rows}")
+    if out is not None:
+        found.runs[0].write_trace(out)
+        say(f"wrote {out}")
+    if page is not None:
+        page.write(recording, found.recorded_report(), simulated=found.curves())
 
     from memdiag.render import renderer
 
     render = renderer("simulate", "json" if form == "json" else "terminal")
-    emit(lambda look: render(report, look), output)
+    emit(lambda look: render(found.report, look), output)
 
 
 def _check_files(path: Path, files: dict[str, Path | None], wanted: object) -> None:
@@ -242,83 +229,3 @@ def _check_files(path: Path, files: dict[str, Path | None], wanted: object) -> N
                 f"{option} is of one simulated run, and several are asked for",
                 "give one --policy and one --conf with it",
             )
-
-
-def _read(path: Path, device: int | None) -> tuple[Trace, DeviceTrace]:
-    """Reads the trace and chooses its device.
-
-    Raises:
-        MemdiagError: It has no such device, or nothing to replay.
-    """
-    from memdiag.cli.loading import read_trace
-    from memdiag.cli.talk import say
-    from memdiag.units import format_bytes, plural
-
-    trace = read_trace(path)
-    have = ", ".join(str(each.device) for each in trace.devices) or "none"
-    if device is not None and all(each.device != device for each in trace.devices):
-        raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {have}")
-    usable = [
-        each
-        for each in trace.devices
-        if len(each.tensors) and each.num_events and (device is None or each.device == device)
-    ]
-    if not usable:
-        raise MemdiagError(
-            f"{path} has no allocations to replay"
-            + (" (only what was held when it was written)" if trace.num_tensors else ""),
-            "record the run from its beginning: memdiag record -- python train.py",
-        )
-    chosen = max(usable, key=lambda each: each.most_held_bytes)
-    if len(usable) > 1:
-        most = format_bytes(chosen.most_held_bytes)
-        say(
-            f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another"
-        )
-    return trace, chosen
-
-
-def _write_rows(path: Path, subject: Subject, scenario: Scenario, replay: object) -> None:
-    import numpy as np
-
-    from memdiag.allocator.rows import rows_of
-    from memdiag.cli.talk import say
-    from memdiag.output_file import whole_file
-
-    is_npu = POLICIES[scenario.policy].backend == "npu"
-    columns = rows_of(replay, subject.workload, with_addresses=is_npu)  # type: ignore[arg-type]
-    with whole_file(path) as file:  # numpy would add .npz to other names
-        np.savez_compressed(file, **columns)  # type: ignore[arg-type]
-    say(f"wrote {path}")
-
-
-def _write_trace(path: Path, simulated: object, replay: object) -> None:
-    from memdiag.allocator.as_snapshot import write_snapshot
-    from memdiag.cli.talk import say
-
-    write_snapshot(path, simulated, replay)  # type: ignore[arg-type]
-    say(f"wrote {path}")
-
-
-def _write_page(page: Page, subject: Subject, replays: list[tuple[Scenario, Replay]]) -> None:
-    """Writes the page of the recording, with the simulated runs laid over it."""
-    from memdiag.analyzers.report import build_report
-    from memdiag.runs.simulated_runs import simulated_run
-    from memdiag.trace.moments import DEFAULT
-
-    at = (
-        DEFAULT if subject.at == "oom" else subject.at
-    )  # the same moment, and a recording without a failure has one too
-    report = build_report(subject.trace, device=subject.device.device, at=at)
-    own = subject.recorded
-    runs = (
-        [simulated_run(subject, own, subject.replay(own, log=False), "as recorded")]
-        if subject.calibration.exact is not None
-        else []
-    )
-    for scenario, replay in replays:
-        if scenario != own and len(replay.reserved) == len(
-            subject.workload.row
-        ):  # what moves away has calls of its own
-            runs.append(simulated_run(subject, scenario, replay, f"{scenario.policy}: {scenario.conf or 'defaults'}"))
-    page.write(subject.trace, report, simulated=runs)

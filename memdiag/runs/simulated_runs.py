@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.analyzers.support.pools_judged import is_calibrated, live_bytes, most_live
 from memdiag.errors import MemdiagError
 from memdiag.results.report import Report
+from memdiag.runs.scenarios import SimulationRequest
 from memdiag.runs.simulation import calibration_report, simulated_peak
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
@@ -40,6 +41,26 @@ def simulate_runs(subject: Subject, scenarios: Sequence[Scenario]) -> SimulatedR
     bases = [own if run.is_recorded else subject.comparable_peak for run in runs]
     saved = tuple(None if base is None else base - run.peak_bytes for base, run in zip(bases, runs, strict=True))
     return SimulatedRuns(runs, saved, subject.is_foreign, calibration_report(subject, unlimited=False))
+
+
+def simulate_request(
+    trace: Trace, device: DeviceTrace, request: SimulationRequest, check_number: Callable[[int], None] = lambda _: None
+) -> SimulatedRuns:
+    """Replays a recording under the settings of a request.
+
+    Args:
+        trace, device: The recording.
+        request: The settings.
+        check_number: Raises an error if so many runs are too many.
+
+    Raises:
+        MemdiagError: The device has no allocations, or settings are refused.
+    """
+    subject = subject_of(trace, device)
+    request.check(trace, device)
+    scenarios = request.scenarios(subject)
+    check_number(len(scenarios))
+    return simulate_runs(subject, scenarios)
 
 
 def subject_of(trace: Trace, device: DeviceTrace) -> Subject:

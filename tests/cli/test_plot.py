@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.cli.main import main
-from memdiag.cli.plot import _files
+from memdiag.runs.pictures import files_of
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 OOM = GOLDENS / "cuda-2.13.0-oom" / "snapshot.pickle"
@@ -90,11 +90,11 @@ def test_a_map_of_another_moment(elsewhere):
 
 def test_names_of_files():
     one, other = Path("a/rank0.pkl"), Path("b/rank0.pkl")
-    assert _files([one], ["map"], None) == {(one, "map"): Path("rank0-map.png")}
-    assert _files([one], ["map"], Path("x.pdf")) == {(one, "map"): Path("x.pdf")}
-    assert _files([one], ["map", "timeline"], Path("x.pdf"))[one, "timeline"] == Path("x-timeline.pdf")
-    assert _files([one], ["map"], Path("out")) == {(one, "map"): Path("out/rank0-map.png")}
-    assert set(_files([one, other], ["map"], Path("out")).values()) == {
+    assert files_of([one], ["map"], None) == {(one, "map"): Path("rank0-map.png")}
+    assert files_of([one], ["map"], Path("x.pdf")) == {(one, "map"): Path("x.pdf")}
+    assert files_of([one], ["map", "timeline"], Path("x.pdf"))[one, "timeline"] == Path("x-timeline.pdf")
+    assert files_of([one], ["map"], Path("out")) == {(one, "map"): Path("out/rank0-map.png")}
+    assert set(files_of([one, other], ["map"], Path("out")).values()) == {
         Path("out/a-rank0-map.png"),
         Path("out/b-rank0-map.png"),
     }

@@ -12,6 +12,8 @@ from memdiag.units import GIB, KIB, MIB, TIB
 from memdiag.vocabulary import LINES, STYLES, Kind
 
 THEMES = ("light", "dark")
+_DPI = (40, 1200)
+_MOST_PIXELS = 100_000_000
 NARROWEST = 2.5  # inches
 COMPACT = 5.0  # inches: a narrower page has smaller text and margins, for one column of a paper
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
@@ -194,6 +196,33 @@ def _characters(font: str) -> frozenset[int]:
     except ValueError:
         return frozenset()
     return frozenset(font_manager.get_font(found).get_charmap())
+
+
+def read_look(size: str | None, width: str | None, dpi: int, style: str, title: str | None) -> PlotLook:
+    """Returns the look of pictures, given as the options of ``memdiag plot``.
+
+    Raises:
+        MemdiagError: One of them cannot be drawn.
+    """
+    if style not in THEMES:
+        raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(THEMES)}")
+    if not _DPI[0] <= dpi <= _DPI[1]:
+        raise MemdiagError(f"--dpi {dpi}: from {_DPI[0]} to {_DPI[1]} can be drawn", "150 for a screen, 300 for print")
+    if size is not None and width is not None:
+        raise MemdiagError("--size and --width: both give a width", "leave one out")
+    inches = parse_size(size) if size is not None else None
+    wide = parse_width(width) if width is not None else None
+    if wide is not None and wide * wide * dpi * dpi > _MOST_PIXELS:
+        raise MemdiagError(
+            f"--width {width} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels",
+            "-o x.pdf needs no pixels",
+        )
+    if inches is not None and inches[0] * inches[1] * dpi * dpi > _MOST_PIXELS:
+        raise MemdiagError(
+            f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels",
+            "-o x.pdf needs no pixels",
+        )
+    return PlotLook(inches, dpi, style, title, wide)
 
 
 def parse_size(text: str) -> tuple[float, float]:

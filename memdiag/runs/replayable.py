@@ -1,0 +1,46 @@
+"""Chooses the device of a trace that a command simulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from memdiag.errors import MemdiagError
+from memdiag.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from memdiag.trace.model import DeviceTrace, Trace
+
+
+def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], None] = lambda _: None) -> DeviceTrace:
+    """Returns the device to simulate: that of a number, or the one that held most.
+
+    Args:
+        trace: The recording.
+        number: The device; None: the one that held most.
+        say: Receives one line if a device was chosen among several.
+
+    Raises:
+        MemdiagError: There is no such device, or nothing to replay.
+    """
+    have = ", ".join(str(each.device) for each in trace.devices) or "none"
+    if number is not None and all(each.device != number for each in trace.devices):
+        raise MemdiagError(f"device {number} is not in this trace", f"devices in it: {have}")
+    usable = [
+        each
+        for each in trace.devices
+        if len(each.tensors) and each.num_events and (number is None or each.device == number)
+    ]
+    if not usable:
+        raise MemdiagError(
+            f"{trace.path} has no allocations to replay"
+            + (" (only what was held when it was written)" if trace.num_tensors else ""),
+            "record the run from its beginning: memdiag record -- python train.py",
+        )
+    chosen = max(usable, key=lambda each: each.most_held_bytes)
+    if len(usable) > 1:
+        most = format_bytes(chosen.most_held_bytes)
+        say(
+            f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another"
+        )
+    return chosen
