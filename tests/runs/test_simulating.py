@@ -55,5 +55,5 @@ def test_a_device_that_is_not_there_is_refused(trace):
 def test_a_picture_is_drawn_from_python(trace):
     (kind,) = read_kinds(["timeline"])
     request = SimulationRequest.read([], None, None, None, None)
-    look = read_look("4x2", None, 72, "light", None)
+    look = read_look("8x5", None, 72, "light", None)
     assert draw(trace, choose_drawn(trace), kind, "svg", look, "peak", request).lstrip().startswith(b"<?xml")
