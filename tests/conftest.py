@@ -29,6 +29,9 @@ for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
 # Reports are compared in English, whatever the locale of the machine.
 os.environ["MEMDIAG_LANG"] = "en"
 
+# Tests start no process in the background, and wait for compiled code.
+os.environ["MEMDIAG_COMPILE"] = "now"
+
 # The same examples in every run, and no deadline: compiled code is slow once, and the machine may be busy.
 settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("memdiag")

@@ -30,6 +30,7 @@ def read_trace(path: Path, lead: str = "") -> Trace:
         from memdiag.sources import load
 
     announce_compiling(lead)
+    _compile_later(lead)
     with busy(phrase("progress.reading", lead=lead, file=str(path))):
         return load(path)
 
@@ -56,17 +57,25 @@ def announce_compiling(lead: str = "") -> None:
     _stop_announcing.append(compiling.watch(tell))
 
 
+def _compile_later(lead: str) -> None:
+    """Has small traces read without waiting for the compiler in a first run; it runs in the background afterwards."""
+    from memdiag.trace import first_run
+
+    first_run.turn_on(lambda: say(phrase("progress.background", lead=lead)))
+
+
 def _rounded(seconds: float) -> int:
     return round(seconds) if seconds < 10 else round(seconds / 5) * 5  # more digits would promise too much
 
 
 def _how_often() -> str:
     from memdiag.trace import compiled
+    from memdiag.trace.temporary import temporary_folder
 
     folder = compiled.folder_of(compiled.KEPT[-1])
     if folder is None:
         return "in every run, since neither memdiag's folder nor a cache folder is writable"
-    temporary = compiled.temporary_folder()
+    temporary = temporary_folder()
     if temporary is not None and folder.is_relative_to(temporary):
         return f"kept in {temporary}, since neither memdiag's folder nor the user's cache is writable"
     return "once per installation"

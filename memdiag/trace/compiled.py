@@ -1,27 +1,28 @@
 """The only module that imports numba: hot loops run compiled, or as plain Python if numba is not installed.
 
-Compiled code is cached on disk, so only the first run of an installation waits for the compiler (compiling.py estimates
-how long). The cache is next to the module, else in numba's user cache, else in a temporary folder. numba recompiles a
-function when its own file changes, but not when the file of a function that it calls changes. So the cache name of a
-function is a digest of its code and of all code that it calls.
+Compiled code is cached on disk, so an installation compiles once (compiling.py estimates how long that takes). The
+cache is next to the module, else in numba's user cache, else in a temporary folder. numba recompiles a function when
+its own file changes, but not when the file of a function that it calls changes. So the cache name of a function is a
+digest of its code and of all code that it calls (``linking.stamp``).
+
+While nothing is cached, a command need not wait for the compiler to read a small trace: see ``first_run``.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-import tempfile
-import zlib
-from collections.abc import Callable, Iterator
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any, TypeVar, overload
 
-import numpy as np
+from memdiag.trace import first_run, uncompiled
+from memdiag.trace.linking import mark_as_part, options_of_part, relinked, stamp
+from memdiag.trace.temporary import temporary_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-KEPT: list[Any] = []  # functions of njit and lean in the modules imported so far
 
 numba: Any
 try:
@@ -29,20 +30,36 @@ try:
 except ImportError:  # slow, but correct
     numba = None
 
+KEPT: list[Kept] = []  # functions of njit and lean in the modules imported so far
 
-def njit(function: F) -> F:
-    """Compiles ``function`` with numba, cached on disk; returns it unchanged if numba is not installed."""
-    return _compile(function, is_kept=True)
+
+@overload
+def njit(function: F) -> F: ...
+@overload
+def njit(*, plain_seconds: float) -> Callable[[F], F]: ...
+def njit(function: Any = None, *, plain_seconds: float | None = None) -> Any:
+    """Compiles a function with numba, cached on disk.
+
+    Args:
+        function: None: returns a decorator.
+        plain_seconds: How long it takes as plain Python for each element of its longest argument; None: too long.
+    """
+    return _kept(function, {}, plain_seconds)
+
+
+@overload
+def lean(function: F) -> F: ...
+@overload
+def lean(*, plain_seconds: float) -> Callable[[F], F]: ...
+def lean(function: Any = None, *, plain_seconds: float | None = None) -> Any:
+    """Like ``njit``, for a function that creates no array: reference counting of its arguments is omitted."""
+    return _kept(function, {"_nrt": False}, plain_seconds)
 
 
 def njit_part(function: F) -> F:
-    """Compiles ``function`` as a part of functions that ``njit`` caches on disk. Only compiled code may call it."""
-    return _compile(function, is_kept=False)
-
-
-def lean(function: F) -> F:
-    """Like ``njit``, for a function that creates no array: reference counting of its arguments is omitted."""
-    return _compile(function, is_kept=True, _nrt=False)
+    """Marks a function that compiled functions call. Called from Python, it is plain Python."""
+    mark_as_part(function, {})
+    return function
 
 
 def lean_part(function: F) -> F:
@@ -50,57 +67,170 @@ def lean_part(function: F) -> F:
 
     In a short function, reference counting takes longer than the work.
     """
-    return _compile(function, is_kept=False, _nrt=False)
+    mark_as_part(function, {"_nrt": False})
+    return function
 
 
-def _compile(function: F, *, is_kept: bool, **options: bool) -> F:
-    if numba is None or numba.config.DISABLE_JIT:
-        return function
-    options |= {"nogil": True, "boundscheck": os.environ.get("NUMBA_BOUNDSCHECK") == "1"}
-    if is_kept:
-        function.__qualname__ = f"{function.__qualname__}_{stamp(function)}"
-        kept: F | None = _cached(function, options)
-        if kept is not None:
-            _hasten(kept, counts=options.get("_nrt", True))
-            KEPT.append(kept)
-            return kept
-    # Without entry points for Python and C, a part compiles faster; Python crashes if it calls one.
-    compiled: F = numba.njit(no_cpython_wrapper=not is_kept, no_cfunc_wrapper=not is_kept, **options)(function)
-    if is_kept:
-        KEPT.append(compiled)
-    return compiled
+def is_compiling() -> bool:
+    """Returns whether functions run compiled at all."""
+    return numba is not None and not numba.config.DISABLE_JIT
 
 
-def _cached(function: F, options: dict[str, bool]) -> F | None:
-    """Returns the function, cached in the first writable folder, or None if there is no such folder."""
+class _NotOnDiskError(Exception):
+    """Raised instead of compiling."""
+
+
+class Kept:
+    """A function of ``njit`` or ``lean``.
+
+    Attributes:
+        py_func: The function as plain Python.
+        plain_seconds: See ``njit``.
+    """
+
+    def __init__(self, function: Any, options: dict[str, bool], plain_seconds: float | None) -> None:
+        self.py_func = self.__wrapped__ = function
+        self.plain_seconds = plain_seconds
+        self.__doc__, self.__name__, self.__qualname__ = function.__doc__, function.__name__, function.__qualname__
+        self.__module__ = function.__module__
+        self._options = options
+        self._dispatcher: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the function."""
+        if not is_compiling():
+            return self._run_plain(arguments)
+        if self.plain_seconds is None or not first_run.is_on():
+            return self.dispatcher(*arguments)
+        return self._run_soonest(arguments, self.plain_seconds)
+
+    def _run_soonest(self, arguments: tuple[Any, ...], plain_seconds: float) -> Any:
+        """Runs the code on disk; if there is none, plain Python, unless compiling takes less time."""
+        if not self.is_cold():
+            _thread.may_compile = False
+            try:
+                return self.dispatcher(*arguments)
+            except _NotOnDiskError:  # not for arguments of these types
+                pass
+            finally:
+                _thread.may_compile = True
+        if first_run.is_worth_compiling(arguments, plain_seconds):
+            return self.dispatcher(*arguments)
+        job = first_run.job_of(self._home(), self.__qualname__, f"{self.folder} {self._code_name}", arguments)
+        if job is None:
+            return self.dispatcher(*arguments)
+        if first_run.was_lost(job):
+            result = self.dispatcher(*arguments)
+            first_run.forget(job)
+            return result
+        if self.folder is not None:
+            first_run.add(job)
+        with first_run.as_plain_python():
+            return self._run_plain(arguments)
+
+    def _home(self) -> str:
+        """Returns a module that has the function; a loop with functions of a policy is made by another one than its own."""
+        for name, module in sys.modules.items():
+            if any(value is self for value in getattr(module, "__dict__", {}).values()):
+                return name
+        return self.__module__
+
+    def _run_plain(self, arguments: tuple[Any, ...]) -> Any:
+        return uncompiled.run(self.py_func, arguments, makes_arrays=self._options.get("_nrt", True))
+
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's form of the function, for which Python's globals are replaced by compiled ones."""
+        if self._dispatcher is None:
+            self._dispatcher = _dispatcher(self.py_func, self._options)
+        return self._dispatcher
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its code is kept; None: nowhere."""
+        path = self.dispatcher.stats.cache_path
+        return Path(path) if path else None
+
+    def is_cold(self) -> bool:
+        """Returns whether it has to be compiled before it can run compiled."""
+        if not is_compiling() or self.dispatcher.signatures:
+            return False
+        return self.folder is None or not any(self.folder.glob(f"*.{self._code_name}-*.nbi"))
+
+    @property
+    def _code_name(self) -> str:
+        return str(self.dispatcher.py_func.__qualname__)
+
+    def compile_for(self, arguments: tuple[Any, ...]) -> None:
+        """Compiles for arguments of these types and keeps the code on disk, without calling the function."""
+        self.dispatcher.compile(tuple(numba.typeof(each) for each in arguments))
+
+
+def is_cold(kept: Any) -> bool:
+    """Returns whether a function of ``njit`` or ``lean`` has to be compiled before it can run compiled."""
+    return bool(kept.is_cold())
+
+
+def folder_of(kept: Any) -> Path | None:
+    """Returns where the code of a function of ``njit`` or ``lean`` is kept; None: nowhere."""
+    found: Path | None = kept.folder
+    return found
+
+
+def _kept(function: Any, options: dict[str, bool], plain_seconds: float | None) -> Any:
+    if function is None:
+        return lambda found: _kept(found, options, plain_seconds)
+    KEPT.append(Kept(function, options, plain_seconds))
+    return KEPT[-1]
+
+
+_thread = threading.local()
+_parts: dict[FunctionType, Any] = {}  # numba's forms
+
+
+def _dispatcher(function: FunctionType, options: dict[str, bool]) -> Any:
+    copy = relinked(function, _compiled_part, _as_is, _parts)
+    copy.__qualname__ = f"{function.__qualname__}_{stamp(function)}"
+    found = _cached(copy, _all_options(options))
+    if found is None:
+        return numba.njit(**_all_options(options))(copy)
+    _hasten(found, counts=options.get("_nrt", True))
+    return found
+
+
+def _all_options(options: dict[str, bool]) -> dict[str, bool]:
+    return {"nogil": True, "boundscheck": os.environ.get("NUMBA_BOUNDSCHECK") == "1", **options}
+
+
+def _compiled_part(function: FunctionType, copy: FunctionType) -> Any:
+    options = options_of_part(function)
+    if options is None:
+        return copy
+    # Without entries for Python and C, a part takes less time to compile.
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_all_options(options))(copy)
+
+
+def _as_is(value: Any) -> Any:
+    if isinstance(value, Kept):
+        raise TypeError(f"{value} is called by compiled code, so it has to be a part (njit_part, lean_part)")
+    return value
+
+
+def _cached(function: FunctionType, options: dict[str, bool]) -> Any:
+    """The function, cached in the first folder that can be written; None: there is no such folder."""
     try:
-        kept: F = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor numba's user cache is writable
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor numba's cache of the user can be written
         folder = temporary_folder()
         if folder is None:
             return None
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
-        try:
-            kept = numba.njit(cache=True, **options)(function)
-        except RuntimeError:
-            return None
-        finally:
-            numba.config.CACHE_DIR = before
-    return kept
-
-
-def temporary_folder() -> Path | None:
-    """Returns this user's own temporary folder, created if necessary, or None if none is safe to load code from."""
-    if not hasattr(os, "getuid"):  # Windows: the folder of temporary files belongs to the user
-        return Path(tempfile.gettempdir()) / "memdiag"
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
     try:
-        folder = Path(tempfile.gettempdir()) / f"memdiag-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:
         return None
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return folder if is_own else None
+    finally:
+        numba.config.CACHE_DIR = before
 
 
 def _hasten(compiled: Any, *, counts: bool) -> None:
@@ -122,77 +252,8 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
             found = cache._load_overload(signature, context)  # noqa: SLF001
         except (AttributeError, ImportError, TypeError, OSError):
             found = None
+        if found is None and not getattr(_thread, "may_compile", True):
+            raise _NotOnDiskError
         return slow(signature, context) if found is None else found
 
     cache.load_overload = load_overload
-
-
-def folder_of(compiled: Any) -> Path | None:
-    """Returns the folder with the cached code of a function of ``njit`` or ``lean``, or None if there is none."""
-    path = compiled.stats.cache_path
-    return Path(path) if path else None
-
-
-def is_cold(compiled: Any) -> bool:
-    """Returns whether a function of ``njit`` or ``lean`` has to be compiled before it can run."""
-    if numba is None or numba.config.DISABLE_JIT:
-        return False
-    folder = folder_of(compiled)
-    return not compiled.signatures and (
-        folder is None or not any(folder.glob(f"*.{compiled.py_func.__qualname__}-*.nbi"))
-    )
-
-
-def stamp(function: Any) -> str:
-    """Returns a digest of ``function``: its code, the constants it uses, and the same of the functions it calls.
-
-    Module names are included: compiled code imports the modules of all functions in it, so it cannot be loaded after
-    one of them has moved.
-    """
-    words: list[str] = []
-    for each in called_by(function):
-        for code in _codes(each.__code__):
-            constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
-            words.append(repr((each.__module__, code.co_code, constants, code.co_names, code.co_varnames)))
-            for name, value in _used(each, code).items():
-                if isinstance(value, int | float | tuple):
-                    words.append(f"{name}={value!r}")
-                elif isinstance(value, np.ndarray):  # a table: numba compiles its content in
-                    words.append(f"{name}={value.tobytes()!r}")
-    return f"{zlib.crc32(' '.join(words).encode()):08x}"
-
-
-def called_by(function: Any) -> list[FunctionType]:
-    """Returns ``function`` and all functions of this package that it calls directly or indirectly, each once."""
-    found: dict[CodeType, FunctionType] = {}
-    waiting = [function]
-    while waiting:
-        each = waiting.pop()
-        each = getattr(each, "py_func", each)
-        if not isinstance(each, FunctionType) or each.__code__ in found:
-            continue
-        found[each.__code__] = each
-        waiting += [value for code in _codes(each.__code__) for value in _used(each, code).values()]
-    return list(found.values())
-
-
-def _used(function: FunctionType, code: CodeType) -> dict[str, Any]:
-    """Returns the globals that a part of a function names, and the members it may name of modules of this package."""
-    used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    for module in [
-        value for value in used.values() if isinstance(value, ModuleType) and value.__name__.startswith("memdiag.")
-    ]:
-        used |= {name: vars(module)[name] for name in code.co_names if name in vars(module)}
-    return used
-
-
-def num_instructions(function: FunctionType) -> int:
-    """Returns the length of a function's bytecode without its callees; compilation time is proportional to it."""
-    return sum(len(code.co_code) // 2 for code in _codes(function.__code__))
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield from _codes(value)

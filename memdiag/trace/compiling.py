@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from memdiag.trace import compiled
+from memdiag.trace import compiled, linking
 
 SECONDS_PER_INSTRUCTION = 1.4e-3  # on a processor of 2023, until the speed of this one has been measured
 _KIND = "numba:compile"
@@ -83,9 +83,9 @@ class _Watch:
         self._report()
 
     def _add(self, function: Any) -> None:
-        for each in compiled.called_by(function):
+        for each in linking.called_by(function):
             if each.__code__ not in self._waiting:
-                self._waiting[each.__code__] = compiled.num_instructions(each)
+                self._waiting[each.__code__] = linking.num_instructions(each)
                 self._total += self._waiting[each.__code__]
                 self._has_grown = True
 

@@ -255,7 +255,7 @@ def _change_segment(event: int, num_pieces: int, events: WalkedEvents, heap: Hea
     return num_pieces
 
 
-@lean
+@lean(plain_seconds=3e-5)
 def walk(events: WalkedEvents, references: ReferenceRows, heap: Heap, record: Record) -> int:
     """Walks all events; returns the number of rows of pieces.
 

@@ -41,7 +41,7 @@ class Lifecycles(NamedTuple):
     anomalies: Array
 
 
-@njit
+@njit(plain_seconds=2e-6)
 def pair(
     action: Array, key: Array, num_keys: int, final_state: Array
 ) -> tuple[Array, Array, Array, Array, Array, Array]:

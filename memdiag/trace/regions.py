@@ -78,7 +78,7 @@ class RegionPlan:
     contradictions: int
 
 
-@njit
+@njit(plain_seconds=2e-6)
 def _undo(
     num_cells: int, lo: Array, hi: Array, opens: Array, final_lo: Array, final_hi: Array, has_final: bool
 ) -> tuple[Array, int]:
@@ -227,7 +227,7 @@ def _is_small(
     return small
 
 
-@njit
+@njit(plain_seconds=2e-6)
 def _mapped_before(num_cells: int, lo: Array, hi: Array, opens: Array, small: Array) -> Array:
     """Returns, per event, whether the preceding map of its cells is small (1) or not (0), or -1 if not in the trace."""
     kind = np.full(num_cells, -1, np.int8)

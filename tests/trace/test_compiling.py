@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from memdiag.cli import loading
 from memdiag.trace import compiled, compiling
+from memdiag.trace.linking import num_instructions
+from memdiag.trace.temporary import temporary_folder
 
 SCOPE: dict = {"__name__": "memdiag.trace.some"}
 exec("def leaf(x): return x + 1\n" + "def caller(x): return leaf(x) * 2\n" + "def other(x): return x - 1\n", SCOPE)  # noqa: S102
-SIZES = {name: compiled.num_instructions(SCOPE[name]) for name in ("leaf", "caller", "other")}
+SIZES = {name: num_instructions(SCOPE[name]) for name in ("leaf", "caller", "other")}
 
 
 class Cold:
@@ -19,8 +22,10 @@ class Cold:
 
     def __init__(self, name):
         self.py_func = SCOPE[name]
-        self.signatures = []
-        self.stats = SimpleNamespace(cache_path=None)
+        self.folder = None
+
+    def is_cold(self):
+        return True
 
 
 @pytest.fixture
@@ -107,9 +112,9 @@ def test_a_function_that_is_compiled_for_other_types_is_announced_again(told):
     ],
 )
 def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, said):
-    temporary = str(compiled.temporary_folder())
+    temporary = str(temporary_folder())
     kept = Cold("caller")
-    kept.stats.cache_path = folder and folder.format(temporary=temporary)
+    kept.folder = folder and Path(folder.format(temporary=temporary))
     tells = []
     monkeypatch.setattr(compiled, "KEPT", [kept])
     monkeypatch.setattr(compiling, "watch", lambda tell: tells.append(tell) or (lambda: None))

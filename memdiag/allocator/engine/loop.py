@@ -321,7 +321,7 @@ def loop_of(name: str, **functions: Any) -> Any:
         raise ValueError(f"the loop calls no {', '.join(unknown)}")
     loop = FunctionType(_run.__code__, {**globals(), **functions}, name)
     loop.__qualname__ = name
-    return lean(loop)
+    return lean(plain_seconds=1e-5)(loop)
 
 
 run = loop_of("run_caching")

@@ -150,7 +150,7 @@ def _append(state: State, nodes: Nodes, segment: int, last: int, offset: int, si
     return block
 
 
-@lean
+@lean(plain_seconds=2e-5)
 def _load(state: State, nodes: Nodes, where: Array, ranges: Ranges, blocks: Blocks) -> None:
     """Makes nodes of segments and blocks, and counts what they hold; ``where`` gets the block of each tensor."""
     b = 0

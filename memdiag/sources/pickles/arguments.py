@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from memdiag.trace.compiled import lean_part
@@ -10,11 +12,19 @@ from memdiag.trace.table import Array
 
 @lean_part
 def unsigned(buf: Array, at: int, width: int) -> int:
-    """Returns the little-endian number of ``width`` bytes (8 at most)."""
+    """Returns the little-endian number of ``width`` bytes (8 at most); 8 bytes are a signed number."""
     value = np.int64(0)
-    for i in range(min(width, 8)):
+    for i in range(min(width, 7)):
         value |= np.int64(buf[at + i]) << np.int64(8 * i)
+    if width >= 8:
+        value |= signed(buf[at + 7]) << np.int64(56)
     return int(value)
+
+
+@lean_part
+def signed(byte: int) -> Any:
+    """Returns a byte as a number from -128 to 127, so that a number of 8 bytes which begins with it fits an int64."""
+    return np.int64(byte) - (np.int64(256) if byte >= 128 else np.int64(0))
 
 
 @lean_part

@@ -26,7 +26,7 @@ def _widened(values: Array, used: int, size: int) -> Array:
     return wider
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def canonical_strings(buf: Array, string_at: Array, string_size: Array, string_coding: Array) -> Array:
     """Returns, int32 per string, the row of the first string with the same bytes and encoding."""
     n = len(string_at)
@@ -61,16 +61,16 @@ def canonical_strings(buf: Array, string_at: Array, string_size: Array, string_c
     return canon
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def total_items(boxes: Array, box_size: Array) -> int:
     """Returns the total number of items in the boxes."""
-    total = 0
+    total = np.int64(0)  # more than an int32 holds
     for box in boxes:
         total += box_size[box]
-    return total
+    return int(total)
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def flatten(
     boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, total: int
 ) -> Array:
@@ -87,7 +87,7 @@ def flatten(
     return flat
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def fill_table(
     boxes: Array,
     column_of: Array,
@@ -119,7 +119,7 @@ def fill_table(
     return True
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def mark_items(
     boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, seen: Array
 ) -> bool:
@@ -136,7 +136,7 @@ def mark_items(
     return True
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def intern_lists(
     boxes: Array,
     number_of: Array,
@@ -205,7 +205,7 @@ def intern_lists(
     return ids, offsets[: known + 1].copy(), flat[:used].copy()
 
 
-@njit
+@njit(plain_seconds=1e-6)
 def fill_pairs(
     values: Array,
     items: Array,

@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.sources.pickles import opcodes as op
-from memdiag.sources.pickles.arguments import decimal, line_end, unsigned
+from memdiag.sources.pickles.arguments import decimal, line_end, signed, unsigned
 from memdiag.sources.pickles.rows import store_row
 from memdiag.sources.pickles.store import (
     N_ARENA,
@@ -101,7 +101,7 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
     return at < size and buf[at] == op.MARK and (index < 0 or (index < len(fetched) and not fetched[index]))
 
 
-@lean
+@lean(plain_seconds=1e-6)
 def run(
     buf: Array,
     size: int,
@@ -306,8 +306,8 @@ def run(
                 return TRUNCATED
             row = counts[N_REALS]
             if build:
-                bits = np.int64(0)
-                for i in range(8):
+                bits = signed(buf[at])
+                for i in range(1, 8):
                     bits = bits << 8 | np.int64(buf[at + i])
                 store.reals[row] = bits
             counts[N_REALS] += 1
