@@ -58,7 +58,7 @@ bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH
 	@$(BIN)/python bench/startup.py
 
 fuzz: .venv/.dev ## fuzz every reader for a few seconds (FUZZ_SECONDS=10 each)
-	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+	@$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 test-cuda: .venv/.dev $(CUDA_VENV)/.torch ## the tests of phantom CUDA devices, with torch and the whole toolkit in .venv-cuda (5 GB; no GPU needed)
 	@MEMDIAG_TEST_CUDA_PYTHON=$(CUDA_PYTHON) $(BIN)/python -m pytest tests/phantom $(ARGS)
@@ -76,8 +76,8 @@ study: .venv/.core ## the lifecycle study, from recordings: RECORDINGS=folder [S
 
 readme: .venv/.core ## regenerate the reports in README.md, the documentation and the pages of findings
 	@$(BIN)/python docs/outputs.py
-	@$(BIN)/python tests/analyzers/page_examples.py
-	@$(BIN)/python tests/lint/page_examples.py
+	@$(BIN)/python -m tests.analyzers.page_examples
+	@$(BIN)/python -m tests.lint.page_examples
 
 pictures: .venv/.dev ## draw the pictures of the documentation again (needs Chromium)
 	@$(BIN)/python docs/pictures.py

@@ -39,9 +39,8 @@ from memdiag.units import GIB, format_bytes
 
 ROOT = Path(__file__).parents[1]
 PLUGGED = ROOT / "tests" / "allocator" / "policies" / "lifecycle" / "mindspeed"
-sys.path.insert(0, str(PLUGGED))
-import plugged  # noqa: E402 - it lies beside the allocator
-import random_programs  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from tests.allocator.policies.lifecycle.mindspeed import plugged, random_programs  # noqa: E402 - found by the line above
 
 REPORT = ROOT / "reports" / "lifecycle-real.md"
 HOOKS = {"lifecycle": "layer", "lifecycle-stack": "stack"}

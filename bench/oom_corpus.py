@@ -15,12 +15,11 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oom")]
-
-from corpus import CORPUS, Score, scores  # noqa: E402  # found by the line above
+sys.path.insert(0, str(ROOT))
 
 from memdiag.oom.read import read_text  # noqa: E402
 from memdiag.results.oom import Judgement  # noqa: E402
+from tests.oom.corpus import CORPUS, Score, scores  # noqa: E402  # found by the line above
 
 REPORT = ROOT / "reports" / "oom-corpus.md"
 

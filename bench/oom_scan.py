@@ -20,9 +20,9 @@ from pathlib import Path
 from measuring import Contender, Machine, markdown_table, measure, write_report
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "oom"))
+sys.path.insert(0, str(ROOT))
 
-import ordinary_logs  # noqa: E402 - found by the line above
+from tests.oom import ordinary_logs  # noqa: E402 - found by the line above
 
 RANKS = 64
 FAILED = 8

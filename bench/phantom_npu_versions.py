@@ -35,8 +35,8 @@ CHOSEN = "host_wrote or operators_compute or freed or costs or failure or kinds 
 
 def rows_of(python: str, only: str) -> str:
     """How many of the allocator's recorded rows come out, of the programs whose name holds ``only``."""
-    command = [sys.executable, str(TESTS / "npu_rows.py"), "--python", python, f"--only={only}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.phantom.npu_rows", "--python", python, f"--only={only}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     return (done.stderr.strip().splitlines() or ["not here"])[-1]
 
 

@@ -50,8 +50,8 @@ GPT, TOO_LARGE = ("cuda", "4", "256", "128", "3"), ("cuda", "24", "2048", "512",
 
 def rows_of(python: str, settings: int) -> str:
     """How many of the allocator's recorded rows come out, and why others do not."""
-    command = [sys.executable, str(TESTS / "cuda_rows.py"), "--python", python, "--settings", str(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.phantom.cuda_rows", "--python", python, "--settings", str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     causes = sorted({line.rpartition(": ")[2] for line in done.stdout.splitlines() if "not from Python" in line})
     return "; ".join([(done.stderr.strip().splitlines() or ["not here"])[-1], *causes])
 

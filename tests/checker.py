@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from intervals import MIB, Block, Contradiction, Group, Moment, Range, Reference, joined, minus
+from tests.intervals import MIB, Block, Contradiction, Group, Moment, Range, Reference, joined, minus
 
 OPENS = {"segment_alloc", "segment_map"}
 CLOSES = {"segment_free", "segment_unmap"}

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parent))  # where helpers lie that tests of several folders share
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -77,7 +74,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def pytorchs_viewer(chromium: Any) -> Iterator[Any]:
     """PyTorch's own viewer (tests/memory_viz) in Chromium."""
-    from memory_viz import MemoryViz
+    from tests.memory_viz import MemoryViz
 
     viewer = MemoryViz(chromium)
     yield viewer

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from memory_viz import check
-from pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
 import memdiag
 from memdiag.exports import snapshot
 from memdiag.exports.model import Wanted
 from memdiag.recorder.columns import Unpacker
 from memdiag.sources.redacted_file import redact_snapshot
+from tests.memory_viz import check
+from tests.pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
 CUDA = Path(__file__).parents[1] / ".venv-cuda" / "bin" / "python"  # what make test-cuda makes
 EXPORTED = [

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pythons import NO_NPU, npu_python
+
+from tests.pythons import NO_NPU, npu_python
 
 OMITTED = "…"
 _BLOCK = re.compile(r"```console\n\$ (memdiag [^\n]*)\n(.*?)```", re.DOTALL)

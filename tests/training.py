@@ -1,7 +1,4 @@
-"""A training program written down by hand: what its allocator logs, and what every tensor of it really is.
-
-Tests are no package; they load this with ``runpy.run_path``.
-"""
+"""A training program written down by hand: what its allocator logs, and what every tensor of it really is."""
 
 from __future__ import annotations
 

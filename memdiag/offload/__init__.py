@@ -15,5 +15,4 @@ plan.py       a plan: all of the above for one recording
 predict.py    makes plans and replays them until one fits
 report.py     the report on a plan
 howto.py      snippets and settings that carry it out
-check.py      verifies a plan from scratch: every byte in one place, budgets kept, back before its use
 """

@@ -1,6 +1,6 @@
 """The anchors of every dialect, stored here so that a dialect is imported only for texts with its anchors.
 
-A test compares them with the dialects; ``python tests/oom/write_anchors.py`` regenerates this file.
+A test compares them with the dialects; ``python -m tests.oom.write_anchors`` regenerates this file.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What a recording says of other settings and smaller devices is compared with ano
 counted: calls of ``empty_cache`` that found nothing to give back (each graph begins with one) and graphs given up are
 in no recording.
 
-    python tests/allocator/fuzz_captures.py --real DIR [--programs 100] [--seed 1]
+    python -m tests.allocator.fuzz_captures --real DIR [--programs 100] [--seed 1]
 
 DIR (or MEMDIAG_REAL_TORCH): the folder of PyTorch on a stand-in device (see real_captures.py). Prints each program that
 differs, with its seed, and a summary; the exit status is 1 if any recording did not calibrate.
@@ -24,11 +24,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from programs import MIB, cuda_conf
-from real_captures import Worker
-
 from memdiag.allocator.calibration.calibrate import Calibration, described_best
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK
@@ -36,6 +31,8 @@ from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.cli.loading import read_trace
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from tests.allocator.programs import MIB, cuda_conf
+from tests.allocator.real_captures import Worker
 
 AMPLE = 20480 * MIB
 

@@ -1,6 +1,6 @@
 """Random programs through the engine and through PyTorch's own allocator: every row and every entry of the log must be equal.
 
-    python tests/allocator/fuzz_cuda.py --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N]
+    python -m tests.allocator.fuzz_cuda --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N]
     [--addresses bump]
 
 DIR (or MEMDIAG_REAL_CUDA): the folder of the allocator on a stand-in device (see real_cuda.py). Prints each program
@@ -23,13 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from programs import Program, cuda_program
-from real_cuda import RAISED, Crashed, Rows, real
-from reference import Reference
-from rows import COUNTERS, run
-
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED, Replay
 from memdiag.allocator.versions.conf import Conf
@@ -37,6 +30,10 @@ from memdiag.allocator.versions.rules import DEFAULT_VERSION
 from memdiag.errors import MemdiagError
 from memdiag.settings.model import parse_version
 from memdiag.trace.schema import ACTION_CODES
+from tests.allocator.programs import Program, cuda_program
+from tests.allocator.real_cuda import RAISED, Crashed, Rows, real
+from tests.allocator.reference import Reference
+from tests.allocator.rows import COUNTERS, run
 
 # The allocator's own order of streams and pools here is that of a hash table.
 UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))

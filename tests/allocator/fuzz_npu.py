@@ -1,6 +1,6 @@
 """Random programs through the engine and through torch_npu's own allocator: addresses, failures, counters and logs must be equal.
 
-    python tests/allocator/fuzz_npu.py --real DIR [--calls 1000000] [--seed 1] [--seconds N] [--wide]
+    python -m tests.allocator.fuzz_npu --real DIR [--calls 1000000] [--seed 1] [--seconds N] [--wide]
 
 DIR (or MEMDIAG_REAL_NPU): the folder of the allocator on a stand-in runtime (see real_npu.py). Prints each program that
 differs, with its seed, and a summary; the exit status is 1 if any did.
@@ -20,18 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fuzz_settings import wide_conf
-from programs import Program, npu_program
-from real_npu import RAISED, Done, Worker
-from rows import COUNTERS
-
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK, UNDEFINED, Replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.errors import MemdiagError
 from memdiag.trace.schema import ACTION_CODES
+from tests.allocator.fuzz_settings import wide_conf
+from tests.allocator.programs import Program, npu_program
+from tests.allocator.real_npu import RAISED, Done, Worker
+from tests.allocator.rows import COUNTERS
 
 # Streams are ordered by where their objects lie, which changes from run to run.
 UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))

@@ -1,6 +1,6 @@
 """Settings of every key at random, also such as the parser refuses, through the engine and through PyTorch's own allocator.
 
-    python tests/allocator/fuzz_settings.py --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE]
+    python -m tests.allocator.fuzz_settings --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE]
     [--seconds N]
 
 DIR: as for fuzz_cuda.py. What the real allocator refuses must be refused, and the other way round; what it takes must
@@ -18,17 +18,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fuzz_cuda import log_differs, rows_differ
-from programs import MIB, Calls, Program
-from real_cuda import Crashed, real
-
 from memdiag.allocator.replay import replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.errors import MemdiagError
 from memdiag.settings.model import Key, parse_version
 from memdiag.settings.tables import known
+from tests.allocator.fuzz_cuda import log_differs, rows_differ
+from tests.allocator.programs import MIB, Calls, Program
+from tests.allocator.real_cuda import Crashed, real
 
 _ANOTHER = "backend"  # settings for another allocator
 _NUMBERS = ("0", "-1", "+5", "007", "1e3", "3.5", "0x20", "99999999999999999999", "1048577", "1", "12MB", "", "x")

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-from recorded_rows import failing_rows, files, workload_of
+from tests.allocator.recorded_rows import failing_rows, files, workload_of
 
 
 def main(folders: list[Path]) -> int:

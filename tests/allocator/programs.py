@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from rows import Call
 
 from memdiag.allocator.workload import OP_CODES, Start, Workload
+from tests.allocator.rows import Call
 
 MIB = 1 << 20
 EDGES = [

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from programs import Program
+
+from tests.allocator.programs import Program
 
 OPS = (
     "alloc",

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from programs import Program
+
+from tests.allocator.programs import Program
 
 OPS = ("alloc", "free", "empty_cache", "record_stream")
 RAISED = 3

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from math import floor
 
-from reference_freeing import Freeing
-from reference_heap import MIB, NO_LIMIT, Block, OutOfMemory, Pool, Segment, Undefined, round_up
+from tests.allocator.reference_freeing import Freeing
+from tests.allocator.reference_heap import MIB, NO_LIMIT, Block, OutOfMemory, Pool, Segment, Undefined, round_up
 
 
 class Reference(Freeing):

@@ -9,7 +9,8 @@ from math import floor
 from typing import Any
 
 import numpy as np
-from reference_heap import Block, Device, Pool, Private, Settings, Undefined
+
+from tests.allocator.reference_heap import Block, Device, Pool, Private, Settings, Undefined
 
 
 class Freeing:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reference import Reference
-from reference_heap import GRAIN, MIB, Block, Pool, round_up
+from tests.allocator.reference import Reference
+from tests.allocator.reference_heap import GRAIN, MIB, Block, Pool, round_up
 
 PAD = 32
 GIB = 1 << 30

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from reference_heap import Block, OutOfMemory, Undefined
+
+from tests.allocator.reference_heap import Block, OutOfMemory, Undefined
 
 SHARED = Path(__file__).parents[3] / "shared/data"
 COUNTERS = ("reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs", "device_frees")

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from programs import MIB, Calls, Program, cuda_conf, cuda_program, npu_program
-from reference import Reference
-from reference_npu import NpuReference
-from rows import COUNTERS, UNDEFINED, Call, run
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Start
 from memdiag.trace.schema import ACTIONS
+from tests.allocator.programs import MIB, Calls, Program, cuda_conf, cuda_program, npu_program
+from tests.allocator.reference import Reference
+from tests.allocator.reference_npu import NpuReference
+from tests.allocator.rows import COUNTERS, UNDEFINED, Call, run
 
 SEEDS = st.integers(0, 2**32)
 VERSIONS = [(2, 11), (2, 12), (2, 13)]

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import cuda_program, npu_program
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import Replay
+from tests.allocator.programs import cuda_program, npu_program
 
+ROOT = Path(__file__).parents[2]
 SEEDS = (3, 4, 5)
 _PROGRAM = """
 import sys, warnings
 warnings.simplefilter("error")
 if sys.argv[1] == "missing":
     sys.modules["numba"] = None  # importing it fails
-sys.path[:0] = sys.argv[2:]
-from test_engine_without_numba import digests
+from tests.allocator.test_engine_without_numba import digests
 print(digests())
 """
 
@@ -52,9 +52,8 @@ def digests() -> str:
 
 @pytest.mark.parametrize("how", ["missing", "disabled"])
 def test_the_same_without_numba(how: str) -> None:
-    here = Path(__file__).parent
-    command = [sys.executable, "-c", _PROGRAM, how, str(here), str(here.parent)]
+    command = [sys.executable, "-c", _PROGRAM, how]
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"} if how == "disabled" else None
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.stderr == ""
     assert done.stdout.strip() == digests()

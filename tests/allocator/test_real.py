@@ -5,11 +5,11 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import fuzz_cuda
-import fuzz_npu
 import pytest
-from programs import cuda_program, npu_program
-from real_npu import Worker
+
+from tests.allocator import fuzz_cuda, fuzz_npu
+from tests.allocator.programs import cuda_program, npu_program
+from tests.allocator.real_npu import Worker
 
 CUDA, NPU = os.environ.get("MEMDIAG_REAL_CUDA"), os.environ.get("MEMDIAG_REAL_NPU")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_rows import failing_rows, files, workload_of
+
+from tests.allocator.recorded_rows import failing_rows, files, workload_of
 
 
 @pytest.mark.parametrize(("folder", "policy"), [("oracle", "caching"), ("oracle-npu", "npu")])

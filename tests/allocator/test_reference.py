@@ -1,17 +1,14 @@
 """The reference allocator does what was recorded of the real ones, row by row."""
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from reference import Reference
-from reference_npu import NpuReference
-from rows import COUNTERS, OUT_OF_MEMORY, SHARED, UNDEFINED, calls, expected, run
+from tests.allocator.reference import Reference
+from tests.allocator.reference_npu import NpuReference
+from tests.allocator.rows import COUNTERS, OUT_OF_MEMORY, SHARED, UNDEFINED, calls, expected, run
 
 CUDA, NPU = sorted((SHARED / "oracle").glob("*.npz")), sorted((SHARED / "oracle-npu").glob("*.npz"))
 EVERY = bool(os.environ.get("MEMDIAG_TEST_EVERY_ROW"))

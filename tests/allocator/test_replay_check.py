@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import MIB, Program, cuda_program, npu_program
-from replay_check import check
-from rows import Call
 
 from memdiag.allocator.replay import replay
 from memdiag.trace.schema import ACTION_CODES
+from tests.allocator.programs import MIB, Program, cuda_program, npu_program
+from tests.allocator.replay_check import check
+from tests.allocator.rows import Call
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE = (
     ACTION_CODES[name] for name in ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free")

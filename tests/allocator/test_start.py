@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_rows import workload_of
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Start, Workload
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
+from tests.allocator.recorded_rows import workload_of
 
 MIB = 1 << 20
 CONFS = [

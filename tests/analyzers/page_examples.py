@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 from memdiag.analyzers import buckets, communication, intermediates, leaks, leftovers, lifetimes, peak, regrown, streams
 from memdiag.analyzers.report import build_report
@@ -24,15 +23,15 @@ from memdiag.results.finding import Finding
 from memdiag.sources import load
 from memdiag.trace.layout import Layout
 from memdiag.trace.stacks import Frame
+from tests import training as made_by_hand
+from tests.analyzers.heaps import Heap
 
 HERE = Path(__file__).parent
 GOLDENS, PAGES = HERE.parent / "goldens", HERE.parents[1] / "docs" / "findings"
 MIB = 1 << 20
 
-_heaps = SimpleNamespace(**runpy.run_path(str(HERE / "conftest.py")))
 
-
-class Program(_heaps.Heap):  # type: ignore[misc]
+class Program(Heap):
     """A heap whose places are written as in a report: ``model.py:31 forward``, or several of these, innermost first.
 
     ``named`` replaces names that a test uses.
@@ -55,7 +54,7 @@ class Program(_heaps.Heap):  # type: ignore[misc]
 
 def _of(name):
     """The functions of a test of the same analyzer, which builds the program that is shown."""
-    return SimpleNamespace(**runpy.run_path(str(HERE / f"test_{name}.py")))
+    return import_module(f"tests.analyzers.test_{name}")
 
 
 def _only(findings, code) -> Finding:
@@ -160,7 +159,7 @@ def _golden(name):
 def _training(**options):
     """Three steps of a small model that fill the device."""
     training = _of("peak")
-    return peak.analyze(training.trained(**options).trace(capacity_bytes=training._program["SEGMENT"]), Context())
+    return peak.analyze(training.trained(**options).trace(capacity_bytes=made_by_hand.SEGMENT), Context())
 
 
 def _optimizer_temporaries():
@@ -169,8 +168,8 @@ def _optimizer_temporaries():
     program.now += 1
     program.phase = "optimizer"
     for _ in range(4):
-        program.alloc(program.size * 3, training._program["STEP"], "temporary")
-    program.fail(1 << 41, training._program["STEP"])
+        program.alloc(program.size * 3, made_by_hand.STEP, "temporary")
+    program.fail(1 << 41, made_by_hand.STEP)
     return peak.analyze(program.trace(), Context())
 
 

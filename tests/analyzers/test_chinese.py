@@ -1,14 +1,12 @@
 """With Chinese chosen, findings have no English sentence left, and with English chosen no Chinese sign."""
 
 import re
-import runpy
-from pathlib import Path
 
 import pytest
 
 from memdiag.text import speaking
+from tests.analyzers.page_examples import EXAMPLES
 
-EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))["EXAMPLES"]
 ENGLISH = re.compile(r"[A-Za-z]{2,}(?:[ ,;:]+[A-Za-z]{2,}){2,}")  # three words in a row: names and settings have fewer
 CHINESE = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 

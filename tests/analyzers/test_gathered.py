@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +10,11 @@ import pytest
 from memdiag.analyzers import gathered
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import PHASES
+from tests.training import MAIN, MIB, Frame, Training
 
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]
 _FSDP = "/env/lib/python3.11/site-packages/torch/distributed/fsdp/"
-SECOND = (Frame(_FSDP + "_fully_shard/_fsdp_collectives.py", 351, "foreach_all_gather"), _program["MAIN"])
-FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_param"), _program["MAIN"])
+SECOND = (Frame(_FSDP + "_fully_shard/_fsdp_collectives.py", 351, "foreach_all_gather"), MAIN)
+FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_param"), MAIN)
 
 
 def found(units, frames=SECOND, *, fails=False, passes=1):
@@ -30,7 +27,7 @@ def found(units, frames=SECOND, *, fails=False, passes=1):
         for size in units:
             program.passing(size * MIB, frames)
         program.phase = "backward"
-        program.passing(MIB, (_program["MAIN"],))
+        program.passing(MIB, (MAIN,))
     program.phase = "forward"
     if fails:
         program.fail(1 << 41, frames)
@@ -59,4 +56,4 @@ def test_the_model_as_one_unit(passes):
 
 def test_a_unit_for_each_block_is_as_it_should_be():
     assert not found([100, 100, 100, 100])
-    assert not found([500], (Frame("/app/train.py", 3, "forward"), _program["MAIN"]))
+    assert not found([500], (Frame("/app/train.py", 3, "forward"), MAIN))

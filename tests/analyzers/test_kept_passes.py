@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from memdiag.analyzers import kept_passes
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import PHASES
+from tests.training import MAIN, MIB, Frame, Training, forward
 
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]
 EVALUATE = Frame("/app/train.py", 55, "evaluate")
 
 
@@ -27,7 +24,7 @@ class Evaluated(Training):
             self.phase = "forward"
             graph = [self.alloc(2 * self.size, self._called(layer), "activation") for layer in range(3)]
             self.phase = "outside"
-            self.passing(512, (EVALUATE, _program["MAIN"]))
+            self.passing(512, (EVALUATE, MAIN))
             for addr in graph[round(3 * kept) :]:
                 self.free(addr)
             graphs += graph[: round(3 * kept)]
@@ -37,7 +34,7 @@ class Evaluated(Training):
                 self.free(addr)
 
     def _called(self, layer: int) -> tuple:
-        return (*_program["forward"](layer)[:-1], EVALUATE, _program["MAIN"])
+        return (*forward(layer)[:-1], EVALUATE, MAIN)
 
 
 def found(program, *, marked=True):

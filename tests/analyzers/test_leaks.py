@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,7 @@ from hypothesis import strategies as st
 from memdiag.analyzers import leaks
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
-
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, MIB = _program["Training"], _program["MIB"]
+from tests.training import MIB, SEGMENT, STEP, Training
 
 
 def trained(steps, leak=0, program=None, scales=None, **options):
@@ -57,7 +53,7 @@ def test_a_small_leak_is_for_information_and_a_tiny_one_nothing():
 
 
 def test_the_device_is_full_after_so_many_steps():
-    finding = findings(trained(10, leak=16 * MIB).trace(capacity_bytes=_program["SEGMENT"] + 160 * MIB))["MD301"]
+    finding = findings(trained(10, leak=16 * MIB).trace(capacity_bytes=SEGMENT + 160 * MIB))["MD301"]
     assert number(finding, "full after") == 10
 
 
@@ -87,7 +83,7 @@ def test_optimizer_state_that_comes_in_the_second_step_is_no_leak():
     program = Training()
     program.initialise()
     optimize = program._optimize
-    program._optimize = lambda: program.passing(program.size, _program["STEP"])
+    program._optimize = lambda: program.passing(program.size, STEP)
     program.step()
     program._optimize = optimize
     for _ in range(6):

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from memdiag.analyzers import lifetimes
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
+from tests.training import BACKWARD, MIB, MOVE, SILENT, Training, forward
 
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, MIB, FORWARD = _program["Training"], _program["MIB"], _program["forward"]
+FORWARD = forward
 
 
 def trained(steps=4, size=16 * MIB, **options):
@@ -93,10 +90,10 @@ class Accumulates(Training):
 
     def _backward(self, activations, _size):
         self.phase = "backward"
-        seed = self.alloc(4, _program["BACKWARD"], "temporary")
+        seed = self.alloc(4, BACKWARD, "temporary")
         self.free(activations.pop())
         for layer in reversed(range(self.layers)):
-            gradient = self.alloc(self.size * (1 + layer), _program["SILENT"], "gradient")
+            gradient = self.alloc(self.size * (1 + layer), SILENT, "gradient")
             if len(self.gradients) < self.layers:
                 self.gradients.append(gradient)
             else:
@@ -150,7 +147,7 @@ def test_memory_that_is_of_no_use_among_long_lived_tensors():
     program = Training(size=300 * MIB)
     program.entries.clear()
     program.phases.clear()
-    move, main = _program["MOVE"], FORWARD(0)
+    move, main = MOVE, FORWARD(0)
     for at in range(12):
         program._log("segment_alloc", at << 32, 200 * MIB, move)
         program._log("alloc", at << 32, 200 * MIB, move)

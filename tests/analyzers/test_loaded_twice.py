@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 from memdiag.analyzers import loaded_twice
 from memdiag.analyzers.support.context import Context
+from tests.training import MAIN, MIB, Frame, Training
 
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, Frame, MIB = _program["Training"], _program["Frame"], _program["MIB"]
 LOAD = (
     Frame("/env/lib/python3.11/site-packages/torch/serialization.py", 2147, "load_tensor"),
     Frame("/app/train.py", 15, "resume"),
-    _program["MAIN"],
+    MAIN,
 )
 
 

@@ -2,9 +2,7 @@
 
 import ast
 import re
-import runpy
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from memdiag.analyzers.support import offered
 from memdiag.oom import advice
 from memdiag.registry import ANALYZERS, LINT_RULES
 from memdiag.settings import lint
+from tests.analyzers import page_examples
 
 CODES = (
     {code: meaning for analyzer in ANALYZERS.values() for code, meaning in analyzer.CODES.items()}
@@ -19,7 +18,6 @@ CODES = (
     | advice.CODES
 )
 CODES |= offered.CODES
-EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))
 SECTIONS = ("## What it means", "## Why it matters", "## How to fix it", "## When not to")
 
 
@@ -41,14 +39,14 @@ def test_a_title_is_short(code):
     assert not CODES[code].endswith(".")
 
 
-@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"] | EXAMPLES["CONF"]))
+@pytest.mark.parametrize("code", sorted(page_examples.EXAMPLES | page_examples.CONF))
 def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
-    assert EXAMPLES["block"](pages[code])[1] == EXAMPLES["shown"](code), (
-        "write it again: python tests/analyzers/page_examples.py"
+    assert page_examples.block(pages[code])[1] == page_examples.shown(code), (
+        "write it again: python -m tests.analyzers.page_examples"
     )
 
 
-@pytest.mark.parametrize("code", sorted(EXAMPLES["EXAMPLES"] | EXAMPLES["CONF"]))
+@pytest.mark.parametrize("code", sorted(page_examples.EXAMPLES | page_examples.CONF))
 def test_a_page_with_an_example_begins_with_a_summary(pages, code):
     summary = pages[code].split("## What it means")[0].splitlines()[1:]
     assert 1 <= len([line for line in summary if line]) <= 3

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.stacks import Stacks
-
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, MIB = _program["Training"], _program["MIB"]
+from tests.training import BATCH, LOSS, MAIN, MIB, SEGMENT, STEP, Frame, Training, forward
 
 
 def trained(steps=3, size=16 * MIB, **options):
@@ -63,7 +59,7 @@ def test_what_is_left_out_where_nothing_is_known():
 def test_a_peak_is_a_warning_where_memory_ran_out():
     program = trained()
     assert findings(program.trace())["MD102"].severity == "info"
-    full = program.trace(capacity_bytes=_program["SEGMENT"])  # the segment takes all of it
+    full = program.trace(capacity_bytes=SEGMENT)  # the segment takes all of it
     assert findings(full)["MD102"].severity == "warning"
     program.fail(1 << 41)
     assert findings(program.trace())["MD102"].severity == "warning"
@@ -75,7 +71,7 @@ def test_temporaries_of_the_optimizer_step():
 
     def foreach():
         optimize()
-        several = [program.alloc(program.size * 3, _program["STEP"], "temporary") for _ in range(4)]
+        several = [program.alloc(program.size * 3, STEP, "temporary") for _ in range(4)]
         for one in several:
             program.free(one)
 
@@ -93,8 +89,8 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     program.now += 1
     program.phase = "optimizer"
     for _ in range(4):
-        program.alloc(program.size * 3, _program["STEP"], "temporary")
-    program.fail(1 << 41, _program["STEP"])
+        program.alloc(program.size * 3, STEP, "temporary")
+    program.fail(1 << 41, STEP)
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "critical"
     assert finding.title.endswith("when memory ran out")
@@ -112,7 +108,7 @@ def test_a_title_names_the_moment_of_its_bytes():
     program.now += 1
     program.phase = "forward"
     for _ in range(3):
-        program.alloc(program.size * 8, _program["LOSS"], "activation")
+        program.alloc(program.size * 8, LOSS, "activation")
     trace = program.trace()
     at = trace.devices[0].peak("allocated")
     assert "of live memory at the peak" in findings(trace)["MD105"].title
@@ -129,7 +125,7 @@ def test_logits_and_their_loss():
     program.now += 1
     program.phase = "forward"
     for _ in range(3):
-        program.alloc(program.size * 8, _program["LOSS"], "activation")
+        program.alloc(program.size * 8, LOSS, "activation")
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "warning"
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
@@ -141,11 +137,9 @@ def test_logits_that_the_loss_found_no_room_for():
     program.now += 1
     program.phase = "forward"
     logits = program.size * 20
-    program.alloc(logits, _program["forward"](2), "activation")
-    program.alloc(
-        logits * 2, (_program["Frame"]("/app/train.py", 29, "loss"), _program["MAIN"]), "unknown"
-    )  # in float32
-    program.fail(logits * 2, _program["LOSS"])
+    program.alloc(logits, forward(2), "activation")
+    program.alloc(logits * 2, (Frame("/app/train.py", 29, "loss"), MAIN), "unknown")  # in float32
+    program.fail(logits * 2, LOSS)
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "critical"
     assert numbers(finding, "held by the loss")[0][0] >= 2 * logits
@@ -157,9 +151,9 @@ def test_a_copy_of_the_models_output_that_found_no_room():
     program.now += 1
     program.phase = "forward"
     for kept in (20, 4):
-        program.alloc(program.size * kept, _program["forward"](2), "activation")
+        program.alloc(program.size * kept, forward(2), "activation")
     program.phase = "outside"
-    program.fail(program.size * 40, _program["BATCH"])
+    program.fail(program.size * 40, BATCH)
     trace = program.trace()
     (device,) = trace.devices
     phase = np.array([schema.PHASES.index(name) for name in program.phases], np.int8)

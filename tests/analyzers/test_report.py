@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import runpy
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +19,7 @@ from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame, Stacks
-
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, MIB = _program["Training"], _program["MIB"]
+from tests.training import MIB, Training
 
 
 def trained(steps=3, **options):

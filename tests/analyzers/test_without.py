@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from memdiag.analyzers.support.without import peak_without
-
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training = _program["Training"]
+from tests.training import Training
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.runs.rerun import again, find_run
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from pythons import NO_NPU, npu_python
+from tests.pythons import NO_NPU, npu_python
 
 ROOT = Path(__file__).parents[2]
 MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from forms import bytes_of, tree_of
+from tests.fuzz.forms import bytes_of, tree_of
 
 _NUMBERS = (
     0,

@@ -1,7 +1,7 @@
 """Fuzzes the readers of all formats: whatever the bytes, a reader returns a sound trace or raises MemdiagError (see ``target``).
 
-    python tests/fuzz/run.py --seconds 10                      # each source so long; what CI does
-    python tests/fuzz/run.py --seconds 600 --engine atheris    # guided by coverage (pip install atheris)
+    python -m tests.fuzz.run --seconds 10                      # each source so long; what CI does
+    python -m tests.fuzz.run --seconds 600 --engine atheris    # guided by coverage (pip install atheris)
 
 The plain engine needs nothing installed. It mutates what it has seen so far, and keeps what had an outcome not seen
 before; with NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR of its own) it also checks every index of the compiled loops.
@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 _MOST_MEMORY = 4 << 30  # who needs more for inputs of this size raises MemoryError, which is a find
 _SMALL = 1 << 16  # what the plain Python loops can take
@@ -67,8 +66,8 @@ class Session:
 
     def one(self, data: bytes) -> str:
         """Runs one input; returns what came of it in a few words."""
-        from forms import write_temporary
-        from target import outcome
+        from tests.fuzz.forms import write_temporary
+        from tests.fuzz.target import outcome
 
         path = write_temporary(data, self.folder, self._name)
         self.counts["executions"] += 1
@@ -93,7 +92,7 @@ class Session:
         return True
 
     def _mark(self, *, opened: bool) -> str:
-        from target import last
+        from tests.fuzz.target import last
 
         return ("opened " if opened else "refused ") + re.sub(r"[0-9,.]+|'[^']*'", "#", last())
 
@@ -167,7 +166,7 @@ def fuzz_plain(
     session: Session, chance: random.Random, more: Callable[[int], bool], corpus: Path | None = None
 ) -> None:
     """Mutates inputs for as long as ``more(executions)`` says so."""
-    from mutate import mutated
+    from tests.fuzz.mutate import mutated
 
     session.add(_from_folder(HERE / "seeds" / session.source))
     session.add(_from_folder(corpus))
@@ -193,7 +192,7 @@ def _fuzz_atheris(session: Session, seconds: int, corpus: Path) -> None:
             list(ANALYZERS.values())
         for form in FORMS if session.report else ():
             renderer("analyze", form)
-    from mutate import mutated
+    from tests.fuzz.mutate import mutated
 
     def mutator(data: bytes, largest: int, seed: int) -> bytes:
         chance = random.Random(seed)  # noqa: S311
@@ -226,7 +225,7 @@ def _write_result(session: Session) -> None:
 
 def _run_one(source: str, options: argparse.Namespace) -> dict[str, object]:
     """Fuzzes one source in this process."""
-    from forms import temporary_folder
+    from tests.fuzz.forms import temporary_folder
 
     with temporary_folder() as folder:
         session = Session(source, Path(folder), options.finds, report=options.report)
@@ -243,13 +242,14 @@ def _run_one(source: str, options: argparse.Namespace) -> dict[str, object]:
 
 def _in_process_of_its_own(source: str, options: argparse.Namespace) -> dict[str, object]:
     """Fuzzes one source in a new process: libFuzzer never returns, and a reader that kills the process is a find as well."""
-    from forms import temporary_folder
+    from tests.fuzz.forms import temporary_folder
 
     with temporary_folder() as folder:
         result = Path(folder) / "result.json"
         arguments = [
             sys.executable,
-            str(Path(__file__)),
+            "-m",
+            "tests.fuzz.run",
             "--worker",
             "--seconds",
             str(options.seconds),
@@ -306,7 +306,7 @@ def main() -> int:
         if place:
             Path(place).write_text(json.dumps(row))
         return 0
-    from target import available
+    from tests.fuzz.target import available
 
     options.engine = _engine(options.engine)
     sources = [name for name in available() if not options.sources or name in options.sources.split(",")]

@@ -1,6 +1,6 @@
 """Writes the seeds of the fuzzer: small inputs of every format, made up here, each with the odd corners its reader knows.
 
-    python tests/fuzz/seeds.py        # writes tests/fuzz/seeds/<source>/
+    python -m tests.fuzz.seeds        # writes tests/fuzz/seeds/<source>/
 
 Readers only meet what some seed comes near to, so a new branch in a reader deserves a line here.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forms import CODECS, dump_pickle
+from tests.fuzz.forms import CODECS, dump_pickle
 
 HERE = Path(__file__).parent / "seeds"
 MIB = 1 << 20

@@ -7,9 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
-from forms import CODECS, bytes_of, tree_of
-from run import Session, fuzz_plain
-from target import Find, available, outcome
+
+from tests.fuzz.forms import CODECS, bytes_of, tree_of
+from tests.fuzz.run import Session, fuzz_plain
+from tests.fuzz.target import Find, available, outcome
 
 HERE = Path(__file__).parent
 SEEDS = sorted((HERE / "seeds").glob("*/*"))

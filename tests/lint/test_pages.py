@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 import pytest
 
 from memdiag.lint.files import check_text
 from memdiag.registry import LINT_RULES
-
-EXAMPLES = runpy.run_path(str(Path(__file__).parent / "page_examples.py"))
+from tests.lint import page_examples
 
 
 @pytest.fixture
@@ -23,15 +19,16 @@ EVERY_PAGE = pytest.mark.parametrize(("page", "code"), [(code, code) for code in
 
 @EVERY_PAGE
 def test_the_report_in_a_page_is_what_memdiag_prints(page, code):
-    assert EXAMPLES["BLOCK"].search(page)[1] == EXAMPLES["shown"](code), (
-        "write it again: python tests/lint/page_examples.py"
+    assert page_examples.BLOCK.search(page)[1] == page_examples.shown(code), (
+        "write it again: python -m tests.lint.page_examples"
     )
 
 
 @EVERY_PAGE
 def test_the_fix_of_a_page_removes_the_place(page, code):
     found = {
-        when: {each.code for each in check_text(text, "train.py")[0]} for when, text in EXAMPLES["codes"](page).items()
+        when: {each.code for each in check_text(text, "train.py")[0]}
+        for when, text in page_examples.codes(page).items()
     }
     assert code in found["Before"]
     assert code not in found["After"]

@@ -10,13 +10,13 @@ import pytest
 from memdiag.allocator.subject import Subject
 from memdiag.cli.loading import read_trace
 from memdiag.errors import MemdiagError
-from memdiag.offload.check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
 from memdiag.offload.choose import Chosen, automatic, forced
 from memdiag.offload.clock import Clock
 from memdiag.offload.rewrite import rewrite
 from memdiag.offload.schedule import CPU
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.windows import Windows, find_windows
+from tests.offload.plan_check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 TIGHT = {"step_seconds": 0.01, "offload_cpu_size": "1MB", "offload_disk_size": "3MB", "host_mem_block_size": "1MB"}

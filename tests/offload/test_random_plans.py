@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memdiag.offload.check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
 from memdiag.offload.choose import automatic
 from memdiag.offload.clock import Clock
 from memdiag.offload.schedule import CPU
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.windows import Windows
+from tests.offload.plan_check import ON_DEVICE, ON_DISK, ON_HOST, Life, Stay, problems
 
 NUM_EVENTS = 40
 MIB = 1 << 20

@@ -1,6 +1,6 @@
 """How well real messages are read: fields and verdicts of a corpus, compared with what people who know them wrote down.
 
-    python tests/oom/corpus.py [CORPUS.jsonl] [--all] [FORMAT …]     # a line for each message that is missed
+    python -m tests.oom.corpus [CORPUS.jsonl] [--all] [FORMAT …]     # a line for each message that is missed
 
 A corpus has a message a line: ``text``, ``expect`` (fields of its first message) or ``expect_all``, ``verdict``,
 ``alt_verdicts``.

@@ -86,9 +86,9 @@ def unit_size(name: str, form: str, unit: int, largest: int = 1 << 40) -> Slot:
     return Slot(f"{name}_bytes", st.integers(0, largest), lambda value: form.format(int(str(value)) / unit), read)
 
 
-def whole_bytes(name: str, largest: int = 1 << 45) -> Slot:
+def whole_bytes(name: str, largest: int = 1 << 45, least: int = 0) -> Slot:
     """A whole number of bytes."""
-    return Slot(f"{name}_bytes", st.integers(0, largest))
+    return Slot(f"{name}_bytes", st.integers(least, largest))
 
 
 def integer(name: str, low: int = 0, high: int = 1 << 22) -> Slot:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made import FOUND, found
 
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice import CODES, advise
@@ -20,6 +19,7 @@ from memdiag.results.oom import CAUSES, Judgement
 from memdiag.settings.exclusions import EXCLUSIVE, exclude, features
 from memdiag.settings.parsers import parse
 from memdiag.units import GIB
+from tests.oom.made import FOUND, found
 
 PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}
 FULL = {"requested": 1, "total": 24, "free": 0.2, "allocated": 23, "unallocated": 0.1}

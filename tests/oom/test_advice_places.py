@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from made import found
 
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
@@ -11,6 +10,7 @@ from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
 from memdiag.results.oom import Judgement
 from memdiag.units import GIB, MIB
+from tests.oom.made import found
 
 PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}
 FULL = {"requested": 1, "total": 24, "free": 0.2, "allocated": 23, "unallocated": 0.1}

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from corpus import CORPUS
 
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.read import read_text
 from memdiag.text import Phrase, speaking
+from tests.oom.corpus import CORPUS
 
 MESSAGE = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB of which 270.69 MiB "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from made import FOUND, found
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Found
 from memdiag.units import GIB, MIB
+from tests.oom.made import FOUND, found
 
 
 def parts(**sizes):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-import ordinary_logs
 import pytest
 
 from memdiag.oom.read import read_text
+from tests.oom import ordinary_logs
 
 
 @pytest.mark.parametrize("number", range(len(ordinary_logs.MAKERS)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from made import found
-from single import single
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.oom.ledger import account
 from memdiag.oom.verdict import judge
 from memdiag.units import GIB, MIB
+from tests.oom.made import found
+from tests.oom.single import single
 
 FULL = {"requested": 2.5, "total": 24, "free": 1.5, "allocated": 21.2, "unallocated": 0.3}
 

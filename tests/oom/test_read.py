@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from corpus import CORPUS, scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memdiag.oom import advice, ledger, read, verdict
 from memdiag.oom.dialects import DIALECTS, dialects
 from memdiag.oom.read import read_text
+from tests.oom.corpus import CORPUS, scores
 
 EXAMPLES = [text for dialect in dialects() for _, text in dialect.EXAMPLES]
 GIVEN = (

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from message_forms import Form
 
 from memdiag.oom.dialects import dialects
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form
 
 FOLDER = Path(__file__).parent / "dialects"
 LOG = ("rank", "local_rank", "log_pid")
@@ -22,11 +22,7 @@ LOG = ("rank", "local_rank", "log_pid")
 def _forms() -> list[Form]:
     found: list[Form] = []
     for path in sorted(FOLDER.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(f"oom_forms_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = import_module(f"tests.oom.dialects.{path.stem}")
         found += getattr(module, "FORMS", ())
     return found
 

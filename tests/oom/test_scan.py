@@ -38,7 +38,7 @@ def _long(message: str, before: int = 40_000, after: int = 40_000) -> str:
 @pytest.mark.parametrize("name", ANCHORS)
 def test_the_table_of_anchors_is_that_of_the_dialects(name):
     dialect = dict(zip(DIALECTS, dialects(), strict=True))[name]
-    assert ANCHORS[name] == tuple(dialect.ANCHORS), "run python tests/oom/write_anchors.py"
+    assert ANCHORS[name] == tuple(dialect.ANCHORS), "run python -m tests.oom.write_anchors"
 
 
 @pytest.mark.parametrize(("_form", "message"), EXAMPLES)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from single import single
 
 from memdiag.oom.read import read_text
 from memdiag.oom.surroundings import marks_around
+from tests.oom.single import single
 
 HEAD = "Traceback (most recent call last):\n"
 SIZES = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made import FOUND, found
 
 from memdiag.oom.model import Found
 from memdiag.oom.verdict import judge
 from memdiag.results.oom import CAUSES, Judgement
 from memdiag.units import GIB
+from tests.oom.made import FOUND, found
 
 CASES = {
     "larger than the card": (found(requested=30, total=24, free=20, allocated=1, unallocated=0), "capacity", "high"),

@@ -1,11 +1,10 @@
 """Writes memdiag/oom/anchors.py anew: the anchors of every dialect as data.
 
-``python tests/oom/write_anchors.py`` after a change.
+``python -m tests.oom.write_anchors`` after a change.
 """
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from pathlib import Path
 
@@ -16,7 +15,6 @@ TAIL = '""")'
 
 def main() -> None:
     """Writes the table."""
-    sys.path.insert(0, str(ROOT))
     from memdiag.oom.dialects import DIALECTS, dialects
 
     path = ROOT / "memdiag" / "oom" / "anchors.py"

@@ -1,6 +1,6 @@
 """Every row that torch's own CUDA allocator left on another stand-in, from the phantom CUDA device: place, bytes and failure of each call.
 
-    python tests/phantom/cuda_rows.py --python VENV/bin/python [--settings 10] [--json]
+    python -m tests.phantom.cuda_rows --python VENV/bin/python [--settings 10] [--json]
 
 The rows (../shared/data/oracle) are of torch 2.13: 39 programs of allocations under 10 settings each. Of a version with
 other rules the same calls are held against the machine's replay under those rules, up to where it says that the
@@ -22,10 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "allocator"))
-
-from recorded_rows import workload_of
-
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import UNDEFINED
 from memdiag.allocator.versions.conf import Conf
@@ -34,6 +30,7 @@ from memdiag.errors import MemdiagError
 from memdiag.phantom import launch
 from memdiag.phantom.installed import installed_for
 from memdiag.phantom.profiles import choose
+from tests.allocator.recorded_rows import workload_of
 
 ROWS = Path(__file__).parents[3] / "shared/data/oracle"
 FILES = sorted(ROWS.glob("*.npz"))

@@ -2,9 +2,7 @@
 
 import os
 import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,7 @@ from memdiag.phantom.cuda import standin
 from memdiag.phantom.installed import installed_for
 from memdiag.phantom.launch import same_addresses_from_now_on
 from memdiag.phantom.profiles import choose
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from pythons import NO_CUDA, cuda_python
+from tests.pythons import NO_CUDA, cuda_python
 
 PYTHON = cuda_python()
 needs_torch = pytest.mark.skipif(not PYTHON, reason=NO_CUDA)

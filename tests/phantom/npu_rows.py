@@ -1,6 +1,6 @@
 """Every row that torch_npu's own allocator left on another stand-in, from the phantom NPU: address, bytes and failure of each call.
 
-    python tests/phantom/npu_rows.py [--python VENV/bin/python] [--json]
+    python -m tests.phantom.npu_rows [--python VENV/bin/python] [--json]
 
 The rows (../shared/data/oracle-npu) are of torch_npu 2.13: 14 programs of allocations under 9 settings each. Of another
 version, settings that it does not know are told apart, and rows may differ by the rules of that version. One process

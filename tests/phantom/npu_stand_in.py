@@ -3,16 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from memdiag.phantom import launch
 from memdiag.phantom.profiles import choose
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from pythons import NO_NPU, npu_python
+from tests.pythons import NO_NPU, npu_python
 
 PYTHON = npu_python()
 PROGRAMS = Path(__file__).with_name("programs")

@@ -1,19 +1,14 @@
 """--compute small: what a program reads of small tensors is true, and the allocator sees what it would have seen without."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import cuda_stand_in
-import npu_stand_in
-
 from memdiag.cli.main import main
 from memdiag.errors import MemdiagError
 from memdiag.phantom.launch import SMALL_BYTES, compute_bytes
+from tests.phantom import cuda_stand_in, npu_stand_in
 
 PROGRAM = Path(__file__).with_name("programs") / "computed.py"
 

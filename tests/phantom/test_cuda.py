@@ -1,13 +1,10 @@
 """Programs on the phantom CUDA device: they run, they repeat, they read back what they wrote, and they touch no real one."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_stand_in import libraries, needs_torch, run
+from tests.phantom.cuda_stand_in import libraries, needs_torch, run
 
 PROGRAMS = Path(__file__).with_name("programs")
 

@@ -1,15 +1,11 @@
 """A simulated device runs the code that PyTorch contains for it, and fails as the real one where there is none."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_stand_in import needs_torch, run
-
 from memdiag.phantom.profiles import profiles
+from tests.phantom.cuda_stand_in import needs_torch, run
 
 PROGRAM = Path(__file__).with_name("programs") / "operators_cuda.py"
 CUDA = [profile.full_name for profile in profiles() if profile.backend == "cuda"]

@@ -3,17 +3,10 @@
 bench/fits.py does the same for many more sizes and writes reports/fits.md.
 """
 
-import sys
-from pathlib import Path
-
+import fits
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-
-import cuda_stand_in
-import fits
-import npu_stand_in
+from tests.phantom import cuda_stand_in, npu_stand_in
 
 
 @pytest.fixture(

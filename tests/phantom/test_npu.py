@@ -4,18 +4,14 @@ import json
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from npu_stand_in import PROGRAMS, PYTHON, needs_npu, on_phantom, said
-
 from memdiag.phantom.profiles import choose
 from memdiag.recorder.columns import Unpacker
 from memdiag.units import MIB
+from tests.phantom.npu_stand_in import PROGRAMS, PYTHON, needs_npu, on_phantom, said
 
 pytestmark = needs_npu
 

@@ -3,13 +3,10 @@
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from offloaded import assert_snippet_does_what_the_plan_says
+from tests.phantom.offloaded import assert_snippet_does_what_the_plan_says
 
 PYTHON = os.environ.get("MEMDIAG_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 

@@ -1,12 +1,7 @@
 """What a plan for offloading says of its snippet is what the snippet does, on a phantom CUDA device."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_stand_in import PYTHON, needs_torch
-from offloaded import assert_snippet_does_what_the_plan_says
+from tests.phantom.cuda_stand_in import PYTHON, needs_torch
+from tests.phantom.offloaded import assert_snippet_does_what_the_plan_says
 
 pytestmark = needs_torch
 

@@ -1,12 +1,7 @@
 """What a plan for offloading says of its snippet is what the snippet does, on a phantom NPU."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from npu_stand_in import PYTHON, needs_npu
-from offloaded import assert_snippet_does_what_the_plan_says
+from tests.phantom.npu_stand_in import PYTHON, needs_npu
+from tests.phantom.offloaded import assert_snippet_does_what_the_plan_says
 
 pytestmark = needs_npu
 

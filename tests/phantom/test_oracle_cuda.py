@@ -1,18 +1,15 @@
 """torch's own CUDA allocator on the phantom device does what was recorded of it: every place, every byte, every failure.
 
-One of the ten settings of each program; all: ``python tests/phantom/cuda_rows.py --python VENV/bin/python``, some
+One of the ten settings of each program; all: ``python -m tests.phantom.cuda_rows --python VENV/bin/python``, some
 minutes.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_rows import FILES, Rows, differences, some
-from cuda_stand_in import PYTHON, needs_torch
+from tests.phantom.cuda_rows import FILES, Rows, differences, some
+from tests.phantom.cuda_stand_in import PYTHON, needs_torch
 
 pytestmark = [
     needs_torch,

@@ -1,18 +1,15 @@
 """torch_npu's own allocator on the phantom NPU does what it did on another stand-in: every address, every byte, every failure.
 
-A few of the 126 recorded rows; all of them: ``python tests/phantom/npu_rows.py``, two minutes.
+A few of the 126 recorded rows; all of them: ``python -m tests.phantom.npu_rows``, two minutes.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from npu_rows import FILES, NUM_SETTINGS, PROGRAM, device_of, differences
-from npu_stand_in import needs_npu, on_phantom
+from tests.phantom.npu_rows import FILES, NUM_SETTINGS, PROGRAM, device_of, differences
+from tests.phantom.npu_stand_in import needs_npu, on_phantom
 
 pytestmark = [
     needs_npu,

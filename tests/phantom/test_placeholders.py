@@ -4,20 +4,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_stand_in import PYTHON, needs_torch
 
 from memdiag.phantom import launch
 from memdiag.phantom.cuda import placeholders
 from memdiag.phantom.cuda.standin import PLACEHOLDERS, Torch
 from memdiag.phantom.installed import installed_for
 from memdiag.phantom.profiles import choose
+from tests.phantom.cuda_stand_in import PYTHON, needs_torch
 
 WITHOUT_DEVICE = """
 import json, torch

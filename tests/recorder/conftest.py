@@ -34,9 +34,7 @@ from memdiag.recorder.config import Config
 from memdiag.recorder.launch import environment_for
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from pythons import own_cuda_python, own_npu_python
+from tests.pythons import own_cuda_python, own_npu_python
 
 PROGRAMS = Path(__file__).parent / "programs"
 DEVICES = ("cpu", "cuda", "npu")

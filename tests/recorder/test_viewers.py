@@ -8,7 +8,8 @@ import shlex
 import subprocess
 
 import pytest
-from memory_viz import check
+
+from tests.memory_viz import check
 
 VIEW = """
 import pickle, sys

@@ -5,9 +5,9 @@ stand-in runtime) and "npu" (torch_npu on a stand-in runtime). The first two are
 through Python, since torch_npu does not export its parser. Older releases of torch have a program of their own,
 old_parser.cpp. To record again:
 
-    python tests/settings/real_parsers.py record common|npu                  (by an interpreter that has torch, or torch_npu)
-    python tests/settings/real_parsers.py record cuda --program PROGRAM      (built from real_parser.cpp with -DWITH_CUDA)
-    python tests/settings/real_parsers.py record cuda --version 2.6 --program PROGRAM     (built from old_parser.cpp)
+    python -m tests.settings.real_parsers record common|npu                  (by an interpreter that has torch, or torch_npu)
+    python -m tests.settings.real_parsers record cuda --program PROGRAM      (built from real_parser.cpp with -DWITH_CUDA)
+    python -m tests.settings.real_parsers record cuda --version 2.6 --program PROGRAM     (built from old_parser.cpp)
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +89,9 @@ def npu(text: str) -> dict[str, Any]:
 
 def record(backend: str, program: Path | None, version: str) -> None:
     """Writes ``golden_<backend>_<version>.json``: texts that we chose, and what the parser did with each."""
-    sys.path[:0] = [str(HERE), str(HERE.parents[1])]
     import tempfile
 
-    from texts import BY_HAND, generated
+    from tests.settings.texts import BY_HAND, generated
 
     major, minor = map(int, version.split("."))
     texts = list(

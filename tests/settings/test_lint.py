@@ -6,7 +6,6 @@ import json
 import random
 
 import pytest
-import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from memdiag.settings.relations import Scene
 from memdiag.settings.tables import KEYS, every, known
 from memdiag.settings.variables import VARIABLES
 from memdiag.settings.written import Assignment, assignments, entries
+from tests.settings import texts
 
 VERSIONS = [(1, 13), (2, 0), (2, 1), (2, 5), (2, 6), (2, 8), (2, 9), (2, 10), (2, 11), (2, 13), (3, 0)]
 

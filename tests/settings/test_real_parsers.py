@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import real_parsers
-import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +20,7 @@ from memdiag.settings.parsers import ParserOutcome, Value, in_bytes, parse, pars
 from memdiag.settings.relations import Scene
 from memdiag.settings.tables import known
 from memdiag.settings.written import Assignment
+from tests.settings import real_parsers, texts
 
 HERE = Path(__file__).parent
 VERSION = (2, 13)

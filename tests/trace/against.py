@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from checker import Checker, Sizes
-from intervals import Group, Moment, split
-
 from memdiag.trace.free_split import split_at
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace
+from tests.checker import Checker, Sizes
+from tests.intervals import Group, Moment, split
 
 
 def sizes_of(layout: Layout) -> Sizes:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from against import compare, sizes_of
-from checker import Checker
-from intervals import Contradiction
 
 from memdiag.sources import load
 from memdiag.trace.model import Trace
+from tests.checker import Checker
+from tests.intervals import Contradiction
+from tests.trace.against import compare, sizes_of
 
 # Real snapshots of many versions and programs that are quickly gone through by hand; some begin long before their trace
 # does.

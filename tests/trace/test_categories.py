@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainings import BACKWARD, MIB, NO_FRAMES, Training, born, names, trained
 
 from memdiag.sources import load
 from memdiag.trace import schema
@@ -12,6 +11,8 @@ from memdiag.trace.build import build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
+from tests.trace.trainings import NO_FRAMES, born, names, trained
+from tests.training import BACKWARD, MIB, Training
 
 
 def test_lifetimes_by_kind():

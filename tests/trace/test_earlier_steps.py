@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainings import KEEP, LOSS, MIB, Training
 
 from memdiag.analyzers.report import build_report
 from memdiag.render.support.words import source_facts
@@ -19,6 +18,7 @@ from memdiag.trace.phases import EventPhases, mark
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.spans import lay_out
 from memdiag.vocabulary import lifetime as lifetime_words
+from tests.training import KEEP, LOSS, MIB, Training
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 CUTS = 8

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from against import compare, lifecycles, sizes_of
-from checker import OPENS, Checker, Sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from intervals import Block, Moment, Range, Reference
-from intervals import Group as CheckedGroup
-from small_allocator import MIB, Allocator, Group, OutOfMemory, Rules
 
 from memdiag.sources import load
 from memdiag.trace.model import DeviceTrace
+from tests.checker import OPENS, Checker, Sizes
+from tests.intervals import Block, Moment, Range, Reference
+from tests.intervals import Group as CheckedGroup
+from tests.trace.against import compare, lifecycles, sizes_of
+from tests.trace.small_allocator import MIB, Allocator, Group, OutOfMemory, Rules
 
 SIZES = (
     1,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainings import KEEP, MIB, NO_FRAMES, Training, born, names, trained
 
 from memdiag.sources import load
 from memdiag.trace import schema
@@ -18,6 +17,8 @@ from memdiag.trace.evidence import OTHER, SILENT, read_stacks
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from memdiag.trace.stacks import Frame, Stacks
+from tests.trace.trainings import NO_FRAMES, born, names, trained
+from tests.training import KEEP, MIB, Training
 
 
 def wrong(device, program, column, place):

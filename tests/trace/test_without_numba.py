@@ -15,8 +15,7 @@ import sys, warnings
 warnings.simplefilter("error")
 sys.modules["numba"] = None  # importing it fails
 from memdiag.sources import load
-sys.path.insert(0, sys.argv[2])
-from test_without_numba import digest
+from tests.trace.test_without_numba import digest
 print(digest(load(sys.argv[1])))
 """
 
@@ -42,9 +41,9 @@ def digest(trace):
 @pytest.mark.parametrize(
     "name", ["cuda-2.13.0-expandable", "cuda-2.13.0-ring", "cuda-2.11.0-oom", "npu-2.13.0-workspace"]
 )
-def test_the_same_without_numba(goldens, name):
+def test_the_same_without_numba(root, goldens, name):
     path = goldens / name / "snapshot.pickle"
-    command = [sys.executable, "-c", _PROGRAM, str(path), str(goldens.parent / "trace")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", _PROGRAM, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert done.stderr == ""
     assert done.stdout.strip() == digest(load(path))

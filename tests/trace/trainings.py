@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 import numpy as np
 
-_program = runpy.run_path(str(Path(__file__).parents[1] / "training.py"))
-Training, MIB = _program["Training"], _program["MIB"]
-# Call stacks of the training. Autograd's thread has none.
-BACKWARD, KEEP, LOSS, NO_FRAMES = (_program[name] for name in ("BACKWARD", "KEEP", "LOSS", "SILENT"))
+from tests.training import SILENT, Training
+
+NO_FRAMES = SILENT  # the call stack of autograd's thread
 
 
 def trained(steps=4, **options):

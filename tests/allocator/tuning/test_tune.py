@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from programs import MIB, Program
-from rows import Call
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.tuning.space import GRID, Space
 from memdiag.allocator.tuning.tune import merit, recommendable, search
 from memdiag.results.tune import Score
+from tests.allocator.programs import MIB, Program
+from tests.allocator.rows import Call
 
 
 def space(backend="cuda", versions=("2.13",), *, has_limit=False, fixed=None):

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form
-from single import single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form
+from tests.oom.single import single
 
 FORMS = [Form("bitsandbytes", "Error out of memory at line 391 in file /build/bitsandbytes/csrc/pythonInterface.c")]
 

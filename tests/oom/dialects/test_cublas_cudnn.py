@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form
-from single import commands, single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form
+from tests.oom.single import commands, single
 
 FORMS = [
     Form("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form
-from single import single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form
+from tests.oom.single import single
 
 FORMS = [
     Form(

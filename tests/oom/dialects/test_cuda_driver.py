@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, integer, whole_bytes
-from single import commands, single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form, integer, whole_bytes
+from tests.oom.single import commands, single
 
 _BYTES = {"requested": whole_bytes("requested")}
 _PLACED = _BYTES | {"device": integer("device_index", 0, 15)}

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import strategies as st
-from message_forms import GIB, Form, Slot, unit_size, whole_bytes
-from single import single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import GIB, Form, Slot, unit_size, whole_bytes
+from tests.oom.single import single
 
 
 def _commas(name):

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-from message_forms import Form, integer, whole_bytes
-from single import commands, single
+from tests.oom.message_forms import Form, integer, whole_bytes
+from tests.oom.single import commands, single
 
 FORMS = [
     Form(
         "hccl",
         "current working operator name is HcclAllGather\nMemory_Allocation_Failure(EL0004): Failed to allocate memory\n"
         "Failed to allocate resource[DeviceMemory] with info [size:{requested}]",
-        {
-            "requested": whole_bytes("requested").__class__(
-                "requested_bytes", whole_bytes("requested").values.filter(bool)
-            )
-        },
+        {"requested": whole_bytes("requested", least=1)},
     ),
     Form(
         "hccl",

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import strategies as st
-from message_forms import GIB, Form, Slot, choice, shape, whole_bytes
-from single import single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import GIB, Form, Slot, choice, shape, whole_bytes
+from tests.oom.single import single
 
 _WHOLE_GIB = Slot("requested_bytes", st.integers(0, 4000), read=lambda text, _value: int(text) * GIB)
 FORMS = [

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import GIB, Form, unit_size, whole_bytes
-from single import single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import GIB, Form, unit_size, whole_bytes
+from tests.oom.single import single
 
 _BYTES = {"requested": whole_bytes("requested")}
 _GB = {"allocated": unit_size("allocated", "{:.1f} GB", GIB), "limit": unit_size("limit", "{:.1f} GB", GIB)}

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from message_forms import GIB, Form, integer, unit_size, whole_bytes
-from single import single
-
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import GIB, Form, integer, unit_size, whole_bytes
+from tests.oom.single import single
 
 FORMS = [
     Form(

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import GIB, Form, unit_size
-from single import commands, single
+
+from tests.oom.message_forms import GIB, Form, unit_size
+from tests.oom.single import commands, single
 
 _SIZES = {name: unit_size(name, "{:.3f} GiB", GIB) for name in ("requested", "allocated", "reserved")}
 FORMS = [

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import strategies as st
-from message_forms import MIB, Form, integer, unit_size, whole_bytes
-from single import commands, single
 
-_BYTES = whole_bytes("requested").__class__("requested_bytes", st.integers(1, 1 << 44))
+from tests.oom.message_forms import MIB, Form, integer, unit_size, whole_bytes
+from tests.oom.single import commands, single
+
+_BYTES = whole_bytes("requested", 1 << 44, least=1)
 FORMS = [
     Form(
         "mindspore_pool",

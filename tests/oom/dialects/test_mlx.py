@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from message_forms import Form, whole_bytes
-from single import single
+from tests.oom.message_forms import Form, whole_bytes
+from tests.oom.single import single
 
 FORMS = [
     Form(

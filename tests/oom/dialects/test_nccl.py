@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, integer, whole_bytes
-from single import single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form, integer, whole_bytes
+from tests.oom.single import single
 
 _AT = "node7:{pid}:{pid} [{device}] include/alloc.h"
 FORMS = [

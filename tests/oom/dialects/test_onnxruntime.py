@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, integer, whole_bytes
-from single import commands, single
+
+from tests.oom.message_forms import Form, integer, whole_bytes
+from tests.oom.single import commands, single
 
 FORMS = [
     Form(

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import strategies as st
-from message_forms import KIB, Form, Slot, integer
-from single import commands, single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import KIB, Form, Slot, integer
+from tests.oom.single import commands, single
 
 
 def _kb(name):

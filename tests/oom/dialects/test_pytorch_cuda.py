@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, choice, integer, torch_size
-from single import single
 
 from memdiag.oom.dialects import pytorch_cuda
 from memdiag.oom.lines import Line
 from memdiag.oom.read import read_text
 from memdiag.oom.squeezed import Squeezed
+from tests.oom.message_forms import Form, choice, integer, torch_size
+from tests.oom.single import single
 
 _OLD = "CUDA out of memory. Tried to allocate {requested} (GPU {device}; {total} total capacity; {allocated} already allocated; {free} free; "
 _NEW = "CUDA out of memory. Tried to allocate {requested}. GPU {device} has a total capacity of {total} of which {free} is free. "

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, integer, torch_size
-from single import commands, single
+
+from tests.oom.message_forms import Form, integer, torch_size
+from tests.oom.single import commands, single
 
 _BASE = {
     "requested": torch_size("requested"),

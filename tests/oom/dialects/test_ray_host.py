@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from message_forms import GIB, Form, fraction, integer, unit_size
-from single import single
-
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import GIB, Form, fraction, integer, unit_size
+from tests.oom.single import single
 
 _SIZES = {
     "used": unit_size("allocated", "{:.2f}GB", GIB),

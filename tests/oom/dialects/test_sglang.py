@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import GIB, Form, unit_size
-from single import commands, single
 
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import GIB, Form, unit_size
+from tests.oom.single import commands, single
 
 FORMS = [
     Form("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import GIB, MIB, Form, integer, shape, unit_size, whole_bytes
-from single import single
+
+from tests.oom.message_forms import GIB, MIB, Form, integer, shape, unit_size, whole_bytes
+from tests.oom.single import single
 
 FORMS = [
     Form(

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from message_forms import Form
-from single import single
-
 from memdiag.oom.read import read_text
+from tests.oom.message_forms import Form
+from tests.oom.single import single
 
 FORMS = [
     Form("tensorrt", "RuntimeError: Executor creation failed due to insufficient GPU memory."),

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, choice, integer, torch_size, whole_bytes
-from single import commands, single
 
 from memdiag.oom.dialects import torch_npu
 from memdiag.oom.lines import Line
 from memdiag.oom.read import read_text
 from memdiag.oom.squeezed import Squeezed
+from tests.oom.message_forms import Form, choice, integer, torch_size, whole_bytes
+from tests.oom.single import commands, single
 
 _HEAD = "RuntimeError: NPU out of memory. Tried to allocate {requested} (NPU {device}; {total} total capacity; {allocated} already allocated; "
 _BASE = {

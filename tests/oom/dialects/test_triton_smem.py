@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import Form, whole_bytes
-from single import single
+
+from tests.oom.message_forms import Form, whole_bytes
+from tests.oom.single import single
 
 _SIZES = {"requested": whole_bytes("requested", 1 << 20), "limit": whole_bytes("limit", 1 << 20)}
 FORMS = [

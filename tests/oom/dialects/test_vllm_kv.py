@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import GIB, Form, integer, unit_size
-from single import commands, single
+
+from tests.oom.message_forms import GIB, Form, integer, unit_size
+from tests.oom.single import commands, single
 
 _LENGTH = integer("max_seq_len", 1, 1 << 22)
 _SIZES = {

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import strategies as st
-from message_forms import Form, Slot, fraction, integer
-from single import commands, single
+
+from tests.oom.message_forms import Form, Slot, fraction, integer
+from tests.oom.single import commands, single
 
 
 def _gib(name):

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from message_forms import GIB, MIB, Form, unit_size
-from single import single
+
+from tests.oom.message_forms import GIB, MIB, Form, unit_size
+from tests.oom.single import single
 
 FORMS = [
     Form(

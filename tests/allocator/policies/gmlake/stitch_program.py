@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from stitch_reference import Allocator, OutOfMemory
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.gmlake.replay import StitchReplay, replay_stitch
 from memdiag.allocator.policies.gmlake.settings import Settings
 from memdiag.allocator.workload import Workload
+from tests.allocator.policies.gmlake.stitch_reference import Allocator, OutOfMemory
 
 HOWS = ("exact", "cut", "reused", "stitched", "new", "added", "nothing")
 _COUNTED = ("reserved", "allocated", "active", "requested", "retries", "ooms", "device_allocs", "device_frees", "maps")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +10,8 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.policies.gmlake.replay import StitchReplay
 from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, Settings
 from memdiag.trace import schema
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stitch_program import Program, check, replayed, rows_of
-from stitch_reference import CHUNK, MIB
+from tests.allocator.policies.gmlake.stitch_program import Program, check, replayed, rows_of
+from tests.allocator.policies.gmlake.stitch_reference import CHUNK, MIB
 
 # Few sizes, so that they come again; around every boundary.
 SIZES = (

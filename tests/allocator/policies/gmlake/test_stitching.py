@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,8 @@ from memdiag.allocator.subject import Subject
 from memdiag.errors import MemdiagError
 from memdiag.sources.event_npz import read
 from memdiag.units import GIB
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stitch_program import Program, check
-from stitch_reference import MIB
+from tests.allocator.policies.gmlake.stitch_program import Program, check
+from tests.allocator.policies.gmlake.stitch_reference import MIB
 
 ALWAYS = Settings(frag_limit_bytes=2 * MIB)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from lifecycle_reference import MIB, NO_LIMIT, Allocator, OutOfMemory, Settings
-from lifecycle_tables import LONG
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.workload import Workload
+from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, NO_LIMIT, Allocator, OutOfMemory, Settings
+from tests.allocator.policies.lifecycle.lifecycle_tables import LONG
 
 OK, OOM, SKIPPED = "ok", "oom", "skipped"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lifecycle_tables import DEFAULT, LONG, Life, Lifetimes
+from tests.allocator.policies.lifecycle.lifecycle_tables import DEFAULT, LONG, Life, Lifetimes
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_check import check as checked
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.lifecycle.marks import Marks
 from memdiag.allocator.policies.lifecycle.replay import replay_lifecycle
-
-sys.path.insert(0, str(Path(__file__).parent))
-from lifecycle_program import Program, by_reference, check, conf_of, replayed, rows_of
-from lifecycle_reference import MIB, NO_LIMIT, Settings
+from tests.allocator.policies.lifecycle.lifecycle_program import (
+    Program,
+    by_reference,
+    check,
+    conf_of,
+    replayed,
+    rows_of,
+)
+from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, NO_LIMIT, Settings
+from tests.allocator.replay_check import check as checked
 
 KIB = 1024
 # Few sizes, so that they come again; around every boundary, and some that share a rounded size.

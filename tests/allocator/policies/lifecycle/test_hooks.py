@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,7 @@ from memdiag.sources.torch_snapshot import read
 from memdiag.trace.recording import Recorded
 from memdiag.trace.schema import PHASES
 from memdiag.trace.stacks import Frame, Stacks
-
-sys.path.insert(0, str(Path(__file__).parent))
-from lifecycle_program import Program
+from tests.allocator.policies.lifecycle.lifecycle_program import Program
 
 GPT = Path(__file__).parents[4] / "examples" / "gpt-train.pickle"  # 6 layers, 6 steps, two of them of two micro-batches
 NONE = dict.fromkeys(("setup", "forward", "step", "optimizer"), "none")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_check import check as checked
 
 from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
@@ -23,9 +21,8 @@ from memdiag.render.simulate import json as simulate_json
 from memdiag.render.simulate import terminal as simulate
 from memdiag.runs.simulation import predict, report_of
 from memdiag.sources.torch_snapshot import read
-
-sys.path.insert(0, str(Path(__file__).parent))
-from lifecycle_program import Program, replayed
+from tests.allocator.policies.lifecycle.lifecycle_program import Program, replayed
+from tests.allocator.replay_check import check as checked
 
 MIB = 1 << 20
 GPT = Path(__file__).parents[4] / "examples" / "gpt-train.pickle"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.lifecycle.policy import LIFECYCLE, LIFECYCLE_STACK, LIFETIME_ORACLE
 from memdiag.allocator.scenario import Scenario
 from memdiag.errors import MemdiagError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from lifecycle_program import Program, check, rows_of
-from lifecycle_reference import LARGE_SEGMENT, MIB, VERY_LARGE, Settings
+from tests.allocator.policies.lifecycle.lifecycle_program import Program, check, rows_of
+from tests.allocator.policies.lifecycle.lifecycle_reference import LARGE_SEGMENT, MIB, VERY_LARGE, Settings
 
 KIB = 1024
 CARD = 65536 * MIB
@@ -91,7 +86,7 @@ def test_small_requests_use_either_small_pool() -> None:
     assert last(in_forward(long_lived(Program(), 0, 512).alloc(3, 512).free(3)).alloc(1, 100 * KIB))["level"] == "P1"
 
 
-def test_restriction_a() -> None:
+def test_a_block_of_max_split_size_serves_requests_of_that_size_only() -> None:
     limit = Settings(max_split=40 * MIB)
     assert last(Program().alloc(0, 40 * MIB).free(0).alloc(1, 38 * MIB), limit)["level"] == "P2"  # never cut
     assert last(Program().alloc(0, 38 * MIB).free(0).alloc(1, 30 * MIB), limit)["level"] == "P1"
@@ -103,7 +98,7 @@ def test_restriction_a() -> None:
     }
 
 
-def test_restriction_b() -> None:
+def test_a_very_large_block_serves_requests_that_nearly_fill_it_only() -> None:
     huge = -(-VERY_LARGE // (2 * MIB)) * 2 * MIB
     assert last(Program().alloc(0, huge).free(0).alloc(1, 3 * MIB))["level"] == "P2"
     assert (
@@ -122,14 +117,14 @@ def test_restriction_b() -> None:
     }  # allowed in forward
 
 
-def test_restriction_c() -> None:
+def test_in_forward_no_long_lived_memory_is_borrowed() -> None:
     program = in_forward(long_lived(Program(), 0, 30 * MIB)).free(0).alloc(1, 3 * MIB)
     assert last(program) == {**last(program), "level": "P2", "is_long": False}
     outside = long_lived(Program(), 0, 30 * MIB).free(0).alloc(1, 3 * MIB)
     assert last(outside) == {**last(outside), "level": "P1", "seg": 0}  # may be borrowed
 
 
-def test_restriction_d() -> None:
+def test_a_long_lived_request_reuses_segments_that_it_would_reserve_only() -> None:
     def again(first: int, second: int) -> object:
         return last(long_lived(long_lived(Program(), 0, first).free(0), 1, second))["level"]
 
@@ -145,14 +140,14 @@ def test_restriction_d() -> None:
     assert last(long_lived(borrowed, 3, 26 * MIB - 512))["level"] == "P2"
 
 
-def test_restriction_d_takes_no_block_with_neighbours() -> None:
+def test_a_long_lived_request_reuses_no_part_of_a_segment() -> None:
     program = (
         long_lived(Program(), 0, 32 * MIB).free(0).alloc(1, 2 * MIB)
     )  # a block of 30 MiB, of the size of a segment, but not whole
     assert last(long_lived(program, 2, 30 * MIB))["level"] == "P2"
 
 
-def test_restriction_e() -> None:
+def test_a_long_lived_request_borrows_from_no_other_pool() -> None:
     assert last(long_lived(Program().alloc(0, 30 * MIB).free(0), 1, 30 * MIB))["level"] == "P2"
 
 

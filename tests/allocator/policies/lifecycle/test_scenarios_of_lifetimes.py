@@ -5,12 +5,8 @@ Every program is run by the reference too.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-from lifecycle_program import Program, by_reference, check
-from lifecycle_reference import MIB, Settings
+from tests.allocator.policies.lifecycle.lifecycle_program import Program, by_reference, check
+from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, Settings
 
 A, B, C = 3 * MIB, 5 * MIB, 7 * MIB  # three requested sizes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +21,7 @@ from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.sources.torch_snapshot import read
 from memdiag.units import MIB
-
-sys.path.insert(0, str(Path(__file__).parent))
-from plan_program import Program, all_served, load, problems, training
+from tests.allocator.policies.static_plan.plan_program import Program, all_served, load, problems, training
 
 ROOT = Path(__file__).parents[4]
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.errors import MemdiagError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from plugged import MALLOC, NOT_AT_ALL, Calls, Run, compare, compiled, run_alone, run_on_npu
-from random_programs import Program, program
-
-sys.path.insert(0, str(Path(__file__).parents[4]))
-from pythons import NO_NPU, npu_python
+from tests.allocator.policies.lifecycle.mindspeed.plugged import (
+    MALLOC,
+    NOT_AT_ALL,
+    Calls,
+    Run,
+    compare,
+    compiled,
+    run_alone,
+    run_on_npu,
+)
+from tests.allocator.policies.lifecycle.mindspeed.random_programs import Program, program
+from tests.pythons import NO_NPU, npu_python
 
 PYTHON = npu_python()
 NUM_CALLS = 400

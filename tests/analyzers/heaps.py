@@ -1,0 +1,152 @@
+"""A small language for heaps: tests write down what an allocator did, and get the trace of it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from memdiag.trace import schema
+from memdiag.trace.build import build_trace
+from memdiag.trace.layout import Layout
+from memdiag.trace.raw import RawDevice
+from memdiag.trace.stacks import Frame, Stacks
+from memdiag.trace.table import Table
+
+MIB = 1 << 20
+PAGE = 2 * MIB
+
+
+class Heap:
+    """Entries of one device's trace, in order.
+
+    Addresses are in MiB from 0 where given as ``at``; sizes are in bytes.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, int, int, int, tuple[Frame, ...]]] = []
+        self.clock = 0
+        self.times: list[int] = []
+
+    def _add(self, action, addr, size, stream, where):
+        names = where if isinstance(where, (list, tuple)) else [where] if where else []
+        frames = tuple(Frame("train.py", int(re.sub(r"[^0-9]", "", name) or 1), name) for name in names)
+        self.entries.append((action, addr, size, stream, frames))
+        self.clock += 1
+        self.times.append(self.clock)
+        return len(self.entries) - 1
+
+    def segment(self, at, size, stream=0, where="", expandable=False):
+        """A segment (or pages) is obtained from the driver."""
+        return self._add("segment_map" if expandable else "segment_alloc", int(at * MIB), size, stream, where)
+
+    def release(self, at, size, stream=0, where="", expandable=False):
+        """It is given back."""
+        return self._add("segment_unmap" if expandable else "segment_free", int(at * MIB), size, stream, where)
+
+    def alloc(self, at, size, stream=0, where=""):
+        """A tensor is made.
+
+        ``where`` is a name like "f12": function f12 at line 12 of train.py; or several, innermost first.
+        """
+        return self._add("alloc", int(at * MIB), size, stream, where)
+
+    def free(self, at, size, stream=0, pending=False, where=""):
+        """It is freed; with ``pending`` the free does not complete yet."""
+        last = self._add("free_requested", int(at * MIB), size, stream, where)
+        return last if pending else self._add("free_completed", int(at * MIB), size, stream, where)
+
+    def complete(self, at, size, stream=0):
+        """A pending free completes."""
+        return self._add("free_completed", int(at * MIB), size, stream, "")
+
+    def oom(self, size, stream=0, device_free=-1, where=""):
+        """A request fails."""
+        return self._add("oom", device_free, size, stream, where)
+
+    def other(self, action, size=0):
+        """Any other entry."""
+        return self._add(action, 0, size, 0, "")
+
+    def wait(self, microseconds):
+        """Time passes."""
+        self.clock += microseconds
+
+    def checkerboard(self, survivors=8, temporary=30, kept=10, at=0):
+        """A segment for each pair of a tensor that goes and one that stays, in MiB."""
+        size = temporary + kept
+        for i in range(survivors):
+            start = at + i * 2 * size
+            self.segment(start, size * MIB, where="f1")
+            self.alloc(start, temporary * MIB, where="f1")
+            self.alloc(start + temporary, kept * MIB, where="f2")
+        for i in range(survivors):
+            self.free(at + i * 2 * size, temporary * MIB)
+
+    def held(self):
+        """What is held from the driver at the end: (start, size, stream, small, expandable) of each segment, in order of address."""
+        segments, pages = {}, {}
+        for action, addr, size, stream, _ in self.entries:
+            small = size == PAGE
+            if action == "segment_alloc":
+                segments[addr] = (addr, size, stream, small, False)
+            elif action == "segment_free":
+                segments.pop(addr, None)
+            elif action == "segment_map":
+                pages |= dict.fromkeys(range(addr, addr + size, PAGE), (stream, small))
+            elif action == "segment_unmap":
+                for page in range(addr, addr + size, PAGE):
+                    pages.pop(page, None)
+        rows = list(segments.values())
+        for page in sorted(pages):
+            if page - PAGE in pages:
+                start, size, stream, small, _ = rows.pop()
+                rows.append((start, size + PAGE, stream, small, True))
+            else:
+                rows.append((page, PAGE, *pages[page], True))
+        return sorted(rows)
+
+    def trace(self, backend="cuda", settings=None, layout=None, format="torch-snapshot", pools=None, timed=True, **raw):
+        """Returns the trace of what was written down."""
+        stacks, ids = Stacks.from_lists([entry[4] for entry in self.entries])
+        column = {
+            name: [entry[i] for entry in self.entries] for i, name in enumerate(("action", "addr", "size", "stream"))
+        }
+        rows = list(zip(*self.held(), strict=True)) or [[]] * 5
+        unknown, none = np.full(len(rows[0]), -1), np.zeros(len(rows[0]))
+        segments = Table(
+            schema.SEGMENTS,
+            {
+                "address": np.array(rows[0]),
+                "total_size": np.array(rows[1]),
+                "allocated_size": unknown,
+                "active_size": unknown,
+                "requested_size": unknown,
+                "stream": np.array(rows[2]),
+                "small": np.array(rows[3]),
+                "expandable": np.array(rows[4]),
+                "pool_major": none,
+                "pool_minor": none,
+                "stack": unknown,
+            },
+        )
+        device = RawDevice(
+            device=0,
+            action=np.array([schema.ACTION_CODES[name] for name in column["action"]], np.int8),
+            addr=np.array(column["addr"], np.int64),
+            size=np.array(column["size"], np.int64),
+            stream=np.array(column["stream"], np.int64),
+            time_us=np.array(self.times, np.int64) if timed else None,
+            stack=ids,
+            pool=None if pools is None else np.array(pools, np.int64).reshape(-1, 2),
+            **{"segments": None if pools is not None else segments, **raw},
+        )
+        return build_trace(
+            path="heap",
+            format=format,
+            backend=backend,
+            raws=[device],
+            layout=layout or Layout(pad=32 if backend == "npu" else 0),
+            stacks=stacks,
+            settings=settings or {},
+        )

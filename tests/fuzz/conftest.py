@@ -1,8 +1,0 @@
-"""The fuzzer's own modules stand beside the tests: they find them by name."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -1,9 +1,0 @@
-"""Tests of this folder share modules: they find them by name."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-if str(Path(__file__).parent) not in sys.path:
-    sys.path.insert(0, str(Path(__file__).parent))
