@@ -1,9 +1,9 @@
-"""Which tensors move: all of a kind (forced), or as many as it takes until the device's bytes fit (automatic).
+"""Chooses the tensors to move: all of a kind (forced), or as many as needed to fit the device (automatic).
 
-The automatic strategy looks at the highest point of what is live, and takes out of it what is idle longest beyond the
-time that its copies take; then at the next highest, until all are low enough. What the links cannot carry in time is
-not moved, unless waiting is allowed. What the host has no room for goes to disk, and the copies are laid out anew with
-the rates of the disk (overflow.py).
+The automatic strategy finds the peak of live bytes, and removes the tensor with the longest idle time beyond its copy
+time. It repeats this for the next peak, until all are low enough. Tensors that the links cannot copy in time are not
+moved, unless waiting is allowed. Tensors without room on the host go to disk, and the copies are scheduled again with
+the disk's rates (overflow.py).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from memdiag.offload.windows import PARAMETER, STATE, Windows
 from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
 
-_ROUNDS = 12  # of choosing and laying out on the links
-_PEAKS = 400  # looked at in one round
-_GIVEN_UP = -(1 << 62)  # bytes at a peak that nothing brings down
+_ROUNDS = 12  # rounds of choosing and scheduling
+_PEAKS = 400  # number of peaks per round
+_GIVEN_UP = -(1 << 62)  # bytes at a peak that cannot be lowered
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Moves, and what they leave.
+    """Moves, and their effect.
 
     Attributes:
         moves: The moves.
         load: Live bytes of the device after each event.
-        elsewhere: What they bring to the host and to disk.
-        clock: When events happen with that: later, where the program waits for room.
-        stall_seconds: That it waits for room, over the whole trace.
-        target: What ``load`` is to be at most; None: nothing is asked for.
+        elsewhere: Memory that they need on the host and on disk.
+        clock: Event times with these moves, which are later if the program waits for room.
+        stall_seconds: Time that the program waits for room, over the whole trace.
+        target: Limit of ``load``, or None.
     """
 
     moves: Moves
@@ -48,34 +48,34 @@ class Chosen:
 
     @property
     def host_bytes(self) -> int:
-        """Held by the pinned pool at most."""
+        """Peak size of the pinned pool."""
         return self.elsewhere.host[0]
 
     @property
     def host_used_bytes(self) -> int:
-        """Used of the pinned pool at most."""
+        """Peak bytes used in the pinned pool."""
         return self.elsewhere.host[1]
 
     @property
     def disk_bytes(self) -> int:
-        """On disk at most."""
+        """Peak bytes on disk."""
         return self.elsewhere.disk
 
     @property
     def is_enough(self) -> bool:
-        """``load`` is nowhere above what was asked for, and the host and the disk have room."""
+        """True if ``load`` never exceeds the target, and the host and the disk have room."""
         return (self.target is None or int(self.load.max(initial=0)) <= self.target) and self.elsewhere.has_room
 
 
 def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSettings, checkpoints: Array) -> Chosen:
-    """Moves what ``offload_param`` and ``offload_checkpoint`` name, whenever it is not needed.
+    """Moves the tensors named by ``offload_param`` and ``offload_checkpoint`` whenever they are idle.
 
     Args:
         windows: All of them.
-        load: Live bytes after each event, with nothing moved.
+        load: Live bytes after each event, without moves.
         clock: Times of events.
-        settings: What was asked for.
-        checkpoints: Per window: it is the input of a part that is recomputed.
+        settings: The requested settings.
+        checkpoints: Per window, whether it is the input of a recomputed part.
     """
     of_model = np.isin(windows.category, (PARAMETER, STATE)) & bool(settings.offload_param)
     saved = checkpoints & bool(settings.offload_checkpoint)
@@ -88,15 +88,15 @@ def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSetting
 def automatic(
     windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, *, must_wait: bool = False
 ) -> Chosen:
-    """Moves as much as it takes to have at most ``target`` live bytes: without any waiting if that is possible, else with as little.
+    """Moves tensors until at most ``target`` bytes are live: without any waiting if possible, else with as little.
 
     Args:
         windows: All of them.
-        load: Live bytes after each event, with nothing moved.
+        load: Live bytes after each event, without moves.
         target: Bytes.
         clock: Times of events.
-        settings: What was asked for.
-        must_wait: There is no plan without waiting, as is known from a higher target.
+        settings: The requested settings.
+        must_wait: Whether every plan needs waiting, as known from a higher target.
     """
     place = np.full(len(windows), CPU)
     slack = _slack(windows, np.arange(len(windows)), place, clock, settings)
@@ -104,7 +104,7 @@ def automatic(
     if clock.is_known and not settings.allow_exposed:
         usable &= slack > 0
     first = np.zeros(len(windows), bool)
-    if settings.offload_param:  # they start elsewhere: until their first use they are not on the device
+    if settings.offload_param:  # they start elsewhere: before their first use, they are not on the device
         of_model = np.isin(windows.category, (PARAMETER, STATE))
         place = np.where(of_model & (settings.offload_param == "disk"), DISK, place)
         by = np.lexsort((windows.begin, windows.tensor))
@@ -120,7 +120,7 @@ def automatic(
 
 
 def _is_of(windows: Windows, kinds: tuple[str, ...]) -> Array:
-    """Returns whether each window is of a tensor of these kinds."""
+    """Returns whether each window belongs to a tensor of these kinds."""
     categories = [CATEGORIES.index(kind) for kind in kinds]
     return np.where(windows.is_saved, "activation" in kinds, np.isin(windows.category, categories))
 
@@ -136,7 +136,7 @@ def _without_waiting(
     place: Array,
     slack: Array,
 ) -> Chosen:
-    """Chooses so that no copy is late and no room is missing; ``is_enough`` says whether there is such a choice."""
+    """Chooses moves such that no copy is late and no room is missing; ``is_enough`` says whether that is possible."""
     usable, chosen, place, slack = usable.copy(), first.copy(), place.copy(), slack.copy()
     begin, end = windows.begin.copy(), windows.end.copy()
     moves = schedule(windows, np.flatnonzero(chosen), place[chosen], clock, settings)
@@ -175,7 +175,7 @@ def _with_waiting(
     place: Array,
     slack: Array,
 ) -> Chosen:
-    """Chooses what would do if copies took no time; the program waits wherever they do: for room, and for what is late."""
+    """Chooses moves as if copies took no time; the program then waits for room, and for late copies."""
     usable, chosen, place = usable.copy(), first.copy(), place.copy()
     begin, end = (
         np.minimum(windows.begin + 1, windows.end),
@@ -197,12 +197,12 @@ def _with_waiting(
             break
         place[to_disk] = DISK
         usable[stay] = chosen[stay] = False
-    assert best is not None  # noqa: S101 - there is one round at least; for the type checker
+    assert best is not None  # noqa: S101 - there is at least one round; for the type checker
     return best
 
 
 def _slack(windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings) -> Array:
-    """Returns for how many seconds each window is idle beyond the time that its copies take."""
+    """Returns, for each window, the idle seconds beyond its copy time."""
     away, back = copy_seconds(windows.copy_bytes[rows], place, settings)
     idle = clock.seconds[windows.end[rows]] - clock.seconds[windows.begin[rows]]
     left: Array = idle - away - np.where(windows.end[rows] >= len(clock.seconds) - 1, 0.0, back)
@@ -210,17 +210,17 @@ def _slack(windows: Windows, rows: Array, place: Array, clock: Clock, settings: 
 
 
 def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Array, end: Array, slack: Array) -> Array:
-    """Returns windows that bring every peak down to ``target``, as far as there are any, on the assumption that copies take no time."""
+    """Returns windows that lower every peak to ``target``, as far as possible, assuming copies take no time."""
     if not len(load):
         return np.empty(0, np.int64)
-    # Between two places at which a window begins or ends only the highest point counts.
+    # Between two window boundaries, only the highest point counts.
     is_edge = np.zeros(len(load) + 1, bool)
     is_edge[0] = is_edge[begin] = is_edge[end] = True
     number = np.cumsum(is_edge) - 1
     edges = np.flatnonzero(is_edge[:-1])
     load = np.maximum.reduceat(load, edges)
     begin, end = number[begin], number[end]
-    # What is idle longest beyond its copies comes first, at every peak.
+    # At every peak, the tensors with the longest idle time beyond their copies come first.
     rows = np.flatnonzero(usable & (begin < end))
     rows = rows[np.lexsort((-windows.device_bytes[rows], -slack[rows]))]
     begin, end, size = begin[rows], end[rows], windows.device_bytes[rows]
@@ -233,7 +233,7 @@ def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Arr
         if excess <= 0:
             break
         if not num_free[at]:
-            # All that is higher than any peak that can be brought down is given up at once.
+            # Peaks above the highest one that can be lowered are given up at once.
             lost = load > max(int(load[num_free > 0].max(initial=_GIVEN_UP)), target)
             lost |= load == load[at]
             seen += len(np.unique(load[lost]))
@@ -250,7 +250,7 @@ def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Arr
 
 
 def _within(begin: Array, end: Array, much: Array, n: int) -> Array:
-    """Returns how much is between ``begin`` and ``end`` at each of ``n`` places, in all."""
+    """Returns the total amount between ``begin`` and ``end`` at each of ``n`` positions."""
     change = np.zeros(n + 1, np.int64)
     np.add.at(change, begin, much)
     np.subtract.at(change, end, much)
@@ -259,13 +259,14 @@ def _within(begin: Array, end: Array, much: Array, n: int) -> Array:
 
 
 def _gone(moves: Moves, windows: Windows, n: int) -> Array:
-    """Returns the bytes that are away after each event."""
+    """Returns the offloaded bytes after each event."""
     return _within(moves.out_at, moves.back_at, windows.device_bytes[moves.window], n)
 
 
 def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> Chosen:
     moves = elsewhere.moves
-    elsewhere = elsewhere.only(moves.back_at > moves.out_at)  # what is back before it has gone frees nothing
+    # A tensor that is back before its copy is complete frees nothing.
+    elsewhere = elsewhere.only(moves.back_at > moves.out_at)
     return Chosen(
         elsewhere.moves, load - _gone(elsewhere.moves, elsewhere.windows, len(load)), elsewhere, clock, stalled, target
     )

@@ -1,8 +1,8 @@
-"""When events happen, in seconds from the first: as the trace says, stretched to a given length of a step, estimated, or not known.
+"""Event times in seconds from the first: from the trace, scaled to a given step length, estimated, or unknown.
 
-Where a device was not there, the recorded times are those of the host alone. With a given length of a step they are
-estimated: backward takes twice as long as forward, the optimizer little, and within a pass time goes by the bytes that
-are made.
+On a simulated device, the recorded times are those of the host alone. With a given step length they are estimated:
+backward takes twice as long as forward, the optimizer little, and within a pass, time is proportional to the allocated
+bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import ALLOC, PHASES
 from memdiag.trace.table import Array
 
-_SHARES = {"forward": 1.0, "backward": 2.0, "optimizer": 0.1}  # of a step
+_SHARES = {"forward": 1.0, "backward": 2.0, "optimizer": 0.1}  # fractions of a step
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Clock:
     """Times of events.
 
     Attributes:
-        seconds: Before each event, and at the end (one more than events); not falling.
-        step_seconds: Mean length of a step; None: no steps, or no times.
-        num_steps: Steps that the trace has from beginning to end, at least 1.
-        is_known: Times are those of the trace or were given; otherwise all are 0, and nothing can be said of what
-            copies cost.
-        is_estimated: They are as described above.
+        seconds: Time before each event, and at the end (one more than events); not decreasing.
+        step_seconds: Mean length of a step, or None without steps or times.
+        num_steps: Number of complete steps of the trace, at least 1.
+        is_known: Whether times come from the trace or were given; otherwise all are 0, and the cost of copies is
+            unknown.
+        is_estimated: Whether they are estimated as described above.
     """
 
     seconds: Array
@@ -43,8 +43,8 @@ class Clock:
 
         Args:
             device: The device.
-            step_seconds: Length of a step, where the trace's own is not to be used.
-            is_real: The trace's times are those of a device that did the work.
+            step_seconds: Length of a step, if the trace's times are not to be used.
+            is_real: Whether the trace's times are those of a device that did the work.
         """
         n = device.num_events
         steps = device.events.step
@@ -71,7 +71,7 @@ class Clock:
 
 
 def _estimated(device: DeviceTrace, step_seconds: float) -> Array:
-    """Returns times by shares of phases and, within them, by bytes made; what is in no step takes no time."""
+    """Returns times by phase fractions and, within phases, by allocated bytes; events outside steps take no time."""
     events = device.events
     weight = np.where(events.action == ALLOC, np.maximum(events.size, 1), 0).astype(np.float64) + 1.0
     share = np.array([_SHARES.get(name, 0.0) for name in PHASES])
@@ -87,7 +87,10 @@ def _estimated(device: DeviceTrace, step_seconds: float) -> Array:
 
 
 def _stretched(seconds: Array, steps: Array, wanted: float, mean: float) -> Array:
-    """Returns times in which each step is ``wanted`` seconds long (the first is often longer); what is in none goes by the mean."""
+    """Returns times in which each step takes ``wanted`` seconds.
+
+    The first step is often longer. Events outside steps are scaled with the mean.
+    """
     passed = np.diff(seconds)
     each = np.maximum(steps, -1).astype(np.int64) + 1
     length = np.bincount(each, weights=passed)

@@ -127,7 +127,7 @@ class Offloading:
     notes: tuple[str, ...] = ()
 
     def rows(self, run: str) -> Iterator[DetailRow]:
-        """Yields whether it fits, what moves, what it costs, and how to do it."""
+        """Yields whether it fits, the moved tensors, the cost, and how to implement it."""
         yield title(phrase("offload.title", name=run, strategy=phrase(f"offload.strategy.{self.strategy}")))
         yield from table("lw", [_verdict(self)])
         if self.fits is False:

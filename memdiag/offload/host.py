@@ -1,7 +1,7 @@
-"""The pinned pool on the host: it grows by blocks of a fixed size, and a tensor lies within one of them.
+"""The pinned pool on the host: it grows by blocks of a fixed size, and each tensor is within one of them.
 
-A tensor larger than a block has as many blocks' worth to itself. Within blocks the best fitting gap is taken, and
-neighbouring gaps are one again when they are free; blocks are never given back, as pinning memory is slow.
+A tensor larger than a block gets as many separate blocks as it needs. Within blocks, the best-fitting gap is used, and
+adjacent gaps merge. Blocks are never released, since pinning memory is slow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GRAIN = 4096
 
 @njit_part
 def _move(column: Array, first: int, last: int, by: int) -> None:
-    """Moves what is from ``first`` until before ``last`` one place on (``by`` 1) or back (-1)."""
+    """Shifts the elements from ``first`` until before ``last`` by one, forward (``by`` 1) or back (-1)."""
     if by > 0:
         for at in range(last, first, -1):
             column[at] = column[at - 1]
@@ -27,19 +27,20 @@ def _move(column: Array, first: int, last: int, by: int) -> None:
 
 @njit
 def fill(stay: Array, is_put: Array, size: Array, block_bytes: int) -> tuple[Array, int, int]:
-    """Puts stays into an empty pool and takes them out of it.
+    """Adds stays to an empty pool and removes them.
 
     Args:
-        stay: Rows of stays, in the order in which they come and go.
-        is_put: It comes; otherwise it goes.
+        stay: Rows of stays, in the order in which they begin and end.
+        is_put: Whether it begins; otherwise it ends.
         size: Bytes of each stay.
-        block_bytes: By which the pool grows.
+        block_bytes: Growth of the pool.
 
     Returns:
-        Where each stay lay (bytes from the first block on), and bytes held and bytes used at most.
+        Address of each stay (bytes, blocks concatenated), and peaks of reserved and used bytes.
     """
     lies = np.full(len(size), -1, np.int64)
-    place, room, num = np.empty(2 * len(size) + 2, np.int64), np.empty(2 * len(size) + 2, np.int64), 0  # gaps, by place
+    # gaps, by address.
+    place, room, num = np.empty(2 * len(size) + 2, np.int64), np.empty(2 * len(size) + 2, np.int64), 0
     behind = held = used = most = 0
     for turn in range(len(stay)):
         row = stay[turn]
@@ -52,7 +53,7 @@ def fill(stay: Array, is_put: Array, size: Array, block_bytes: int) -> tuple[Arr
             if best == num:
                 place[num], room[num] = behind, -(-wanted // block_bytes) * block_bytes
                 held += room[num]
-                behind += room[num] + 1  # blocks do not touch, so gaps of two of them never become one
+                behind += room[num] + 1  # blocks are not adjacent, so gaps of two of them never merge
                 num += 1
             lies[row] = place[best]
             place[best] += wanted
@@ -83,17 +84,17 @@ def fill(stay: Array, is_put: Array, size: Array, block_bytes: int) -> tuple[Arr
 
 
 def peak_of(begin: Array, until: Array, size: Array, block_bytes: int) -> tuple[int, int]:
-    """Returns bytes held and bytes used at most, of stays in the pool.
+    """Returns peaks of reserved and used bytes for stays in the pool.
 
     Args:
-        begin, until: When each begins and ends; infinite: it does not.
+        begin, until: Begin and end of each; infinite if there is none.
         size: Its bytes.
-        block_bytes: By which the pool grows.
+        block_bytes: Growth of the pool.
     """
     goes = np.flatnonzero(np.isfinite(until))
     stay = np.concatenate([np.arange(len(size)), goes])
     moment = np.concatenate([begin, np.maximum(until, begin)[goes]])
-    # At one moment what goes makes room first; but what goes as it comes can go only after that.
+    # At the same time, departures free room first; but a tensor that departs as it arrives can do so only after that.
     kind = np.concatenate([np.ones(len(size), np.int64), np.where(until > begin, 0, 2)[goes]])
     order = np.lexsort((stay, kind, moment))
     _, held, most = fill(stay[order], order < len(size), size, block_bytes)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FSDP = """\
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 fully_shard(model, offload_policy=CPUOffloadPolicy(pin_memory={}))"""
-Snippet = tuple[str, str, str]  # name, which part of the plan it realises, text
+Snippet = tuple[str, str, str]  # name, the part of the plan it implements, text
 
 
 def snippets(
@@ -56,7 +56,7 @@ def snippets(
 
 
 def modules_of(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> list[str]:
-    """Returns the parts of the model whose activations move: numbered ones where there are, in the order in which they run."""
+    """Returns the parts of the model whose activations move: numbered ones if there are any, in execution order."""
     moves, windows = plan.chosen.moves, plan.windows
     rows = windows.tensor[moves.window[windows.is_saved[moves.window]]]
     rows = rows[np.argsort(device.tensors.alloc_at[rows], kind="stable")]
@@ -66,8 +66,8 @@ def modules_of(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> list[str
             path for path in (block_of_activation(name) or module_of_activation(name) for name in names) if path
         )
     )
-    # For a module that contains others, the part that made the tensor is unknown; a list of modules is never called
-    # itself.
+    # For a module that contains others, the part that allocated the tensor is unknown; a list of modules is never
+    # called itself.
     return [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
 
 
@@ -189,8 +189,8 @@ def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: Of
 
 
 def _mindspore_size(size: int) -> str:
-    """Returns a size as MindSpore writes it: its GB has 1024^3 bytes.
+    """Returns a size in MindSpore's notation, whose GB has 1024^3 bytes.
 
-    Rounded down to hundredths, but never to nothing.
+    It is rounded down to hundredths, but never to 0.
     """
     return f"{max(size * 100 // GIB, 1) / 100:g}GB"

@@ -1,8 +1,7 @@
-"""How fast copies between device, host and disk are: profiles by name, or numbers.
+"""Copy speeds between device, host and disk: profiles by name, or numbers.
 
-What a link reaches differs with board, driver and size; these are figures that were measured and published for large
-pinned copies, or what remains of the nominal rate where none was found (``estimate``). A number (``--link 22GB/s``) is
-better.
+The rate of a link depends on board, driver and size. These are published measurements for large pinned copies, or the
+nominal rate with the usual loss if none was found (``estimate``). A number (``--link 22GB/s``) is better.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Link:
-    """One way for copies.
+    """One path for copies.
 
     Attributes:
         name: As given.
-        away, back: Bytes a second from the device (to the disk) and to it (from the disk).
+        away, back: Bytes per second from the device (to the disk) and to it (from the disk).
         latency_us: Microseconds before the first byte.
-        pageable: Share of the rate that copies to memory that is not pinned reach.
-        source: Where the figures come from.
-        is_estimate: They are nominal ones with the usual loss, not measured ones.
+        pageable: Fraction of the rate for copies to memory that is not pinned.
+        source: Origin of the figures.
+        is_estimate: Whether they are nominal with the usual loss, instead of measured.
     """
 
     name: str
@@ -92,7 +91,9 @@ DISKS: dict[str, Link] = {
 
 
 def link_named(text: str) -> Link:
-    """Returns the link of a name ("pcie4x16"), or of one or two rates ("20GB/s", "22GB/s,20GB/s": from the device, to it).
+    """Returns the link with a name ("pcie4x16"), or with one or two rates.
+
+    Rates are "20GB/s" or "22GB/s,20GB/s": from the device, and to it.
 
     Raises:
         MemdiagError: It is neither.
@@ -101,7 +102,7 @@ def link_named(text: str) -> Link:
 
 
 def disk_named(text: str) -> Link:
-    """Returns the disk of a name ("nvme-gen4"), or of one or two rates (writing, reading).
+    """Returns the disk with a name ("nvme-gen4"), or with one or two rates (writing, reading).
 
     Raises:
         MemdiagError: It is neither.

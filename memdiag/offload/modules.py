@@ -1,4 +1,7 @@
-"""When the code of each module runs: in forward as the recorder marked it, in backward as the frees of what its block made tell."""
+"""When the code of each module runs.
+
+In forward, this comes from the recorder's marks, in backward from frees of its block's tensors.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,20 @@ from memdiag.trace.recorded import module_at
 from memdiag.trace.table import Array
 
 _OF = re.compile(r"(?:(?:grad|[a-z_0-9]+) of )?(\S+)$")
-_FIRSTS, _ALL = " first of each", " all"  # kept beside the blocks; no block has such a name
+_FIRSTS, _ALL = " first of each", " all"  # stored with the blocks; no block has such a name
 _SAVED = schema.LIFETIMES.index("forward_to_backward")
 
 
 @dataclass(frozen=True)
 class Modules:
-    """Where modules run.
+    """Execution times of modules.
 
     Attributes:
         names: Names in the trace (``Trace.strings``).
-        paths: Paths of modules; a number in what follows is an index into it.
-        spans: By path, and by the path of each part that contains it: rows (first event, event after the last) in
+        paths: Paths of modules; numbers below are indices into it.
+        spans: By path, including the paths of containing modules: rows (first event, event after the last) in order.
+        blocks: By outermost numbered part ("layers.3"): events at which its forward tensors are freed in backward, in
             order.
-        blocks: By outermost numbered part ("layers.3"): events at which what it made in forward is freed in backward,
-            in order.
     """
 
     names: tuple[str, ...]
@@ -39,7 +41,7 @@ class Modules:
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace) -> Modules:
-        """Tells them from the marks and names of a recording; without those all is empty."""
+        """Infers them from the marks and names of a recording; without those, all is empty."""
         names = trace.strings
         spans = _spans(trace, device) if trace.recorded is not None else {}
         tensors = device.tensors
@@ -55,14 +57,17 @@ class Modules:
         return cls(names, tuple(paths), spans, {block: np.sort(np.array(at, np.int64)) for block, at in freed.items()})
 
     def of_tensors(self, device: DeviceTrace, rows: Array) -> Array:
-        """Returns the number of the module that each tensor belongs to; -1: unknown."""
+        """Returns the number of each tensor's module, or -1 if unknown."""
         number = {path: i for i, path in enumerate(self.paths)}
         of_name = np.array([number[module_of_name(name)] for name in self.names] + [-1], np.int64)
         name = device.tensors.name[rows]
         return np.where(name >= 0, of_name[name], -1)
 
     def uses(self, number: int, passes: Passes) -> Array:
-        """Returns when a module's parameters are needed in forward and backward: rows (first event, event after the last), by pass."""
+        """Returns when a module's parameters are needed in forward and backward.
+
+        A row has the first event, and the event after the last.
+        """
         path = self.paths[number] if number >= 0 else ""
         forward = passes.phase == FORWARD
         block = _numbered(path)
@@ -74,7 +79,10 @@ class Modules:
         )
 
     def _in_forward(self, path: str, begin: Array, end: Array) -> Array:
-        """Where marks show no code of the module in a pass, that of the part that holds it; without any the whole pass."""
+        """Returns the event ranges of a module in forward.
+
+        If marks show no code of the module in a pass, those of its containing module are used, else the whole pass.
+        """
         found = np.stack([begin, end], axis=1)
         left = np.ones(len(begin), bool)
         while path and left.any():
@@ -89,14 +97,18 @@ class Modules:
         return found
 
     def _in_backward(self, block: str, begin: Array, end: Array) -> Array:
-        """By pass, from the first free of the block worked on before to the first of the one after; without frees the whole pass."""
+        """Returns the event range of a module in each backward pass.
+
+        It is from the first free of the previous block to the first free of the next one, or without frees the whole
+        pass.
+        """
         found = np.stack([begin, end], axis=1)
         own = self.blocks.get(block)
         if own is None or not len(begin):
             return found
         first, last = _first_and_last(own, begin, end)
         has = first < end
-        # From where the block before was begun: its parameters and this one's overlap.
+        # Beginning with the previous block: its parameters and this one's overlap.
         earlier = np.where(self._firsts(begin, end) < first, self._firsts(begin, end), begin)
         after = np.append(self._all_frees(), np.iinfo(np.int64).max)[
             np.searchsorted(self._all_frees(), last, side="right")
@@ -106,7 +118,7 @@ class Modules:
         return found
 
     def _firsts(self, begin: Array, end: Array) -> Array:
-        """The first free of each block in each pass; the end of the pass: it has none."""
+        """Returns the first free of each block in each pass, or the end of the pass if it has none."""
         if _FIRSTS not in self._in_backwards:
             self._in_backwards[_FIRSTS] = np.stack([_first_and_last(at, begin, end)[0] for at in self.blocks.values()])
         return self._in_backwards[_FIRSTS]
@@ -118,7 +130,7 @@ class Modules:
 
 
 def module_of_name(name: str) -> str:
-    """Returns the path of the module that a tensor's name tells of: "layers.3.mlp" of "grad of layers.3.mlp.weight"; "": of none."""
+    """Returns the module path in a tensor's name: "layers.3.mlp" for "grad of layers.3.mlp.weight", or ""."""
     if name.endswith(")") and " (" in name:
         return name.partition(" (")[0].rpartition(" ")[2]
     match = _OF.fullmatch(name)
@@ -126,13 +138,16 @@ def module_of_name(name: str) -> str:
 
 
 def module_of_activation(name: str) -> str:
-    """Returns the path of the module that made what has this name: "layers.3.mlp" of "layers.3.mlp (gelu)" or "layers.3.mlp"; "": none."""
+    """Returns the module path of an activation's name, or "".
+
+    It is "layers.3.mlp" for "layers.3.mlp (gelu)" or "layers.3.mlp".
+    """
     path = name.partition(" (")[0]
     return "" if " " in path or ":" in path else path
 
 
 def block_of_activation(name: str) -> str:
-    """Returns the outermost numbered part of that module ("layers.3"); "": it has none."""
+    """Returns the outermost numbered part of that module ("layers.3"), or ""."""
     return _numbered(module_of_activation(name))
 
 
@@ -142,7 +157,7 @@ def _numbered(path: str) -> str:
 
 
 def _first_and_last(at: Array, begin: Array, end: Array) -> tuple[Array, Array]:
-    """Returns the first and the last of some events (in order) in each pass; where there are none, the end of the pass for both."""
+    """Returns the first and the last of some (ordered) events in each pass, or the end of the pass for both."""
     first, last = np.searchsorted(at, begin), np.searchsorted(at, end) - 1
     none = last < first
     at = np.append(at, 0)
@@ -150,8 +165,8 @@ def _first_and_last(at: Array, begin: Array, end: Array) -> tuple[Array, Array]:
 
 
 def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:
-    """Returns by path when code of it, or of a part of it, ran."""
-    assert trace.recorded is not None  # noqa: S101 - the caller has looked; for the type checker
+    """Returns, by path, when its code, or code of a submodule, ran."""
+    assert trace.recorded is not None  # noqa: S101 - the caller guarantees this; for the type checker
     running = module_at(trace.recorded, device)
     if not len(running):
         return {}
@@ -173,5 +188,5 @@ def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:
 def _in_order(spans: Array) -> Array:
     ordered: Array = np.asfortranarray(
         spans[np.argsort(spans[:, 0], kind="stable")]
-    )  # each column is searched by itself
+    )  # each column is searched separately
     return ordered

@@ -1,7 +1,7 @@
-"""What does not fit on the host goes to disk, and what does not fit there stays on the device.
+"""Moves excess tensors from the host to disk, and from the disk back to the device.
 
-Only what is there at the fullest moment can make room at that moment. On the host the tensors that are idle longest go
-first, since copies to disk are slow; on disk those that are idle shortest go first.
+Only tensors present at the fullest moment can make room at that moment. On the host the tensors that are idle longest
+go first, since copies to disk are slow; on disk those that are idle shortest go first.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ _NONE = np.empty(0, np.int64)
 
 
 def overflow(elsewhere: Elsewhere, clock: Clock) -> tuple[Array, Array]:
-    """Returns the windows that go to disk instead of the host, and those that stay on the device; none, where host and disk have room.
+    """Returns the windows that go to disk instead of the host, and those that stay on the device.
 
-    It looks at one moment of each. After a change the moments are others, so call it until both are empty.
+    Both are empty if host and disk have room.
+
+    It considers one moment of each. A change shifts these moments, so call it until both are empty.
 
     Args:
-        elsewhere: The moves as they are planned.
+        elsewhere: The planned moves.
         clock: Times of events.
     """
     settings, moves = elsewhere.settings, elsewhere.moves
@@ -35,7 +37,7 @@ def overflow(elsewhere: Elsewhere, clock: Clock) -> tuple[Array, Array]:
 
 
 def without_overflow(elsewhere: Elsewhere, clock: Clock) -> Elsewhere:
-    """Returns the moves for which host and disk have room; the others stay on the device."""
+    """Returns the moves that fit on host and disk; the other tensors stay on the device."""
     while True:
         rows = np.concatenate(overflow(elsewhere, clock))
         if not len(rows):
@@ -44,7 +46,7 @@ def without_overflow(elsewhere: Elsewhere, clock: Clock) -> Elsewhere:
 
 
 def _first(elsewhere: Elsewhere, rows: Array, rank: Array, least: int) -> Array:
-    """Returns the first of some moves, by ``rank``, that have at least ``least`` bytes together."""
+    """Returns the first of some moves, by ``rank``, that together have at least ``least`` bytes."""
     size = elsewhere.windows.copy_bytes[elsewhere.moves.window]
     order = rows[np.lexsort((-size[rows], rank[rows]))]
     return order[: int(np.searchsorted(np.cumsum(size[order]), least)) + 1]

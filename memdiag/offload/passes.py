@@ -23,7 +23,7 @@ class Passes:
 
     @classmethod
     def of(cls, device: DeviceTrace) -> Passes:
-        """Returns the passes of a device; what lies between them belongs to the one before."""
+        """Returns the passes of a device; events between two passes belong to the first."""
         phase = device.events.phase.astype(np.int64)
         told = np.flatnonzero(np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)))
         if not len(told):
@@ -34,5 +34,5 @@ class Passes:
         return cls(phase[first], first, last)
 
     def at(self, event: Array) -> Array:
-        """Returns the pass that each event belongs to; -1: before the first."""
+        """Returns the pass of each event, or -1 before the first."""
         return np.searchsorted(self.begin, event, side="right") - 1

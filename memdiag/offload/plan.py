@@ -16,15 +16,15 @@ class OffloadPlan:
     """A plan for one recording.
 
     Attributes:
-        windows: When tensors are not needed.
-        clock: When events happen.
-        chosen: What moves.
-        load: Live bytes with nothing moved, after each event.
-        bound: Live bytes at most if all that is idle were away.
-        subject: The recording with the moves in it.
-        budget: Bytes of the device; None: no limit.
-        fits: The replay of what is left needs no more.
-        missing: Bytes that it lacks otherwise, roughly.
+        windows: When tensors are idle.
+        clock: Event times.
+        chosen: The chosen moves.
+        load: Live bytes without moves, after each event.
+        bound: Peak of live bytes if all idle tensors were offloaded.
+        subject: The recording with the moves.
+        budget: Bytes of the device, or None for no limit.
+        fits: Whether the replay with the moves stays within the budget.
+        missing: Otherwise, the missing bytes, approximately.
     """
 
     windows: Windows

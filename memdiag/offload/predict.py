@@ -1,4 +1,4 @@
-"""``--policy offload``: a plan to move tensors to the host or to disk so that a recorded run fits, and its cost.
+"""``--policy offload``: a plan to offload tensors to the host or to disk so that a recorded run fits, and its cost.
 
 The plan is made from live bytes. Then memdiag replays the remaining requests through the allocator, since moving
 tensors also changes fragmentation. The automatic strategy lowers its target until the replay fits.
@@ -35,13 +35,13 @@ from memdiag.trace import schema
 from memdiag.trace.recorded import module_at
 from memdiag.trace.table import Array
 
-_LEFT_OVER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3)  # of the device, by tries of the automatic strategy
+_LEFT_OVER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3)  # fractions of the device, by attempt of the automatic strategy
 _NO_LIMIT = 1 << 50  # bytes
 _BACKWARD = schema.PHASES.index("backward")
 
 
 class Predict(Protocol):
-    """What predicts a replay: ``predict`` of the simulations, which this room is below."""
+    """Predicts a replay: ``predict`` of the simulations, a higher-level package."""
 
     def __call__(
         self, subject: Subject, scenario: Scenario, *, with_min_capacity: bool = ..., with_rest: bool = ...
@@ -57,20 +57,20 @@ def predict_offload(
     *,
     with_min_capacity: bool = False,
 ) -> tuple[Subject, tuple[Prediction, Replay, Simulated]]:
-    """Returns the recording with the moves in it, and the result: the prediction, its replay, and the replay as a trace.
+    """Returns the recording with the moves, and the result: the prediction, its replay, and the replay as a trace.
 
     Args:
         subject: The recording.
-        scenario: The allocator that serves what stays on the device.
-        settings: What was asked for.
-        predict: Predicts the replay of what stays.
-        with_min_capacity: Whether the smallest card is looked for on which what stays runs.
+        scenario: The allocator for the remaining requests.
+        settings: The requested settings.
+        predict: Predicts the replay of the remaining requests.
+        with_min_capacity: Whether to search the smallest device for the remaining requests.
 
     Raises:
-        MemdiagError: The trace does not tell what a plan needs.
+        MemdiagError: The trace lacks data that a plan needs.
     """
     beginning, outside = anew(subject).with_outside(0), subject.most_outside
-    if scenario.capacity_bytes is not None:  # plans are made for the allocator's room, as --max-device-memory is
+    if scenario.capacity_bytes is not None:  # plans are made for the allocator's room, like --max-device-memory
         scenario = replace(scenario, capacity_bytes=max(scenario.capacity_bytes - outside, 0))
     plan = make_plan(beginning, scenario, settings)
     moved = replace(scenario, capacity_bytes=plan.budget)
@@ -109,7 +109,7 @@ def _missing(plan: OffloadPlan, scenario: Scenario) -> int:
 
 
 def _host_needed(plan: OffloadPlan, subject: Subject, scenario: Scenario, settings: OffloadSettings) -> int | None:
-    """Returns the host memory with which a run fits that does not; None: it fits, or it is not for lack of that."""
+    """Returns the host memory with which a run would fit, or None if it fits or host memory is not the limit."""
     if plan.fits:
         return None
     roomy = make_plan(subject, scenario, replace(settings, offload_cpu_size=_NO_LIMIT, cpu_ratio=1.0))
@@ -117,7 +117,10 @@ def _host_needed(plan: OffloadPlan, subject: Subject, scenario: Scenario, settin
 
 
 def anew(subject: Subject) -> Subject:
-    """Returns a recording that begins with tensors already there as one that makes them first: another device held other cache."""
+    """Returns a recording that begins with live tensors as one that allocates them first.
+
+    The cache of another device would differ.
+    """
     if not len(subject.workload.start.base):
         return subject
     return replace(subject, workload=with_start_allocated(subject.workload), prepared={})
@@ -127,7 +130,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     """Returns the plan for a recording.
 
     Raises:
-        MemdiagError: The trace does not tell what a plan needs.
+        MemdiagError: The trace lacks data that a plan needs.
     """
     device = subject.device
     windows = find_windows(subject.trace, device)
@@ -159,7 +162,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
         )
     best: OffloadPlan | None = None
     must_wait = False
-    # The share to leave for fragmentation is unknown beforehand: start small, then about double it each time.
+    # The fraction to leave for fragmentation is unknown: start small, then about double it each time.
     for share in _LEFT_OVER:
         target = round(budget * (1 - share))
         chosen = automatic(windows, load, target, clock, settings, must_wait=must_wait)
@@ -172,12 +175,15 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
             best = plan
         if plan.fits or not chosen.is_enough:
             break
-    assert best is not None  # noqa: S101 - there is one try at least; for the type checker
+    assert best is not None  # noqa: S101 - there is at least one attempt; for the type checker
     return best
 
 
 def _hooked(subject: Subject, scenario: Scenario, plan: OffloadPlan) -> Hooked | None:
-    """Returns what saved-tensor hooks around the modules of the plan come to: replayed as if copies took no time, for they are in order."""
+    """Returns the effect of saved-tensor hooks around the plan's modules.
+
+    They are replayed as if copies took no time, since they run in order.
+    """
     trace, device, windows = subject.trace, subject.device, plan.windows
     modules, smallest = modules_of(trace, device, plan), smallest_of(plan)
     if not modules:
@@ -211,7 +217,7 @@ def _has_room(chosen: Chosen, settings: OffloadSettings) -> bool:
 def _tried(
     subject: Subject, scenario: Scenario, windows: Windows, moves: Moves, budget: int | None
 ) -> tuple[Subject, int]:
-    """Returns the recording with the moves in it, and how many bytes the device lacks for it."""
+    """Returns the recording with the moves, and the missing device bytes."""
     rewritten = rewrite(subject.workload, windows, moves)
     changed = replace(subject, workload=rewritten.workload, prepared={})
     if budget is None:
@@ -225,7 +231,7 @@ def _tried(
 
 
 def _all_away(windows: Windows, n: int) -> Array:
-    """Returns the bytes that are idle after each event."""
+    """Returns the idle bytes after each event."""
     change = np.zeros(n + 1, np.int64)
     np.add.at(change, windows.begin, windows.device_bytes)
     np.subtract.at(change, windows.end, windows.device_bytes)

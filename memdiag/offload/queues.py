@@ -1,8 +1,8 @@
-"""The two queues of copies, one after the other on each way: what a plan works out again and again, so it is compiled.
+"""The two copy queues, one per direction: recomputed often for a plan, so they are compiled.
 
-The outgoing queue goes forward from the first event: each copy begins as soon as its tensor is idle and the one before
-it is done. The incoming queue goes backward from the last: each ends when its tensor is needed, or where the one behind
-it begins. So what happens at one event bears on outgoing copies after it and on incoming ones before it only.
+The outgoing queue is processed forward from the first event: each copy begins as soon as its tensor is idle and the
+previous copy is done. The incoming queue is processed backward from the last: each copy ends when its tensor is needed,
+or when the next copy begins. So an event affects only later outgoing copies and earlier incoming ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from memdiag.trace.table import Array
 
 @njit_part
 def _not_before(seconds: Array, begin: int, moment: float) -> int:
-    """Returns the first event from ``begin`` on that is not before a moment. It is near, so steps grow from there."""
+    """Returns the first event from ``begin`` on that is not before a time.
+
+    It is near, so the search steps grow from there.
+    """
     low, high, reach, most = begin, begin, 1, len(seconds) - 1
     while high < most and seconds[high] < moment:
         low, high, reach = high + 1, min(high + reach, most), 2 * reach
@@ -30,7 +33,7 @@ def _not_before(seconds: Array, begin: int, moment: float) -> int:
 
 @njit_part
 def _not_after(seconds: Array, end: int, moment: float) -> int:
-    """Returns the last event up to ``end`` that is not after a moment."""
+    """Returns the last event up to ``end`` that is not after a time."""
     low, high, reach = end, end, 1
     while low > 0 and seconds[low] > moment:
         low, high, reach = max(low - reach, 0), low, 2 * reach
@@ -45,13 +48,13 @@ def _not_after(seconds: Array, end: int, moment: float) -> int:
 
 @njit_part
 def latest_return(seconds: Array, end: Array, back: Array, by_end: Array) -> tuple[Array, Array]:
-    """Returns when each copy back begins at the latest (infinite: never), and the last event that is not after that."""
+    """Returns the latest begin of each copy back (infinite: never), and the last event that is not after it."""
     moment, event = np.full(len(end), np.inf), np.full(len(end), len(seconds) - 1)
     free_until, near = np.inf, len(seconds) - 1
     for row in by_end:
         if end[row] < len(seconds) - 1:
             free_until = min(seconds[end[row]], free_until) - back[row]
-            near = _not_after(seconds, min(end[row], near), free_until)  # no later than the copy behind it
+            near = _not_after(seconds, min(end[row], near), free_until)  # no later than the next copy
             moment[row], event[row] = free_until, near
     return moment, event
 
@@ -68,15 +71,15 @@ def lay_out(
     by_end: Array,
     on_demand: bool,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Returns when copies run, and the events at which the device's bytes are free and taken again.
+    """Returns when copies run, and the events at which the device's bytes are free and allocated again.
 
     Args:
-        seconds: When events happen; one more than there are events.
-        begin, end: Per move, the events from which and until which its tensor is not needed.
+        seconds: Event times; one more than there are events.
+        begin, end: Per move, the events from which and until which its tensor is idle.
         away, back: Seconds of its copies.
-        hold: The event before which it may not come back.
-        by_begin, by_end: Rows of moves, the first ``begin`` first, and the last ``end`` first.
-        on_demand: Nothing is fetched before it is needed.
+        hold: The event before which it may not be reloaded.
+        by_begin, by_end: Rows of moves, sorted by ``begin`` ascending, and by ``end`` descending.
+        on_demand: Whether tensors are reloaded only when needed.
 
     Returns:
         ``out_begin``, ``out_end``, ``back_begin``, ``back_end`` (seconds; back infinite: never), ``out_at``,
@@ -90,11 +93,11 @@ def lay_out(
         out_begin[row] = max(seconds[begin[row]], free_from)
         free_from = out_begin[row] + away[row]
         out_end[row] = free_from
-        near = _not_before(seconds, max(begin[row], near), free_from)  # no earlier than the copy before it
+        near = _not_before(seconds, max(begin[row], near), free_from)  # no earlier than the previous copy
         out_at[row] = near
     back_begin, back_at = latest_return(seconds, end, back, by_end)
     free_from = -np.inf
-    for row in by_end[::-1]:  # what is needed first comes back first
+    for row in by_end[::-1]:  # the tensor needed first is reloaded first
         if end[row] < num_events:
             latest = back_begin[row]
             if on_demand:
@@ -112,10 +115,12 @@ def lay_out(
 
 @njit
 def waits_for(needed: Array, back_end: Array, by_end: Array) -> Array:
-    """Returns how long the program waits for each copy, in seconds: while it waits for one, what is needed next has more time.
+    """Returns how long the program waits for each copy, in seconds.
+
+    While it waits for one copy, later ones get more time.
 
     Args:
-        needed: When each tensor is needed, by a clock that does not stop for these waits; infinite: never.
+        needed: When each tensor is needed, by a clock that does not include these waits; infinite: never.
         back_end: When its copy ends.
         by_end: As in ``lay_out``.
     """
@@ -138,16 +143,16 @@ def in_time(
     first_to_go: Array,
     late: float,
 ) -> Array:
-    """Returns whether each move is kept, so that none of these is back late.
+    """Returns whether each move is kept, so that no kept one is reloaded late.
 
-    Some fewer, and the others may be in time: an eighth of those that are late goes at once.
+    Dropping some may make others timely, so an eighth of the late ones is dropped at once.
 
     Args:
-        idle_from, needed: Per move, from when and until when its tensor is not needed, in seconds; infinite: it is
-        never needed again.
+        idle_from, needed: Per move, from when and until when its tensor is idle, in seconds; infinite if it is never
+            needed again.
         away, back, by_begin, by_end: As in ``lay_out``.
-        first_to_go: Rows of moves, in the order in which they are left out.
-        late: Seconds that are too late.
+        first_to_go: Rows of moves, in the order in which they are dropped.
+        late: Tolerance in seconds.
     """
     kept, is_late = np.ones(len(away), np.bool_), np.zeros(len(away), np.bool_)
     out_end, latest = np.empty(len(away), np.float64), np.empty(len(away), np.float64)

@@ -1,4 +1,4 @@
-"""The report on an offload plan: moved tensors by category and name, the cost of a step, and the assumptions."""
+"""The report on an offload plan: moved tensors by category and name, the cost per step, and the assumptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memdiag.trace.table import Array
 if TYPE_CHECKING:
     from memdiag.offload.plan import OffloadPlan
 
-_MOST = 40  # kinds of tensors that are listed
+_MOST = 40  # number of listed kinds of tensors
 _MODULES = 8
 _OOM = ACTIONS.index("oom")
 
@@ -36,7 +36,7 @@ def told(
     missing_bytes: int,
     fits_with_host_bytes: int | None,
 ) -> Offloading:
-    """Returns the report on a plan; ``missing_bytes`` and ``fits_with_host_bytes`` are those of the result."""
+    """Returns the report on a plan; ``missing_bytes`` and ``fits_with_host_bytes`` come from the result."""
     moves, windows, clock = plan.chosen.moves, plan.windows, plan.chosen.clock
     size = windows.copy_bytes[moves.window]
     returns = moves.back_at < device.num_events
@@ -146,7 +146,7 @@ def _usual(phases: Array) -> str:
 
 
 def _recomputable(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[Recomputable, ...]:
-    """Returns the tensors that forward keeps for backward at the peak, by part of the model."""
+    """Returns the tensors that forward saves for backward at the peak, by part of the model."""
     at = int(np.argmax(plan.load)) if len(plan.load) else -1
     rows = saved_rows(device)
     tensors = device.tensors

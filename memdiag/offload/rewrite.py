@@ -1,4 +1,7 @@
-"""What the program asks of the device's allocator once tensors move: a free when one has gone, a new allocation when it comes back."""
+"""Rewrites the requests to the device's allocator.
+
+It adds a free after a tensor is offloaded, and an allocation when it is reloaded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from memdiag.offload.schedule import Moves
 from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
 
-_FREES = (FREE, FREE_REQUESTED, FREE_COMPLETED, RECORD_STREAM)  # what may not come while a tensor is away
+_FREES = (FREE, FREE_REQUESTED, FREE_COMPLETED, RECORD_STREAM)  # must not occur while a tensor is offloaded
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Rewritten:
 
     Attributes:
         workload: The calls.
-        origin: Per tensor number: the tensor that it is; numbers beyond those of the trace are tensors that came back.
+        origin: Per tensor number, the original tensor; numbers beyond those of the trace are reloaded tensors.
     """
 
     workload: Workload
@@ -28,18 +31,18 @@ class Rewritten:
 
 
 def rewrite(workload: Workload, windows: Windows, moves: Moves) -> Rewritten:
-    """Returns ``workload`` with the moves in it.
+    """Returns ``workload`` with the moves.
 
     Args:
-        workload: What the program asked for; its numbers are rows in Tensors.
-        windows, moves: What goes and comes when.
+        workload: The program's requests; its numbers are rows in Tensors.
+        windows, moves: The moves and their times.
     """
     real = np.flatnonzero(moves.back_at > moves.out_at)
     tensor = windows.tensor[moves.window[real]].astype(np.int64)
     made, freed = _first_calls(workload)
     out = np.searchsorted(workload.row, moves.out_at[real], side="left")
     back = np.searchsorted(workload.row, moves.back_at[real], side="left")
-    # A move lies within the tensor's calls: after the one that makes it, before the one that frees it.
+    # A move is within the tensor's calls: after its allocation, before its free.
     out = np.maximum(out, made[tensor] + 1)
     returns = moves.back_at[real] < workload.num_rows
     back = np.where(returns, np.minimum(back, freed[tensor]), len(workload.op))
@@ -50,7 +53,7 @@ def rewrite(workload: Workload, windows: Windows, moves: Moves) -> Rewritten:
     comes = np.flatnonzero(returns)
     number = np.full(len(tensor), -1, np.int64)
     number[comes] = workload.num_tensors + np.arange(len(comes))
-    # Before the first move a tensor has its own number, after each return that of the return.
+    # Before the first move a tensor has its own number, after each reload that of the reload.
     first = np.append(True, tensor[1:] != tensor[:-1]) if len(tensor) else np.empty(0, bool)
     going = np.where(first, tensor, np.append(-1, number)[:-1])
     going = np.where(~first & (going < 0), tensor, going)
@@ -68,7 +71,7 @@ def rewrite(workload: Workload, windows: Windows, moves: Moves) -> Rewritten:
     columns["row"] = np.minimum(
         columns["row"], np.append(workload.row, workload.num_rows - 1)[np.minimum(where, len(workload.row))]
     )
-    order = np.argsort(where, kind="stable")  # frees stand first: what goes makes room for what comes
+    order = np.argsort(where, kind="stable")  # frees come first: departures make room for arrivals
     changed = {
         name: np.insert(calls if name == "tensor" else getattr(workload, name), where[order], values[order])
         for name, values in columns.items()
@@ -79,7 +82,7 @@ def rewrite(workload: Workload, windows: Windows, moves: Moves) -> Rewritten:
 
 
 def _first_calls(workload: Workload) -> tuple[Array, Array]:
-    """Returns the call that makes each tensor (-1: none) and the one that frees it (the number of calls: none)."""
+    """Returns the call that allocates each tensor (-1: none) and the one that frees it (the number of calls: none)."""
     n = workload.num_tensors
     made, freed = np.full(n, -1, np.int64), np.full(n, len(workload.op), np.int64)
     at = np.flatnonzero((workload.op == ALLOC) & (workload.tensor >= 0))
@@ -91,7 +94,7 @@ def _first_calls(workload: Workload) -> tuple[Array, Array]:
 
 
 def _renumbered(workload: Workload, tensor: Array, back: Array, number: Array) -> Array:
-    """Returns the column ``tensor`` with the numbers that hold after returns."""
+    """Returns the column ``tensor`` with the numbers after reloads."""
     calls = workload.tensor.astype(np.int64).copy()
     if not len(tensor):
         return calls
@@ -106,7 +109,7 @@ def _renumbered(workload: Workload, tensor: Array, back: Array, number: Array) -
 
 
 def _details(workload: Workload) -> dict[str, Array]:
-    """Returns size, stream and pool of each tensor, as it was made or as it lay at the start."""
+    """Returns size, stream and pool of each tensor, from its allocation or the initial state."""
     found = {name: np.zeros(workload.num_tensors, np.int64) for name in ("size", "stream", "pool")}
     start = workload.start
     if len(start.block_tensor):

@@ -1,7 +1,8 @@
-"""When copies run: one after the other on each way, out as soon as a tensor is idle, back as late as still in time.
+"""Schedules copies: sequential per direction, out as soon as a tensor is idle, back as late as possible in time.
 
-Both ways run beside each other and beside the program (pinned memory, streams of their own). What cannot be back in
-time makes the program wait. On demand (the forced strategy) nothing is fetched ahead: each copy back is waited for.
+Both directions run concurrently, and concurrently with the program (pinned memory, separate streams). The program waits
+for tensors that cannot be reloaded in time. On demand (the forced strategy), nothing is prefetched: the program waits
+for each copy back.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
 
 CPU, DISK = 0, 1
-IN_TIME = 1e-9  # seconds that are nothing
+IN_TIME = 1e-9  # seconds that count as zero
 
 
 @dataclass(frozen=True)
 class Moves:
-    """Moves of tensors, one numpy array a column.
+    """Moves of tensors, one numpy array per column.
 
     Attributes:
         window: Row in Windows.
         place: ``CPU`` or ``DISK``.
-        out_begin, out_end, back_begin, back_end: Seconds; back is infinite where it is never needed again.
-        out_at: Event before which the device's bytes are free again.
-        back_at: Event before which they are taken again; the number of events: never.
+        out_begin, out_end, back_begin, back_end: Seconds; back is infinite if it is never needed again.
+        out_at: Event before which the device's bytes are free.
+        back_at: Event before which they are allocated again, or the number of events for never.
         wait: Seconds that the program waits for it.
     """
 
@@ -48,32 +49,32 @@ class Moves:
         return len(self.window)
 
     def take(self, rows: Array) -> Moves:
-        """Returns some of them."""
+        """Returns a selection of them."""
         return Moves(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 def copy_seconds(size: Array, place: Array, settings: OffloadSettings) -> tuple[Array, Array]:
-    """Returns how long each copy takes, away and back."""
+    """Returns the seconds of each copy, away and back."""
     link, disk = settings.link, settings.disk
     share = 1.0 if settings.enable_pinned_mem else link.pageable
     away = size / (link.away * share) + link.latency_us / 1e6
     back = size / (link.back * share) + link.latency_us / 1e6
     to_disk, from_disk = size / disk.away + disk.latency_us / 1e6, size / disk.back + disk.latency_us / 1e6
     on_disk = place == DISK
-    join = np.maximum if settings.enable_aio else np.add  # side by side, block by block; or one after the other
+    join = np.maximum if settings.enable_aio else np.add  # concurrently, block by block; or one after the other
     return np.where(on_disk, join(away, to_disk), away), np.where(on_disk, join(back, from_disk), back)
 
 
 @dataclass(frozen=True)
 class Copies:
-    """What is to be copied, whenever that is: one numpy array a column.
+    """Required copies, without their times: one numpy array per column.
 
     Attributes:
         window, place: As in ``Moves``.
-        begin, end: Events from which and until which each is not needed.
+        begin, end: Events from which and until which each tensor is idle.
         away, back: Seconds of its copies.
-        by_begin, by_end: Rows, the first ``begin`` first, and the last ``end`` first.
-        is_pinned: The program goes on while they run.
+        by_begin, by_end: Rows sorted by ``begin`` ascending, and by ``end`` descending.
+        is_pinned: Whether the program continues while they run.
     """
 
     window: Array
@@ -97,7 +98,7 @@ class Copies:
         return cls(rows, place, begin, end, away, back, *orders, settings.enable_pinned_mem)
 
     def only(self, kept: Array) -> Copies:
-        """Returns some of them (``kept``, one bool each), which takes no sorting."""
+        """Returns a selection (``kept``, one bool each), which needs no sorting."""
         number = np.cumsum(kept) - 1
         by_begin, by_end = (number[order[kept[order]]] for order in (self.by_begin, self.by_end))
         return replace(
@@ -113,7 +114,10 @@ class Copies:
         )
 
     def in_time(self, clock: Clock, room: Array) -> Array:
-        """Returns which of them to keep (one bool each) so that the program waits for none; those with the least ``room`` go first."""
+        """Returns which to keep (one bool each) so that the program waits for none.
+
+        Copies with the least ``room`` are dropped first.
+        """
         if not self.is_pinned:  # it waits for each
             return np.zeros(len(self.window), bool)
         never = self.end >= len(clock.seconds) - 1
@@ -125,12 +129,12 @@ class Copies:
         return kept
 
     def wait_for_room(self, clock: Clock, size: Array, excess: Array) -> tuple[Clock, Array, float]:
-        """Returns times with waits, the ``hold`` that goes with them, and how long they are in all.
+        """Returns times with waits, the corresponding ``hold``, and the total wait.
 
         Args:
-            clock: Times of events.
+            clock: Event times.
             size: Bytes of each on the device.
-            excess: Bytes that have to be gone after each event; none or less: nothing has to.
+            excess: Bytes that must be offloaded after each event; 0 or negative for none.
         """
         seconds, hold, stalled = wait_for_room(
             clock.seconds, self.begin, self.end, self.away, self.back, self.by_begin, self.by_end, size, excess
@@ -138,12 +142,12 @@ class Copies:
         return replace(clock, seconds=seconds), hold, float(stalled)
 
     def laid_out(self, clock: Clock, *, on_demand: bool = False, hold: Array | None = None) -> Moves:
-        """Returns when they run.
+        """Returns their schedule.
 
         Args:
-            clock: Times of events.
-            on_demand: Nothing is fetched before it is needed.
-            hold: Events before which each may not come back; None: there are none.
+            clock: Event times.
+            on_demand: Whether tensors are reloaded only when needed.
+            hold: Events before which each may not be reloaded, or None.
         """
         num_events = len(clock.seconds) - 1
         never = self.end >= num_events
@@ -156,7 +160,7 @@ class Copies:
             wait = np.where(never, 0.0, np.maximum(back_end - needed, 0.0))
         else:
             wait = waits_for(np.where(never, np.inf, needed), back_end, self.by_end)
-        if not self.is_pinned:  # such a copy is made by the host: the program stands still for both
+        if not self.is_pinned:  # the host makes such a copy: the program stops for both
             wait = self.away + np.where(never, 0.0, np.maximum(wait, self.back))
         if not clock.is_known:
             back_at = np.where(never, num_events, self.end)
@@ -167,14 +171,14 @@ class Copies:
 def schedule(
     windows: Windows, rows: Array, place: Array, clock: Clock, settings: OffloadSettings, *, on_demand: bool = False
 ) -> Moves:
-    """Returns when the chosen windows are used.
+    """Returns the schedule of the chosen windows.
 
     Args:
         windows: All of them.
         rows: The chosen ones.
-        place: Where each of these goes.
-        clock: Times of events.
-        settings: Rates of copies.
-        on_demand: Nothing is fetched before it is needed.
+        place: Destination of each.
+        clock: Event times.
+        settings: Copy rates.
+        on_demand: Whether tensors are reloaded only when needed.
     """
     return Copies.of(windows, rows, place, clock, settings).laid_out(clock, on_demand=on_demand)

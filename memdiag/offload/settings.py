@@ -30,33 +30,33 @@ _CALLS = ("set_context", "set_offload_context")
 _RATIOS = ("hbm_ratio", "cpu_ratio")
 _FLAGS = ("auto_offload", "enable_pinned_mem", "enable_aio", "allow_exposed")
 _DECIMAL = re.compile(r"([kmgt])b\s*$", re.IGNORECASE)
-_READ_OF_CALLS = ("offload_config", "memory_offload", "max_device_memory")  # set_context sets much else
+_READ_OF_CALLS = ("offload_config", "memory_offload", "max_device_memory")  # set_context has many other settings
 _HINT = "settings are described in docs/offload.md"
 
 
 @dataclass(frozen=True)
 class OffloadSettings:
-    """What was asked for.
+    """The requested settings.
 
     Attributes:
-        max_device_memory: Bytes of the device; None: as the card has.
+        max_device_memory: Bytes of the device, or None for its capacity.
         offload_param: Where parameters (weights and optimizer state) start (automatic) or live (forced): "", "cpu" or
             "disk".
-        offload_checkpoint: Where inputs of recomputed parts go: "", "cpu" or "disk".
-        auto_offload: A strategy is found; False: what ``offload_param`` and ``offload_checkpoint`` say is done, nothing
-            else.
-        offload_cpu_size, offload_disk_size: Bytes of host memory and disk that may be used.
-        offload_path: Folder on the disk; only said in what is printed.
-        hbm_ratio, cpu_ratio: Share of the device's and the host's bytes that may be used.
+        offload_checkpoint: Destination of inputs of recomputed parts: "", "cpu" or "disk".
+        auto_offload: Whether to search a strategy; otherwise only ``offload_param`` and ``offload_checkpoint`` are
+            applied.
+        offload_cpu_size, offload_disk_size: Available bytes of host memory and disk.
+        offload_path: Folder on the disk; only printed.
+        hbm_ratio, cpu_ratio: Usable fraction of the device's and the host's bytes.
         host_mem_block_size: Bytes by which the pinned pool grows.
-        enable_pinned_mem: The host's memory is pinned: copies run beside the program.
-        enable_aio: Copies to disk run beside those to the host.
-        aio_block_size, aio_queue_depth: Of those copies; None: whatever the disk needs for its full speed.
-        link, disk: How fast copies are.
-        step_seconds: Length of a step, where the trace's own times are not those of the device; None: the trace's.
-        allow_exposed: Also what cannot be copied in time is moved; the step waits for it.
-        offload_kinds: What the strategy may move, of ``KINDS``.
-        min_bytes: Smaller tensors are not moved by the strategy.
+        enable_pinned_mem: Whether host memory is pinned, so that copies run concurrently with the program.
+        enable_aio: Whether copies to disk run concurrently with those to the host.
+        aio_block_size, aio_queue_depth: Settings of those copies, or None for those of the disk's full speed.
+        link, disk: Copy speeds.
+        step_seconds: Length of a step, if the trace's times are not those of the device; None for the trace's times.
+        allow_exposed: Whether tensors that cannot be copied in time are also moved; the step waits for them.
+        offload_kinds: Kinds that the strategy may move, from ``KINDS``.
+        min_bytes: The strategy does not move smaller tensors.
     """
 
     max_device_memory: int | None = None
@@ -82,15 +82,15 @@ class OffloadSettings:
 
     @classmethod
     def read(cls, config: str | None, options: Mapping[str, Any]) -> OffloadSettings:
-        """Returns the settings of a JSON text or file, and of single options, which outweigh it.
+        """Returns the settings of a JSON text or file, and of single options, which take precedence.
 
         Args:
-            config: A file, or the text of a JSON object; None: none. Settings may stand in "offload_config", as in
+            config: A file, or the text of a JSON object, or None. Settings may be under "offload_config", as in
                 set_context.
-            options: By name; None: not given.
+            options: Options by name; None if not given.
 
         Raises:
-            MemdiagError: A setting is not known, or out of range.
+            MemdiagError: A setting is unknown or out of range.
         """
         given: dict[str, Any] = {}
         for name, value in _read_config(config).items():
@@ -117,11 +117,11 @@ class OffloadSettings:
 
     @property
     def host_bytes(self) -> int:
-        """Bytes of the host that may be used."""
+        """Usable bytes of the host."""
         return int(self.offload_cpu_size * self.cpu_ratio)
 
     def device_bytes(self, card: int | None) -> int | None:
-        """Bytes of the device that may be used, of a card of so many; None: no limit is known."""
+        """Returns the usable bytes of a device with the given capacity, or None without a known limit."""
         of = card if self.max_device_memory is None else min(self.max_device_memory, card or self.max_device_memory)
         return None if of is None else int(of * self.hbm_ratio)
 
@@ -151,7 +151,9 @@ def _read_config(config: str | None) -> dict[str, Any]:
 
 
 def _read_python(text: str) -> dict[str, Any] | None:
-    """Returns the settings of MindSpore's own text: a Python dict, or calls of set_context and set_offload_context; None: it is neither.
+    """Returns the settings in MindSpore's own syntax, or None.
+
+    That is a Python dict, or calls of set_context and set_offload_context.
 
     Only literals are read; nothing is executed.
     """
@@ -181,10 +183,10 @@ def _name(function: ast.expr) -> str:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Returns a setting in its own type.
+    """Returns a setting in its type.
 
     Raises:
-        MemdiagError: It is not of that type, or out of range.
+        MemdiagError: It does not have that type, or is out of range.
     """
     if name in _SIZES:
         return _size(name, value)

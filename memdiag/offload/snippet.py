@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Where the copies go. On a CPU, where it can only be tried out, they go to memory that is not PyTorch's.
+# Destination of the copies. On a CPU, where it can only be tried out, they go to memory outside PyTorch.
 PINNED = "torch.empty(memory.numel(), dtype=torch.uint8, pin_memory=True)"
 ELSEWHERE = "torch.from_numpy(__import__('numpy').empty(memory.numel(), 'uint8'))"
 

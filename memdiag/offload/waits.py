@@ -1,11 +1,10 @@
-"""Where the program waits for room, so that a plan can be kept whose copies take time: one pass over the events, compiled.
+"""Inserts waits for room, so that a plan with real copy times can be executed: one compiled pass over the events.
 
-A wait shifts all events from there on, and with them the latest moments at which what is needed after it comes back:
-those lie between the same events as before. What has gone before it has gone. So nothing that comes before an event has
-to be looked at again.
+A wait delays all later events, and with them the latest reload times of tensors needed after it, which remain between
+the same events. Earlier departures are not affected. So events before a wait never have to be processed again.
 
-What the incoming queue brings back before it is needed, since what is needed later stands behind it, may also come
-later: it is held back until after an event at which its room is needed, and what is needed last is held first.
+The incoming queue may reload a tensor before it is needed, because later ones follow it. Such a reload can also be
+delayed: it is held until after an event at which its room is needed. Tensors needed last are held first.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from memdiag.offload.queues import latest_return
 from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
 
-# Where the pass is. In the outgoing queue: copies that wait for their turn or are done, and that are done. In the
-# incoming one (what is needed last stands first): from DUE on it is time to come back, from NEEDED on they are needed;
-# and those from DUE to CUT are held. Bytes: gone until they are due, gone because they are held, and on their way out.
+# The state of the pass. In the outgoing queue: copies that have entered, and that are done. In the incoming queue
+# (latest needed first): copies from DUE on are due, from NEEDED on needed, and from DUE to CUT held. Bytes: offloaded
+# until they are due, offloaded because they are held, and on their way out.
 ENTERED, LEFT, DUE, CUT, NEEDED, GONE, HELD, GOING, NUM_STATE = range(9)
 _NO_MATTER = 1 << 62  # bytes
 
@@ -35,16 +34,16 @@ def wait_for_room(
     size: Array,
     excess: Array,
 ) -> tuple[Array, Array, float]:
-    """Makes the program wait wherever too little is gone until enough is; where no copy is under way that helps, more is held back.
+    """Makes the program wait where too few bytes are offloaded; if no running copy helps, more reloads are held back.
 
     Args:
         seconds, begin, end, away, back, by_begin, by_end: As in ``lay_out``.
         size: Bytes of each move.
-        excess: Bytes that have to be gone after each event; none or less: nothing has to.
+        excess: Bytes that must be offloaded after each event; 0 or negative for none.
 
     Returns:
-        ``seconds`` with waits, ``hold`` as in ``lay_out``, and how long all waits are. Where nothing helps it ends, and
-        too little is gone.
+        ``seconds`` with waits, ``hold`` as in ``lay_out``, and the total wait. If that cannot help, the pass ends with
+        too few bytes offloaded.
     """
     num, num_events = len(begin), len(seconds) - 1
     due = latest_return(seconds, end, back, by_end)[1]
@@ -90,7 +89,7 @@ def wait_for_room(
 def _line_up(
     s: Array, at: int, later: Array, begin: Array, away: Array, by_begin: Array, size: Array, out_end: Array
 ) -> None:
-    """Lets what is idle before an event enter the outgoing queue."""
+    """Adds tensors that are idle before an event to the outgoing queue."""
     while s[ENTERED] < len(by_begin) and begin[by_begin[s[ENTERED]]] < at:
         row = by_begin[s[ENTERED]]
         free_from = out_end[by_begin[s[ENTERED] - 1]] if s[ENTERED] else -np.inf
@@ -112,7 +111,7 @@ def _leave(
     there: Array,
     returned: Array,
 ) -> None:
-    """Lets those leave whose copies are done. What leaves after it is due makes room only if it is held."""
+    """Completes finished outgoing copies. A copy that completes after it is due frees room only if it is held."""
     while s[LEFT] < s[ENTERED] and out_end[by_begin[s[LEFT]]] <= moment:
         row = by_begin[s[LEFT]]
         there[row] = size[row]
@@ -127,9 +126,9 @@ def _leave(
 
 @njit_part
 def _come_due(s: Array, at: int, due: Array, end: Array, by_end: Array, there: Array) -> None:
-    """Moves on to an event in the incoming queue.
+    """Advances to an event in the incoming queue.
 
-    What comes due is needed later than what is held, so it is held before that.
+    Copies that become due are needed later than held ones, so they are held first.
     """
     while s[DUE] > 0 and due[by_end[s[DUE] - 1]] <= at:
         s[DUE] -= 1
@@ -140,7 +139,7 @@ def _come_due(s: Array, at: int, due: Array, end: Array, by_end: Array, there: A
 
 @njit_part
 def _hold(s: Array, least: int, by_end: Array, there: Array) -> None:
-    """Holds more, until it is enough."""
+    """Holds more copies, until enough bytes are offloaded."""
     while s[GONE] + s[HELD] < least and s[CUT] < s[NEEDED]:
         s[HELD] += there[by_end[s[CUT]]]
         s[CUT] += 1
@@ -148,7 +147,7 @@ def _hold(s: Array, least: int, by_end: Array, there: Array) -> None:
 
 @njit_part
 def _let_go(s: Array, least: int, until: int, by_end: Array, there: Array, hold: Array) -> None:
-    """Holds no longer what is needed now, nor what it takes no more to be enough."""
+    """Releases copies that are needed now, and those that are no longer required."""
     while s[CUT] > s[DUE]:
         row = by_end[s[CUT] - 1]
         if s[CUT] <= s[NEEDED] and s[GONE] + s[HELD] - there[row] < least:

@@ -1,15 +1,15 @@
-"""From when to when each tensor is not needed.
+"""Computes when each tensor is idle.
 
-A trace does not say when a tensor is read. What it says is enough for bounds on the safe side:
+A trace does not record when a tensor is read. But it allows conservative bounds:
 
-* an activation that lives from forward to backward is needed until the code that made it runs again for the next layer, and then from
-  the moment at which that layer's own one is freed in backward (layers go back in the order reverse to that in which they came);
-* a parameter is needed while its module's code runs in forward, in backward while its block is worked on, and in the
+* an activation that lives from forward to backward is needed until its allocating code runs again for the next layer,
+  and then from the moment at which that layer's own activation is freed in backward (layers run backward in reverse
+  order);
+* a parameter is needed while its module's code runs in forward, while its block is processed in backward, and in the
   optimizer;
-* a gradient the same, and optimizer state in the optimizer only.
+* a gradient likewise, and optimizer state only in the optimizer.
 
-Where module marks are missing, "while its module runs" is the whole pass. All indices are events; windows are half
-open.
+Without module marks, "while its module's code runs" is the whole pass. All indices are events; windows are half open.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from memdiag.trace.table import Array, Table
 
 PARAMETER, GRADIENT, STATE = (schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
 _SAVED = schema.LIFETIMES.index("forward_to_backward")
-_ENOUGH = 0.6  # of the usual distance between a layer and the next: closer ones from the same line belong to one layer
+_ENOUGH = 0.6  # fraction of the usual distance between layers: closer ones from the same line belong to one layer
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Times in which tensors are not needed, one numpy array a column.
+    """Times in which tensors are idle, one numpy array per column.
 
     Attributes:
         tensor: Row in Tensors.
-        begin, end: Events: not needed from before event ``begin`` until before event ``end``; the number of events:
-        never again.
+        begin, end: Events: idle from before event ``begin`` until before event ``end``; the number of events means
+            never needed again.
         device_bytes, copy_bytes: Bytes of its block; bytes to copy.
-        category: Index into CATEGORIES; activations are those of lifetime "forward to backward", whatever they are
-            called.
-        is_saved: Is such an activation.
+        category: Index into CATEGORIES; activations are tensors with the lifetime "forward to backward", whatever their
+            name.
+        is_saved: Whether it is such an activation.
     """
 
     tensor: Array
@@ -55,12 +55,12 @@ class Windows:
         return len(self.tensor)
 
     def take(self, rows: Array) -> Windows:
-        """Returns some of them."""
+        """Returns a selection of them."""
         return Windows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 def find_windows(trace: Trace, device: DeviceTrace) -> Windows:
-    """Returns every window of every tensor, as far as the trace tells."""
+    """Returns every idle window of every tensor, as far as the trace shows."""
     passes = Passes.of(device)
     if not len(passes.phase):
         nothing = np.empty(0, np.int64)
@@ -73,7 +73,7 @@ def find_windows(trace: Trace, device: DeviceTrace) -> Windows:
 
 
 def saved_rows(device: DeviceTrace) -> Array:
-    """Returns the activations that forward leaves for backward (rows in Tensors)."""
+    """Returns the activations that forward saves for backward (rows in Tensors)."""
     tensors = device.tensors
     known = (tensors.lifetime == _SAVED) & (tensors.alloc_at >= 0) & (tensors.free_requested_at < device.num_events)
     return np.flatnonzero(known & ~np.isin(tensors.category, (PARAMETER, GRADIENT, STATE)))
@@ -96,7 +96,7 @@ def _table(device: DeviceTrace, tensor: Array, begin: Array, end: Array, is_save
 
 
 def _of_activations(device: DeviceTrace, passes: Passes) -> tuple[Array, Array, Array]:
-    """Windows of what forward leaves for backward: (tensor, begin, end)."""
+    """Returns windows of activations that forward saves for backward: (tensor, begin, end)."""
     tensors = device.tensors
     rows = saved_rows(device)
     rows = rows[np.argsort(tensors.alloc_at[rows], kind="stable")]
@@ -108,7 +108,7 @@ def _of_activations(device: DeviceTrace, passes: Passes) -> tuple[Array, Array, 
         return rows, rows, rows
     begin, end = passes.end[made_in].copy(), passes.begin[freed_in].copy()
     made, gone = _next_layer(_sites(device, rows), tensors.name[rows], made_in, born, freed)
-    # Later layers are freed first; one that is not says nothing of when this one is needed.
+    # Later layers are freed first; one that is not says nothing about this one.
     begin = np.where(made >= 0, made + 1, begin)
     in_order = (gone >= 0) & (gone < freed) & (gone >= end)
     end = np.where(in_order, gone, end)
@@ -116,16 +116,16 @@ def _of_activations(device: DeviceTrace, passes: Passes) -> tuple[Array, Array, 
 
 
 def _sites(device: DeviceTrace, rows: Array) -> Array:
-    """Returns a number for each tensor: the same for those that the same line made; without stacks, of the same size."""
+    """Returns a number for each tensor: equal for tensors from the same line, or without stacks of the same size."""
     stack, size = device.tensors.stack[rows].astype(np.int64), device.tensors.requested_bytes[rows]
     return np.where(stack >= 0, stack, -1 - size)
 
 
 def _next_layer(site: Array, name: Array, made_in: Array, born: Array, freed: Array) -> tuple[Array, Array]:
-    """Returns for each tensor (in order of birth) when the same line worked for the next layer, and when the first of that is freed.
+    """Returns, for each tensor, when the same line ran for the next layer, and when that layer's first tensor is freed.
 
-    What a line makes for one layer has one name, if it has any; without names, what is made close together belongs to one layer.
-    -1: there is no next layer in the same pass.
+    Tensors that a line allocates for one layer have one name, if any; without names, tensors allocated close together
+    belong to one layer. -1 means there is no next layer in the same pass.
     """
     made, gone = np.full(len(site), -1, np.int64), np.full(len(site), -1, np.int64)
     by = np.lexsort((np.arange(len(site)), made_in, site))
@@ -145,7 +145,7 @@ def _next_layer(site: Array, name: Array, made_in: Array, born: Array, freed: Ar
 
 
 def _of_the_model(device: DeviceTrace, passes: Passes, modules: Modules) -> tuple[Array, Array, Array]:
-    """Windows of parameters, gradients and optimizer state: (tensor, begin, end)."""
+    """Returns windows of parameters, gradients and optimizer state: (tensor, begin, end)."""
     tensors, n = device.tensors, device.num_events
     parts: list[tuple[Array, Array, Array]] = []
     category = tensors.category
@@ -167,12 +167,15 @@ def _of_the_model(device: DeviceTrace, passes: Passes, modules: Modules) -> tupl
 
 
 def _gaps(tensors: Table, rows: Array, uses: Array, n: int) -> tuple[Array, Array, Array]:
-    """Returns the times between uses (begin, end; by begin) of tensors that share them, cut to their lives."""
+    """Returns the times between uses of tensors with the same uses, cut to their lifetimes.
+
+    They are (begin, end), sorted by begin.
+    """
     reach = np.maximum.accumulate(uses[:, 1]) if len(uses) else np.empty(0, np.int64)
     begin, end = np.append(0, reach), np.append(uses[:, 0], n)
     real = end > begin
     begin, end = begin[real], end[real]
-    # Two events after its birth, what fills it has been launched; copies wait for that on the device.
+    # Two events after its allocation, the kernel that fills it has been launched; copies wait for it on the device.
     born, dies = tensors.alloc_at[rows] + 2, tensors.free_requested_at[rows]
     many, each = np.repeat(rows, len(begin)), len(rows)
     first = np.maximum(np.tile(begin, each), np.repeat(np.maximum(born, 0), len(begin)))

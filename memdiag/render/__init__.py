@@ -1,11 +1,10 @@
-"""What a command found, as text: a folder for each command, and in it a file for each form.
+"""Results of commands as text: a folder per command, with a file per form.
 
-``renderer("oom", "md")`` returns ``memdiag.render.oom.md:render``. Pieces that several commands share are in
-``support``.
+``renderer("oom", "md")`` returns ``memdiag.render.oom.md:render``. Code that several commands share is in ``support``.
 
-A renderer lays out what is in the report and works nothing out about memory. Everything that comes from a file (paths,
-frames, names) goes through ``memdiag.text.plain`` first: a name in a trace must not be able to move the
-cursor, colour the terminal or forge a line of the report.
+A renderer lays out the content of the report and computes nothing about memory. All text from a file (paths, frames,
+names) goes through ``memdiag.text.plain`` first: a name in a trace must not be able to move the cursor, colour the
+terminal or forge a line of the report.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ FORMS: dict[str, tuple[str, ...]] = {
         "policies",
         "map",
         "json",
-    ),  # the kinds of pictures, and their list
+    ),  # the kinds of plots, and their list
     "record": ("terminal",),
     "simulate": ("terminal", "json"),
     "try_run": ("terminal", "json"),  # memdiag try: a keyword cannot name a package
     "tune": ("terminal", "json"),
 }
 
-# Forms that are drawn from the trace as well as the report, or that are no text; each documents its own arguments.
+# Forms that need the trace as well as the report, or that are not text; each documents its arguments.
 PICTURES = {("analyze", "html"), ("fleet", "picture"), *(("plot", kind) for kind in FORMS["plot"] if kind != "json")}
 
 
 def renderer(command: str, form: str) -> Callable[..., Any]:
-    """Returns what renders the result of a command in a form; it is imported here, not before.
+    """Returns the renderer of a command's result in a form, importing it on demand.
 
     Raises:
-        KeyError: The command has no such form.
+        KeyError: The command does not have this form.
     """
     if form not in FORMS[command]:
         raise KeyError(f"memdiag {command} has no form {form}")

@@ -1,6 +1,6 @@
-"""Verifies a plan from scratch, the slow way: every live byte in one place, each tensor back before its use, budgets kept.
+"""Verifies a plan independently, by a slow method: every live byte in one place, tensors back before use, budgets kept.
 
-It sees lifetimes, needs and moves only; it shares no code with what made the plan.
+It reads lifetimes, needs and moves only, and shares no code with the planner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ON_DEVICE, ON_HOST, ON_DISK = "device", "host", "disk"
 
 @dataclass(frozen=True)
 class Life:
-    """A tensor: it is there from ``born`` until before ``dead`` (events), and idle only within ``idle`` (begin, end)."""
+    """A tensor: live from ``born`` until before ``dead`` (events), and idle only within ``idle`` (begin, end)."""
 
     born: int
     dead: int
@@ -24,7 +24,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Stay:
-    """A tensor is away from before event ``out`` until before event ``back``."""
+    """A tensor is offloaded from before event ``out`` until before event ``back``."""
 
     tensor: int
     place: str
@@ -33,12 +33,12 @@ class Stay:
 
 
 def problems(lives: dict[int, Life], stays: Iterable[Stay], budgets: dict[str, int], num_events: int) -> list[str]:
-    """Returns what is wrong with a plan; nothing, if nothing is.
+    """Returns the violations in a plan; empty if there are none.
 
     Args:
         lives: Tensors by number.
-        stays: Where they are when they are not on the device.
-        budgets: Bytes by place; what is not named is not limited.
+        stays: Where tensors are while they are not on the device.
+        budgets: Bytes by place; others are unlimited.
         num_events: Events of the trace.
     """
     found: list[str] = []

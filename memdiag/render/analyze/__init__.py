@@ -1,1 +1,1 @@
-"""Forms of the report of ``memdiag analyze``, and the parts that they share."""
+"""Forms of the report of ``memdiag analyze``, and their shared parts."""

@@ -1,4 +1,4 @@
-"""The whole report for people, in a terminal: the verdict, then where memory was, where it went, what to do, and the verdict again.
+"""The whole report for a terminal: the verdict, memory over time, its owners, remedies, and the verdict again.
 
 Laid out for 80 columns; a wider terminal gets longer bars and lines. Lines to paste are never wrapped: a terminal
 that is too narrow wraps them itself, and they still copy as one line.
@@ -24,9 +24,9 @@ from memdiag.results.report import DeviceReport, Report, Site, Usage
 from memdiag.text import phrase, plain, sentence, shorten
 from memdiag.units import format_bytes
 
-LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a place in the code
+LONGEST, LONGEST_PLACE = 400, 90  # characters of a text, and of a call site
 ROOMY = 80  # columns that the table of replays needs
-LEAST_NAME = 12  # columns: less of a name says nothing
+LEAST_NAME = 12  # columns: a shorter name is useless
 MAX_EVIDENCE = 4  # of every finding but the worst
 
 
@@ -87,7 +87,7 @@ def _usage(page: TerminalPage, device: DeviceReport) -> None:
 
 
 def _usage_table(page: TerminalPage, columns: Sequence[tuple[str, str, Usage]]) -> None:
-    """Adds the bytes at some moments, beside each other."""
+    """Adds a table of the bytes at several moments."""
     rows: list[Row] = [
         ["", *((title, "bold") for title, _, _ in columns)],
         ["", *((where, "dim") for _, where, _ in columns)],
@@ -119,7 +119,7 @@ def _split(page: TerminalPage, device: DeviceReport) -> None:
 
 
 def _unless_narrow(page: TerminalPage, *cells: Cell | StyledText) -> tuple[Cell | StyledText, ...]:
-    """Returns the cells for which there is no room in a narrow terminal."""
+    """Returns the cells that are omitted in a narrow terminal."""
     return () if page.narrow else cells
 
 
@@ -158,7 +158,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _bars(page: TerminalPage, title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> None:
-    """Adds one list of amounts with bars of ``width`` columns, with what each means if ``explained``."""
+    """Adds a list of amounts with bars of ``width`` columns, with their meanings if ``explained``."""
     table: list[Row] = [[(title, "bold")]]
     for row in rows:
         name = sized(row.name, max(18, cells(row.name)))
@@ -182,7 +182,7 @@ def _sites(page: TerminalPage, device: DeviceReport) -> None:
 
 
 def _place(site: Site, width: int) -> StyledText:
-    """Returns a place and, as far as there is room, what its tensors are called."""
+    """Returns a call site and, if there is room, the names of its tensors."""
     place = StyledText(_cut(plain(site.name) or words.unknown(), width))
     room = width - place.num_cells - 3
     if site.tensor_names and room >= LEAST_NAME and site.name not in site.tensor_names[0]:

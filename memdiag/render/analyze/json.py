@@ -1,7 +1,6 @@
 """The report for programs.
 
-Byte counts are integers, what the source cannot know is null, and the text is plain ASCII JSON, so that it survives any
-pipe.
+Byte counts are integers, unknown values are null, and the text is ASCII JSON, which survives any pipe.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ LAYOUT = Layout(
 )
 
 
-def render(report: Report, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: Report, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
     return LAYOUT.text(report)
 

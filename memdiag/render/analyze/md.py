@@ -1,6 +1,6 @@
 """The report as GitHub-flavoured markdown, to paste into an issue.
 
-Text from a file stands in code spans, or is escaped: it must not end a table, ping a person, or link to another issue.
+Text from a file is in code spans, or escaped: it must not end a table, mention a person, or link to another issue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memdiag.version import __version__
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
-    """Returns the report as markdown; of ``look`` only ``unicode`` counts."""
+    """Returns the report as markdown; of ``look``, only ``unicode`` is used."""
     lines = [*_would_fit(report), *_card(report)]
     lines += table(("", ""), ((escape(fact.label), cell(fact.value)) for fact in words.source_facts(report)))
     idle = [device for device in report.devices if words.is_idle(device)]
@@ -54,7 +54,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
 
 
 def _would_fit(report: Report) -> list[str]:
-    """Returns whether a tensor would fit, where that was asked."""
+    """Returns whether a tensor would fit, if that was requested."""
     lines: list[str] = []
     for each in would_fit.answers(report):
         lines += [

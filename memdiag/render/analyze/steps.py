@@ -1,4 +1,4 @@
-"""What to do next: two or three commands that fit this report, ready to paste."""
+"""Next steps: two or three commands for this report, ready to paste."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DUMP = 'torch.cuda.memory._dump_snapshot("trace.pkl")'
 
 
 def record_lines(backend: str | None) -> tuple[str, str]:
-    """Returns the two lines of Python that record a trace on ``backend`` ("npu", or anything that has torch.cuda)."""
+    """Returns the two lines of Python that record a trace on ``backend`` ("npu", or any with torch.cuda)."""
     if backend == "npu":
         return RECORD.replace("torch.cuda.", "torch.npu."), DUMP.replace("torch.cuda.", "torch.npu.")
     return RECORD, DUMP
@@ -25,7 +25,7 @@ def full_step(report: Report) -> tuple[str, str]:
 
 
 def next_steps(report: Report) -> list[tuple[str, str]]:
-    """Returns pairs of what it is good for and the line to paste, at most four."""
+    """Returns at most four pairs of a purpose and the line to paste."""
     path = report.source.path
     file = file_argument(path)
     busy = [device for device in report.devices if not is_idle(device)]

@@ -1,4 +1,4 @@
-"""The report for people in one screen: the verdict card, where the bytes are, who holds them, findings, remedies, and the card again.
+"""The report for a terminal on one screen: verdict card, split, holders, findings, remedies, and the card again.
 
 ``--full`` prints everything (full.py). The number of rows in the lists follows from the height of a screen.
 """
@@ -21,11 +21,11 @@ from memdiag.units import format_bytes
 
 MOST_LINES = 45
 MOST_ROWS, LONGEST = 6, 400
-_TRIFLE = 0.01  # of what is reserved: no word in the legend of the bar
+_TRIFLE = 0.01  # fraction of reserved memory: smaller parts are not in the legend of the bar
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
-    """Returns the report in at most ``MOST_LINES`` lines of ``look.width`` columns, with as many rows in each list as fit."""
+    """Returns the report in at most ``MOST_LINES`` lines of ``look.width`` columns, with as many rows as fit."""
     pages = (_page(report, look, rows) for rows in range(MOST_ROWS, -1, -1))
     shortest = ""
     for shortest in pages:
@@ -35,7 +35,11 @@ def render(report: Report, look: Look = PLAIN) -> str:
 
 
 def draw_card(page: TerminalPage, report: Report, *, brief: bool = False) -> None:
-    """Draws the verdict card; ``brief``: headline in one line, first remedy, prediction."""
+    """Draws the verdict card.
+
+    Args:
+        brief: Only the headline in one line, the first remedy, and the prediction.
+    """
     verdict = card.verdict_of(report)
     severity = words.severity_name(verdict.severity)
     happened = StyledText(plain(verdict.summary, LONGEST), "bold")

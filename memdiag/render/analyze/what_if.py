@@ -1,4 +1,4 @@
-"""What replays of changed settings gave, in words: one row a line of settings, the best first."""
+"""Results of replaying changed settings, in words: one row per settings line, the best first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memdiag.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One replay: what it saves at the reserved peak, that peak, what becomes of failed requests, and the settings."""
+    """One replay: bytes saved at the reserved peak, that peak, the result of failed requests, and the settings."""
 
     saves: str
     peak: str
@@ -25,7 +25,7 @@ def title() -> str:
 
 
 def subtitle(report: Report) -> str:
-    """Returns how far the replays can be trusted, as a sentence without its full stop."""
+    """Returns how far the replays can be trusted, as a sentence without a full stop."""
     unhelpful = sum(not result.is_shown for result in report.what_if)
     exact = phrase("verdict.calibration", exact=plain(report.what_if[0].calibration))
     return joined([exact, phrase("report.what-if.unhelpful", count=unhelpful)], "; ") if unhelpful else exact
@@ -42,7 +42,10 @@ def heads() -> tuple[str, str, str, str]:
 
 
 def rows(report: Report) -> list[Row]:
-    """Returns the replays worth a row, device by device, the best first: those that help, and those that a finding suggested."""
+    """Returns the replays with a row, device by device, the best first.
+
+    They are useful replays, and those that a finding suggested.
+    """
     several = len({result.device for result in report.what_if}) > 1
     shown = [result for result in report.what_if if result.is_shown]
     ordered = sorted(shown, key=lambda result: (result.device, result.num_ooms, -result.saved_bytes))
@@ -59,7 +62,7 @@ def _row(result: WhatIf, *, several: bool) -> Row:
 
 
 def _settings(result: WhatIf) -> str:
-    """What the line sets, without its variable: findings have the whole line."""
+    """Returns the settings of the line without its variable: findings have the whole line."""
     return result.change.partition("=")[2] or phrase("report.what-if.default")
 
 

@@ -13,7 +13,7 @@ from memdiag.units import format_bytes
 
 
 class Answer(NamedTuple):
-    """The question, the answer, and the facts that it rests on."""
+    """The question, the answer, and the facts it is based on."""
 
     title: str
     text: str
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 def answers(report: Report) -> Iterator[Answer]:
-    """Yields the answer for each device; nothing where the question was not asked."""
+    """Yields the answer for each device; nothing without a question."""
     for each in report.would_fit:
         size = format_bytes(each.requested_bytes)
         title = phrase("would_fit.title", bytes=size)

@@ -1,4 +1,4 @@
-"""What was checked as annotations of a pull request: the workflow commands that GitHub's runners read from a log."""
+"""The result of a check as annotations of a pull request: workflow commands in the log of GitHub's runners."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from memdiag.results.check import CheckReport, DeviceCheck
 
 
-def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
-    """Returns a line for each trace in which something failed, and one for each in which something could not be judged; "" for none."""
+def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
+    """Returns a line for each trace with a failed check, and for each that could not be judged; "" for none."""
     lines = []
     for each in report.traces:
         over = [judgement.reason for judgement in each.checks if judgement.status == "failed"]
@@ -29,7 +29,7 @@ def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - al
 
 
 def _place(each: DeviceCheck) -> str:
-    """Returns the first place that lies in the repository, so that the annotation stands beside its line."""
+    """Returns the first call site in the repository, so that the annotation is shown at its line."""
     place = next((holder for holder in each.sites if holder.file and holder.line), None)
     return f"file={_property(place.file)},line={place.line}" if place else ""
 

@@ -1,4 +1,4 @@
-"""What was checked, for programs."""
+"""The result of a check, for programs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ LAYOUT = Layout(
 )
 
 
-def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
     return LAYOUT.text(report)

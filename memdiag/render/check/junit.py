@@ -1,6 +1,6 @@
-r"""What was checked as JUnit XML, which CI systems show as tests: a case for each metric of each trace.
+r"""The result of a check as JUnit XML, which CI systems show as tests: a case for each metric of each trace.
 
-XML 1.0 has no place for control characters, not even escaped: they are written as text like ``\x1b``.
+XML 1.0 does not allow control characters, even escaped: they are written as text like ``\x1b``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memdiag.results.check import CheckReport, DeviceCheck, MetricJudgement
 
 
-def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: CheckReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one XML document; ``look`` is not used."""
     cases = [line for each in report.traces for line in _cases(each)]
     cases += [_case(key, "given", _error(phrase("check.not_given"))) for key in report.missing]
@@ -69,5 +69,5 @@ def _error(reason: str) -> str:
 
 
 def text(value: str) -> str:
-    """Returns text as it may stand in XML, between tags and in quotes."""
+    """Returns text that is safe in XML, between tags and in quotes."""
     return escape(plain(value), quote=True)

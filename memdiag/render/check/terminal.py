@@ -1,4 +1,4 @@
-"""What was checked for people, in a terminal: the verdict first, then each trace with what it is held against, and where it grew."""
+"""The result of a check for a terminal: the verdict, then each trace with its limits, and where it grew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from memdiag.results.check import CheckReport, DeviceCheck
 
 _STYLES = {"ok": "green", "failed": "red", "unknown": "yellow"}
-_MOST_QUIET = 8  # traces without a failure that are shown one by one
+_MOST_QUIET = 8  # number of passing traces that are listed individually
 
 
 def render(report: CheckReport, look: Look = PLAIN) -> str:

@@ -1,4 +1,4 @@
-"""The places behind a failed check in words, for every form of it that people read."""
+"""The call sites of a failed check in words, for all forms for people."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 
 def title(each: DeviceCheck) -> str:
-    """Returns what the list of places says."""
+    """Returns the title of the list of call sites."""
     if any(holder.baseline_bytes is not None for holder in each.sites):
         return phrase("check.title.grew")
     return phrase("check.title.peak" if each.has_history else "check.title.snapshot")
 
 
 def holder_words(holder: CheckedSite) -> str:
-    """Returns ``+2.90 GiB activations of train.py:38 mlp (30 tensors → 60)``; without a baseline what it holds."""
+    """Returns ``+2.90 GiB activations of train.py:38 mlp (30 tensors → 60)``.
+
+    Without a baseline, it is the memory that the call site holds.
+    """
     label = plain(holder.label, 90)
     place = phrase("check.moved", place=label, line=str(holder.baseline_line)) if holder.baseline_line else label
     counts = phrase("check.tensors", count=holder.num_tensors)

@@ -1,1 +1,1 @@
-"""Forms of a comparison of traces (``memdiag compare``), and the rows and curves that they share."""
+"""Forms of a comparison of traces (``memdiag compare``), and their shared rows and curves."""

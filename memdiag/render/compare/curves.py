@@ -1,4 +1,4 @@
-"""Curves of several traces on one axis, in characters: the base as an area, the others as their letters, readable without colour."""
+"""Curves of several traces on one axis in characters: the base as an area, the others as their letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BASE, _SEVERAL = "░", "*"
 
 
 def chart(curves: Curves, which: Sequence[Sequence[int]], letters: Sequence[str], width: int) -> list[list[Span]]:
-    """Returns the lines of a chart of one curve of each trace, at most ``width`` columns wide; [] where nothing is known."""
+    """Returns the lines of a chart with one curve per trace, at most ``width`` columns wide; [] without data."""
     highest = max((max(values, default=-1) for values in which), default=-1)
     if highest <= 0:
         return []
@@ -46,7 +46,7 @@ def chart(curves: Curves, which: Sequence[Sequence[int]], letters: Sequence[str]
 
 
 def _cell(heights: Sequence[int], row: int, letters: Sequence[str]) -> Span:
-    """Returns what stands in one row of one column: the letter of a curve that ends here, the area of the base, or nothing."""
+    """Returns a cell of the chart: the letter of a curve that ends here, the area of the base, or a space."""
     here = [number for number, height in enumerate(heights) if number and height == row]
     if here:
         return (_SEVERAL, "bold") if len(here) > 1 else (letters[here[0]], STYLES[here[0] % len(STYLES)])
@@ -71,7 +71,7 @@ def _axis(curves: Curves, plot: int) -> str:
 
 
 def legend(report: Comparison) -> list[Span]:
-    """Returns which trace is drawn how."""
+    """Returns how each trace is drawn."""
     spans: list[Span] = [(_BASE * 2, STYLES[0]), (f" {report.sides[0].letter}   ", "")]
     for number, side in enumerate(report.sides[1:], 1):
         spans += [(side.letter, STYLES[number % len(STYLES)]), ("   " if number + 1 < len(report.sides) else "", "")]
@@ -81,7 +81,7 @@ def legend(report: Comparison) -> list[Span]:
 
 
 def how_aligned(curves: Curves) -> str:
-    """Returns how the axes were laid upon each other, in words."""
+    """Returns how the axes were aligned, in words."""
     if curves.aligned_by == "share":
         return phrase("compare.aligned.share")
     firsts = curves.first_steps or ()

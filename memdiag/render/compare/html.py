@@ -1,4 +1,7 @@
-"""A comparison of traces as one page for a browser: verdicts, curves, the split of memory to one scale, and where it grew."""
+"""A comparison of traces as a web page.
+
+It has verdicts, curves, the split of memory to one scale, and call sites that grew.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from memdiag.units import format_bytes
 if TYPE_CHECKING:
     from memdiag.results.compare import Comparison, Curves, NameRow, Side, SiteRow
 
-_MOST_ROWS = 500  # of a list, with those that are folded away
+_MOST_ROWS = 500  # of a list, including folded rows
 _MOST_TICKS = 12
 _FATES = {"new": "warning", "worse": "critical", "gone": "ok", "better": "ok"}
 
 
-def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - a page looks the same wherever it is written to
+def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - a page looks the same everywhere
     """Returns the comparison as a page."""
     names = " · ".join(f"{side.letter} {side.path}" for side in report.sides)
     headline = [*(tag("h1", sentence) for sentence in report.verdicts), tag("div", *_tiles(report), class_="numbers")]
@@ -96,7 +99,7 @@ def _traces(report: Comparison) -> Markup:
 
 
 def _split(report: Comparison) -> Markup:
-    """The reserved bytes of each trace in their parts, all to one scale."""
+    """Returns the parts of reserved memory of each trace, all to one scale."""
     names = tuple(vocabulary.STYLES["part"])
     told = [
         (
@@ -161,7 +164,7 @@ def _curves(report: Comparison, found: Curves) -> list[Markup]:
         (phrase("compare.title.reserved"), found.reserved),
         (phrase("compare.title.allocated"), found.allocated),
     ):
-        # later traces are dashed: where two curves are the same, both show
+        # Later traces are dashed: where two curves coincide, both are visible.
         lines = [
             Line(phrase("compare.line.name", name=name, letter=side.letter), _color(at), "7 5" if at else "", values)
             for at, (side, values) in enumerate(zip(report.sides, which, strict=True))
@@ -184,7 +187,7 @@ def _ticks(found: Curves) -> list[tuple[float, str]]:
 
 
 def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str) -> list[Markup]:
-    """Returns rows with a bar for the difference; those beyond ``report.top`` are folded away."""
+    """Returns rows with a bar for the difference; those beyond ``report.top`` are folded."""
     most = max((abs(_difference(row)) for row in found), default=0)
     heads = rows.heads(report)
     has_lives = any(amount is not None and amount.mean_lifetime is not None for row in found for amount in row.amounts)
@@ -222,7 +225,7 @@ def _list(report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequen
 
 
 def _difference(row: SiteRow | NameRow) -> int:
-    """Returns the largest difference from the base, in bytes; 0 where it is unknown."""
+    """Returns the largest difference from the base, in bytes, or 0 if unknown."""
     base = row.amounts[0]
     if base is None:
         return 0

@@ -1,4 +1,4 @@
-"""Traces beside each other, for programs."""
+"""A comparison of traces, for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARTS = tuple(f"{name}_bytes" for name in ("rounding", "pending", "stranded", "
 
 
 def _differences(of: Callable[[Amount], float | None]) -> Callable[[SiteRow | NameRow], list[Any]]:
-    """Returns what subtracts the first trace's amount from that of each other trace."""
+    """Returns a function that subtracts the first trace's amount from that of each other trace."""
 
     def values(row: SiteRow | NameRow) -> list[Any]:
         first, *others = (None if amount is None else of(amount) for amount in row.amounts)
@@ -192,7 +192,7 @@ LAYOUT = Layout(
 )
 
 
-def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: Comparison, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the comparison as one JSON object, indented, with a newline at its end. ``look`` is not used."""
     return LAYOUT.text(report)
 

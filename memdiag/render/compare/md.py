@@ -1,6 +1,6 @@
-"""Traces beside each other as GitHub-flavoured markdown, to paste into an issue.
+"""A comparison of traces as GitHub-flavoured markdown, to paste into an issue.
 
-Text from a file is escaped, or stands in code spans.
+Text from a file is escaped, or in code spans.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def render(report: Comparison, look: Look = PLAIN) -> str:
-    """Returns the comparison as markdown; of ``look`` only ``unicode`` counts."""
+    """Returns the comparison as markdown; of ``look``, only ``unicode`` is used."""
     lines = [f"## memdiag: {phrase('compare.page.md')}", ""]
     for sentence in report.verdicts:
         lines += [f"**{escape(sentence)}**", ""]

@@ -1,4 +1,4 @@
-"""The rows of a comparison as words, for every form of it that people read."""
+"""The rows of a comparison as words, for all forms for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST = 240
 
 
 def when(report: Comparison) -> str:
-    """Returns which moments are compared, in words."""
+    """Returns the compared moments, in words."""
     if any(side.at_event is None for side in report.sides):
         return phrase("compare.when.state")
     kinds = {side.moment_kind for side in report.sides}
@@ -33,21 +33,21 @@ def when(report: Comparison) -> str:
 
 
 def change(before: int | None, after: int | None) -> str:
-    """Returns ``+1.50 GiB``; ``=`` for no difference; ``?`` where either is unknown."""
+    """Returns ``+1.50 GiB``; ``=`` for no difference; ``?`` if either is unknown."""
     if before is None or after is None:
         return UNKNOWN
     return "=" if before == after else ("+" if after > before else "-") + format_bytes(abs(after - before))
 
 
 def counted(before: int | None, after: int | None) -> str:
-    """Returns ``+3``; ``=`` for no difference; ``?`` where either is unknown."""
+    """Returns ``+3``; ``=`` for no difference; ``?`` if either is unknown."""
     if before is None or after is None:
         return UNKNOWN
     return "=" if before == after else f"{after - before:+,}"
 
 
 def size(value: int | None) -> str:
-    """Returns bytes in words; ``-`` for none, ``?`` where that is unknown."""
+    """Returns bytes in words; ``-`` for none, ``?`` if unknown."""
     return UNKNOWN if value is None else format_bytes(value) if value else NONE
 
 
@@ -57,7 +57,10 @@ def held(amount: Amount | None) -> str:
 
 
 def heads(report: Comparison) -> list[str]:
-    """Returns the titles of the columns of bytes: ``A``, ``B``, ``B - A``; of more than two ``A``, ``B - A``, ``C - A``."""
+    """Returns the titles of the columns of bytes: ``A``, ``B``, ``B - A``.
+
+    For more than two traces, they are ``A``, ``B - A``, ``C - A``.
+    """
     base, *others = (side.letter for side in report.sides)
     return (
         [base, *others, f"{others[0]} - {base}"]
@@ -77,12 +80,12 @@ def amounts(
 
 
 def byte_cells(row: SiteRow | NameRow) -> list[str]:
-    """Returns the bytes of a place or a name, as cells below ``heads``."""
+    """Returns the bytes of a call site or a name, as cells below ``heads``."""
     return amounts([None if amount is None else amount.bytes for amount in row.amounts], size, change)
 
 
 def tensor_cell(row: SiteRow | NameRow) -> str:
-    """Returns ``391 → 554``; ``391`` where it is the same everywhere."""
+    """Returns ``391 → 554``, or ``391`` if it is the same everywhere."""
     counts = [
         UNKNOWN if amount is None else format_count(amount.num_tensors) if amount.num_tensors else NONE
         for amount in row.amounts
@@ -91,7 +94,7 @@ def tensor_cell(row: SiteRow | NameRow) -> str:
 
 
 def life_cell(row: SiteRow | NameRow) -> str:
-    """Returns ``0.12 → 0.95``, how long tensors live in each trace; ``stays`` for those that are never freed."""
+    """Returns ``0.12 → 0.95``, the lifetimes of tensors in each trace; ``stays`` for those that are never freed."""
     lives = [_life(amount) for amount in row.amounts]
     return lives[0] if len(set(lives)) == 1 else " → ".join(lives)
 
@@ -109,12 +112,12 @@ def _life(amount: Amount | None) -> str:
 
 
 def life_title(report: Comparison) -> str:
-    """Returns what the column of lifetimes is in."""
+    """Returns the unit of the column of lifetimes."""
     return phrase("compare.head.lives.steps" if report.lifetime_unit == "steps" else "compare.head.lives.share")
 
 
 def place_words(row: SiteRow) -> str:
-    """Returns a place, and how it is called elsewhere: ``train.py:38 mlp``, ``train.py:38 mlp (B: line 41)``."""
+    """Returns a call site with its other locations: ``train.py:38 mlp``, ``train.py:38 mlp (B: line 41)``."""
     first = next(place for place in row.places if place is not None)
     said: list[str] = []
     for number, (place, how) in enumerate(zip(row.places, row.matched, strict=True)):
@@ -127,7 +130,7 @@ def place_words(row: SiteRow) -> str:
 
 
 def usage_rows(report: Comparison) -> list[tuple[str, list[str]]]:
-    """Returns the bytes at the moment that is compared: name and cells below ``heads``."""
+    """Returns the bytes at the compared moment: name and cells below ``heads``."""
     rows = []
     for name in USAGE:
         values = [getattr(side.usage, f"{name}_bytes") for side in report.sides]
@@ -136,7 +139,7 @@ def usage_rows(report: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def split_rows(report: Comparison) -> list[tuple[str, list[str], str]]:
-    """Returns what is reserved and not asked for, in its parts: name, cells below ``heads``, meaning."""
+    """Returns the parts of reserved - requested: name, cells below ``heads``, meaning."""
     rows = []
     for name in PARTS[1:]:
         values = [getattr(side.split, f"{name}_bytes") for side in report.sides]
@@ -166,7 +169,7 @@ def count_rows(report: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def side_words(side: Side) -> str:
-    """Returns what a trace is, in a line: backend, version, moment."""
+    """Returns a description of a trace in one line: backend, version, moment."""
     unknown = phrase("compare.value.unknown")
     told = [
         phrase("compare.device", device=str(side.device)),
@@ -181,7 +184,10 @@ def side_words(side: Side) -> str:
 
 
 def difference_rows(report: Comparison, width: int) -> list[list[str]]:
-    """Returns what differs in settings and facts: name, then a value for each trace, at most ``width`` characters each."""
+    """Returns differences in settings and facts.
+
+    A row has the name, then a value for each trace, at most ``width`` characters each.
+    """
     return [
         [
             plain(_fact(row.name), 40),
@@ -192,7 +198,7 @@ def difference_rows(report: Comparison, width: int) -> list[list[str]]:
 
 
 def _fact(name: str) -> str:
-    """Returns the name of a fact in the active language; names of settings, variables and options stay as they are."""
+    """Returns the name of a fact in the active language; names of settings, variables and options are unchanged."""
     for begin, key in (("version of ", "compare.fact.version"), ("phantom ", "compare.fact.simulated")):
         if name.startswith(begin) and name != "phantom device":
             return phrase(key, name=name.removeprefix(begin))
@@ -233,5 +239,5 @@ def _severity(severity: str) -> Phrase:
 
 
 def num_alike(report: Comparison) -> int:
-    """Returns how many findings are the same everywhere."""
+    """Returns the number of findings that are the same everywhere."""
     return sum(all(row.fate(number) == "same" for number in range(1, len(row.found))) for row in report.findings)

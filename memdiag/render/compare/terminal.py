@@ -1,4 +1,4 @@
-"""Traces beside each other for people, in a terminal: the verdict first, then how much, when, where, and what differs."""
+"""A comparison of traces for a terminal: the verdict, then amounts, curves, call sites, and other differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memdiag.results.compare import Comparison, NameRow, SiteRow
 
 _FATES = {"new": "yellow", "worse": "bold red", "gone": "green", "better": "green"}
-_LEAST, _SHORTEST = 24, 12  # columns for a place, where there is room and where there is none
+_LEAST, _SHORTEST = 24, 12  # columns for a call site, with enough room and without
 _COLUMN = 13  # columns for an amount
 
 
@@ -57,7 +57,7 @@ def _amounts(page: TerminalPage, report: Comparison) -> None:
 
 
 def _columns(page: TerminalPage, report: Comparison) -> list[list[int]]:
-    """Returns which columns of bytes stand beside each other: all of them, or the base with as many others as there is room for."""
+    """Returns the columns of bytes of each table: all of them, or the base with as many others as fit."""
     number = len(rows.heads(report))
     each = max((page.width - _LEAST) // _COLUMN - 1, 1)
     if len(report.sides) == 2 or number - 1 <= each:
@@ -111,7 +111,7 @@ def _names(page: TerminalPage, report: Comparison) -> None:
 def _table(
     page: TerminalPage, report: Comparison, found: Sequence[SiteRow | NameRow], labels: Sequence[str], title: str
 ) -> None:
-    """Adds a list of amounts, in several parts where the traces are too many for the width."""
+    """Adds a list of amounts, in several parts if the traces are too many for the width."""
     for bytes_shown in _columns(page, report):
         _part(page, report, found[: report.top], labels, title, bytes_shown)
     if len(found) > report.top:
@@ -126,7 +126,7 @@ def _part(
     title: str,
     bytes_shown: Sequence[int],
 ) -> None:
-    """Adds a list with some of the columns of bytes; without the other columns for which there is no room."""
+    """Adds a list with some of the columns of bytes, without other columns that do not fit."""
     heads = rows.heads(report)
     columns: list[tuple[str, list[str]]] = [
         (heads[number], [rows.byte_cells(row)[number] for row in shown]) for number in bytes_shown

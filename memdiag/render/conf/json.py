@@ -18,6 +18,6 @@ LAYOUT = Layout(
 )
 
 
-def render(report: ConfReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: ConfReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end."""
     return LAYOUT.text(report)

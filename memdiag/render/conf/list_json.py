@@ -16,6 +16,6 @@ LAYOUT = Layout(
 )
 
 
-def render(table: Listing, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(table: Listing, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the table as one JSON object."""
     return LAYOUT.text(table)

@@ -42,7 +42,7 @@ def render(table: Listing, look: Look = PLAIN) -> str:
 
 
 def _versions(key: KnownSetting, backend: str, unit: str) -> str:
-    """Returns in which versions a key is known; "" where that is not known."""
+    """Returns the versions that support a key, or "" if unknown."""
     if backend == "mindspeed":
         return phrase("conf.list.gone", until=key.until) if key.until else ""
     if key.until:

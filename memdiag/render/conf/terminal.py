@@ -1,4 +1,4 @@
-"""Allocator settings for people, in a terminal: what each key does, what is wrong, and the line to paste."""
+"""Allocator settings for a terminal: the meaning of each key, problems, and the line to paste."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated devices as a table: one line a device."""
+"""The simulated devices as a table: one line per device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memdiag.units import format_bytes
 
 
 def render(found: Devices, look: Look = PLAIN) -> str:
-    """Returns the table, with ~ before a figure that is an estimate, and how to use a device."""
+    """Returns the table, with ~ before estimated figures, and how to use a device."""
     rows: list[tuple[str, ...]] = [
         tuple(phrase(f"devices.head.{head}") for head in ("device", "room", "total", "product"))
     ]

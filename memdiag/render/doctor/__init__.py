@@ -1,1 +1,1 @@
-"""Forms of what ``memdiag doctor`` found on a machine."""
+"""Forms of the result of ``memdiag doctor``."""

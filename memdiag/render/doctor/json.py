@@ -1,4 +1,4 @@
-"""What can be recorded on a machine, for programs."""
+"""The devices that can be recorded on a machine, for programs."""
 
 from __future__ import annotations
 

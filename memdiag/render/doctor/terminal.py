@@ -1,4 +1,4 @@
-"""What can be recorded on a machine, for people, in a terminal."""
+"""The devices that can be recorded on a machine, for a terminal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ def _python(page: TerminalPage, python: Python) -> None:
 
 
 def _state(page: TerminalPage, state: str, name: str, words: str, fix: str) -> None:
-    """Adds whether something works, and the fix; ``name``: of the backend ("": none)."""
+    """Adds whether a backend works, and the fix.
+
+    Args:
+        name: Name of the backend, or "" for none.
+    """
     head: list[Cell] = [(state + " " * (_STATE - cells(state)), "bold"), *([name.ljust(_NAME)] if name else [])]
     page.grid(
         "l" * len(head) + "w", [[*head, plain(words)], *([[*[""] * len(head), f"-> {plain(fix)}"]] if fix else [])]

@@ -31,6 +31,6 @@ LAYOUT = Layout(
 )
 
 
-def render(pages: Sequence[Page], look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(pages: Sequence[Page], look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the pages as one JSON object."""
     return LAYOUT.text(Pages(tuple(pages)))

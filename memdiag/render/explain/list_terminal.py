@@ -1,4 +1,4 @@
-"""The names and titles of the pages of the documentation for people, in a terminal."""
+"""Names and titles of the documentation pages, for a terminal."""
 
 from __future__ import annotations
 

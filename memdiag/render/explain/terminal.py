@@ -1,4 +1,4 @@
-"""Pages of the documentation for people, in a terminal."""
+"""Pages of the documentation, for a terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _table(out: TerminalPage, text: str) -> None:
     if any(cell for cell in table[0]):
         table[0] = [(str(cell), "bold") for cell in table[0]]
     widest = [max(len(str(row[column])) for row in rows if column < len(row)) for column in range(columns)]
-    if sum(widest[:-1]) + 2 * columns + 20 > out.width:  # too wide beside each other: one below the other
+    if sum(widest[:-1]) + 2 * columns + 20 > out.width:  # too wide side by side: one below the other
         for row in rows[1:]:
             out.text(row[0], "bold", indent=2)
             for cell in row[1:]:

@@ -1,1 +1,1 @@
-"""What ``memdiag export`` has written."""
+"""The result of ``memdiag export``."""

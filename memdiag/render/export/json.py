@@ -16,6 +16,6 @@ LAYOUT = Layout(
 )
 
 
-def render(report: ExportedFiles, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: ExportedFiles, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the files as one JSON object."""
     return LAYOUT.text(report)

@@ -1,1 +1,1 @@
-"""The answer of ``memdiag record --find-max``, for people and for programs."""
+"""The result of ``memdiag record --find-max``, for people and for programs."""

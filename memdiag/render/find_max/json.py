@@ -62,7 +62,8 @@ LAYOUT = Layout(
 )
 
 
-def render(found: LargestFit, look: Look = PLAIN, chosen: Language = "en") -> str:  # noqa: ARG001 - every form is called alike
+# All forms have the same signature.
+def render(found: LargestFit, look: Look = PLAIN, chosen: Language = "en") -> str:  # noqa: ARG001
     """Returns the answer as JSON, with its texts in the language ``chosen``."""
     return LAYOUT.text(found, chosen)
 

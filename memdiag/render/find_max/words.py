@@ -7,7 +7,7 @@ from memdiag.text import Phrase, phrase
 
 
 def notes(found: LargestFit) -> list[Phrase]:
-    """Returns what makes the answer less certain."""
+    """Returns the reasons that make the result less certain."""
     best = found.trial_of(found.largest_fitting)
     if best is None:
         return []

@@ -1,1 +1,1 @@
-"""Forms of the report on many ranks (``memdiag fleet``), and the words that they share."""
+"""Forms of the report on many ranks (``memdiag fleet``), and their shared words."""

@@ -1,4 +1,4 @@
-"""Many ranks as one page for a browser: the verdict, every rank's memory to one scale, bytes by rank and step, and what differs."""
+"""The report on many ranks as a web page: the verdict, memory of all ranks to scale, a heat map, and differences."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _UNUSED = "var(--line-strong)"  # a colour of the page, since no tensor holds th
 _KINDS = {"bold red": "critical", "yellow": "warning", "green": "ok"}
 
 
-def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001 - a page looks the same wherever it goes
-    """Returns the report as a page; what goes beyond ``top`` rows of a list is folded away."""
+# A page looks the same everywhere.
+def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001
+    """Returns the report as a page; rows of a list beyond ``top`` are folded."""
     label, style = words.state(report)
     headline = [
         tag("div", tag("span", label, class_=f"badge {_KINDS[style]}")),
@@ -103,7 +104,7 @@ def _tiles(report: FleetReport) -> Iterator[Markup]:
 
 
 def _peaks(report: FleetReport) -> Markup:
-    """How many ranks have a peak in each range of bytes."""
+    """Returns the number of ranks with a peak in each range of bytes."""
     most = max((len(each.ranks) for each in report.distribution), default=1)
     rows = [
         (
@@ -132,7 +133,7 @@ def _heat(report: FleetReport, found: HeatMap) -> list[Markup]:
 
 
 def _ranks(report: FleetReport, top: int) -> list[Markup]:
-    """Every rank, with what tensors and unused memory take of the largest device or peak, all to one scale."""
+    """Returns every rank with its tensors and unused memory, all to one scale."""
     known = words.tight(report, len(report.ranks))
     there = {row.rank for row in known}
     rest = sorted((row for row in report.ranks if row.rank not in there), key=lambda row: -row.peak_bytes)

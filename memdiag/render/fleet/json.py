@@ -46,7 +46,7 @@ class HeatRow(TypedDict):
 
 
 def _last_failure(row: Rank) -> dict[str, Any] | None:
-    """Returns the declared facts only: those of a worker are a dict of its own making."""
+    """Returns the declared facts only: those of a worker are an untyped dict."""
     known = row.last_failure
     return None if known is None else {name: known.get(name) for name in LastFailure.__annotations__}
 
@@ -131,7 +131,8 @@ LAYOUT = Layout(
 )
 
 
-def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001 - all renderers are called alike
+# All renderers have the same signature.
+def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:  # noqa: ARG001
     """Returns the report as one JSON object, indented, with a newline at its end.
 
     ``look`` and ``top`` are not used: the output contains everything.

@@ -1,4 +1,4 @@
-"""Many ranks as GitHub-flavoured markdown, to paste into an issue; text from files is escaped as in support/markdown.py."""
+"""The report on many ranks as GitHub-flavoured markdown; text from files is escaped as in support/markdown.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAT_ROWS, _HEAT_COLUMNS = 32, 48
 
 
 def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
-    """Returns the report as markdown, with at most ``top`` rows in each list; of ``look`` only ``unicode`` counts."""
+    """Returns the report as markdown, with at most ``top`` rows in each list; of ``look``, only ``unicode`` is used."""
     lines = [f"## memdiag fleet: {words.state(report)[0]}", "", f"**{escape(joined(report.verdict))}**", ""]
     lines += table((phrase("fleet.head.read"), ""), ((name, escape(value)) for name, value in words.facts(report)))
     if report.ranks:

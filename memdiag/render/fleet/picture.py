@@ -1,4 +1,4 @@
-"""A heat map of many ranks as a picture: one row for each, bytes by step; what ran out and what is odd is marked at its right."""
+"""A heat map of many ranks as an image: one row per rank, bytes by step, with marks for failures and outliers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.2, 10.0  # inches
 _A_RANK = 0.06
-_COLOURS = "cividis"  # the same order of lightness for everybody, also in print
+_COLOURS = "cividis"  # an even scale of lightness for everybody, also in print
 _MOST_TICKS = 24
 
 
 def render(report: FleetReport, file: Path) -> None:
-    """Writes the heat map of a report to a file; its suffix says in which format.
+    """Writes the heat map of a report to a file, in the format of its suffix.
 
     Raises:
         OSError: It cannot be written.
@@ -51,7 +51,7 @@ def render(report: FleetReport, file: Path) -> None:
 
 
 def _without_date(file: Path) -> dict[str, None]:
-    """The same report gives the same file."""
+    """Removes the date, so that the same report gives the same file."""
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix.lower(), {})
 
 
@@ -70,7 +70,7 @@ def _ticks(axes: Axes, heat: HeatMap) -> None:
 
 
 def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
-    """Marks ranks: a cross where one ran out of memory, a triangle at the right edge of those that need more than their like."""
+    """Marks ranks: a cross if one ran out of memory, a triangle at the right edge of outliers."""
     failed = {row.rank for row in report.ranks if row.is_out_of_memory}
     odd = {rank for each in report.outliers if each.delta_bytes > 0 for rank in each.ranks}
     ends = [

@@ -1,4 +1,4 @@
-"""Many ranks for people: who ran out, who needs most and why, how peaks are distributed, and the findings of all as one list."""
+"""The report on many ranks for a terminal: ranks out of memory, highest peaks, distribution, and all findings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _distribution(page: TerminalPage, bins: Sequence[Bin]) -> None:
             low = phrase("fleet.and_up", bytes=format_bytes(each.low_bytes))
             rows.append((low, format_count(number), bar, (format_ranges(each.ranks, room), "dim")))
         elif rows[-1][0] != "…":
-            rows.append(("…", "", "", ""))  # nobody is between
+            rows.append(("…", "", "", ""))  # no rank is between
     page.grid("rrll", rows)
 
 
@@ -190,7 +190,7 @@ def _heat(page: TerminalPage, report: FleetReport) -> None:
 
 
 def _cut(text: str, columns: int) -> str:
-    """Returns as much of ``text`` as there are columns for."""
+    """Returns as much of ``text`` as fits in the columns."""
     while width(text) > columns:
         text = f"{text[:-2]}…"
     return text

@@ -1,4 +1,4 @@
-"""The words of a report on many ranks, for the terminal and for markdown: rows of tables, and the heat map as text."""
+"""The words of a report on many ranks: rows of tables, and the heat map as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 SHADES = "·░▒▓█"
 LONGEST = 160
-NO_FLAT = 0.1  # of the highest value: differences below a tenth are not stretched over all shades
+NO_FLAT = 0.1  # fraction of the highest value: smaller differences do not use all shades
 
 
 class HeatRow(NamedTuple):
-    """Some ranks of the heat map: their name, a shade for each column, and what is to be said of them."""
+    """A row of the heat map for some ranks: name, a shade for each column, and a remark."""
 
     name: str
     shades: str
@@ -27,7 +27,7 @@ class HeatRow(NamedTuple):
 
 
 class ValueRow(NamedTuple):
-    """The same with bytes for each column; None: none there."""
+    """The same with bytes for each column, or None without data."""
 
     name: str
     values: list[int | None]
@@ -55,7 +55,7 @@ def state(report: FleetReport) -> tuple[str, str]:
 
 
 def facts(report: FleetReport) -> Iterator[tuple[str, str]]:
-    """Yields what was looked at: name and value."""
+    """Yields the facts about the input: name and value."""
     shown = format_ranges((row.rank for row in report.ranks), 60)
     ranks = phrase("fleet.facts.ranks.of", ranks=shown, world=report.world_size) if report.world_size else shown
     yield phrase("fleet.facts.ranks"), ranks if report.ranks else phrase("fleet.facts.none")
@@ -77,7 +77,7 @@ def signed(size: int) -> str:
 
 
 def difference(each: GroupDifference) -> tuple[str, str, str]:
-    """Returns bytes, what, and how many tensors here against there."""
+    """Returns bytes, description, and the number of tensors in both ranks."""
     what: str = phrase("fleet.unused") if each.category == "unused" else vocabulary.name("category", each.category)
     if each.part:
         what = phrase("fleet.kind.part", kind=what, part=plain(each.part, LONGEST))
@@ -98,7 +98,7 @@ def odd_words(each: Outlier) -> Phrase:
 
 
 def tight(report: FleetReport, most: int) -> list[Rank]:
-    """Returns the ranks with the least headroom, those that ran out first."""
+    """Returns the ranks with the least headroom, ranks out of memory first."""
     known = [row for row in report.ranks if row.headroom_bytes is not None or row.is_out_of_memory]
     return sorted(known, key=lambda row: (not row.is_out_of_memory, row.headroom_bytes or 0, row.rank))[:most]
 
@@ -115,14 +115,14 @@ def left(row: Rank) -> str:
 
 
 def where(row: Rank) -> str:
-    """Returns step and phase of a peak, or of the request that failed."""
+    """Returns step and phase of a peak, or of the failed request."""
     step, phase = (row.last_failure or {}).get("step", row.step), (row.last_failure or {}).get("phase", row.phase)
     at = phrase("places.step", step=str(step)) if step is not None else ""
     return joined((at, vocabulary.name("phase", plain(phase)) if phase else ""), ", ")
 
 
 def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns: int) -> Heat:
-    """Returns the heat map in at most so many rows and columns, each the highest of what it stands for."""
+    """Returns the heat map in limited rows and columns, each the highest of the values it represents."""
     values = [value for row in heat.rows for value in row if value is not None]
     if not values:
         return Heat([], [], 0, 0)
@@ -151,7 +151,7 @@ def heat_values(report: FleetReport, heat: HeatMap, most_rows: int, most_columns
 
 
 def _which(said: Phrase, ranks: list[int], members: Sequence[int]) -> Phrase:
-    """Returns what is said of some ranks of a row, with their numbers where the row has others."""
+    """Returns the remark on some ranks of a row, with their numbers if the row has others."""
     return phrase("fleet.which", ranks=format_ranges(ranks, 14), said=said) if len(members) > 1 else said
 
 
@@ -190,7 +190,7 @@ def _shade(value: int | None, low: int, high: int) -> str:
 
 
 def checked_words(checked: SettingsCheck) -> list[str]:
-    """Returns what replaying the line on every rank has shown, in sentences."""
+    """Returns the result of replaying the line on every rank, in sentences."""
     before, after = len(checked.failing_ranks_before), len(checked.failing_ranks_after)
     peaks = {"before": format_bytes(checked.peak_before_bytes), "after": format_bytes(checked.peak_after_bytes)}
     said: list[str] = [phrase("fleet.checked", count=checked.num_ranks, rank=str(checked.peak_rank_after), **peaks)]
@@ -207,7 +207,7 @@ def checked_words(checked: SettingsCheck) -> list[str]:
 
 
 def next_steps(report: FleetReport) -> list[tuple[str, str]]:
-    """Returns what to look at next: purpose and command."""
+    """Returns the next steps: purpose and command."""
     if not report.ranks:
         return []
     names = {row.rank: plain(row.file) for row in report.ranks}

@@ -1,4 +1,4 @@
-"""Habits found in source code as annotations of a pull request: the workflow commands that GitHub's runners read from a log."""
+"""Patterns found in source code as annotations of a pull request: workflow commands in the log of GitHub's runners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memdiag.results.lint import LintReport
 _LEVELS = {"critical": "error", "warning": "warning", "info": "notice"}
 
 
-def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns a line for each place, and one for each file that was not checked."""
     lines = []
     for finding in report.findings:

@@ -1,4 +1,4 @@
-"""Habits found in source code for programs."""
+"""Patterns found in source code, for programs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ LAYOUT = Layout(
 )
 
 
-def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end."""
     return LAYOUT.text(report)

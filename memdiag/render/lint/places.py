@@ -1,4 +1,4 @@
-"""The file and line that a finding of ``memdiag lint`` is about, apart."""
+"""Splits the location of a finding of ``memdiag lint`` into file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Habits found in source code as SARIF 2.1.0, the form that code hosts and editors read."""
+"""Patterns found in source code as SARIF 2.1.0, the format that code hosts and editors read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from memdiag.version import __version__
 _LEVELS = {"critical": "error", "warning": "warning", "info": "note"}
 
 
-def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
-    """Returns one run: each habit as a rule, each place as a result, files that could not be read as notifications."""
+def render(report: LintReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
+    """Returns one run: each rule, each place as a result, unreadable files as notifications."""
     first = {finding.code: finding for finding in reversed(report.findings)}
     codes = sorted(first)
     run = {
@@ -51,7 +51,7 @@ def _rule(finding: Finding) -> dict[str, object]:
 
 def _result(finding: Finding, rule: int) -> dict[str, object]:
     path, line = place_of(finding)
-    # Relative paths stay relative to wherever the tool ran, as the format asks.
+    # Relative paths remain relative to the tool's working directory, as the format requires.
     uri = PurePath(path).as_uri() if PurePath(path).is_absolute() else quote(PurePath(path).as_posix())
     region = {"startLine": line, "snippet": {"text": str(finding.evidence[0].value)}}
     return {

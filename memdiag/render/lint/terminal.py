@@ -1,4 +1,4 @@
-"""Habits found in source code for people, in a terminal: place by place, then each habit with its fix once."""
+"""Patterns found in source code, for a terminal: place by place, then each rule with its fix once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Forms of the report on out-of-memory messages (``memdiag oom``), and the parts that they share."""
+"""Forms of the report on out-of-memory messages (``memdiag oom``), and their shared parts."""

@@ -1,4 +1,4 @@
-"""The account of memory in an out-of-memory report, as rows: who held how many bytes of the device when the request failed."""
+"""The account of memory in an out-of-memory report, as rows: owners of the device memory when the request failed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from memdiag.units import MIB, format_bytes
 
 LONGEST_PART = 300  # characters of the name of a part
 MOST_OTHERS = 2  # rows for other processes in a short account
-_VISIBLE = 0.005  # of the total: smaller unknown parts are not listed in a short account
+_VISIBLE = 0.005  # fraction of the total: smaller unknown parts are not listed in a short account
 _OWN = (("█", "green"), ("▒", "red"), ("▓", "blue"), ("▚", "yellow"))
 _DRAWN = {"other processes": ("░", "magenta"), "free": ("·", "cyan"), "unknown": ("?", "dim")}
-# Sizes in messages from which no account can be made.
+# Sizes in messages that do not allow an account.
 _SIZES = (
     "requested_bytes",
     "free_bytes",
@@ -36,12 +36,12 @@ _ALLOCATORS = frozenset(
 
 
 def total_of(message: Message) -> int | None:
-    """Returns the bytes that the account adds up to; None if unknown."""
+    """Returns the total of the account in bytes, or None if unknown."""
     return next((entry.bytes for entry in message.ledger if entry.owner == "total"), None)
 
 
 def scale_of(message: Message) -> int | None:
-    """Returns the bytes that shares refer to: the total, else the sum of the known parts; None if the account shows nothing."""
+    """Returns the bytes that fractions refer to: the total, else the sum of the known parts; None without any."""
     if all(entry.owner in {"unknown", "total"} for entry in message.ledger):
         return None
     parts = [entry.bytes for entry in message.ledger if entry.owner != "total" and entry.bytes]
@@ -81,7 +81,7 @@ def short_rows(message: Message) -> list[Row]:
         (entry for entry in entries if entry.owner == "other processes"), key=lambda entry: -(entry.bytes or 0)
     )
     rest = others[MOST_OTHERS:]
-    if len(rest) < 2:  # a sum of one is no shorter
+    if len(rest) < 2:  # a sum of one is not shorter
         return list(_parts(entries, whole))
     last = max(index for index, entry in enumerate(entries) if entry.owner == "other processes")
     total = sum(entry.bytes or 0 for entry in rest)
@@ -102,13 +102,13 @@ def _parts(entries: Sequence[LedgerEntry], whole: int) -> Iterator[Row]:
 
 
 def request_size(message: Message) -> int | None:
-    """Returns the bytes of the request that failed; None if unknown."""
+    """Returns the bytes of the failed request, or None if unknown."""
     size = message.fields.get("requested_bytes")
     return size if isinstance(size, int) and size > 0 else None
 
 
 def tried(message: Message) -> str:
-    """Returns what "Tried to allocate" means in this message; "" if it prints nothing of the kind."""
+    """Returns the meaning of "Tried to allocate" in this message, or "" if it has no such text."""
     requested = request_size(message)
     if requested is None:
         return ""

@@ -12,7 +12,7 @@ from memdiag.results.oom import Message
 from memdiag.text import phrase, plain
 
 RECORD = "memdiag record -- python train.py"
-_RECORDS_THIS = "memdiag record -- "  # the program that failed; "memdiag record --phantom" records another
+_RECORDS_THIS = "memdiag record -- "  # records the failed program; "memdiag record --phantom" records another
 _FUTILE = "MD708"  # the hint in the message does not help
 _CAUSES = {
     "MD701": "fragmentation",
@@ -26,7 +26,7 @@ LONGEST_TITLE = 300
 
 
 class Remedy(NamedTuple):
-    """A remedy with the title of the section that it belongs to, and the finding that it is of."""
+    """A remedy, its finding, and the title of its section."""
 
     section: str
     fix: Fix
@@ -34,12 +34,12 @@ class Remedy(NamedTuple):
 
 
 def fixes_of(finding: Finding) -> list[Fix]:
-    """Returns the remedies of a finding, without how to record the run: that is a next step."""
+    """Returns the remedies of a finding, except recording the run, which is a next step."""
     return [fix for fix in finding.fixes if fix.kind != "record"]
 
 
 def remedies(message: Message) -> list[Remedy]:
-    """Returns all remedies: the first one to try first, then alternatives, with the best one for another cause second among these."""
+    """Returns all remedies: the one to try first, then alternatives, with the best one for another cause second."""
     findings = [finding for finding in message.findings if fixes_of(finding)]
     if not findings:
         return []
@@ -54,7 +54,7 @@ def remedies(message: Message) -> list[Remedy]:
 
 def _section(finding: Finding, verdict: str) -> str:
     cause = _CAUSES.get(finding.code)
-    if cause == verdict:  # the same cause, after a finding of a trace
+    if cause == verdict:  # the same cause, after a finding from a trace
         return phrase("oom.otherwise")
     if cause:
         return phrase("oom.if.cause", cause=cause_name(cause))
@@ -75,11 +75,13 @@ def futile(message: Message) -> list[str]:
 
 
 def next_steps(message: Message, trace: str = "") -> list[tuple[str, str]]:
-    """Returns pairs of a purpose and lines to paste, each of which runs as printed: how to see what filled the memory, if that helps.
+    """Returns pairs of a purpose and lines to paste, which run as printed.
+
+    They show how to see the contents of memory, if that helps.
 
     Args:
         message: The message that is explained.
-        trace: The trace that was read with it; "" if there was none.
+        trace: The trace that was read with it, or "".
     """
     if trace:
         file = file_argument(plain(trace))

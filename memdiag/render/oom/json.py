@@ -80,7 +80,7 @@ LAYOUT = Layout(
 
 def render(
     report: OomReport,
-    look: Look = PLAIN,  # noqa: ARG001 - every form takes the same arguments
+    look: Look = PLAIN,  # noqa: ARG001 - all forms have the same arguments
     *,
     every: bool = False,  # noqa: ARG001
     top: int = 10,  # noqa: ARG001

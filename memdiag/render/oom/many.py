@@ -25,12 +25,12 @@ class Group(NamedTuple):
 
     @property
     def first(self) -> Message:
-        """The one that was printed first."""
+        """The first one that was printed."""
         return self.messages[0]
 
     @property
     def times(self) -> int:
-        """How many messages there are, repetitions included."""
+        """Number of messages, including repetitions."""
         return sum(message.count for message in self.messages)
 
 
@@ -43,7 +43,7 @@ def groups(messages: Sequence[Message]) -> list[Group]:
 
 
 def ranks(numbers: Iterable[int | None]) -> str:
-    """Returns ``0-7``, ``0-3, 5, 7``; "" where no rank is known."""
+    """Returns ``0-7``, ``0-3, 5, 7``, or "" if no rank is known."""
     known = sorted({number for number in numbers if number is not None})
     runs: list[list[int]] = []
     for number in known:
@@ -55,7 +55,7 @@ def ranks(numbers: Iterable[int | None]) -> str:
 
 
 def request_range(messages: Sequence[Message]) -> str:
-    """Returns the requested sizes: ``1.50 GiB``, ``512 B to 1.50 GiB``; "" if none is known."""
+    """Returns the requested sizes: ``1.50 GiB``, ``512 B to 1.50 GiB``, or "" if none is known."""
     sizes = [size for message in messages if isinstance(size := message.fields.get("requested_bytes"), int)]
     if not sizes:
         return ""
@@ -82,9 +82,9 @@ def overview(report: OomReport, *, every: bool, top: int, width: int = 200) -> t
 
     Args:
         report: The messages.
-        every: A row for each message, rather than for groups of them.
-        top: Rows, at most; every message has its row with ``every``.
-        width: Columns of the page: narrow ones get fewer columns of the table.
+        every: Whether each message has a row, instead of groups.
+        top: Maximum number of rows, unless ``every``.
+        width: Columns of the page: a narrow page gets fewer table columns.
     """
     rows = [Group((message,)) for message in report.messages] if every else groups(report.messages)
     shown = rows if every else rows[:top]
@@ -118,14 +118,14 @@ def _reason_at(message: Message) -> str:
 
 
 def omitted(report: OomReport) -> str:
-    """Returns the number of messages that the report omits, as a sentence; "" if it shows everything."""
+    """Returns the number of omitted messages as a sentence, or "" if all are shown."""
     parts = [phrase("oom.omitted.warnings", count=report.num_warnings_omitted)] if report.num_warnings_omitted else []
     parts += [phrase("oom.omitted.messages", count=report.num_messages_omitted)] if report.num_messages_omitted else []
     return phrase("oom.omitted", what=joined(parts, ", ")) if parts else ""
 
 
 def nothing(report: OomReport) -> list[str]:
-    """Returns the sentences of a report without a message: the files that were read, and an introduction to examples."""
+    """Returns the sentences of a report without a message: the files read, and an introduction to examples."""
     told: list[str] = []
     if report.trace:
         told = [phrase("oom.nothing.trace", trace=plain(report.trace))]

@@ -25,14 +25,14 @@ def render(
     *,
     every: bool = False,
     top: int = 10,
-    verbose: bool = False,  # noqa: ARG001 - always so: a page of markdown has room
+    verbose: bool = False,  # noqa: ARG001 - always: a page of markdown has room
 ) -> str:
-    """Returns the report as markdown; of ``look`` only ``unicode`` counts.
+    """Returns the report as markdown; of ``look``, only ``unicode`` is used.
 
     Args:
         report: The messages.
-        look: The place it goes to.
-        every: A row for each message, rather than for groups of them.
+        look: The output device.
+        every: Whether each message has a row, instead of groups.
         top: Rows in each list.
         verbose: Markdown always contains every reason and remedy.
     """

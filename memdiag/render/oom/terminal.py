@@ -1,4 +1,6 @@
-"""Out-of-memory messages in a terminal: cause, one remedy to try first, alternatives, the account of memory, next commands.
+"""Out-of-memory messages in a terminal.
+
+It has the cause, one remedy to try first, alternatives, the account of memory, and the next commands.
 
 A report of one message usually has at most 25 lines; ``verbose`` shows everything. A report of many messages explains
 the first one and groups all of them by cause in a table.
@@ -20,11 +22,11 @@ from memdiag.units import format_bytes
 
 LONGEST = 400  # characters of a text
 MOST_LINES = 25
-LEAD_LINES = 3  # of reasons below the heading
-# Alternatives and further reasons to show, the first pair that keeps to MOST_LINES.
+LEAD_LINES = 3  # number of reasons below the heading
+# Numbers of alternatives and further reasons; the first pair that stays within MOST_LINES is used.
 FILLINGS = ((3, 2), (2, 2), (2, 1), (2, 0), (1, 1), (1, 0))
-WITH_TRACE = 4  # reasons that a trace adds
-MOST_OTHERS = 3  # other causes
+WITH_TRACE = 4  # number of reasons that a trace adds
+MOST_OTHERS = 3  # number of other causes
 
 
 def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: int = 10, verbose: bool = False) -> str:
@@ -32,8 +34,8 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
 
     Args:
         report: The messages.
-        look: The place it is shown in.
-        every: A row for each message, rather than for groups of them; includes ``verbose``.
+        look: The output device.
+        every: Whether each message has a row, instead of groups; implies ``verbose``.
         top: Rows in each list.
         verbose: All reasons and remedies, and the whole account.
     """
@@ -104,7 +106,7 @@ def _message(page: TerminalPage, report: OomReport, num_alternatives: int, num_r
 
 
 def _heading(page: TerminalPage, messages: Sequence[Message], *, with_doubts: bool = False) -> int:
-    """Adds the cause, the place, the decisive reasons and, unless the verdict is certain, other causes; returns the number of reasons."""
+    """Adds cause, place, decisive reasons and, unless certain, other causes; returns the number of reasons."""
     message = messages[0]
     style = "bold yellow" if message.judgement.verdict == "unknown" or message.is_warning else "bold red"
     page.grid("lw", [((words.heading(message), style), words.where(messages))], indent=0)
@@ -219,7 +221,7 @@ def _whole_account(page: TerminalPage, message: Message, rows: Sequence[Row]) ->
 
 def _overview(page: TerminalPage, report: OomReport, *, every: bool, top: int) -> None:
     head, rows, rest = many.overview(report, every=every, top=top, width=page.width)
-    if len(rows) > 1:  # one row says no more than the heading
+    if len(rows) > 1:  # one row would repeat the heading
         page.title(many.summary(report))
         table: list[list[Cell]] = [[(title, "bold") for title in head]]
         table += [[*row[:-1], (row[-1], "dim")] for row in rows]

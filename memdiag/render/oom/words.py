@@ -110,12 +110,12 @@ _LOWER_CASE = frozenset(
         "torchrun",
     }
 )
-_NO_BACKEND = frozenset({"torch_npu", "kubernetes", "slurm", "lsf", "pbs"})  # whose name says where it runs
-_SENTENCE_ENDS = (".", "!", "?", ":", "…", "。", "\uff01", "\uff1f", "\uff1a")  # the last three: full-width signs
+_NO_BACKEND = frozenset({"torch_npu", "kubernetes", "slurm", "lsf", "pbs"})  # the name includes the location
+_SENTENCE_ENDS = (".", "!", "?", ":", "…", "。", "\uff01", "\uff1f", "\uff1a")  # the last three: full-width punctuation
 
 
 def is_shortage(message: Message) -> bool:
-    """Returns whether memory ran out at all, according to the message."""
+    """Returns whether the message means that memory ran out at all."""
     return message.judgement.verdict != "unknown" or message.judgement.confidence != "high"
 
 
@@ -156,7 +156,10 @@ def reasons(message: Message) -> list[str]:
 
 
 def explanation(message: Message) -> list[str]:
-    """Returns the sentences below the heading in order of importance: the reasons, and first the meaning where they alone do not say it."""
+    """Returns the sentences below the heading in order of importance.
+
+    They are the reasons, preceded by the meaning if the reasons alone do not state it.
+    """
     known = reasons(message)
     certain = message.judgement.verdict not in {"unknown", "host"} and bool(known)
     return known if certain else [meaning(message), *known]
@@ -173,12 +176,12 @@ def as_sentence(text: str) -> str:
 
 
 def caveat(fix: Fix) -> str:
-    """Returns the cost and conditions of a remedy as a sentence; "" if there are none."""
+    """Returns the cost and conditions of a remedy as a sentence, or "" if there are none."""
     return as_sentence(plain(fix.caveat, 400)) if fix.caveat else ""
 
 
 def doubts(message: Message) -> str:
-    """Returns the runners-up as a sentence; "" if there are none."""
+    """Returns the other possible causes as a sentence, or "" if there are none."""
     others = [cause_name(other) for other in message.judgement.alternatives if other != "unknown"]
     return phrase("oom.doubts", causes=joined(others, ", ")) if others else ""
 
@@ -198,7 +201,10 @@ def card(message: Message) -> str:
 
 
 def place(message: Message) -> str:
-    """Returns where a message was printed: ``train.log:10412``; "" for the first line of a text, and for a failure in a trace."""
+    """Returns the place of a message.
+
+    It is ``train.log:10412``, or "" for the first line of a text and for a failure in a trace.
+    """
     name, line = plain(message.source), message.line
     if name == "-":
         return phrase("oom.place.stdin", line=str(line))
@@ -232,7 +238,7 @@ def framework_name(message: Message, limit: int = 0) -> str:
 
 
 def facts(message: Message) -> str:
-    """Returns whose message it is, on one line."""
+    """Returns the origin of the message, on one line."""
     framework = framework_name(message)
     backend = (
         phrase("oom.facts.host") if message.backend == "cpu" else _BACKENDS.get(message.backend, plain(message.backend))

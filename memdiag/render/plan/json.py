@@ -30,7 +30,7 @@ LAYOUT = Layout(
                 Key("ratio", lambda report: round(report.ratio, 6), float, "height_bytes / live_peak_bytes."),
                 "lower_bound_bytes",
                 "fits",
-                # a plan that fails its verification is never shown
+                # A plan that fails its verification is never shown.
                 Key("verified", lambda _: True, bool, "Whether the plan was verified by an independent checker."),
                 "method",
                 "stop_reason",
@@ -53,6 +53,6 @@ LAYOUT = Layout(
 )
 
 
-def render(report: PlanReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: PlanReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
     return LAYOUT.text(report)

@@ -1,4 +1,4 @@
-"""A plan for people, in a terminal: does it fit and how good is it, then what it is compared with."""
+"""A placement plan for a terminal: whether it fits, its quality, and the comparison with other placements."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _verdict(report: PlanReport) -> tuple[str, str, Phrase]:
 
 
 def _row(name: str, report: PlanReport, value: int | None) -> tuple[Cell, ...]:
-    """A size in two units and as a multiple of the bytes that live at once."""
+    """Returns a size in two units and as a multiple of the peak of live bytes."""
     if value is None:
         return name, phrase("plan.untried"), "", ""
     share = f"{value / report.live_peak_bytes:.4f} x" if report.live_peak_bytes else ""

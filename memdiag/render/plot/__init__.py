@@ -1,4 +1,4 @@
-"""Pictures with matplotlib, one file a kind: ``render(data, look) -> Page``.
+"""Plots with matplotlib, one file per kind: ``render(data, look) -> Page``.
 
-They draw what ``memdiag.views`` has worked out.
+They draw the data of ``memdiag.views``.
 """

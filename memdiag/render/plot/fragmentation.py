@@ -1,4 +1,4 @@
-"""What reserved memory consists of over a run: all of it above, and below only what is beyond what tensors asked for."""
+"""Composition of reserved memory over a run: all of it above, and only reserved - requested below."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 SIZE = (10.0, 6.6)
-FILLS = {**fills("part"), "cache": fills("part")["cache"]._replace(is_line=True)}  # what is free and usable stays paper
+# Usable free memory has the colour of the paper.
+FILLS = {**fills("part"), "cache": fills("part")["cache"]._replace(is_line=True)}
 NAMES = {
     "rounding": "rounding",
     "pending": "pending (waiting for a stream)",

@@ -16,6 +16,6 @@ LAYOUT = Layout(
 )
 
 
-def render(report: WrittenPictures, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: WrittenPictures, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the pictures as one JSON object."""
     return LAYOUT.text(report)

@@ -1,4 +1,4 @@
-"""Live memory by how long its tensors live, over a run; beside it how much of each was there at the moment of the report."""
+"""Live memory over a run by lifetime of its tensors, with the amounts at the moment of the report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _TWO_LINES = 0.27  # inches that a name of two lines needs
 
 
 def render(data: LifetimesPlot, look: PlotLook) -> Page:
-    """Draws the layers, and names each beside the bar."""
+    """Draws the layers, with the name of each next to the bar."""
     page = Page(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
-    if page.compact:  # no room for a bar with names beside the panel: they stand below it
+    if page.compact:  # no room for a bar with names to the right of the panel: they are below it
         page.right = _EDGE
         signs = [
             (page.patch(FILLS[layer.key]), f"{layer.name}: {format_bytes(layer.at_moment)}")
@@ -57,7 +57,7 @@ def render(data: LifetimesPlot, look: PlotLook) -> Page:
 
 
 def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
-    """Draws the bar of the moment and, right of it, the name of each layer in the order of the stack."""
+    """Draws the bar of the moment and, to its right, the name of each layer in the order of the stack."""
     from matplotlib.patches import Rectangle
 
     bar = page.beside(axes, _GAP, _BAR)

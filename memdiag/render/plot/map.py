@@ -1,4 +1,4 @@
-"""The memory of a device at one moment: segments as rows, blocks by how long their tensors live, free memory by why it is free."""
+"""The memory of a device at one moment: segments as rows, blocks by lifetime of their tensors, free memory by cause."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ KINDS = {
         if key not in ("requested", "rounding")
     },
 }
-_NAMES = 1.55  # inches: the pools, left of the rows
+_NAMES = 1.55  # inches: the pool names, left of the rows
 _FEW_NAMES = 0.85  # on a narrow page
-_FILLED = 0.78  # of the height of a row; the rest is air
+_FILLED = 0.78  # of the height of a row; the rest is empty
 _HIGHEST = 0.3  # inches of a row
 _MOST_SIGNS = 18  # of a line of text
 _FEW_SIGNS = 15  # on a narrow page
@@ -65,7 +65,7 @@ def _box(row: int, start: int, size: int) -> list[tuple[float, float]]:
 
 
 def _axes(page: Page, axes: Axes, data: MapPlot) -> None:
-    """Names pools left of their first rows, as far as there is room, and gives the rows a scale."""
+    """Writes pool names to the left of their first rows, if there is room, and adds the scale of the rows."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     axes.yaxis.set_visible(False)

@@ -1,4 +1,4 @@
-"""Single events on a panel: the moment of the report with its words, retries and failures, and the size of the device."""
+"""Single events on a panel: the moment of the report with its text, retries, failures, and the device size."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from memdiag.results.plots import PlotFrame, PlotMark
 
 
-PEAK_ROOM = 0.3  # inches above everything: the words about the peak stand there
+PEAK_ROOM = 0.3  # inches above everything for the text about the peak
 _FAR = 1.6  # times the peak: a device larger than this would flatten the curves
-_MOST_LINES = 20  # of failures, across the panel
+_MOST_LINES = 20  # number of failure lines across the panel
 
 
 class _Kind(NamedTuple):
-    """How one kind of event is drawn and called."""
+    """How one kind of event is drawn and named."""
 
     marker: str
     color: str
@@ -33,12 +33,12 @@ _OOM = _Kind("X", FAILURE, "out of memory")
 
 
 def top_of(frame: PlotFrame, highest: int) -> int:
-    """Returns the most that is shown: the device's size where that leaves room for the curves."""
+    """Returns the upper limit of the axis: the device's size if that leaves room for the curves."""
     return max(highest, 1, (frame.capacity_bytes or 0) if _shows_capacity(frame, highest) else 0)
 
 
 def capacity_room(frame: PlotFrame, highest: int) -> float:
-    """Returns the inches right of a panel that the name of the device's line needs."""
+    """Returns the inches to the right of a panel for the label of the device's line."""
     return 0.85 if _shows_capacity(frame, highest) else 0.3
 
 
@@ -47,7 +47,7 @@ def _shows_capacity(frame: PlotFrame, highest: int) -> bool:
 
 
 def draw_capacity(page: Page, axes: Axes) -> None:
-    """Draws the size of the device as a line with its name right of the panel; nothing where it lies above the panel."""
+    """Draws the size of the device as a line with a label, unless it is above the panel."""
     capacity = page.frame.capacity_bytes
     if capacity is None or capacity > axes.get_ylim()[1]:
         return
@@ -67,7 +67,7 @@ def draw_capacity(page: Page, axes: Axes) -> None:
 
 
 def draw_moment(page: Page, axes: Axes, moment: PlotMark) -> None:
-    """Draws the moment of the report as a point, with its words in the room above all curves."""
+    """Draws the moment of the report as a point, with its text above all curves."""
     x = max(moment.at, 0)
     share = x / max(page.frame.num_events, 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
@@ -107,7 +107,7 @@ def draw_moment(page: Page, axes: Axes, moment: PlotMark) -> None:
 
 
 def event_handles(frame: PlotFrame, lead: str = "") -> list[Sign]:
-    """Returns what the legend says of retries and failures, with ``lead`` before it."""
+    """Returns the legend entries of retries and failures, prefixed by ``lead``."""
     from matplotlib.lines import Line2D
 
     found: list[Sign] = []
@@ -121,7 +121,10 @@ def event_handles(frame: PlotFrame, lead: str = "") -> list[Sign]:
 
 
 def draw_events(page: Page, axes: Axes) -> None:
-    """Draws retries and failures at the foot of a panel, and a line across it for each failure, if they are not very many."""
+    """Draws retries and failures at the foot of a panel.
+
+    Unless there are many failures, each also gets a line across the panel.
+    """
     for sign, events in ((_RETRY, page.frame.retries), (_OOM, page.frame.ooms)):
         if not events:
             continue

@@ -1,4 +1,4 @@
-"""The page that a picture is drawn on: panels with their axes, curves and areas; and the picture as bytes.
+"""The page of a plot: panels with their axes, curves and areas; and the image as bytes.
 
 Everything around the panels is measured before they are placed, so that nothing overlaps at any size. The same input
 gives the same bytes.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMS = ("png", "svg", "pdf")
 _LEAST = 0.6  # inches of a panel
 _TALL = 20.0  # inches of a page that has room for everything
-_TICK = 0.24  # inches that a tick of the axis of bytes takes at least
+_TICK = 0.24  # minimum inches of a tick on the axis of bytes
 _STRIP = 0.16  # inches: the band of phases
 
 
@@ -33,14 +33,14 @@ class Page(Sheet):
     """A sheet with panels, their axes, and curves and areas on them."""
 
     def panels(self, shares: Sequence[float], *, with_time: bool = True) -> list[Axes]:
-        """Returns panels, one above the other, of these shares of what room is left.
+        """Returns panels, one above the other, with these fractions of the remaining room.
 
         Args:
-            shares: Of each panel.
-            with_time: They share an axis of events, with phases below the lowest, and steps above the highest.
+            shares: Fraction of each panel.
+            with_time: Whether they share an axis of events, with phases below the lowest, and steps above the highest.
 
         Raises:
-            MemdiagError: There is too little.
+            MemdiagError: There is too little room.
         """
         above = (0.2 if self.compact else 0.3) if with_time and self.frame.steps else 0.12
         below = (0.28 if self.compact else 0.36) + (_STRIP + 0.05 if with_time and self.frame.bands else 0.0)
@@ -73,7 +73,7 @@ class Page(Sheet):
         return axes
 
     def beside(self, axes: Axes, gap: float, wide: float) -> Axes:
-        """Returns a panel right of another, as high as that."""
+        """Returns a panel to the right of another, with the same height."""
         box = axes.get_position()
         return self._axes(box.x1 * self.width + gap, box.y0 * self.height, wide, box.height * self.height, None)
 
@@ -88,7 +88,7 @@ class Page(Sheet):
         return axes
 
     def _time(self, axes: Sequence[Axes]) -> None:
-        """Gives panels their axis of events, with phases and steps."""
+        """Gives panels the axis of events, with phases and steps."""
         from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
         frame, last = self.frame, axes[-1]
@@ -119,9 +119,9 @@ class Page(Sheet):
                 strip.broken_barh(spans, (0, 1), **self.paint(fill))
 
     def _steps(self, axes: Sequence[Axes]) -> None:
-        """Draws where steps begin; numbers as far as there is room for them."""
+        """Draws the beginnings of steps, with numbers where there is room."""
         frame = self.frame
-        wide = (self.width - self.left - self.right) / max(frame.num_events, 1)  # inches an event
+        wide = (self.width - self.left - self.right) / max(frame.num_events, 1)  # inches per event
         if len(frame.steps) * 0.03 > wide * frame.num_events:
             return
         end = -1.0
@@ -146,12 +146,12 @@ class Page(Sheet):
                 end = at * wide + long
 
     def phase_handles(self) -> list[Sign]:
-        """Returns what the legend says of phases."""
+        """Returns the legend entries of phases."""
         there = {band.name for band in self.frame.bands}
         return [(self.patch(fill), name) for name, fill in self.fills.items() if name in there]
 
     def bytes_axis(self, axes: Axes, highest: int, *, room_above: float = 0.08) -> None:
-        """Gives a panel its axis of bytes, up to the most that is shown and some inches above that."""
+        """Gives a panel its axis of bytes, up to the highest value plus some inches."""
         from matplotlib.ticker import FixedLocator, FuncFormatter
 
         high = axes.get_position().height * self.height
@@ -169,7 +169,7 @@ class Page(Sheet):
         axes.tick_params(axis="y", length=0)
 
     def name_panel(self, axes: Axes, words: str) -> None:
-        """Writes what a panel shows into its upper left corner."""
+        """Writes the title of a panel into its upper left corner."""
         axes.annotate(
             words,
             (0, 1),
@@ -194,14 +194,14 @@ class Page(Sheet):
         width: float = 1.4,
         zorder: float = 5,
     ) -> None:
-        """Draws a curve (bytes after events); its last value holds to the end of the run."""
+        """Draws a curve (bytes after events); its last value extends to the end of the run."""
         x, high = changes([*at, self._end(at)], amounts)
         axes.plot(x, high, drawstyle="steps-post", color=color, linestyle=dashes, linewidth=width, zorder=zorder)
 
     def area(
         self, axes: Axes, at: Numbers, amounts: Numbers, fill: Fill, zorder: float = 2, below: Numbers | None = None
     ) -> None:
-        """Fills what is below a curve, down to 0 or to ``below`` (bytes at the same events)."""
+        """Fills the area below a curve, down to 0 or to ``below`` (bytes at the same events)."""
         floor = (0,) * len(amounts) if below is None else below
         x, high, low = changes([*at, self._end(at)], amounts, floor)
         axes.fill_between(x, high, low, step="post", zorder=zorder, **self.paint(fill))
@@ -216,7 +216,7 @@ def stacked(one: Numbers, other: Numbers) -> Numbers:
 
 
 def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
-    """Returns events and curves without what repeats the point before it; ``at`` has the end beyond the last point too."""
+    """Returns events and curves without repeated points; ``at`` also has the end beyond the last point."""
     rows = list(zip(*curves, strict=True))
     kept = [number for number, row in enumerate(rows) if not number or row != rows[number - 1]]
     return [
@@ -226,12 +226,12 @@ def changes(at: Sequence[int], *curves: Sequence[int]) -> list[list[int]]:
 
 
 def picture(draw: Any, data: Any, look: PlotLook, form: str) -> bytes:
-    """Draws and returns the picture; nothing on the machine (matplotlibrc, the clock) has a say in it.
+    """Draws and returns the plot, independent of the machine (matplotlibrc, the clock).
 
     Args:
-        draw: Of a kind of picture: takes ``data`` and ``look``, returns a Page.
-        data: What ``memdiag.views`` worked out for it.
-        look: What it is to look like.
+        draw: Draw function of the kind of plot: takes ``data`` and ``look``, returns a Page.
+        data: Its data from ``memdiag.views``.
+        look: Its style.
         form: One of FORMS.
     """
     import matplotlib as mpl
@@ -245,7 +245,10 @@ def picture(draw: Any, data: Any, look: PlotLook, form: str) -> bytes:
 
 
 def sized(draw: Any, data: Any, look: PlotLook) -> PlotLook:
-    """Returns ``look`` with a height where it has a width only: that of text and legend, measured on a tall page, and of good panels."""
+    """Returns ``look`` with a height, if it has only a width.
+
+    The height is that of text and legend, measured on a tall page, and of good panels.
+    """
     if look.size is not None or look.width is None:
         return look
     tall: Page = draw(data, replace(look, size=(look.width, _TALL)))

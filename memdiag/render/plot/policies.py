@@ -1,4 +1,4 @@
-"""Reserved memory of one run under several policies and settings, beside what was recorded."""
+"""Reserved memory of one run under several policies and settings, with the recorded run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIVE = {"light": Fill("#dedede"), "dark": Fill("#3a3f46")}
 
 
 def render(data: PoliciesPlot, look: PlotLook) -> Page:
-    """Draws one line a run, in front of what the recorded run had allocated."""
+    """Draws one line per run, in front of the allocated memory of the recorded run."""
     from matplotlib.lines import Line2D
 
     highest = max(data.recorded_peak or 0, *(run.peak_bytes for run in data.runs))

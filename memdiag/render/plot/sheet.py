@@ -1,4 +1,4 @@
-"""The figure of a picture without its panels: title and facts above, legend and notes below, each measured before it is placed."""
+"""The figure of a plot without its panels: title and facts above, legend and notes below, all measured first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": "memdiag", "Producer": None},
 }
 
-Sign = tuple["Artist", str]  # what stands in a legend, and what it means
+Sign = tuple["Artist", str]  # an artist of a legend, and its label
 
 
 class Sheet:
@@ -35,12 +35,12 @@ class Sheet:
 
     Args:
         look: Size, resolution, colours and title.
-        size: Inches, where ``look`` names none.
-        title: Where ``look`` names none.
+        size: Inches, if ``look`` has none.
+        title: Title, if ``look`` has none.
         frame: Subtitle and notes.
-        right: Inches kept free right of the panels.
-        left: Inches left of them.
-        grey_phases: Phases are drawn without colour, where all colours mean something else.
+        right: Inches to the right of the panels.
+        left: Inches to the left of them.
+        grey_phases: Whether phases are drawn without colour, because all colours have other meanings.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Sheet:
         self.left, self.right, self.frame = left, right, frame
         if self.compact:
             self.left, self.right = min(left, 0.5), 0.2 if right <= _RIGHT else min(right, 0.6)
-        self.room = self.wanted = 0.0  # inches that panels have, and that they look best with
+        self.room = self.wanted = 0.0  # minimum and best height of the panels, in inches
         self.fills = GREY_PHASES if grey_phases else PHASES
         self.fonts = fonts_for(words_of(look, frame))
         self.figure = Figure(figsize=(self.width, self.height), dpi=look.dpi)
@@ -76,15 +76,15 @@ class Sheet:
         self._say(frame.facts, _SUBTITLE, self.theme.muted)
 
     def points(self, size: float) -> float:
-        """Returns the size of text, in points, that is ``size`` on a page of ordinary width."""
+        """Returns the text size in points that corresponds to ``size`` on a page of ordinary width."""
         return max(size * 0.8, min(size, 6.5)) if self.compact else size
 
     def text(self, words: str, limit: int = 0) -> str:
-        """Returns text from a trace as it can be drawn."""
+        """Returns text from a trace in a form that can be drawn."""
         return drawable(words, self.fonts, limit)
 
     def _say(self, facts: Sequence[str], points: float, color: str, weight: str = "normal") -> None:
-        """Writes facts on a line below the last one at the top, as many as there is room for; one that is too long is cut in its middle."""
+        """Writes facts on the next line at the top, as many as fit; one that is too long is cut in its middle."""
         parts = [self.text(fact) for fact in facts]
         line = self.figure.text(
             self.edge / self.width,
@@ -109,7 +109,7 @@ class Sheet:
         return float(line.get_window_extent().width / self.figure.dpi)
 
     def foot(self, *groups: Sequence[Sign]) -> None:
-        """Writes notes and, above them, the legend: each group begins a line, and takes as many as it needs."""
+        """Writes notes and, above them, the legend: each group begins a line."""
         notes = _DOT.join(self.text(note) for note in self.frame.notes)
         note = self.points(_NOTE)
         signs = int((self.width - 2 * self.edge) * POINTS_PER_INCH / (note * 0.56))
@@ -131,7 +131,7 @@ class Sheet:
         self.bottom += 0.04
 
     def _lines(self, group: Sequence[Sign]) -> list[list[Sign]]:
-        """Returns the lines of the legend that a group takes."""
+        """Returns the legend lines of a group."""
         lines: list[list[Sign]] = []
         used = 0.0
         for handle, label in group:
@@ -161,7 +161,10 @@ class Sheet:
         )
 
     def paint(self, fill: Fill) -> dict[str, Any]:
-        """Returns matplotlib's settings for a fill: hatches of free memory are colour on paper, those of data are paper on colour."""
+        """Returns matplotlib's settings for a fill.
+
+        Free memory has coloured hatches, data has paper-coloured hatches.
+        """
         return {
             "facecolor": self.theme.paper if fill.is_line else fill.color,
             "edgecolor": fill.color if fill.is_line else self.theme.hatch,
@@ -170,7 +173,7 @@ class Sheet:
         }
 
     def patch(self, fill: Fill) -> Artist:
-        """Returns what stands in the legend for a fill."""
+        """Returns the legend artist for a fill."""
         from matplotlib.patches import Patch
 
         return Patch(**self.paint(fill))
@@ -183,5 +186,5 @@ class Sheet:
 
 
 def words_of(look: PlotLook, frame: PlotFrame) -> str:
-    """Returns all that is not memdiag's own words on a page."""
+    """Returns all text of a page that is not memdiag's own."""
     return "".join((look.title or "", *frame.facts, *frame.notes, "·…"))

@@ -19,8 +19,8 @@ COMPACT = 5.0  # inches: a narrower page has smaller text and margins, for one c
 _UNITS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _STEPS = (0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250)
 _MOST_TICKS = 6
-# Bundled with matplotlib: text looks the same on every machine. What it lacks is looked for in these, if they are
-# there.
+# Bundled with matplotlib, so that text looks the same on every machine. Missing characters are searched in these fonts,
+# if installed.
 _FONT = "DejaVu Sans"
 _MORE_FONTS = (
     "Noto Sans CJK SC",
@@ -38,9 +38,9 @@ class Fill(NamedTuple):
     """How an area is filled.
 
     Attributes:
-        color: Of the area; of the lines of its hatch if ``is_line``.
-        hatch: As matplotlib writes hatches; "": none.
-        is_line: The area is paper with a coloured hatch: free memory, which holds no data.
+        color: Colour of the area, or of its hatch lines if ``is_line``.
+        hatch: Hatch in matplotlib's notation, or "" for none.
+        is_line: Whether the area is paper with a coloured hatch: free memory, which contains no data.
     """
 
     color: str
@@ -50,7 +50,7 @@ class Fill(NamedTuple):
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of what is not data."""
+    """Colours of everything but data."""
 
     paper: str
     ink: str
@@ -61,14 +61,14 @@ class Theme:
 
 @dataclass(frozen=True)
 class PlotLook:
-    """What a picture is to look like.
+    """The style of a plot.
 
     Attributes:
-        size: Inches, width and height; None: as suits the kind.
-        width: Inches, where only the width is given: the height follows from what is drawn.
-        dpi: Pixels an inch.
+        size: Inches, width and height, or None for the kind's default.
+        width: Inches, if only the width is given: the height follows from the content.
+        dpi: Pixels per inch.
         style: One of THEMES.
-        title: None: the kind's own.
+        title: Title, or None for the kind's own.
     """
 
     size: tuple[float, float] | None = None
@@ -102,7 +102,7 @@ def fills(kind: Kind) -> dict[str, Fill]:
 
 
 def lines() -> tuple[tuple[str, Any], ...]:
-    """Returns colours and dashes of curves, told apart by either."""
+    """Returns colours and dash patterns of curves, each of which distinguishes them."""
     dashes: tuple[Any, ...] = (
         "-",
         (0, (5, 1.6)),
@@ -124,7 +124,7 @@ class Scale(NamedTuple):
     unit_bytes: int
 
     def label(self, value: float) -> str:
-        """Returns what stands at a tick, without the unit."""
+        """Returns the label of a tick, without the unit."""
         return f"{value / self.unit_bytes:.10g}"
 
 
@@ -138,7 +138,10 @@ def scale_for(highest: float, most: int = _MOST_TICKS) -> Scale:
 
 
 def settings(theme: Theme, fonts: list[str]) -> dict[str, Any]:
-    """Returns matplotlib's settings: text stays text in SVG and PDF, nothing depends on the machine, no text is read as a formula."""
+    """Returns matplotlib's settings.
+
+    Text remains text in SVG and PDF, and formulas and machine settings are ignored.
+    """
     return {
         "font.family": fonts,
         "font.size": 9,
@@ -167,7 +170,7 @@ def settings(theme: Theme, fonts: list[str]) -> dict[str, Any]:
 
 
 def fonts_for(text: str) -> list[str]:
-    """Returns the fonts that draw ``text``: a second one where the first lacks some of it, and this machine has one."""
+    """Returns the fonts for ``text``: also a second one if the first lacks characters and this machine has one."""
     if all(ord(char) in _characters(_FONT) for char in text):
         return [_FONT]
     from matplotlib import font_manager
@@ -177,7 +180,7 @@ def fonts_for(text: str) -> list[str]:
 
 
 def drawable(text: str, fonts: list[str], limit: int = 0) -> str:
-    """Returns ``text`` on one line, without what a terminal would act on; characters that no font has are written as escapes."""
+    """Returns ``text`` on one line without control characters; characters without a font are escaped."""
     shown = "".join(
         char
         if any(ord(char) in _characters(font) for font in fonts)
@@ -229,7 +232,7 @@ def parse_size(text: str) -> tuple[float, float]:
     """Returns width and height in inches from ``10x5.6``; ``16x9cm`` is in centimetres.
 
     Raises:
-        MemdiagError: It is no size, or none that can be drawn.
+        MemdiagError: It is not a size, or cannot be drawn.
     """
     given = text.strip().lower().replace("\N{MULTIPLICATION SIGN}", "x").replace(" ", "")
     factor = 1 / 2.54 if given.endswith("cm") else 1.0
@@ -250,7 +253,7 @@ def parse_width(text: str) -> float:
     """Returns a width in inches from ``3.5``, ``3.5in`` or ``88mm``.
 
     Raises:
-        MemdiagError: It is no width, or none that can be drawn.
+        MemdiagError: It is not a width, or cannot be drawn.
     """
     given = text.strip().lower()
     unit = next((unit for unit in ("cm", "mm", "in") if given.endswith(unit)), "")

@@ -1,4 +1,4 @@
-"""Reserved, active and allocated memory over a run, with phases, steps, retries, failures and the size of the device."""
+"""Reserved, active and allocated memory over a run, with phases, steps, retries, failures and the device size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"]
 
 
 def render(data: TimelinePlot, look: PlotLook) -> Page:
-    """Draws the curves, one area in front of the other: what is reserved and free, what waits for a stream, what is allocated."""
+    """Draws the curves as overlapping areas: reserved and free, waiting for a stream, allocated."""
     page = Page(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.moment.highest))
     page.foot([*_legend(data, page), *event_handles(data.frame)], page.phase_handles())
     (axes,) = page.panels([1])

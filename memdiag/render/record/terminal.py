@@ -22,17 +22,17 @@ _PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
 
 
 def row(label: str, text: str) -> str:
-    """Returns one line of a summary: a label in a column of its own, and text beside it; "" continues the row above."""
+    """Returns one line of a summary: a label column and the text; an empty label continues the previous row."""
     return f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}"
 
 
-def render(summary: RunSummary, look: Look = PLAIN) -> str:  # noqa: ARG001 - every form is called alike
+def render(summary: RunSummary, look: Look = PLAIN) -> str:  # noqa: ARG001 - all forms have the same signature
     """Returns the whole summary, without the report of an out-of-memory error."""
     return "\n".join([*recorded(summary), *memory(summary), *rest(summary), ""])
 
 
 def recorded(summary: RunSummary) -> list[str]:
-    """Returns the first lines: what was recorded, or why nothing was."""
+    """Returns the first lines: the recorded files, or why there are none."""
     if not summary.recorded:
         return list(_nothing(summary))
     seconds = {
@@ -57,7 +57,7 @@ def _nothing(summary: RunSummary) -> Iterator[str]:
 
 
 def memory(summary: RunSummary) -> list[str]:
-    """Returns the lines on what the trace shows."""
+    """Returns the lines about the trace."""
     return [] if summary.memory is None else list(_memory(summary, summary.memory))
 
 
@@ -118,7 +118,10 @@ def rest(summary: RunSummary) -> list[str]:
 
 
 def _steered(found: RunMemory | None) -> Iterator[str]:
-    """Yields what may have led a program to its error on a simulated device: values that were not computed, calls not imitated."""
+    """Yields possible reasons for an error on a simulated device.
+
+    They are values that were not computed, and calls that are not simulated.
+    """
     if found is None:
         return
     for text in found.steered:

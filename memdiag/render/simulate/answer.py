@@ -1,4 +1,4 @@
-"""The answer of ``memdiag simulate`` in a few sentences: what becomes of the run, or which of several simulated runs is the best."""
+"""The answer of ``memdiag simulate`` in a few sentences: the fate of the run, or the best of several simulated runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
 
     Args:
         report: The simulated runs.
-        names: The letters that the table gives them.
+        names: Letters of the runs in the table.
     """
     every = list(zip(names, report.results, strict=True))
     runs = [(name, result) for name, result in every if result.standing != "bound"] or every
@@ -44,7 +44,7 @@ def _breaks(result: Prediction) -> bool:
 
 
 def _rank(result: Prediction) -> tuple[int, int]:
-    """Orders runs, the best first: that it fits counts more than how much it reserves."""
+    """Orders runs, best first: fitting has precedence over reserved bytes."""
     if _breaks(result):
         return 3, result.peak_reserved_bytes
     return {True: 0, None: 1, False: 2}[result.fits], result.peak_reserved_bytes
@@ -83,7 +83,7 @@ def _settings(report: PredictionReport, result: Prediction) -> Phrase | str:
     if result.is_recorded and report.recorded.conf is not None:
         return phrase("simulate.recorded")
     conf = plain(result.conf, _LONGEST)
-    if conf and result.standing == "native":  # the settings alone choose between these
+    if conf and result.standing == "native":  # only the settings differ between these
         return conf
     return (
         phrase("simulate.policy.conf", policy=result.policy, conf=conf)
@@ -93,14 +93,14 @@ def _settings(report: PredictionReport, result: Prediction) -> Phrase | str:
 
 
 def _card(report: PredictionReport, result: Prediction) -> Phrase | str:
-    """Returns the simulated card; "" for the recorded one."""
+    """Returns the simulated device, or "" for the recorded one."""
     if result.capacity_bytes is None or result.capacity_bytes == report.capacity_bytes:
         return ""
     return phrase("simulate.card", bytes=format_bytes(result.capacity_bytes))
 
 
 def _compared(result: Prediction) -> Phrase | str:
-    """Returns the peak beside that of the recorded settings; a difference within the error of calibration is none."""
+    """Returns the peak compared with the recorded settings; differences within the calibration error do not count."""
     if result.saved_bytes is None or result.is_recorded:
         return ""
     before = result.peak_reserved_bytes + result.saved_bytes
@@ -135,5 +135,5 @@ def _calibration(found: CalibrationReport) -> Phrase:
 
 
 def share_of(share: float) -> str:
-    """Returns a share in words; one that is not the whole never reads as 100 %."""
+    """Returns a fraction in words; an incomplete one is never shown as 100 %."""
     return f"{min(share * 100, 99.99):.2f} %" if share > 0.99 else f"{share:.0%}"

@@ -10,7 +10,7 @@ from memdiag.results.detail import Cell, DetailRow
 
 
 def add_rows(page: TerminalPage, rows: Iterable[DetailRow]) -> None:
-    """Adds rows to a page; rows of a table that follow each other share their columns."""
+    """Adds rows to a page; adjacent rows of a table share their columns."""
     for (form, columns, indent), group in groupby(rows, lambda row: (row.form, row.columns, row.indent)):
         same = list(group)
         if form == "table":

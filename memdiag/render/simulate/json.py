@@ -13,7 +13,7 @@ from memdiag.results.report import ReportMoment
 from memdiag.version import __version__
 
 
-def render(report: PredictionReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: PredictionReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
     return json.dumps(as_dict(report), indent=2, allow_nan=False) + "\n"
 

@@ -17,7 +17,7 @@ _NOTHING = "-"
 
 
 def split_rows(runs: Sequence[Run]) -> list[list[Cell]]:
-    """Returns the rows of the split, a column for each run: the moment, the reserved bytes at that moment, and their parts."""
+    """Returns the rows of the split with a column per run: the moment, its reserved bytes, and their parts."""
     if all(run.moment is None for run in runs):
         return []
     moments = [run.moment for run in runs]

@@ -1,4 +1,4 @@
-"""Simulated runs for people, in a terminal: the answer, then one column a run, the recorded one first, then how exact the model is."""
+"""Simulated runs for a terminal: the answer, then one column per run, the recorded one first, then the calibration."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ Value = Callable[[Prediction], str]
 
 
 def _tables(page: TerminalPage, report: PredictionReport) -> None:
-    """Adds the runs beside each other, as many as there is room for; more go below."""
+    """Adds a table of the runs, as many as fit side by side; others follow below."""
     first = 0
     while first < len(report.results):
         count = len(report.results) - first
@@ -165,7 +165,7 @@ def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
 
 
 def _least(result: Prediction, value: int | None) -> str:
-    """A size that is enough; at least that much where the rest of the run is unknown."""
+    """Returns a size, marked as a lower bound if the rest of the run is unknown."""
     is_part = result.outlook is not None and result.outlook.failed_at_event >= 0 and value is not None
     return phrase("simulate.at_least", bytes=_bytes(value)) if is_part else _bytes(value)
 
@@ -210,7 +210,7 @@ def _failures(page: TerminalPage, report: PredictionReport) -> None:
 
 
 def _unknown(page: TerminalPage, report: PredictionReport) -> None:
-    """What is known of runs that get past the allocation that failed when they were recorded."""
+    """Adds the facts about runs that get past the recorded failed allocation."""
     for number, result in enumerate(report.results):
         if result.fits is None and result.outlook is not None:
             page.gap()
@@ -246,7 +246,7 @@ def _failure(name: str, first: FirstOom, count: int) -> Phrase:
 
 
 def _words(page: TerminalPage, report: PredictionReport) -> None:
-    """What the rows mean."""
+    """Explains the rows."""
     page.gap()
     for meaning in (
         *split_meanings([report.recorded, *report.results]),

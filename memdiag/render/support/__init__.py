@@ -1,1 +1,1 @@
-"""Pieces that renderers of several commands share: pages, charts, words, and text made safe to show."""
+"""Code shared by renderers of several commands: pages, charts, words, and safe text."""

@@ -8,7 +8,7 @@ from memdiag.render.support.line import StyledText
 
 
 def bar(share: float, width: int, style: str = "green") -> StyledText:
-    """Returns a bar for ``share`` (0 to 1) of ``width`` columns; whatever is above 0 shows."""
+    """Returns a bar for ``share`` (0 to 1) of ``width`` columns; any value above 0 is visible."""
     return StyledText("█" * max(round(share * width), 1 if share > 0 else 0), style)
 
 
@@ -29,7 +29,7 @@ def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> StyledText
 
 
 def share_out(amounts: Sequence[int], width: int) -> list[int]:
-    """Returns ``width`` columns divided among ``amounts`` (largest remainder), at least one for each above 0, none for those below."""
+    """Returns ``width`` columns divided among ``amounts`` (largest remainder), at least one for each above 0."""
     amounts = [max(amount, 0) for amount in amounts]
     total = sum(amounts)
     exact = [amount * width / total for amount in amounts]

@@ -12,7 +12,7 @@ from memdiag.text import phrase, plain
 
 
 class Row(NamedTuple):
-    """One line of the card: its label, its text, and a line to paste ("": none)."""
+    """One line of the card: its label, its text, and a line to paste, or ""."""
 
     label: str
     text: str
@@ -20,12 +20,16 @@ class Row(NamedTuple):
 
 
 def verdict_of(report: Report) -> Verdict:
-    """Returns the card of a report; of one that was made without, the severity and the headline."""
+    """Returns the card of a report; without one, severity and headline."""
     return report.verdict or Verdict(words.worst(report.findings), words.headline(report))
 
 
 def rows(verdict: Verdict, *, brief: bool = False) -> list[Row]:
-    """Returns the rows below the first sentence of the card; ``brief``: only the first remedy and its prediction."""
+    """Returns the rows below the first sentence of the card.
+
+    Args:
+        brief: Only the first remedy and its prediction.
+    """
     remedy = (
         phrase("report.with-code", text=verdict.remedy, code=verdict.code)
         if verdict.remedy and verdict.code
@@ -41,7 +45,7 @@ def rows(verdict: Verdict, *, brief: bool = False) -> list[Row]:
 
 
 def remedies(report: Report) -> Iterator[tuple[Finding, Fix]]:
-    """Yields every remedy of the warnings and critical findings once, the card's own first."""
+    """Yields every remedy of warnings and critical findings once, the card's own first."""
     own = verdict_of(report)
     seen: set[str] = set()
     offers = [(finding, fix) for finding in words.in_order(report.findings) for fix in finding.fixes]

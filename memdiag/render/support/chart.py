@@ -1,7 +1,7 @@
-"""A chart of memory over the trace, in characters: three areas, one in front of the other, readable without colour.
+"""A chart of memory over the trace in characters: three overlapping areas, readable without colour.
 
-From the bottom up to each curve: ``█`` allocated, ``▒`` active (freed, but waiting for a stream), ``░`` reserved (free,
-but held from the driver).
+From the bottom up, the curves are ``█`` allocated, ``▒`` active (freed, but waiting for a stream), and ``░`` reserved
+(free, but not released to the driver).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def scale(highest: int) -> tuple[float, str, int, int]:
 
 
 def columns(values: Sequence[int], width: int) -> list[int]:
-    """Returns ``values`` (one per bucket) as ``width`` columns, the highest bucket in each; unknown (-1) stays below 0."""
+    """Returns ``values`` (one per bucket) as ``width`` columns, the highest bucket in each.
+
+    Unknown (-1) remains below 0.
+    """
     num = len(values)
     return [max(values[c * num // width : max(c * num // width + 1, -(-(c + 1) * num // width))]) for c in range(width)]
 
@@ -69,7 +72,7 @@ def chart(device: DeviceReport, width: int) -> list[StyledText]:
         tick = row % per_tick == 0
         label = f"{step * row / per_tick:g} {unit}" if tick else ""
         line = StyledText().append(f"{label:>{_LABEL - 1}} " + ("┤" if tick else "│"), "dim")
-        level = (row - 0.5) / rows * top if row > 1 else 1  # whatever is there shows at least in the lowest row
+        level = (row - 0.5) / rows * top if row > 1 else 1  # any value is visible at least in the lowest row
         _fill(line, areas, level)
         lines.append(line)
     lines.append(StyledText(f"{'0':>{_LABEL - 1}} └" + "─" * plot, "dim"))
@@ -118,7 +121,7 @@ def _moment_mark(device: DeviceReport, timeline: Timeline, plot: int) -> StyledT
 
 
 def _mark(glyph: str, label: str, column: int, plot: int, style: str) -> StyledText:
-    """A pointer at a column of the plot, its label on the side that has room."""
+    """Returns a pointer at a column of the plot, with its label on the side that has room."""
     if column + 2 + cells(label) <= plot:
         body = " " * column + f"{glyph} {label}"
     else:

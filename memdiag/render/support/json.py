@@ -1,4 +1,4 @@
-"""JSON that every ``--json`` shares: values as JSON types, and findings, cards and moments as dicts."""
+"""JSON conversion shared by all ``--json`` outputs: values as JSON types; findings, cards and moments as dicts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from memdiag.results.report import CardReport, Peak, ReportMoment, Usage
 from memdiag.text import text_of
 
 _LARGEST = 1 << 1000
-DEEPEST = 20  # settings come from a file, and a file may nest them without end
+DEEPEST = 20  # settings come from a file, which may nest them without limit
 
 
 def as_json(value: Any, depth: int = 0) -> Any:
-    """Returns ``value`` in the types of JSON: numpy numbers as numbers, what is no number (NaN) as null, text as valid Unicode."""
+    """Returns ``value`` in JSON types: numpy numbers as numbers, NaN as null, text as valid Unicode."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -42,17 +42,17 @@ def usage_dict(usage: Usage) -> dict[str, Any]:
 
 
 def peak_dict(peak: Peak) -> dict[str, Any]:
-    """Returns the bytes of a peak, and when it was."""
+    """Returns the bytes of a peak, and its event."""
     return {**usage_dict(peak), "at_event": peak.at_event, "at_us": peak.at_us, "phase": peak.phase, "step": peak.step}
 
 
 def moment_dict(moment: ReportMoment) -> dict[str, Any]:
-    """Returns the moment of a report as JSON states it."""
+    """Returns the moment of a report as in JSON."""
     return {"kind": moment.kind, **peak_dict(moment), "lost_bytes": moment.lost_bytes}
 
 
 def card_dict(card: CardReport) -> dict[str, Any]:
-    """Returns what is known of a card, in bytes, as every ``--json`` shows it."""
+    """Returns the facts about device memory, in bytes, as every ``--json`` shows them."""
     return {
         "capacity_bytes": card.capacity_bytes,
         "usable_bytes": card.usable_bytes,
@@ -80,7 +80,7 @@ def finding_dict(finding: Finding) -> dict[str, Any]:
 
 
 def outlook_dict(outlook: Outlook) -> dict[str, Any]:
-    """Returns what is known of a run past the allocation that failed when it was recorded."""
+    """Returns the facts about a run beyond the recorded failed allocation."""
     return {
         "failed_at_event": outlook.failed_at_event,
         "failed_request_bytes": outlook.failed_request_bytes,

@@ -1,4 +1,4 @@
-"""Text as a terminal shows it: the columns that it takes, the lines that it breaks into, and pieces in several styles."""
+"""Text as a terminal shows it: width in columns, line breaking, and styled parts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-# A line of Chinese may end beside any ideograph, but it does not begin with a closing sign, nor end with an opening
-# one.
+# A Chinese line may break at any ideograph, but it does not begin with closing punctuation, nor end with opening
+# punctuation.
 _IDEOGRAPH, _CLOSING, _OPENING = (
     "\u3400-\u9fff",
     "\uff0c\u3002\uff1a\uff1b\uff09\u3001\uff1f\uff01\u201d\u300b%",
@@ -38,7 +38,7 @@ class StyledText:
 
     @property
     def num_cells(self) -> int:
-        """The number of columns that it takes."""
+        """The number of columns it takes."""
         return cells(self.plain)
 
     def append(self, text: str, style: str = "") -> StyledText:
@@ -52,7 +52,7 @@ class StyledText:
         return self
 
     def part(self, start: int, end: int) -> StyledText:
-        """Returns the characters from ``start`` until before ``end``, in their styles."""
+        """Returns the characters from ``start`` to ``end`` (exclusive), in their styles."""
         found, at = StyledText(), 0
         for text, style in self.spans:
             if piece := text[max(start - at, 0) : max(end - at, 0)]:
@@ -61,13 +61,16 @@ class StyledText:
         return found
 
     def wrapped(self, width: int) -> list[StyledText]:
-        """Returns it in lines of at most ``width`` columns. Blanks at its beginning stay."""
+        """Returns it in lines of at most ``width`` columns. Spaces at its beginning are kept."""
         text = self.plain
         blanks = len(text) - len(text.lstrip(" "))
         return [self.part(*each) for each in _breaks(_KEPT_BLANK * blanks + text[blanks:], width)]
 
     def shortened(self, width: int) -> StyledText:
-        """Returns it in at most ``width`` columns, with an ellipsis; a number is left out rather than cut, or parted from its unit."""
+        """Returns it in at most ``width`` columns, with an ellipsis.
+
+        A number is omitted instead of cut or split from its unit.
+        """
         if self.num_cells <= width:
             return self
         short = cut(self.plain, width)
@@ -77,7 +80,7 @@ class StyledText:
 
 
 def cells(text: str) -> int:
-    """Returns how many columns of a terminal ``text`` takes."""
+    """Returns the number of terminal columns that ``text`` takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -86,7 +89,7 @@ def cells(text: str) -> int:
 
 
 def fitting(text: str, width: int) -> str:
-    """Returns as much of ``text`` as ``width`` columns hold, from its beginning."""
+    """Returns the longest prefix of ``text`` that fits ``width`` columns."""
     taken = 0
     for index, char in enumerate(text):
         taken += cells(char)
@@ -96,7 +99,7 @@ def fitting(text: str, width: int) -> str:
 
 
 def sized(text: str, width: int) -> str:
-    """Returns ``text`` in exactly ``width`` columns: cut, or with blanks after it."""
+    """Returns ``text`` in exactly ``width`` columns: cut, or padded with spaces."""
     text = fitting(text, width)
     return text + " " * (width - cells(text))
 
@@ -107,12 +110,15 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Returns ``text`` in lines of at most ``width`` columns, broken at blanks and between Chinese characters; a longer word is cut."""
+    """Returns ``text`` in lines of at most ``width`` columns.
+
+    Lines are broken at spaces and between Chinese characters; a longer word is cut.
+    """
     return [text[start:end] for start, end in _breaks(text, width)]
 
 
 def _breaks(text: str, width: int) -> list[tuple[int, int]]:
-    """Returns the first character of each line, and the one after its last."""
+    """Returns the start of each line, and the end of the last."""
     lines: list[tuple[int, int]] = []
     start = end = used = 0
     for blank, first, last in _words(text):
@@ -134,7 +140,10 @@ def _breaks(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _words(text: str) -> Iterable[tuple[int, int, int]]:
-    """Yields what a line may be broken between: the number of blanks before it (0 or 1), its first character, and the one after its last."""
+    """Yields the units between which a line may be broken.
+
+    They are the number of spaces before the unit (0 or 1), its start, and its end.
+    """
     first = 0
     for number, word in enumerate(text.split(" ")):
         parts = [word] if word.isascii() else re.sub(_BREAK, "\n", word).split("\n")
@@ -145,7 +154,7 @@ def _words(text: str) -> Iterable[tuple[int, int, int]]:
 
 
 def _head(word: str, width: int) -> str:
-    """The first characters of a word that take at most ``width`` columns, one at least; of a list with commas whole items."""
+    """Returns the first characters of a word that fit ``width`` columns, at least one; of a comma list, whole items."""
     taken = 0
     for index, char in enumerate(word):
         taken += cells(char)

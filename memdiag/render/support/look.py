@@ -1,4 +1,4 @@
-"""What a renderer may know of the place that its text goes to."""
+"""The properties of the output device that a renderer may know."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The place a report is shown in.
+    """The output device of a report.
 
     Attributes:
         width: Columns of the terminal.
         color: Whether colours (ANSI sequences) may be written.
-        unicode: Whether it shows more than ASCII.
+        unicode: Whether it supports more than ASCII.
     """
 
     width: int = 80

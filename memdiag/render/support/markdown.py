@@ -9,16 +9,16 @@ from memdiag.text import plain
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<#|~$&])")
 _PING = re.compile(r"@(?=\w)|(?<=\\#)(?=\d)")
-WIDTH = 78  # what fits a code block of an issue without scrolling
+WIDTH = 78  # the width of an issue's code block without scrolling
 
 
 def escape(text: object) -> str:
-    """Returns ``text`` so that markdown shows it as it is; mentions and references to issues are taken apart."""
+    """Returns ``text`` escaped for markdown; mentions and references to issues are broken up."""
     return _PING.sub(lambda found: found.group() + "<!-- -->", _SPECIAL.sub(r"\\\1", plain(text)))
 
 
 def code(text: object) -> str:
-    """Returns ``text`` as a code span; "" for nothing."""
+    """Returns ``text`` as a code span, or "" for an empty text."""
     shown = plain(text)
     if not shown.strip():
         return ""
@@ -28,13 +28,16 @@ def code(text: object) -> str:
 
 
 def cell(text: object) -> str:
-    """Returns ``text`` as a code span for a table; with a backslash and a pipe in it, as escaped text, since a table would split there."""
+    """Returns ``text`` as a code span for a table.
+
+    With a backslash and a pipe in it, it is escaped text, since a table would split there.
+    """
     shown = plain(text)
     return escape(shown) if "|" in shown and "\\" in shown else code(shown).replace("|", "\\|")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Returns a table and an empty line; columns in ``right`` are set to the right."""
+    """Returns a table and an empty line; columns in ``right`` are aligned to the right."""
     rule = ["---:" if i in right else "---" for i in range(len(head))]
     return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)] + [""]
 

@@ -7,7 +7,7 @@ from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_EXPLAINED = ("part", "past")  # results whose name does not say enough
+_EXPLAINED = ("part", "past")  # results whose name needs an explanation
 
 
 def fate(fits: bool | None, basis: str) -> Phrase:
@@ -26,7 +26,7 @@ def meanings(fates: list[Phrase]) -> list[Phrase]:
 
 
 def past_failure(outlook: Outlook) -> Phrase:
-    """Returns the verdict on a run that gets past the failed allocation at which its recording ends, as half a sentence."""
+    """Returns the verdict on a run that gets past the failure at which its recording ends, as half a sentence."""
     step = outlook.failed_step
     return phrase(
         "outlook.past",
@@ -51,7 +51,7 @@ def estimate(rest: Rest) -> Phrase:
 
 
 def sentences(outlook: Outlook) -> list[Phrase]:
-    """Returns the estimate of the rest, and how to learn more; nothing where nothing is unknown."""
+    """Returns the estimate of the rest, and how to learn more; nothing without an unknown part."""
     if outlook.fits is not None or outlook.basis != PAST_FAILURE:
         return []
     said = [] if outlook.estimate is None else [estimate(outlook.estimate)]
@@ -68,7 +68,11 @@ def name_of(number: int) -> str:
 
 
 def on(capacity: int | None, room: int | None, *, is_card: bool = True) -> Phrase:
-    """Returns the name of a card, and the room of the allocator on it where that is less; ``is_card``: the card's size is known."""
+    """Returns the name of a device, and the allocator's room on it if that is less.
+
+    Args:
+        is_card: Whether the size of the device is known.
+    """
     if capacity is None:
         return phrase("simulate.on.unlimited")
     size = format_bytes(capacity)

@@ -1,7 +1,7 @@
 """A page of text for a terminal: paragraphs, tables and lines to paste, in a given width and character set.
 
-It does without rich, which takes longer to load than some commands take to do their work. Lines to paste are never
-wrapped: a terminal that is too narrow wraps them itself, and they still copy as one line.
+It does not use rich, whose import takes longer than some commands. Lines to paste are never wrapped: a terminal that is
+too narrow wraps them itself, and they still copy as one line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memdiag.text import in_ascii
 
 NARROWEST, WIDEST = 40, 132
 WIDE, NARROW = 110, 60
-_GAP = 2  # columns between those of a table
+_GAP = 2  # columns between table columns
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _CODES = {
     "bold": "1",
@@ -29,10 +29,10 @@ Row = Sequence[Cell | StyledText]
 
 
 class TerminalPage:
-    """Collects what is printed.
+    """Collects the lines of a page.
 
     Args:
-        look: Of the place it goes to; its width is kept between 40 and 132 columns.
+        look: The output device; its width is limited to 40 to 132 columns.
     """
 
     def __init__(self, look: Look) -> None:
@@ -42,17 +42,17 @@ class TerminalPage:
 
     @property
     def wide(self) -> bool:
-        """Whether there is room for more than 80 columns hold."""
+        """True if there is room for more than 80 columns."""
         return self.width >= WIDE
 
     @property
     def narrow(self) -> bool:
-        """Whether there is no room for explanations beside numbers."""
+        """True if there is no room for explanations next to numbers."""
         return self.width < NARROW
 
     @property
     def num_lines(self) -> int:
-        """How many lines it has."""
+        """Number of lines."""
         return len(self._lines)
 
     def text(self, text: str, style: str = "", indent: int = 0) -> None:
@@ -70,7 +70,7 @@ class TerminalPage:
         self._lines.append("")
 
     def title(self, title: str, after: str = "") -> None:
-        """Adds the title of a section, with something dim behind it."""
+        """Adds the title of a section, followed by a dim text."""
         self.gap()
         line = StyledText(title, "bold underline" if self.look.color else "bold")
         self.line(line.append("  " + after, "dim") if after else line)
@@ -81,16 +81,16 @@ class TerminalPage:
         self._lines += [" " * indent + self._drawn(each) for each in lines]
 
     def spans(self, parts: Iterable[tuple[str, str]], indent: int = 0) -> None:
-        """Adds one line of pieces (text, style), as they are."""
+        """Adds one line of parts (text, style), unchanged."""
         self._lines.append(" " * indent + "".join(self._styled(self._known(text), style) for text, style in parts))
 
     def grid(self, kinds: str, rows: Sequence[Sequence[Cell]], indent: int = 2) -> None:
-        """Adds a table without lines; where its columns have no room beside each other, the cells of a row follow each other.
+        """Adds a table without lines; if its columns do not fit, the cells of a row follow each other.
 
         Args:
-            kinds: A letter for each column: "l", "r", or "w" for the one that takes the rest of the width and wraps.
+            kinds: A letter for each column: "l", "r", or "w" for the one that takes the remaining width and wraps.
             rows: The cells.
-            indent: Columns to its left.
+            indent: Indentation in columns.
         """
         texts = [[self._known(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
         widths = [max((cells(row[column]) for row in texts), default=0) for column in range(len(kinds))]
@@ -128,13 +128,13 @@ class TerminalPage:
         return indent + sum(columns) + 2 * (len(columns) - 1) <= self.width
 
     def columns(self, kinds: str, rows: Sequence[Row], indent: int = 2) -> None:
-        """Adds a table without lines whose columns stay beside each other, however narrow the page is.
+        """Adds a table without lines whose columns remain side by side, however narrow the page is.
 
         Args:
-            kinds: A letter for each column: "l", "r", or "w" for the one that wraps where there is no room. Without a "w",
+            kinds: A letter for each column: "l", "r", or "w" for the one that wraps if there is no room. Without a "w",
                 the "l" columns wrap.
             rows: The cells; a row may have fewer than there are columns.
-            indent: Columns to its left.
+            indent: Indentation in columns.
         """
         empty = [StyledText()] * len(kinds)
         table = [[*(self._known_line(_styled_text(cell)) for cell in row), *empty[len(row) :]] for row in rows]
@@ -172,7 +172,10 @@ class TerminalPage:
         return "".join(self._styled(text, style) for text, style in line.spans)
 
     def _known(self, text: str) -> str:
-        """Returns text in the characters that there are: before its width is measured, since some take more room in ASCII."""
+        """Returns text in the available characters.
+
+        This happens before its width is measured, since ASCII replacements may be wider.
+        """
         return text if self.look.unicode else in_ascii(text)
 
     def _styled(self, text: str, style: str) -> str:
@@ -192,7 +195,7 @@ def _styled_text(cell: Cell | StyledText) -> StyledText:
 
 
 def _narrowed(widths: list[int], wraps: list[bool], room: int) -> list[int]:
-    """Returns the widths of columns that fit ``room``: the widest of those that wrap give way first, then all of them."""
+    """Returns column widths that fit ``room``: the widest wrapping columns shrink first, then all of them."""
     while (excess := sum(widths) - room) > 0:
         widest = max((width for width, wraps_here in zip(widths, wraps, strict=True) if wraps_here), default=0)
         if not widest:
@@ -206,7 +209,7 @@ def _narrowed(widths: list[int], wraps: list[bool], room: int) -> list[int]:
 
 
 def _reduced(widths: list[int], which: list[bool], most: list[int], excess: int) -> list[int]:
-    """Returns widths of which some give way alike, each by at most as much as given, until ``excess`` columns are gone."""
+    """Returns widths, some of which shrink evenly, each within its limit, until ``excess`` columns are removed."""
     left = [limit > 0 and chosen for chosen, limit in zip(which, most, strict=True)]
     number, found = sum(left), []
     for width, chosen, limit in zip(widths, left, most, strict=True):

@@ -1,7 +1,7 @@
-"""How a result becomes JSON: the keys of each class, declared once, give both the output and its JSON Schema.
+"""How a result becomes JSON: keys are declared once per class, and define both the output and its JSON Schema.
 
-A key is the name of a field or of a property, and its meaning is the text of the field in the docstring of the class.
-A class without a ``Shape`` of its own has all its fields as keys. ``docs/json_schemas.py`` writes the schemas.
+A key is the name of a field or of a property, and its meaning is the text of the field in the docstring of the class. A
+class without a ``Shape`` has all its fields as keys. ``docs/json_schemas.py`` writes the schemas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memdiag.render.support.json import DEEPEST, as_json
 from memdiag.text import Language, in_language
 from memdiag.version import __version__
 
-ABSENT = object()  # the value of a key that is left out
+ABSENT = object()  # the value of an omitted key
 VERSION_KEY = "schema_version"
 PROGRAM_KEY = "memdiag_version"
 
@@ -28,8 +28,8 @@ class Key:
         name: The key.
         of: Returns its value, or ABSENT.
         hint: The type of the value, as in an annotation.
-        meaning: What the value means, with its unit.
-        is_optional: Whether it may be left out.
+        meaning: Meaning of the value, with its unit.
+        is_optional: Whether it may be omitted.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Shape:
 
     Attributes:
         cls: The class.
-        keys: Names of fields and properties, or keys of other kinds; (): every field.
+        keys: Names of fields and properties, or other keys; empty for every field.
         null_if_empty: Text fields whose "" is written as null, and numbers whose 0 is.
         null_if_negative: Numbers whose negative values are written as null.
-        without: Fields that are left out where ``keys`` is empty.
+        without: Fields that are omitted if ``keys`` is empty.
     """
 
     cls: type
@@ -78,13 +78,13 @@ class Layout:
     """One JSON output.
 
     Attributes:
-        name: The file of its schema: "analyze" for ``analyze.schema.json``.
+        name: Name of its schema file: "analyze" for ``analyze.schema.json``.
         title: The command that prints it.
-        meaning: What it describes, in a sentence.
+        meaning: Its content, in a sentence.
         version: ``schema_version``; raised when a key is removed, renamed or changes its meaning.
         root: The class of the result.
-        shapes: How classes are written that have other keys than their fields.
-        has_program_version: Whether ``memdiag_version`` is in it.
+        shapes: Shapes of classes with other keys than their fields.
+        has_program_version: Whether it contains ``memdiag_version``.
         indent: Spaces for each level.
     """
 
@@ -98,7 +98,7 @@ class Layout:
     indent: int = 2
 
     def shape_of(self, cls: type) -> Shape:
-        """Returns how a class is written."""
+        """Returns the shape of a class."""
         return next((shape for shape in self.shapes if shape.cls is cls), Shape(cls))
 
     def as_dict(self, result: Any, chosen: Language | None = None) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Layout:
 
         Args:
             result: The result, of class ``root``.
-            chosen: Language of its phrases; None: as they were made.
+            chosen: Language of its phrases, or None for their original one.
         """
         head: dict[str, Any] = {VERSION_KEY: self.version}
         if self.has_program_version:
@@ -124,7 +124,7 @@ class Layout:
             pairs = ((key if isinstance(key, str) else key.name, shape.value(key, value)) for key in shape.names())
             return {name: self._written(each, chosen, depth + 1) for name, each in pairs if each is not ABSENT}
         if depth >= DEEPEST:
-            return value  # only what a file holds lies so deep; as_json shortens it
+            return value  # only values from a file are nested this deeply; as_json truncates them
         if isinstance(value, Mapping):
             return {key: self._written(each, chosen, depth + 1) for key, each in value.items()}
         if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Where the reserved bytes are: the split of docs/fragmentation.md as rows, a title and a sentence."""
+"""The composition of reserved memory: the split of docs/fragmentation.md as rows, a title and a sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 PARTS = tuple(vocabulary.STYLES["part"])  # in the order of the bar
-# Which request the split is seen from (docs/fragmentation.md, "Which request?"), by key of its phrase.
+# The reference request of the split (docs/fragmentation.md, "Which request?"), by key of its phrase.
 REFERENCES = {
     "this request": "this",
     "next request": "next",
@@ -20,16 +20,16 @@ REFERENCES = {
 
 
 def usage_then(device: DeviceReport) -> Usage | None:
-    """Returns the bytes at the moment of the report; None where that is unknown."""
+    """Returns the bytes at the moment of the report, or None if unknown."""
     here = device.moment
     return device.end if here is not None and here.kind == SNAPSHOT else here
 
 
 def split(device: DeviceReport) -> list[Row]:
-    """Returns the parts of what is reserved at the moment of the report, in the order of the bar; [] if none, or none is known.
+    """Returns the parts of reserved memory at the moment of the report, in the order of the bar; [] if unknown.
 
-    Shares are of what is reserved. Where only reserved - requested is known (the report tells what was requested at its peaks), they
-    are of that. Where a file tells some parts only, one row stands for all the others.
+    Fractions refer to reserved memory. If only reserved - requested is known (the report has requested bytes at its
+    peaks), they refer to that. If a file has only some parts, one row represents all others.
     """
     f, usage = device.fragmentation, usage_then(device)
     sizes = {
@@ -70,7 +70,7 @@ def _row(part: str, size: int, share: float) -> Row:
 
 
 def _rest(sizes: dict[str, int | None], unknown: set[str], usage: Usage | None) -> int | None:
-    """What is reserved beside the parts that are known; None if none is unknown, or it cannot be told."""
+    """Returns reserved memory outside the known parts, or None if all are known or it cannot be computed."""
     known = [size for size in sizes.values() if size is not None]
     if not unknown or not known or usage is None or usage.reserved_bytes is None:
         return None
@@ -85,7 +85,7 @@ def no_split(device: DeviceReport) -> str:
 
 
 def split_title(device: DeviceReport) -> str:
-    """Returns what the split is a split of."""
+    """Returns the title of the split."""
     rows = split(device)
     has_used = (
         not rows or device.fragmentation.rounding_bytes is None or rows[0].name == vocabulary.name("part", "requested")
@@ -94,7 +94,7 @@ def split_title(device: DeviceReport) -> str:
 
 
 def fit(device: DeviceReport) -> str:
-    """Returns whether the reference request would fit into what is reserved, as a sentence; "" if nothing is known of it."""
+    """Returns whether the reference request would fit into reserved memory, as a sentence; "" if unknown."""
     f = device.fragmentation
     if f.reference_request_bytes is None:
         return (
@@ -116,7 +116,7 @@ def fit(device: DeviceReport) -> str:
     here = f.reference_kind == "this request"
     missing, largest = f.reference_request_bytes - f.largest_free_bytes, format_bytes(f.largest_free_bytes)
     if missing <= 0:
-        # What the request made here found did not fit: new memory was just taken for it.
+        # The request at this moment did not fit: new memory was just reserved for it.
         return phrase("report.fit.now" if here else "report.fit.yes", request=request, bytes=size, largest=largest)
     short = format_bytes(missing)
     return phrase(

@@ -1,6 +1,6 @@
-"""The words of a report: what each number means, for people who see these words for the first time.
+"""The words of a report: the meaning of each number, for first-time readers.
 
-The terminal and markdown renderers lay out the same rows; this is where the rows are made.
+The terminal and markdown renderers lay out the same rows, which are built here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BASES = (
     "annotations",
     "stacks",
     "periodicity",
-)  # what phases, steps and categories may be inferred from
+)  # facts that may be inferred about phases, steps and categories
 SNAPSHOT = "snapshot"  # kind of the moment of a file without a trace
 UNITS = (
     "allocations",
@@ -39,7 +39,7 @@ UNITS = (
     "tensors",
     "times",
 )
-# What stands for the module of tensors that have none (analyzers/names.py), by key of its phrase.
+# Names that stand for the module of tensors without one (analyzers/names.py), by key of its phrase.
 MODULES = {"(outside of any module)": "outside", "(the model itself)": "model", "(no name)": "no-name"}
 _GUESS = re.compile(r"(?P<since>[\d.]+) (?:to (?P<until>[\d.]+)|or later)\?")
 MOST_MOMENTS = 3  # columns of the usage table
@@ -47,7 +47,10 @@ SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "
 
 
 class Row(NamedTuple):
-    """One amount of memory with its name: ``share`` is of the whole (None: unknown), ``style`` a colour."""
+    """One amount of memory with its name.
+
+    ``share`` is its fraction of the whole (None: unknown), ``style`` a colour.
+    """
 
     name: str
     bytes: int | None
@@ -58,7 +61,7 @@ class Row(NamedTuple):
 
 
 def percent(share: float | None) -> str:
-    """Returns ``84.8%``; ``<0.1%`` for what is there but small; "" for None."""
+    """Returns ``84.8%``; ``<0.1%`` for a small non-zero value; "" for None."""
     if share is None:
         return ""
     return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
@@ -70,12 +73,12 @@ def words(name: str) -> str:
 
 
 def worst(findings: Sequence[Finding]) -> Severity | Literal["ok"]:
-    """Returns the highest severity among ``findings``; ``ok`` without any above info."""
+    """Returns the highest severity among ``findings``, or ``ok`` if none is above info."""
     return next((s for s in SEVERITIES if s != "info" and any(f.severity == s for f in findings)), "ok")
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Returns findings the worst first, within a severity in the report's own order."""
+    """Returns findings worst first; within a severity in the report's order."""
     return sorted(findings, key=lambda f: SEVERITIES.index(f.severity))
 
 
@@ -106,7 +109,7 @@ class Fact(NamedTuple):
 
 
 def source_facts(report: Report) -> list[Fact]:
-    """Returns the facts about the file; what it does not say is ``unknown``."""
+    """Returns the facts about the file; missing ones are ``unknown``."""
     source = report.source
     beginning = {True: phrase("report.start.yes"), False: phrase("report.start.no"), None: unknown()}
     kind = phrase(
@@ -136,7 +139,7 @@ def source_facts(report: Report) -> list[Fact]:
 
 
 def version_words(version: str | None) -> str:
-    """Returns the version of torch; one that was inferred from the file (``2.13 or later?``) in the active language."""
+    """Returns the version of torch; an inferred one (``2.13 or later?``) in the active language."""
     if version is None:
         return unknown()
     found = _GUESS.fullmatch(version)
@@ -151,7 +154,10 @@ def version_words(version: str | None) -> str:
 
 
 def bases_words(source: Source) -> str:
-    """Returns what phases, steps and categories rest on: ``phases, steps, categories: marked by the recorder``; "" if none is known."""
+    """Returns the bases of phases, steps and categories, or "".
+
+    For example: ``phases, steps, categories: marked by the recorder``.
+    """
     marked = phrase("report.basis.recorder") if source.format == "torch-snapshot" else phrase("report.basis.file")
     names: dict[str, list[str]] = {}
     for key in ("phase", "step", "category"):
@@ -174,7 +180,7 @@ def bases_words(source: Source) -> str:
 
 
 def settings_words(settings: Mapping[str, object]) -> str:
-    """Returns the allocator settings of a file on one line: what the environment asked for, else what is set to a plain value."""
+    """Returns the allocator settings of a file on one line: those of the environment, else those with a plain value."""
     asked = {key: value for key, value in settings.items() if key.endswith("ALLOC_CONF")}
     if asked:
         written = (
@@ -195,7 +201,7 @@ def _devices_words(report: Report) -> str:
 
 
 def is_idle(device: DeviceReport) -> bool:
-    """Whether a device is known to hold nothing at any time."""
+    """Returns whether a device is known to hold nothing at any time."""
     amounts = (
         device.peak.reserved_bytes,
         device.peak_allocated.allocated_bytes,
@@ -207,14 +213,14 @@ def is_idle(device: DeviceReport) -> bool:
 
 
 def difference(usage: Usage) -> int | None:
-    """Returns reserved - allocated, the number people know; None where either is unknown."""
+    """Returns reserved - allocated, the number people know; None if either is unknown."""
     if usage.reserved_bytes is None or usage.allocated_bytes is None:
         return None
     return usage.reserved_bytes - usage.allocated_bytes
 
 
 def at_words(peak: Peak) -> str:
-    """Returns where a peak is: ``event 1,204``; before the first event: ``before the trace``."""
+    """Returns the event of a peak: ``event 1,204``; before the first event: ``before the trace``."""
     return phrase("report.event.unknown") if peak.at_event is None else event_words(peak.at_event)
 
 
@@ -224,10 +230,9 @@ def event_words(event: int) -> Phrase:
 
 
 def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
-    """Returns the columns of the usage table: title, where that is, and the bytes.
+    """Returns the columns of the usage table: title, event, and the bytes.
 
-    The moment of the report is the first. The reserved and the allocated peak follow where they are higher, then the
-    end.
+    The moment of the report is the first. The reserved and the allocated peak follow if they are higher, then the end.
     """
     here, found = device.moment, list[tuple[str, Peak]]()
     if here is not None and here.kind == SNAPSHOT:
@@ -245,7 +250,7 @@ def moments(device: DeviceReport) -> list[tuple[str, str, Usage]]:
 
 
 def card(device: DeviceReport) -> str:
-    """Returns how large the card is, and how much of it the allocator could hold; "" where the recording does not say both."""
+    """Returns the size of the device and the allocator's share of it, or "" if the recording lacks either."""
     found = device.card
     if found is None or found.capacity_bytes is None or found.outside_bytes is None:
         return ""
@@ -254,7 +259,7 @@ def card(device: DeviceReport) -> str:
 
 
 def moment_place(device: DeviceReport) -> str:
-    """Returns step and phase of the moment of the report as words; "" if neither is known."""
+    """Returns step and phase of the moment of the report as words, or "" if neither is known."""
     here = device.moment or device.peak
     step = "" if here.step is None else phrase("places.step", step=format_count(here.step))
     phase = "" if here.phase in (None, "unknown") else plain(vocabulary.name("phase", str(here.phase)))
@@ -262,7 +267,7 @@ def moment_place(device: DeviceReport) -> str:
 
 
 def moment(device: DeviceReport) -> str:
-    """Returns the moment of the report: ``at the peak (event 1,204)``, ``at event 7``; "" if unknown."""
+    """Returns the moment of the report: ``at the peak (event 1,204)``, ``at event 7``, or "" if unknown."""
     here = device.moment
     if here is None:
         return ""
@@ -276,7 +281,7 @@ def moment(device: DeviceReport) -> str:
 
 
 def holders(amounts: dict[str, int] | None, kind: vocabulary.Kind) -> list[Row]:
-    """Returns which categories or lifetimes (``kind``) hold memory, the most first, without those that hold nothing; [] if unknown."""
+    """Returns the categories or lifetimes (``kind``) that hold memory, the largest first; [] if unknown."""
     total = sum((amounts or {}).values())
     rows = [
         Row(
@@ -314,12 +319,12 @@ def counts(device: DeviceReport) -> str:
 
 
 def module_words(name: str) -> str:
-    """Returns the name of a module; what stands for tensors outside of all modules in the active language."""
+    """Returns the name of a module; names for tensors outside all modules are in the active language."""
     return phrase(f"report.module.{MODULES[name]}") if name in MODULES else plain(name)
 
 
 def value_words(evidence: Evidence) -> str:
-    """Returns the number of a piece of evidence with its unit."""
+    """Returns the number in a piece of evidence with its unit."""
     value, unit = evidence.value, evidence.unit
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return unknown()

@@ -43,7 +43,7 @@ LAYOUT = Layout(
 )
 
 
-def render(report: TryReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: TryReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the comparison as one JSON object, in English."""
     return LAYOUT.text(report, "en")
 

@@ -17,7 +17,7 @@ _WIDTH = 80  # columns
 
 
 def forecast(predicted: RunForecast) -> Iterator[str]:
-    """Yields what will be run, and what is predicted of it."""
+    """Yields the command that will run, and its prediction."""
     yield f"memdiag: {phrase('try.again', command=predicted.command)}"
     folder, phantom = predicted.cwd, predicted.phantom
     yield row(phrase("try.in"), phrase("try.in.phantom", folder=folder, device=phantom) if phantom else folder)
@@ -37,13 +37,13 @@ def _rank(rank: RankForecast) -> Iterator[tuple[str, str]]:
     yield "", rank.calibrated
 
 
-def render(report: TryReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - every form is called alike
-    """Returns how the rerun ended, and prediction and measurement beside each other."""
+def render(report: TryReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all forms have the same signature
+    """Returns the outcome of the rerun, comparing prediction and measurement."""
     return "\n".join([*result(report), ""])
 
 
 def result(report: TryReport) -> Iterator[str]:
-    """Yields how the rerun ended, and prediction and measurement beside each other."""
+    """Yields the outcome of the rerun, comparing prediction and measurement."""
     yield ""
     if not report.ranks:
         yield f"memdiag: {phrase('try.nothing')}"
@@ -67,8 +67,8 @@ def words(
 
     Args:
         outcome: As in ``RankComparison``.
-        before: The last failed allocation when it was recorded; None: none failed.
-        failure: That of the new run.
+        before: The last failed allocation of the recording, or None.
+        failure: The last failed allocation of the new run, or None.
         peak_bytes: Reserved peak of the whole new run.
         status: Exit status of the command.
     """
@@ -88,7 +88,7 @@ def words(
 
 
 def _place(failure: LastFailure) -> Phrase | str:
-    """Returns where in the training an allocation failed; "": unknown."""
+    """Returns the step and phase of a failed allocation, or "" if unknown."""
     phase = vocabulary.name("phase", failure.phase) if failure.phase else ""
     if failure.step >= 0:
         step = str(failure.step)

@@ -19,7 +19,8 @@ class ScoredSettings:
 
     Attributes:
         conf: The settings, without those that are kept.
-        fits: Whether all runs fit; None: unknown, since a recorded run failed at an allocation that succeeds with these settings.
+        fits: Whether all runs fit; None: unknown, since a recorded run failed at an allocation that succeeds with these
+            settings.
         num_failing_traces: Traces in which a request fails.
         num_ooms: Requests that fail, over all traces.
         peak_reserved_bytes: Highest reserved peak of all traces.
@@ -216,7 +217,7 @@ LAYOUT = Layout(
 )
 
 
-def render(report: TuneReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers are called alike
+def render(report: TuneReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the report as one JSON object, indented, with a newline at its end. ``look`` is not used."""
     return LAYOUT.text(report)
 

@@ -1,4 +1,4 @@
-"""The result of a search for settings, for people: the line to paste with its reasons, what else there is, how exact the model is."""
+"""The result of a search for settings, for people: the line to paste with reasons, alternatives, the calibration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memdiag.units import format_bytes, format_count
 
 LONGEST = 200  # characters of settings
 _NOTHING = "-"
-_SAVED, _MOST_DROPPED = 2, 2  # the column that goes first in a narrow place, and how many follow it
+_SAVED, _MOST_DROPPED = 2, 2  # the column that goes first in a narrow terminal, and how many follow it
 
 
 def render(report: TuneReport, look: Look = PLAIN) -> str:

@@ -1,7 +1,7 @@
-"""The report as one HTML file that needs nothing else: no network, no server, no other file.
+"""The report as one self-contained HTML file: no network, no server, no other file.
 
-The page itself (markup, style, scripts, words) lies in ``assets``. Here its parts and the data are put into one text.
-Everything that comes from a trace is inside the data, compressed: nothing of it is ever read as markup.
+The page itself (markup, style, scripts, words) is in ``assets``. This module combines its parts and the data. All text
+from a trace is in the compressed data, so none of it is ever interpreted as markup.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from memdiag.results.report import Report
 
 FORMAT = 1
-# What the page's keys begin with, for each kind of class.
+# Prefixes of the page's keys, for each kind of class.
 _PREFIXES: dict[vocabulary.Kind, str] = {"category": "categories", "lifetime": "lifetimes", "phase": "phases"}
-_WORDS: tuple[vocabulary.Kind, ...] = ("curve", "part")  # a part is worded last: "requested" means that there
-# Words that the page shares with the other forms of a report: its key, and the key of the phrase.
+_WORDS: tuple[vocabulary.Kind, ...] = ("curve", "part")  # parts come last: their meaning of "requested" applies there
+# Words shared with other forms of a report: the page's key, and the key of the phrase.
 SHARED = {
     "unknown": "summary.unknown",
     "severity.critical": "summary.severity.critical",
@@ -77,7 +77,7 @@ _ASSETS = files(__name__) / "assets"
 
 
 def render(picture: Picture, lang: str = "en") -> str:
-    """Returns the page; ``lang`` (one of ``LANGUAGES``) is what it opens in."""
+    """Returns the page; ``lang`` (one of ``LANGUAGES``) is its initial language."""
     packed = base64.b64encode(
         zlib.compress(json.dumps(data_of(picture, lang), separators=(",", ":")).encode(), 9)
     ).decode()
@@ -95,7 +95,7 @@ def render(picture: Picture, lang: str = "en") -> str:
 
 
 def data_of(picture: Picture, lang: str) -> dict[str, Any]:
-    """Returns what the page draws: dicts, lists, str, int, float, bool and None only."""
+    """Returns the data of the page: dicts, lists, str, int, float, bool and None only."""
     report = picture.report
     shown = {
         "format": FORMAT,
@@ -112,12 +112,15 @@ def data_of(picture: Picture, lang: str) -> dict[str, Any]:
         "pages": _pages(report),
         **picture.codes,
     }
-    # The numbers were made for JSON already, and are many: they are not looked at again.
+    # The many numbers are JSON types already, so they are not converted again.
     return {**as_json(shown), "stacks": picture.stacks, "devices": picture.devices, "simulated": picture.simulated}
 
 
 def _spoken(lang: Language, report: Report) -> dict[str, Any]:
-    """Returns what the page says in one language. Switching the page's language puts these in place of the other's."""
+    """Returns the texts of the page in one language.
+
+    Switching the page's language replaces the texts of the other one.
+    """
     with speaking(lang):
         return {
             "headline": words.headline(report),
@@ -149,7 +152,7 @@ def _pages(report: Report) -> dict[str, list[list[str]]]:
 
 
 def _remedies(report: Report) -> list[dict[str, int]]:
-    """Returns every remedy once, as the number of its finding on the page and its own number in that finding."""
+    """Returns every remedy once, as the index of its finding on the page and its index in that finding."""
     found = words.in_order(report.findings)
     return [
         {
@@ -187,7 +190,7 @@ def _element(name: str, text: str) -> str:
 
 
 def _scripts() -> str:
-    """The charting library, the words in every language, then the page's own scripts in the order of their names."""
+    """Returns the charting library, the words in every language, then the page's own scripts, by name."""
     library = (_ASSETS / "vendor" / "echarts.min.js").read_text(encoding="utf-8")
     spoken = json.dumps({lang: page_words(lang) for lang in LANGUAGES}, ensure_ascii=False).replace("</", "<\\/")
     palette = json.dumps({**_colours(), "line": vocabulary.LINES})
@@ -197,7 +200,7 @@ def _scripts() -> str:
 
 
 def page_words(lang: Language) -> dict[str, str]:
-    """Returns all words of the page by key: its own, and those of the concepts that every surface shares."""
+    """Returns all words of the page by key: its own, and those of shared concepts."""
     own = {key: texts[lang] for key, texts in catalogue("page").items()} | {
         key: _template(shared, lang) for key, shared in SHARED.items()
     }
@@ -214,7 +217,7 @@ def page_words(lang: Language) -> dict[str, str]:
 
 
 def _template(key: str, lang: Language) -> str:
-    """Returns the text of a phrase with its blanks, which the page fills."""
+    """Returns the text of a phrase with its placeholders, which the page fills."""
     area, _, name = key.partition(".")
     return catalogue(area)[name][lang]
 

@@ -1,8 +1,8 @@
-"""Pages that need nothing else: no network, no script, no other file.
+"""Self-contained web pages: no network, no script, no other file.
 
 ``compare`` and ``fleet`` write them with ``--html``.
 
-Text becomes markup in ``tag`` only, where it is escaped, so nothing that comes from a trace is ever read as markup.
+Text becomes markup only in ``tag``, where it is escaped, so text from a trace is never interpreted as markup.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Section(NamedTuple):
 
     Attributes:
         name: Its anchor.
-        title: What stands above it and in the line of links.
+        title: Its heading, also used in the line of links.
         parts: Its content.
     """
 
@@ -46,9 +46,10 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
     """Returns an element.
 
     Args:
-        _name: As in HTML or SVG.
-        children: Markup stays as it is. All else is text, which is escaped; control characters become visible.
-        attributes: ``class_`` for a name that Python keeps, ``stroke_width`` for ``stroke-width``; None: left out.
+        _name: Name in HTML or SVG.
+        children: Markup is inserted unchanged. All other values are text, which is escaped; control characters become
+            visible.
+        attributes: ``class_`` for a reserved word, ``stroke_width`` for ``stroke-width``; None omits one.
     """
     told = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(plain(str(value)))}"'
@@ -61,7 +62,7 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
 
 
 def together(parts: Iterable[object]) -> Markup:
-    """Returns parts one after the other, text among them escaped."""
+    """Concatenates parts; texts among them are escaped."""
     return Markup(
         "".join(part if isinstance(part, Markup) else html.escape(plain(str(part), _LONGEST)) for part in parts)
     )
@@ -84,7 +85,7 @@ def swatch(color: str) -> Markup:
 
 
 def stacked(parts: Sequence[tuple[str, str, int]], whole: int) -> Markup:
-    """Returns a bar of parts (title, colour, amount), whose full width stands for ``whole``."""
+    """Returns a bar of parts (title, colour, amount), whose full width represents ``whole``."""
     shown = [
         tag("span", style=f"background:{color};width:{100 * amount / max(whole, 1):.3f}%", title=title)
         for title, color, amount in parts
@@ -103,8 +104,8 @@ def page(title: str, headline: Sequence[Markup], sections: Sequence[Section]) ->
     """Returns a page.
 
     Args:
-        title: What it is about; behind "memdiag" in its head and in the title of the window.
-        headline: What comes first.
+        title: Its subject, after "memdiag" in its head and in the window title.
+        headline: The first part.
         sections: The others, in order.
     """
     style = "\n".join((_REPORT / name).read_text(encoding="utf-8") for name in _SHARED)

@@ -1,4 +1,4 @@
-"""Pictures of a page, as SVG: curves on one axis, and bytes by row and column."""
+"""Plots of a page as SVG: curves on one axis, and bytes by row and column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memdiag.render.support.pages import Markup, tag, together
 from memdiag.units import format_bytes
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 1000, 260, 74, 8, 26
-# From dark to light, in even steps of lightness for everybody: seven colours of cividis.
+# From dark to light, in even steps of lightness: seven colours of cividis.
 _SHADES = ("#00224e", "#2a406c", "#575d6d", "#7d7c78", "#a59c74", "#d2c060", "#fee838")
 _CELL = 14
 _MOST_LABELS = 16
@@ -20,10 +20,10 @@ class Line(NamedTuple):
     """One curve.
 
     Attributes:
-        name: Shown by the mouse.
-        color: As in CSS.
-        dashes: As in SVG; "": none.
-        values: Bytes at equal distances; -1: unknown.
+        name: Shown on hover.
+        color: CSS colour.
+        dashes: SVG dash pattern, or "" for none.
+        values: Bytes at equal distances, or -1 if unknown.
     """
 
     name: str
@@ -37,7 +37,7 @@ def curves(lines: Sequence[Line], ticks: Sequence[tuple[float, str]]) -> Markup:
 
     Args:
         lines: The curves, each from the left edge to the right.
-        ticks: What stands below the axis: the place, from 0 to 1, and words.
+        ticks: Labels below the axis: the position, from 0 to 1, and words.
     """
     highest = max((max(line.values, default=-1) for line in lines), default=-1)
     if highest <= 0:
@@ -80,7 +80,7 @@ def curves(lines: Sequence[Line], ticks: Sequence[tuple[float, str]]) -> Markup:
 
 
 def _runs(values: Sequence[int]) -> list[list[int]]:
-    """Returns the places of known values, one list for each run of neighbours."""
+    """Returns the indices of known values, one list for each run of neighbours."""
     runs: list[list[int]] = []
     for at, value in enumerate(values):
         if value >= 0:
@@ -95,10 +95,10 @@ class HeatRow(NamedTuple):
     """A row of a heat map.
 
     Attributes:
-        name: At its left.
-        values: Bytes; None: the row has nothing in this column.
-        said: At its right.
-        meaning: Shown by the mouse, before the column and the bytes.
+        name: Label at the left.
+        values: Bytes, or None if the row has no data in this column.
+        said: Label at the right.
+        meaning: Shown on hover, before the column and the bytes.
     """
 
     name: str
@@ -112,7 +112,7 @@ def heat(rows: Sequence[HeatRow], columns: Sequence[str], low: int, high: int) -
     cell = max(min(_CELL, 620 // max(len(rows), 1)), 3)
     side = (_WIDTH - _LEFT - 150) / max(len(columns), 1)
     parts = []
-    every = -(-len(rows) * 12 // max(len(rows) * cell, 1))  # no two names in one place
+    every = -(-len(rows) * 12 // max(len(rows) * cell, 1))  # no overlapping labels
     for number, row in enumerate(rows):
         y = _TOP + number * cell
         if number % every == 0 or row.said:
@@ -156,7 +156,7 @@ def shade(value: int, low: int, high: int) -> str:
 
 
 def heat_legend(low: int, high: int) -> Markup:
-    """Returns which colour stands for how much."""
+    """Returns the legend of the colours."""
     swatches = together(
         tag("span", class_="swatch", style=f"background:{color};margin-right:0;border-radius:0") for color in _SHADES
     )
