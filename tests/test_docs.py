@@ -7,6 +7,7 @@ import re
 import pytest
 import typer
 
+import memdiag
 from memdiag.cli import main
 
 COMMANDS = sorted(main.COMMANDS)
@@ -31,6 +32,14 @@ def test_every_page_is_in_the_site_and_in_the_table_of_pages(root):
     site, table = ((root / name).read_text(encoding="utf-8") for name in ("mkdocs.yml", "docs/README.md"))
     assert {page for page in pages if f": {page}" not in site} == set()
     assert {page for page in pages if f"({page})" not in table} == set()
+
+
+def test_the_python_api_is_in_the_site(root):
+    exported, results = ((root / "docs" / "api" / name).read_text("utf-8") for name in ("README.md", "results.md"))
+    for name in set(memdiag.__all__) - {"__version__"}:
+        assert f"::: {getattr(memdiag, name).__module__}.{getattr(memdiag, name).__name__}\n" in exported, name
+    modules = {path.stem for path in (root / "memdiag" / "results").glob("*.py")} - {"__init__"}
+    assert set(re.findall(r"^::: memdiag\.results\.(\w+)$", results, re.MULTILINE)) == modules
 
 
 @pytest.fixture(scope="module")

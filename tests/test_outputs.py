@@ -108,6 +108,15 @@ def test_python_imports_names_of_memdiag_that_exist():
                 exec(compile(ast.Module([node], []), name(path), "exec"), {})  # noqa: S102 - our own pages
 
 
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, id=name(path)) for path, text in blocks("python") if '"examples/' in text]
+)
+def test_python_that_reads_an_example_runs(text, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    exec(compile(text, "page", "exec"), {})  # noqa: S102 - our own pages
+    assert capsys.readouterr().out
+
+
 def test_toml_is_toml():
     for _, text in blocks("toml"):
         tomllib.loads(text)
