@@ -29,6 +29,7 @@ from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import offer, present
+from memdiag.diagnosis.remedies.demand import is_half_of_device
 from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
@@ -110,9 +111,17 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
                 *fit_evidence(here),
                 *history_evidence(here),
             ),
-            (*here.settings.offers(*(["shared-graph-pool"] if _set_aside(here) else [])), *_fixes(here)),
+            (*here.settings.offers(*_before_settings(here, judgement)), *_fixes(here)),
             weight_bytes=free,
         )
+
+
+def _before_settings(here: Look, judgement: Judgement) -> Iterator[str]:
+    """Yields the remedies that come before settings, if the cause is memory that this request could never use."""
+    if judgement.verdict == "other_process":
+        yield "list-processes"
+    if _set_aside(here):
+        yield "shared-graph-pool"
 
 
 def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
@@ -121,8 +130,9 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
     limited = left is not None and judgement.rule in {"limit", "refused"}
     asked = format_bytes(here.request_bytes)
     situation = here.settings.situation(facts)
-    others = None
+    raised, others = None, None
     if limited:
+        raised = offer("raise-limit", situation)
         title = phrase("fragmentation.limit", left=format_bytes(left), asked=asked)
     else:
         title = phrase("fragmentation.capacity", asked=asked)
@@ -131,11 +141,8 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
             evidence = [*evidence, *split_evidence(here)]
         if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
             others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
-    need_less = offer(
-        "smaller-batch" if depends_on_batch(here) else "see-live",
-        situation,
-        caveat=phrase("remedies.see-live.caveat"),
-    )
+    name = "one-tensor" if is_half_of_device(facts) else "smaller-batch" if depends_on_batch(here) else "see-live"
+    need_less = offer(name, situation, caveat=phrase("remedies.see-live.caveat"))
     return Finding(
         "MD206",
         title,
@@ -147,7 +154,7 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
             Evidence(phrase("fragmentation.live"), here.usage["allocated"], "bytes"),
             Evidence(phrase("fragmentation.reserved"), here.usage["reserved"], "bytes"),
         ),
-        present(offer("raise-limit", situation) if limited else None, need_less, others),
+        present(*((others, need_less) if judgement.verdict == "other_process" else (raised, need_less, others))),
         weight_bytes=here.request_bytes,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.batch import depends_on_batch
 from memdiag.analyzers.support.failure_cause import cause, ledger
 from memdiag.analyzers.support.failures import (
@@ -26,6 +27,7 @@ from memdiag.analyzers.support.failures import (
     numbers,
 )
 from memdiag.analyzers.support.offered import without_refuted
+from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
@@ -128,6 +130,9 @@ class _Joiner:
         special = _told_once(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
+        kept, in_effect = _without_those_in_effect(kept, AllocatorSettings.of(self.trace))
+        if in_effect:
+            judgement = replace(judgement, reasons=(*judgement.reasons, in_effect))
         if failure.exact:  # it is recorded
             kept = tuple(
                 replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept
@@ -198,9 +203,29 @@ def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Fin
     )
 
 
+def _without_those_in_effect(
+    findings: tuple[Finding, ...], settings: AllocatorSettings
+) -> tuple[tuple[Finding, ...], Phrase | None]:
+    """Returns advice without the settings that do not apply to those of the trace, and a sentence that names them."""
+    if not settings.can_change:
+        return findings, None
+    situation = settings.situation()
+    useless = {each.key for each in ALLOCATOR_SETTINGS.values() if next(each.variants(situation), None) is None}
+    dropped = [fix for finding in findings for fix in finding.fixes if _key(fix) in useless]
+    if not dropped:
+        return findings, None
+    kept = tuple(replace(each, fixes=tuple(fix for fix in each.fixes if fix not in dropped)) for each in findings)
+    lines = dict.fromkeys(fix.change.partition("=")[2] for fix in dropped)
+    return kept, phrase("joined.in-effect", settings=joined(lines, ", "))
+
+
+def _key(fix: Fix) -> str:
+    return fix.title.key if isinstance(fix.title, Phrase) else ""
+
+
 def _needs_less_per_batch(fix: Fix) -> bool:
     """Returns whether a remedy reduces the batch, or retains less per sample."""
-    return isinstance(fix.title, Phrase) and fix.title.key in PER_BATCH
+    return _key(fix) in PER_BATCH
 
 
 def join(report: OomReport | None, trace: Trace) -> OomReport:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.remedies.demand import is_half_of_device
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
@@ -192,8 +193,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             *(less_graphs(case) if numbers.pool else ()),
             case.offer("record"),
         )
-    large = alone or bool(numbers.total and (numbers.requested or 0) > numbers.total // 2)
-    if large and case.stage not in _KEPT:
+    if (alone or is_half_of_device(numbers)) and case.stage not in _KEPT:
         fixes.append(_one_tensor(case, alone=alone))
     lead = training(case)
     if lead and not case.stage:
