@@ -64,7 +64,7 @@ def as_pytorch_has_it(
         torch_version: Whose snapshot it is; None: unknown.
         told: What else is said under the key ``memdiag``.
     """
-    frames = _Frames(trace.stacks)
+    frames = _FrameTable(trace.stacks)
     entries = {device.device: _entries(device, frames, trace.strings) for device in devices}
     capacities = {device.device: device.capacity_bytes for device in devices if device.capacity_bytes is not None}
     content: dict[str, Any] = {
@@ -89,7 +89,7 @@ def as_pytorch_has_it(
     return content
 
 
-class _Frames:
+class _FrameTable:
     """Stacks as lists of frames; equal stacks are one list, which pickle writes once."""
 
     def __init__(self, stacks: Stacks) -> None:
@@ -103,7 +103,7 @@ class _Frames:
         return self._lists[stack] if stack >= 0 else []
 
 
-def _entries(device: DeviceTrace, frames: _Frames, strings: Sequence[str]) -> list[dict[str, Any]]:
+def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -> list[dict[str, Any]]:
     events, groups = device.events, device.groups
     pool_of = list(zip(groups.pool_major.tolist(), groups.pool_minor.tolist(), strict=True))
     opened: dict[int, int] = dict(zip(device.regions.opened_at.tolist(), device.regions.group.tolist(), strict=True))
@@ -135,7 +135,7 @@ def _entries(device: DeviceTrace, frames: _Frames, strings: Sequence[str]) -> li
     return entries
 
 
-def _segments(device: DeviceTrace, frames: _Frames) -> list[dict[str, Any]]:
+def _segments(device: DeviceTrace, frames: _FrameTable) -> list[dict[str, Any]]:
     topology = device.topology(device.num_events - 1)
     groups, tensors = device.groups, device.tensors
     found: list[dict[str, Any]] = []

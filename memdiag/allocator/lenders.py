@@ -34,7 +34,7 @@ def changes_of(workload: Workload) -> list[int]:
     ]
 
 
-class Table:
+class FlatHashSet:
     """Such a table; ``hashes`` of all that may become members."""
 
     def __init__(self, hashes: list[int]) -> None:
@@ -84,7 +84,7 @@ class Lenders:
     """The pools that lend, as the replay goes on. ``rows`` are their nodes, by index."""
 
     def __init__(self, pools: tuple[tuple[int, int], ...], rows: Nodes) -> None:
-        self.table = Table([hash_of(pool) for pool in pools])
+        self.table = FlatHashSet([hash_of(pool) for pool in pools])
         self.put_in_order(rows)
 
     def put_in_order(self, rows: Nodes) -> None:

@@ -19,7 +19,7 @@ from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.allocator.tuning.space import GC, GRID, Choice, Space
-from memdiag.allocator.tuning.tune import Found, Progress, merit, recommendable, search
+from memdiag.allocator.tuning.tune import Progress, SearchState, merit, recommendable, search
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
@@ -193,7 +193,7 @@ def tune(
 def _report(
     members: list[_Member],
     space: Space,
-    found: Found,
+    found: SearchState,
     baseline: Score,
     evaluate: Callable[[Choice, bool], Score],
     seconds: float,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from memdiag.allocator.lenders import Table, hash_of
+from memdiag.allocator.lenders import FlatHashSet, hash_of
 
 
 def order(pools: list[int], gone: tuple[int, ...] = ()) -> list[int]:
-    table = Table([hash_of((0, pool)) for pool in range(64)])
+    table = FlatHashSet([hash_of((0, pool)) for pool in range(64)])
     for pool in pools:
         table.add(pool)
     for pool in gone:
@@ -31,7 +31,7 @@ def test_the_place_in_the_table_decides_and_who_was_first(pools: list[int], expe
 
 def test_who_stands_behind_moves_up() -> None:
     assert order([2, 5, 1], gone=(1,)) == [5, 2]  # the table stays as large as it was
-    table = Table([hash_of((0, pool)) for pool in range(64)])
+    table = FlatHashSet([hash_of((0, pool)) for pool in range(64)])
     table.add(2)
     table.add(5)
     table.remove(2)

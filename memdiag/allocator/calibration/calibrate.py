@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator.calibration.causes import Divergence, divergence
-from memdiag.allocator.calibration.comparing import Comparison, Recorded, compare
+from memdiag.allocator.calibration.comparing import RecordedColumns, ReplayComparison, compare
 from memdiag.allocator.calibration.fitting import fit_limit
 from memdiag.allocator.calibration.from_trace import resumed
 from memdiag.allocator.calibration.limits import Limits
@@ -160,7 +160,7 @@ def calibrate_workload(
     )
     if not device.has_addresses:
         return found
-    recorded = Recorded.of(workload, device)
+    recorded = RecordedColumns.of(workload, device)
     best: Calibration | None = None
     for version in _distinct(settings):
         tried = _one_version(replace(found, torch_version=version), workload, recorded, replayer)
@@ -184,7 +184,7 @@ def _distinct(settings: RecordedSettings) -> Iterator[str]:
             yield version
 
 
-def _one_version(found: Calibration, workload: Workload, recorded: Recorded, replayer: Replayer) -> Calibration:
+def _one_version(found: Calibration, workload: Workload, recorded: RecordedColumns, replayer: Replayer) -> Calibration:
     device = recorded.device
 
     end = device.num_events - 1
@@ -237,8 +237,12 @@ def _one_version(found: Calibration, workload: Workload, recorded: Recorded, rep
 
 
 def _resumptions(
-    recorded: Recorded, workload: Workload, seen: Comparison, run: Callable[[Workload, int], Replay], end: int
-) -> Iterator[Comparison]:
+    recorded: RecordedColumns,
+    workload: Workload,
+    seen: ReplayComparison,
+    run: Callable[[Workload, int], Replay],
+    end: int,
+) -> Iterator[ReplayComparison]:
     """Yields what comes of replays that begin behind each difference, until the trace is through."""
     stretch = _FIRST_STRETCH
     since = seen.bad
@@ -266,7 +270,7 @@ def _until(workload: Workload, row: int) -> Workload:
     return replace(workload, **columns)
 
 
-def _errors(recorded: Recorded, workload: Workload, replay: Replay) -> tuple[int, int]:
+def _errors(recorded: RecordedColumns, workload: Workload, replay: Replay) -> tuple[int, int]:
     """Returns the largest difference of reserved bytes after any step, and that of the peaks."""
     device, steps = recorded.device, recorded.steps
     steps = steps[steps >= 0]

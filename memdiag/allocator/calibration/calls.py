@@ -18,7 +18,7 @@ _COLUMNS = ("op", "tensor", "size", "stream", "pool", "row", "place", "rank")
 _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 
 
-class Calls:
+class RecordedCalls:
     """Calls, a block of rows at a time.
 
     ``row`` is the event after which a call is done; ``place`` the event that it is told from (the same unless said), and ``rank`` its order
@@ -80,7 +80,7 @@ class Calls:
                 rank = np.where(behind >= 0, LATER, rank)
             self.add(op, row=row, tensor=rows[which], place=event, rank=rank)
 
-    def with_external(self, steps: Array) -> Calls:
+    def with_external(self, steps: Array) -> RecordedCalls:
         """Adds what others hold of the device from some events on (rows: event, bytes); returns itself."""
         if len(steps):
             self.add(w.EXTERNAL, row=steps[:, 0] - 1, size=steps[:, 1], place=steps[:, 0], rank=EARLIER - 2)

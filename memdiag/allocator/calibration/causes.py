@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.calibration.comparing import Comparison
+from memdiag.allocator.calibration.comparing import ReplayComparison
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
 from memdiag.trace import schema
@@ -37,7 +37,7 @@ class Divergence:
     lacks_release: bool = False
 
 
-def divergence(device: DeviceTrace, workload: Workload, replay: Replay, seen: Comparison) -> Divergence:
+def divergence(device: DeviceTrace, workload: Workload, replay: Replay, seen: ReplayComparison) -> Divergence:
     """Describes the difference in ``seen``."""
     assert seen.bad is not None  # noqa: S101 - else there is nothing to describe
     what, expected, got = _words(device, seen)
@@ -45,7 +45,7 @@ def divergence(device: DeviceTrace, workload: Workload, replay: Replay, seen: Co
     return Divergence(seen.bad, what, expected, got, _cause(device, workload, replay, seen), lacks)
 
 
-def _words(device: DeviceTrace, seen: Comparison) -> tuple[str, str, str]:
+def _words(device: DeviceTrace, seen: ReplayComparison) -> tuple[str, str, str]:
     if seen.expected is not None and seen.expected != seen.got and (seen.expected < 0 or (seen.got or 0) < 0):
         served, failed = "it got a block", "out of memory"
         return "failure", failed if seen.expected < 0 else served, served if seen.expected < 0 else failed
@@ -69,7 +69,7 @@ def _place(device: DeviceTrace, event: int, address: int) -> str:
     return f"{address:#x}, in a new segment"
 
 
-def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: Comparison) -> str:
+def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: ReplayComparison) -> str:
     """The first of these that applies, the surest first."""
     event = seen.bad or 0
     events = device.events
@@ -142,7 +142,7 @@ def _in_private_pool(device: DeviceTrace, event: int) -> bool:
     return group >= 0 and bool(device.groups.pool_major[group] or device.groups.pool_minor[group])
 
 
-def _has_new_segment_beside_room(replay: Replay, seen: Comparison) -> bool:
+def _has_new_segment_beside_room(replay: Replay, seen: ReplayComparison) -> bool:
     """Whether a segment was obtained though free memory would have done, in a version that does not say whose it was."""
     opens = [action in (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP) for action, _, _ in seen.missing]
     version = tuple(int(part) for part in replay.torch_version.split(".")[:2] if part.isdigit())
@@ -155,19 +155,19 @@ def _vanished(device: DeviceTrace, event: int) -> bool:
     return event >= 0
 
 
-def _collects(conf: str, seen: Comparison) -> bool:
+def _collects(conf: str, seen: ReplayComparison) -> bool:
     given_back = any(action == schema.SEGMENT_FREE for action, _, _ in (*seen.missing, *seen.extra))
     return given_back and "garbage_collection_threshold" in conf
 
 
-def _is_elsewhere(device: DeviceTrace, seen: Comparison) -> bool:
+def _is_elsewhere(device: DeviceTrace, seen: ReplayComparison) -> bool:
     """Whether pages were mapped at another place of an expandable segment that was there before the trace."""
     kinds = [[action for action, _, _ in events] for events in (seen.missing, seen.extra)]
     before = device.regions.expandable & (device.regions.opened_at < 0)
     return kinds[0] == kinds[1] and schema.SEGMENT_MAP in kinds[0] and bool(before.any())
 
 
-def _is_tie(device: DeviceTrace, workload: Workload, seen: Comparison) -> bool:
+def _is_tie(device: DeviceTrace, workload: Workload, seen: ReplayComparison) -> bool:
     """Whether the block that was taken and the one that should have been were of one size."""
     if seen.expected is None or seen.got is None or min(seen.expected, seen.got) < 0 or seen.call < 0:
         return False

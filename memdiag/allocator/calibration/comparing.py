@@ -26,7 +26,7 @@ SegmentEvent = tuple[int, int, int]  # action, address, bytes
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedColumns:
     """The recorded side, worked out once.
 
     Attributes:
@@ -46,7 +46,7 @@ class Recorded:
     bases_given: Array
 
     @classmethod
-    def of(cls, workload: Workload, device: DeviceTrace) -> Recorded:
+    def of(cls, workload: Workload, device: DeviceTrace) -> RecordedColumns:
         """Returns what was recorded on ``device``, of which ``workload`` is made."""
         events = device.events
         steps = np.unique(workload.row[np.isin(workload.op, _OWNERS)])
@@ -126,7 +126,7 @@ def _is_new_range(device: DeviceTrace, at: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReplayComparison:
     """What came of one replay, up to the first step that differs.
 
     Attributes:
@@ -160,7 +160,7 @@ def addresses(replay: Replay, calls: Array) -> Array:
     return found
 
 
-def compare(recorded: Recorded, workload: Workload, replay: Replay, since: int, until: int) -> Comparison:
+def compare(recorded: RecordedColumns, workload: Workload, replay: Replay, since: int, until: int) -> ReplayComparison:
     """Compares the steps after event ``since`` up to event ``until`` with what ``replay`` (of ``workload``, with a log) did."""
     events = recorded.device.events
     calls = np.flatnonzero((workload.op == w.ALLOC) & (workload.row >= 0))
@@ -186,12 +186,12 @@ def compare(recorded: Recorded, workload: Workload, replay: Replay, since: int, 
     in_range = recorded.segment_rows[(recorded.segment_rows > since)]
     num_segments = int(np.searchsorted(in_range, end, side="right"))
     if bad is None:
-        return Comparison(None, num_requests, num_requests, num_segments, num_segments)
+        return ReplayComparison(None, num_requests, num_requests, num_segments, num_segments)
     missing = theirs.get(bad, Counter()) - mine.get(bad, Counter())
     extra = mine.get(bad, Counter()) - theirs.get(bad, Counter())
     here = np.flatnonzero(rows == bad)
     is_wrong = bool(len(here)) and not bool(same[here[0]])
-    return Comparison(
+    return ReplayComparison(
         bad,
         num_requests,
         num_requests - int(is_wrong),
@@ -206,14 +206,14 @@ def compare(recorded: Recorded, workload: Workload, replay: Replay, since: int, 
     )
 
 
-def _recorded_by_step(recorded: Recorded, since: int, until: int) -> dict[int, Counter[SegmentEvent]]:
+def _recorded_by_step(recorded: RecordedColumns, since: int, until: int) -> dict[int, Counter[SegmentEvent]]:
     rows = recorded.segment_rows[(recorded.segment_rows > since) & (recorded.segment_rows <= until)]
     events = recorded.device.events
     steps = recorded.steps[np.searchsorted(recorded.steps, rows)]
     return _grouped(steps, events.action[rows], events.addr[rows], events.size[rows])
 
 
-def _by_step(recorded: Recorded, workload: Workload, replay: Replay) -> dict[int, Counter[SegmentEvent]]:
+def _by_step(recorded: RecordedColumns, workload: Workload, replay: Replay) -> dict[int, Counter[SegmentEvent]]:
     log = replay.log
     if log is None:
         return {}

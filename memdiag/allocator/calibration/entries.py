@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.calibration.calls import EARLIER, LAST, Calls
+from memdiag.allocator.calibration.calls import EARLIER, LAST, RecordedCalls
 from memdiag.allocator.calibration.recorded_settings import Shares
 from memdiag.sizes.cuda import SMALL_LIMIT, SMALL_SEGMENT
 from memdiag.trace import schema
@@ -67,7 +67,7 @@ def calls_of_entries(
     collects: bool | None = None,
     asked_for: Collection[int] = (),
     refused: Collection[int] = (),
-) -> tuple[Calls, Failures]:
+) -> tuple[RecordedCalls, Failures]:
     """Returns the calls that left the entries of a recording, and the requests among them that were refused.
 
     ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
@@ -84,7 +84,7 @@ def calls_of_entries(
     retried[list(refused)] = True
     if trace.layout.max_split is None:  # else single large blocks may be, even while a graph is captured
         retried &= ~_is_captured(device)
-    calls = Calls(handles)
+    calls = RecordedCalls(handles)
 
     made = np.flatnonzero((events.action == schema.ALLOC) & (events.tensor >= 0))
     number = {pool: index for index, pool in enumerate(pools)}
@@ -156,7 +156,7 @@ def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) 
 
 
 @dataclass(frozen=True)
-class _Lives:
+class _TensorLives:
     """When private pools (index, one entry each) begin to be used, and when they are found given up: the first of their memory goes."""
 
     begun: Array
@@ -167,7 +167,7 @@ class _Lives:
 
 def _lives(
     device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array, Array], max_split: int | None
-) -> _Lives:
+) -> _TensorLives:
     """Tells the lives of private pools.
 
     Their memory goes only when nobody uses them any more; used again, they are new ones.
@@ -200,10 +200,10 @@ def _lives(
         )
         begun += [(index, int(used[k])) for k in new if k < len(used)]
     columns = [np.array([each[k] for each in kind], np.int64) for kind in (begun, ended) for k in (0, 1)]
-    return _Lives(*columns)
+    return _TensorLives(*columns)
 
 
-def _add_pools(calls: Calls, lives: _Lives) -> None:
+def _add_pools(calls: RecordedCalls, lives: _TensorLives) -> None:
     """Adds a user to each private pool where it is first used: without any it would count as given up."""
     for op, rank in ((w.POOL_BEGIN, EARLIER - 1), (w.POOL_END, EARLIER)):
         calls.add(op, row=lives.begun_at - 1, pool=lives.begun, place=lives.begun_at, rank=rank)
@@ -309,7 +309,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
 
 
 def _add_releases(
-    calls: Calls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _Lives, pool_of: Array
+    calls: RecordedCalls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _TensorLives, pool_of: Array
 ) -> None:
     """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
     events = device.events

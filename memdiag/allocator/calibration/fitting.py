@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from memdiag.allocator.calibration.comparing import Comparison
+from memdiag.allocator.calibration.comparing import ReplayComparison
 from memdiag.allocator.calibration.limits import Limits
 from memdiag.trace.schema import SEGMENT_FREE, SEGMENT_UNMAP
 from memdiag.units import MIB
@@ -19,7 +19,7 @@ _MOST_TRIES = 24
 _RELEASES = (SEGMENT_FREE, SEGMENT_UNMAP)
 
 
-def fit_limit(limits: Limits, run: Callable[[Limits], Comparison]) -> Limits:
+def fit_limit(limits: Limits, run: Callable[[Limits], ReplayComparison]) -> Limits:
     """Returns ``limits`` with the limit of the process that explains most.
 
     Args:
@@ -54,7 +54,7 @@ def with_limit(limits: Limits, limit: int) -> Limits:
     return replace(limits, limit_bytes=limit, capacity_bytes=capacity)
 
 
-def _side(seen: Comparison) -> int:
+def _side(seen: ReplayComparison) -> int:
     """Whether the limit was too low (-1) or too high (1) for what was recorded; 0: the difference does not tell."""
     if seen.expected is not None and seen.got is not None and seen.expected != seen.got:
         if seen.got < 0:

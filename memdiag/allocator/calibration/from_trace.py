@@ -15,7 +15,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.calibration.before import start_at
-from memdiag.allocator.calibration.calls import Calls
+from memdiag.allocator.calibration.calls import RecordedCalls
 from memdiag.allocator.calibration.entries import calls_of_entries
 from memdiag.allocator.calibration.limits import Limits, limits_of
 from memdiag.allocator.workload import Start, Workload
@@ -186,7 +186,7 @@ def _tensor_alive(device: DeviceTrace, identity: Array, at: Array) -> Array:
 def _lifetimes(device: DeviceTrace, handles: Array) -> Workload:
     """Tensors that are made and freed; those that were there before are made before the first event."""
     tensors, n = device.tensors, device.num_events
-    calls = Calls(handles)
+    calls = RecordedCalls(handles)
     there = np.flatnonzero((tensors.alloc_at < 0) & (tensors.free_completed_at >= 0))
     calls.add(
         w.ALLOC,

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.allocator.placement import validator
 from memdiag.allocator.placement.effort import Effort
 from memdiag.allocator.placement.improve import solve, warm
-from memdiag.allocator.placement.model import Answer, Partition, Plan
+from memdiag.allocator.placement.model import Partition, Plan, Solution
 from memdiag.allocator.placement.sweeper import sweep
 from memdiag.errors import MemdiagError
 from memdiag.trace.table import Array
@@ -61,24 +61,26 @@ def plan(
     partitions = sweep(padded // unit, lower[rows], upper[rows])
     warm()
     with Effort(seconds, say) as effort:
-        answers, ended = _solve(partitions, None if capacity is None else capacity // unit, effort, seed, rounds, unit)
+        solutions, ended = _solve(
+            partitions, None if capacity is None else capacity // unit, effort, seed, rounds, unit
+        )
         offsets = np.zeros(len(sizes), np.int64)
-        for partition, answer in zip(partitions, answers, strict=True):
-            offsets[rows[partition.buffer_idxs]] = (answer.offsets + partition.base) * unit
-        highest = _highest(partitions, answers)
-        height = (partitions[highest].base + answers[highest].height) * unit if partitions else 0
+        for partition, solution in zip(partitions, solutions, strict=True):
+            offsets[rows[partition.buffer_idxs]] = (solution.offsets + partition.base) * unit
+        highest = _highest(partitions, solutions)
+        height = (partitions[highest].base + solutions[highest].height) * unit if partitions else 0
         made = Plan(
             offsets=offsets,
             height_bytes=height,
             load_bytes=max((partition.base + partition.bound for partition in partitions), default=0) * unit,
             bound_bytes=max(
-                (partition.base + answer.bound for partition, answer in zip(partitions, answers, strict=True)),
+                (partition.base + solution.bound for partition, solution in zip(partitions, solutions, strict=True)),
                 default=0,
             )
             * unit,
             align=align,
             seconds=effort.seconds,
-            method=answers[highest].method if partitions else "trivial",
+            method=solutions[highest].method if partitions else "trivial",
             ended=ended,
         )
     problems = validator.problems(made.offsets, sizes, lower, upper, align=align, height=made.height_bytes)
@@ -87,15 +89,15 @@ def plan(
     return made
 
 
-def _highest(partitions: list[Partition], answers: list[Answer]) -> int:
+def _highest(partitions: list[Partition], solutions: list[Solution]) -> int:
     """Returns the number of the partition that ends highest."""
-    return max(range(len(partitions)), key=lambda number: partitions[number].base + answers[number].height, default=0)
+    return max(range(len(partitions)), key=lambda number: partitions[number].base + solutions[number].height, default=0)
 
 
 def _solve(
     partitions: list[Partition], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
-) -> tuple[list[Answer], str]:
-    """Returns an answer for each partition, and why it ended: only the one that ends highest is worth more effort."""
+) -> tuple[list[Solution], str]:
+    """Returns a solution for each partition, and why it ended: only the one that ends highest is worth more effort."""
     if not partitions:
         return [], "load"
     load = max(partition.base + partition.bound for partition in partitions)
@@ -104,21 +106,21 @@ def _solve(
         solve(partition, target - partition.base, effort, seed, only_target=capacity is not None, rounds=rounds)
         for partition in partitions
     ]
-    answers = [next(made) for made in making]
+    solutions = [next(made) for made in making]
     while True:
-        number = _highest(partitions, answers)
+        number = _highest(partitions, solutions)
         height, bound = (
-            partitions[number].base + answers[number].height,
-            partitions[number].base + answers[number].bound,
+            partitions[number].base + solutions[number].height,
+            partitions[number].base + solutions[number].bound,
         )
         effort.say(f"{format_bytes(height * unit)}, {height / load:.4f} x load, after {effort.seconds:.0f} s")
         if height <= target:
-            return answers, "load" if height <= load else "capacity"
+            return solutions, "load" if height <= load else "capacity"
         if height <= bound:
-            return answers, "proved"
+            return solutions, "proved"
         if effort.is_over:
-            return answers, "time"
+            return solutions, "time"
         better = next(making[number], None)
         if better is None:
-            return answers, "effort"
-        answers[number] = better
+            return solutions, "effort"
+        solutions[number] = better

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.allocator.placement import solver
 from memdiag.allocator.placement.effort import WAVE, Attempt, Effort, Outcome
 from memdiag.allocator.placement.firstfit import ONE_PASS, first_fit, online
-from memdiag.allocator.placement.model import Answer, Partition
+from memdiag.allocator.placement.model import Partition, Solution
 from memdiag.allocator.placement.orders import ORDERS, all_orders, mixed
 from memdiag.allocator.placement.sweeper import highest_totals
 from memdiag.trace.table import Array
@@ -40,7 +40,7 @@ def solve(
     *,
     only_target: bool = False,
     rounds: int | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[Solution]:
     """Yields better and better placements of a partition, until one is no higher than ``target``, or no better one is to be found.
 
     Args:
@@ -51,42 +51,42 @@ def solve(
         only_target: Anything above the target is of little use.
         rounds: Waves of search at most; None: as many as the time allows.
     """
-    answer = Answer(bound=partition.bound)
+    solution = Solution(bound=partition.bound)
     if partition.num_sections == 1:
         offsets = np.cumsum(partition.size) - partition.size
-        yield Answer(offsets, partition.bound, "stacked", partition.bound, exhausted=True)
+        yield Solution(offsets, partition.bound, "stacked", partition.bound, exhausted=True)
         return
     target = max(target, partition.bound)
-    _take(answer, Outcome(*online(partition.lower, partition.upper, partition.size, tightest=False)), "online")
-    yield answer  # whatever the time: something must be found
-    if answer.height <= target or effort.is_over:
+    _take(solution, Outcome(*online(partition.lower, partition.upper, partition.size, tightest=False)), "online")
+    yield solution  # whatever the time: something must be found
+    if solution.height <= target or effort.is_over:
         return
     orders = all_orders(partition)
     reached: dict[str, int] = {}
     for name, attempts in _quick(partition, orders):
         for number, outcome in enumerate(effort.run(attempts, target)):
-            _take(answer, outcome, f"first fit ({name[number]})" if name[number] in orders else name[number])
+            _take(solution, outcome, f"first fit ({name[number]})" if name[number] in orders else name[number])
             if outcome.offsets is not None and name[number] in orders:
                 reached[name[number]] = outcome.height
-        yield answer
-        if answer.height <= target or effort.is_over:
+        yield solution
+        if solution.height <= target or effort.is_over:
             return
     if len(partition.buffer_idxs) <= MOST_TO_SEARCH:
         if len(partition.buffer_idxs) > LARGE:  # go on from what did best
             orders = {name: orders[name] for name in sorted(orders, key=lambda name: reached.get(name, 1 << 62))}
         most = rounds if rounds is not None else 1 << 62
         yield from _search(
-            partition, target, effort, seed, answer, list(orders.values()), LONELY if only_target else 2, most
+            partition, target, effort, seed, solution, list(orders.values()), LONELY if only_target else 2, most
         )
-    answer.exhausted = not effort.is_over
-    yield answer
+    solution.exhausted = not effort.is_over
+    yield solution
 
 
-def _take(answer: Answer, outcome: Outcome, method: str) -> bool:
+def _take(solution: Solution, outcome: Outcome, method: str) -> bool:
     """Keeps what is lower than all before."""
-    if outcome.offsets is None or (len(answer.offsets) and outcome.height >= answer.height):
+    if outcome.offsets is None or (len(solution.offsets) and outcome.height >= solution.height):
         return False
-    answer.offsets, answer.height, answer.method = outcome.offsets, outcome.height, method
+    solution.offsets, solution.height, solution.method = outcome.offsets, outcome.height, method
     return True
 
 
@@ -161,11 +161,11 @@ def _search(
     target: int,
     effort: Effort,
     seed: int,
-    answer: Answer,
+    solution: Solution,
     orders: list[Array],
     between: int,
     most_waves: int,
-) -> Iterator[Answer]:
+) -> Iterator[Solution]:
     """Searches by waves: the first goes for the target; where it fails, one of ``between`` for what lies between."""
     num_buffers = len(partition.buffer_idxs)
     tracked, total = _tracked(partition), highest_totals(partition)
@@ -190,12 +190,12 @@ def _search(
     chains = [_Chain(partition, order) for order in orders[:WAVE]]
     middle, idle, tried, wave = 0.5, 0, 0, 0
     ruled_out = False
-    while answer.height > target and wave < most_waves and not effort.is_over:
+    while solution.height > target and wave < most_waves and not effort.is_over:
         if num_buffers > LARGE:  # a descent takes long, and hardly any reaches the target at once
             for_target = wave % LONELY == LONELY - 1
         else:
             for_target = not ruled_out and (wave < PLAIN_WAVES or wave % between != 0)
-        aim = target if for_target else target + int((answer.height - target) * middle)
+        aim = target if for_target else target + int((solution.height - target) * middle)
         limit = _limit(num_buffers, wave)
         attempts: list[Attempt] = []
         for _ in range(WAVE):
@@ -210,19 +210,19 @@ def _search(
                 for number, chain in enumerate(chains)
             ]
         outcomes = effort.run(attempts, aim)
-        gained = [_take(answer, outcome, "search") for outcome in outcomes]
+        gained = [_take(solution, outcome, "search") for outcome in outcomes]
         ruled_out = any(outcome.impossible for outcome in outcomes)
         if ruled_out:  # then halve what is left between
             middle = 0.5
-            answer.bound = max(answer.bound, aim + 1)
-            target = max(target, answer.bound)
+            solution.bound = max(solution.bound, aim + 1)
+            target = max(target, solution.bound)
         idle = 0 if any(gained) else idle + 1
         if not for_target and not ruled_out:
             middle = max(middle / 2, 1 / 16) if any(gained) else (1 + middle) / 2
         wave += 1
         effort.say(f"{wave * WAVE} searches")
-        yield answer
-        if idle >= PATIENCE and answer.height <= target * NEAR:
+        yield solution
+        if idle >= PATIENCE and solution.height <= target * NEAR:
             return
 
 

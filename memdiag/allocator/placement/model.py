@@ -73,7 +73,7 @@ class Partition:
 
 
 @dataclass
-class Answer:
+class Solution:
     """The best placement of a partition so far.
 
     Attributes:

@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]  # choices tried, of so many
 
 
 @dataclass
-class Found:
+class SearchState:
     """What a search knows.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Search:
     ) -> None:
         self.space, self.evaluate, self.most, self.progress = space, evaluate, most, progress
         self.until = time.monotonic() + seconds
-        self.found = Found()
+        self.found = SearchState()
         self.seen: set[tuple[Conf, ...]] = set()
         self.pool = ThreadPoolExecutor(threads)
 
@@ -151,7 +151,7 @@ def search(
     seconds: float = 60.0,
     progress: Progress | None = None,
     threads: int = 2,
-) -> Found:
+) -> SearchState:
     """Returns what was found.
 
     Args:
@@ -182,7 +182,7 @@ def search(
     return work.found
 
 
-def _good_values(found: Found, baseline: Score) -> list[tuple[str, str]]:
+def _good_values(found: SearchState, baseline: Score) -> list[tuple[str, str]]:
     """Returns the two best values of every key, in the order of what they give."""
     values: dict[tuple[str, str], None] = {}
     counts: dict[str, int] = {}
@@ -194,7 +194,7 @@ def _good_values(found: Found, baseline: Score) -> list[tuple[str, str]]:
     return list(values)
 
 
-def recommendable(space: Space, found: Found, baseline: Score, evaluate: Evaluate) -> list[tuple[Choice, Score]]:
+def recommendable(space: Space, found: SearchState, baseline: Score, evaluate: Evaluate) -> list[tuple[Choice, Score]]:
     """Returns the choices that no other dominates, the best first. The best one has no key that does no good."""
     front = _ranked_front(found, baseline)
     while True:
@@ -209,7 +209,7 @@ def recommendable(space: Space, found: Found, baseline: Score, evaluate: Evaluat
             return front
 
 
-def _ranked_front(found: Found, baseline: Score) -> list[tuple[Choice, Score]]:
+def _ranked_front(found: SearchState, baseline: Score) -> list[tuple[Choice, Score]]:
     return sorted(
         found.front(), key=lambda each: (*merit(each[1], baseline, each[0]), each[1].num_driver_calls, str(each[0]))
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memdiag.allocator.calibration.calibrate import calibrate, described_best
-from memdiag.allocator.calibration.comparing import Recorded
+from memdiag.allocator.calibration.comparing import RecordedColumns
 from memdiag.allocator.calibration.from_trace import described
 from memdiag.allocator.replay import replay
 from memdiag.allocator.versions.rules import LAST_VERIFIED
@@ -205,4 +205,4 @@ def test_a_second_range_of_addresses_beside_a_full_one_is_seen():
         ]
     )
     workload, _ = described(trace, device)
-    assert Recorded.of(workload, device).bases.tolist() == [1 << 40, 1 << 41]
+    assert RecordedColumns.of(workload, device).bases.tolist() == [1 << 40, 1 << 41]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from memdiag.allocator.policies.gmlake.blocks import CHUNK
 from memdiag.allocator.policies.gmlake.replay import StitchReplay, replay_stitch, rounded_sizes
-from memdiag.allocator.policies.gmlake.settings import NAMES, ON_NPU, Settings
+from memdiag.allocator.policies.gmlake.settings import NAMES, ON_NPU, GMLakeSettings
 from memdiag.allocator.policies.parameters import layout_of
 from memdiag.allocator.result import Replay
 from memdiag.allocator.scenario import Scenario
@@ -47,11 +47,13 @@ class GMLakePolicy:
         rounded = rounded_sizes(sizes)
         return rounded, allocation_sizes(rounded)
 
-    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Settings:  # noqa: ARG002 - its defaults depend on the backend only
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> GMLakeSettings:  # noqa: ARG002 - its defaults depend on the backend only
         """Returns GMLake's defaults; on NPUs those of its port in MindSpeed's SmartSwap."""
-        return ON_NPU if trace.backend == "npu" else Settings()
+        return ON_NPU if trace.backend == "npu" else GMLakeSettings()
 
-    def serve(self, workload: Workload, prepared: Settings, scenario: Scenario, *, log: bool = False) -> StitchReplay:
+    def serve(
+        self, workload: Workload, prepared: GMLakeSettings, scenario: Scenario, *, log: bool = False
+    ) -> StitchReplay:
         """Replays a workload.
 
         Raises:
@@ -59,7 +61,7 @@ class GMLakePolicy:
         """
         return replay_stitch(
             workload,
-            Settings.parse(scenario.conf, prepared),
+            GMLakeSettings.parse(scenario.conf, prepared),
             conf=scenario.conf,
             capacity=scenario.capacity_bytes,
             fraction=scenario.fraction,

@@ -19,7 +19,7 @@ from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.policies.gmlake import loop
 from memdiag.allocator.policies.gmlake.blocks import CHUNK, STITCHING, TENSOR, GMLake
 from memdiag.allocator.policies.gmlake.detail import Stitching
-from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, Settings
+from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, GMLakeSettings
 from memdiag.allocator.result import OK, Replay
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
@@ -52,7 +52,7 @@ class StitchReplay(Replay):
 
 def replay_stitch(
     workload: Workload,
-    settings: Settings,
+    settings: GMLakeSettings,
     *,
     conf: str = "",
     capacity: int | None = None,
@@ -134,7 +134,7 @@ def rounded_sizes(sizes: Array) -> Array:
     return np.where(small <= SMALL_LIMIT, small, -(-small // CHUNK) * CHUNK)
 
 
-def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -> GMLake:
+def _own(model: Model, workload: Workload, settings: GMLakeSettings, rounded: Array) -> GMLake:
     """Returns what GMLake keeps beside the nodes, with an empty set of stitched blocks for each stream."""
     stitching, state = new_record(STITCHING), model.state
     stitching.frag_limit, stitching.level, stitching.collect_above = (
@@ -157,7 +157,7 @@ def _own(model: Model, workload: Workload, settings: Settings, rounded: Array) -
     )
 
 
-def _detail(settings: Settings, stitching: Any, out: Array, rounded: Array) -> Stitching:
+def _detail(settings: GMLakeSettings, stitching: Any, out: Array, rounded: Array) -> Stitching:
     how, done = out[loop.OUT_HOW], out[0] == OK
     large = done & (rounded > SMALL_LIMIT)
     count = [int(np.count_nonzero(large & (how == which))) for which in range(loop.NOTHING)]

@@ -18,7 +18,7 @@ _LEVELS = 2
 
 
 @dataclass(frozen=True)
-class Settings:
+class GMLakeSettings:
     """How it stitches.
 
     Attributes:
@@ -40,7 +40,7 @@ class Settings:
     max_split_bytes: int = NO_LIMIT
 
     @classmethod
-    def parse(cls, text: str, default: Settings | None = None) -> Settings:
+    def parse(cls, text: str, default: GMLakeSettings | None = None) -> GMLakeSettings:
         """Reads variables and settings: ``fragLimit=268435456,max_split_size_mb:512``.
 
         Raises:
@@ -68,7 +68,7 @@ class Settings:
 
 
 # The port of it in MindSpeed's SmartSwap, for NPUs.
-ON_NPU = Settings(frag_limit_bytes=16 * MIB, collect_bytes=3000 * GIB)
+ON_NPU = GMLakeSettings(frag_limit_bytes=16 * MIB, collect_bytes=3000 * GIB)
 
 
 def _number(given: dict[str, str], name: str, default: int) -> int:

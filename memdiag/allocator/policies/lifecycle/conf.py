@@ -13,7 +13,7 @@ NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
-class Settings:
+class MindSpeedSettings:
     """What the allocator reads at its start.
 
     Attributes:
@@ -31,7 +31,7 @@ class Settings:
     expandable: bool = False
 
     @classmethod
-    def parse(cls, text: str, alr_max_bytes: int | None = None) -> Settings:
+    def parse(cls, text: str, alr_max_bytes: int | None = None) -> MindSpeedSettings:
         """Reads the text of PYTORCH_NPU_ALLOC_CONF; the collection threshold is read and has no effect, as in the original.
 
         Raises:

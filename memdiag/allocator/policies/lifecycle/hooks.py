@@ -24,7 +24,7 @@ from memdiag.allocator.policies.lifecycle.marks import (
     RELEASE,
     STEP_BEGIN,
     STEP_END,
-    Marks,
+    HookMarks,
 )
 from memdiag.allocator.policies.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep
 from memdiag.allocator.policies.lifecycle.stack_calls import edges_of
@@ -44,7 +44,7 @@ _MEGATRON = "megatron/core/optimizer/"
 Event = tuple[int, int]  # the event before which a mark stands, and its kind
 
 
-def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str = "layer") -> Marks:
+def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str = "layer") -> HookMarks:
     """Returns the marks of a trace for its workload.
 
     Args:
@@ -72,7 +72,7 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
         ]
     )
     at = np.array([event for event, *_ in found], np.int64)
-    return Marks(
+    return HookMarks(
         at=np.searchsorted(workload.row, at, side="left").astype(np.int64),
         kind=np.array([kind for *_, kind in found], np.int8),
         bases={

@@ -27,7 +27,7 @@ PRECISE_BEGIN, PRECISE_END, FORWARD_BEGIN, FORWARD_END, STEP_BEGIN, STEP_END, RE
 
 
 @dataclass(frozen=True)
-class Marks:
+class HookMarks:
     """Marks in order.
 
     Attributes:
@@ -44,7 +44,7 @@ class Marks:
     hooks: str = "layer"
 
     @classmethod
-    def none(cls) -> Marks:
+    def none(cls) -> HookMarks:
         """Returns no marks: nothing is predicted, and everything is short-lived."""
         return cls(
             np.empty(0, np.int64),
@@ -53,14 +53,14 @@ class Marks:
         )
 
     @classmethod
-    def of(cls, marks: list[tuple[int, int]], bases: dict[str, str] | None = None, hooks: str = "layer") -> Marks:
+    def of(cls, marks: list[tuple[int, int]], bases: dict[str, str] | None = None, hooks: str = "layer") -> HookMarks:
         """Returns marks given as (call, kind) in order."""
         table = np.array(marks, np.int64).reshape(-1, 2)
         return cls(table[:, 0].copy(), table[:, 1].astype(np.int8), bases or {}, hooks)
 
 
 @dataclass(frozen=True)
-class Windows:
+class HookWindows:
     """The state that the marks put every call in; one value a call.
 
     Attributes:
@@ -76,7 +76,7 @@ class Windows:
     ends: Array
 
     @classmethod
-    def of(cls, marks: Marks, num_calls: int) -> Windows:
+    def of(cls, marks: HookMarks, num_calls: int) -> HookWindows:
         """Works them out."""
         count = len(marks.at)
         flags = np.zeros((3, count + 1), bool)
@@ -99,7 +99,7 @@ class Windows:
         return cls(now[0], now[1], now[2], ends)
 
 
-def _next(marks: Marks, kind: int, num_calls: int) -> Array:
+def _next(marks: HookMarks, kind: int, num_calls: int) -> Array:
     """Returns, for each number of marks passed, where the next mark of a kind stands."""
     at = np.append(np.where(marks.kind == kind, marks.at, num_calls), num_calls)
     following: Array = np.minimum.accumulate(at[::-1])[::-1]

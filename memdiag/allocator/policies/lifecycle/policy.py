@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from memdiag.allocator.policies.lifecycle.hooks import marks_of
-from memdiag.allocator.policies.lifecycle.marks import Marks
+from memdiag.allocator.policies.lifecycle.marks import HookMarks
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.policies.parameters import layout_of
 from memdiag.allocator.result import Replay
@@ -64,11 +64,13 @@ class LifecyclePolicy:
         rounded = Layout().round(sizes)
         return rounded, allocation_sizes(rounded)
 
-    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Marks:
+    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> HookMarks:
         """Returns when the hooks would run."""
         return marks_of(trace, device, workload, self.hooks)
 
-    def serve(self, workload: Workload, prepared: Marks, scenario: Scenario, *, log: bool = False) -> LifecycleReplay:
+    def serve(
+        self, workload: Workload, prepared: HookMarks, scenario: Scenario, *, log: bool = False
+    ) -> LifecycleReplay:
         """Replays a workload; ``ALR_MAX=BYTES`` among the settings is the variable of that name.
 
         Raises:

@@ -12,7 +12,7 @@ import numpy as np
 
 from memdiag.allocator.engine.memory import new_record, record_type, round_up
 from memdiag.allocator.engine.model import Model, segments
-from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
+from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, MindSpeedSettings
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.sizes.cuda import SEGMENT_GRAIN, SMALL_LIMIT
@@ -36,7 +36,7 @@ POOLS = record_type(
 RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)
 
 
-def conf_of(settings: Settings) -> Conf:
+def conf_of(settings: MindSpeedSettings) -> Conf:
     """Returns the settings as those of the caching allocator."""
     return Conf(
         expandable=settings.expandable,
@@ -44,7 +44,7 @@ def conf_of(settings: Settings) -> Conf:
     )
 
 
-def add_pools(model: Model, settings: Settings) -> Any:
+def add_pools(model: Model, settings: MindSpeedSettings) -> Any:
     """Makes the second pool of ``model`` one for long-lived tensors; returns the record of POOLS."""
     long = model.nodes[model.state.pools + LONG]
     # To the engine it is a private pool that counts nothing and is released together with the default pool.

@@ -14,8 +14,15 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_SEGMENTS
 from memdiag.allocator.engine.model import Model
 from memdiag.allocator.policies.lifecycle import loop, pools, tables
-from memdiag.allocator.policies.lifecycle.conf import Settings
-from memdiag.allocator.policies.lifecycle.marks import FORWARD_END, PRECISE_BEGIN, PRECISE_END, STEP_END, Marks, Windows
+from memdiag.allocator.policies.lifecycle.conf import MindSpeedSettings
+from memdiag.allocator.policies.lifecycle.marks import (
+    FORWARD_END,
+    PRECISE_BEGIN,
+    PRECISE_END,
+    STEP_END,
+    HookMarks,
+    HookWindows,
+)
 from memdiag.allocator.policies.lifecycle.report import Lifecycle
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
@@ -44,7 +51,7 @@ class LifecycleReplay(Replay):
 
 def replay_lifecycle(
     workload: Workload,
-    marks: Marks,
+    marks: HookMarks,
     conf: str = "",
     capacity: int | None = None,
     *,
@@ -73,9 +80,9 @@ def replay_lifecycle(
     Raises:
         MemdiagError: ``conf`` is not one that the allocator starts with.
     """
-    settings = Settings.parse(conf, alr_max_bytes)
+    settings = MindSpeedSettings.parse(conf, alr_max_bytes)
     calls = _with_start(workload, marks)
-    deaths, windows = calls.deaths(), Windows.of(calls.marks, len(calls.op))
+    deaths, windows = calls.deaths(), HookWindows.of(calls.marks, len(calls.op))
     lifetime = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
     sizes, size_number = np.unique(np.where(calls.op == w.ALLOC, calls.size, 0), return_inverse=True)
     rounded_of, rounded_number = np.unique(-(-sizes // MIN_BLOCK) * MIN_BLOCK, return_inverse=True)
@@ -134,7 +141,7 @@ def replay_lifecycle(
 
 
 @dataclass(frozen=True)
-class _Calls:
+class _HookedCalls:
     """The calls to replay, those that make what was there at the start first (``num_made``), and the marks among them."""
 
     op: Array
@@ -143,7 +150,7 @@ class _Calls:
     stream: Array
     num_tensors: int
     num_made: int
-    marks: Marks
+    marks: HookMarks
 
     def deaths(self) -> Array:
         """Returns for each allocation the call that frees its tensor; the number of calls: none does, or it is no allocation."""
@@ -160,7 +167,7 @@ class _Calls:
         return int(np.diff(made[at]).max(initial=0))
 
 
-def _with_start(workload: Workload, marks: Marks) -> _Calls:
+def _with_start(workload: Workload, marks: HookMarks) -> _HookedCalls:
     """Returns the calls with those that make the tensors of the start in front, as in a phase in which everything is long-lived."""
     start = workload.start
     rows = np.flatnonzero(~start.block_pending)  # without deferral, what waits for a stream has been free for long
@@ -176,12 +183,12 @@ def _with_start(workload: Workload, marks: Marks) -> _Calls:
     if num:
         at = np.concatenate((np.array([0, num], np.int64), at))
         kind = np.concatenate((np.array([PRECISE_BEGIN, PRECISE_END], np.int8), kind))
-    return _Calls(
+    return _HookedCalls(
         op=np.concatenate((np.full(num, w.ALLOC, np.int8), workload.op)),
         tensor=np.concatenate((tensor, workload.tensor)),
         size=np.concatenate((asked, size)).astype(np.int64),
         stream=np.concatenate((start.stream[start.block_range[rows]], workload.stream)),
         num_tensors=workload.num_tensors + int(unnamed.sum()),
         num_made=num,
-        marks=Marks(at, kind, marks.bases, marks.hooks),
+        marks=HookMarks(at, kind, marks.bases, marks.hooks),
     )

@@ -10,7 +10,7 @@ from memdiag.allocator.engine.memory import LOG_COLUMNS
 from memdiag.allocator.engine.model import RESULTS, Model
 from memdiag.allocator.policies.lifecycle import pools
 from memdiag.allocator.policies.lifecycle.detail import LifetimePools, Misfiled, PoolState
-from memdiag.allocator.policies.lifecycle.marks import Marks, Windows
+from memdiag.allocator.policies.lifecycle.marks import HookMarks, HookWindows
 from memdiag.allocator.policies.lifecycle.pools import of_segments
 from memdiag.allocator.result import OK
 from memdiag.trace import schema
@@ -40,7 +40,7 @@ class Lifecycle:
         peak_call: The first call after which most is reserved; -1: the start.
     """
 
-    marks: Marks
+    marks: HookMarks
     level: Array
     is_long: Array
     call: Array
@@ -58,7 +58,7 @@ class Lifecycle:
     peak_call: int
 
     @classmethod
-    def of(cls, model: Model, deaths: Array, windows: Windows, *, marks: Marks) -> Lifecycle:
+    def of(cls, model: Model, deaths: Array, windows: HookWindows, *, marks: HookMarks) -> Lifecycle:
         """Gathers it from a model that has made all calls, given their deaths and windows."""
         first, out, segment_pool = (
             model.first,

@@ -31,7 +31,7 @@ from memdiag.allocator.policies.lifecycle.marks import (
     PRECISE_BEGIN,
     PRECISE_END,
     RELEASE,
-    Marks,
+    HookMarks,
 )
 from memdiag.allocator.policies.mempool.detail import Mempools, PoolAtPeak
 from memdiag.allocator.result import OK, Replay
@@ -86,7 +86,7 @@ def scopes_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
     return Scopes(table[:, 0], table[:, 1], table[:, 2], bases)
 
 
-def _spans(marks: Marks) -> list[tuple[int, int, int]]:
+def _spans(marks: HookMarks) -> list[tuple[int, int, int]]:
     """Returns (begin, end, pool) of each scope, from marks that may stand within each other: the first to open holds."""
     spans: list[tuple[int, int, int]] = []
     depth, begin, pool, is_optimizer = 0, 0, LAYERS, False

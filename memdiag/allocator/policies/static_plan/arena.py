@@ -15,7 +15,7 @@ from memdiag.allocator.engine.memory import FREE, LOG_ALL, NONE, Nodes, State, d
 from memdiag.allocator.engine.ordered import remove
 from memdiag.allocator.engine.release import lane_of, release_cached_blocks
 from memdiag.allocator.engine.streams import synchronize_and_free_events
-from memdiag.allocator.policies.static_plan.slots import ROVES, STAY, STEP, Plan, slot_of
+from memdiag.allocator.policies.static_plan.slots import ROVES, STAY, STEP, SlotPlan, slot_of
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace import schema
 from memdiag.trace.compiled import lean_part
@@ -43,7 +43,7 @@ TAKEN_PLACE = record_type("lower", "upper")
 
 
 @lean_part
-def _place_at(plan: Plan, arena: int, num_taken: int, lower: int) -> int:
+def _place_at(plan: SlotPlan, arena: int, num_taken: int, lower: int) -> int:
     """Returns how many of the taken places of an arena begin below ``low``."""
     left, right = 0, num_taken
     while left < right:
@@ -56,7 +56,7 @@ def _place_at(plan: Plan, arena: int, num_taken: int, lower: int) -> int:
 
 
 @lean_part
-def _is_free(plan: Plan, arena: int, num_taken: int, lower: int, upper: int) -> bool:
+def _is_free(plan: SlotPlan, arena: int, num_taken: int, lower: int, upper: int) -> bool:
     """Whether nothing lies in a part of an arena."""
     position = _place_at(plan, arena, num_taken, lower)
     return (position == num_taken or plan.taken[arena, position].lower >= upper) and (
@@ -65,7 +65,7 @@ def _is_free(plan: Plan, arena: int, num_taken: int, lower: int, upper: int) -> 
 
 
 @lean_part
-def _open(state: State, nodes: Nodes, log: Array, plan: Plan, arena: int, lane: int) -> bool:
+def _open(state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, lane: int) -> bool:
     """Gets an arena from the driver when it is needed first; whether it is there."""
     if plan.arenas[arena].segment != NONE or plan.arenas[arena].is_refused:
         return plan.arenas[arena].segment != NONE
@@ -98,7 +98,7 @@ def _open(state: State, nodes: Nodes, log: Array, plan: Plan, arena: int, lane: 
 
 
 @lean_part
-def _is_to_come(plan: Plan, slot: int, arena: int, horizon: int) -> bool:
+def _is_to_come(plan: SlotPlan, slot: int, arena: int, horizon: int) -> bool:
     """Whether a slot of an arena is among the next ones of this step, or is for what this step is to leave behind."""
     if plan.slots[slot].arena != arena or plan.slots[slot].offset < 0:
         return False
@@ -108,7 +108,7 @@ def _is_to_come(plan: Plan, slot: int, arena: int, horizon: int) -> bool:
 
 
 @lean_part
-def _tightest_gap(plan: Plan, arena: int, size: int, horizon: int, bottom: int, limit: int) -> int:
+def _tightest_gap(plan: SlotPlan, arena: int, size: int, horizon: int, bottom: int, limit: int) -> int:
     """Returns the beginning of the tightest gap between two places that nothing lies in and no slot to come is to have; -1: none."""
     turn = 1 if plan.progress.cycle % 2 == 0 else 0
     num_taken, num_slots, position, slot_position = plan.arenas[arena].num_taken, plan.by_place.shape[1], 0, 0
@@ -135,7 +135,7 @@ def _tightest_gap(plan: Plan, arena: int, size: int, horizon: int, bottom: int, 
 
 
 @lean_part
-def _mark_taken(plan: Plan, arena: int, lower: int, upper: int) -> None:
+def _mark_taken(plan: SlotPlan, arena: int, lower: int, upper: int) -> None:
     """Writes down that a part of an arena is taken."""
     num_taken = plan.arenas[arena].num_taken
     position = _place_at(plan, arena, num_taken, lower)
@@ -150,7 +150,7 @@ def _mark_taken(plan: Plan, arena: int, lower: int, upper: int) -> None:
 
 @lean_part
 def planned_block(
-    state: State, nodes: Nodes, log: Array, plan: Plan, arena: int, lane: int, size: int, site: int
+    state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, lane: int, size: int, site: int
 ) -> tuple[int, int]:
     """Returns the block of a request in the plan (NONE: it has none), and how it went (``WAYS``)."""
     slot, offset, way = slot_of(plan, size, site, arena), -1, UNKNOWN
@@ -187,7 +187,7 @@ def planned_block(
 
 
 @lean_part
-def own_segment(state: State, nodes: Nodes, log: Array, plan: Plan, lane: int, size: int, tensor: int) -> int:
+def own_segment(state: State, nodes: Nodes, log: Array, plan: SlotPlan, lane: int, size: int, tensor: int) -> int:
     """Returns a block that is a range of just its size; NONE: there is no room for it."""
     for attempt in range(2):
         if (state.limit < 0 or state.reserved + size <= state.limit) and take_device_bytes(state, size):
@@ -206,7 +206,7 @@ def own_segment(state: State, nodes: Nodes, log: Array, plan: Plan, lane: int, s
 
 
 @lean_part
-def sweep(state: State, nodes: Nodes, log: Array, plan: Plan) -> None:
+def sweep(state: State, nodes: Nodes, log: Array, plan: SlotPlan) -> None:
     """Makes the places free whose blocks' frees have ended."""
     for arena in range(len(plan.arenas)):
         lane = lane_of(state, plan.progress.own_pool, 0, arena)

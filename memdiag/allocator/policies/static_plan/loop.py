@@ -11,7 +11,7 @@ from memdiag.allocator.engine.memory import NONE, Nodes, State, round_up
 from memdiag.allocator.engine.release import lane_of
 from memdiag.allocator.engine.streams import process_events
 from memdiag.allocator.policies.static_plan.arena import OTHER, own_segment, planned_block, sweep
-from memdiag.allocator.policies.static_plan.slots import STEP, Plan
+from memdiag.allocator.policies.static_plan.slots import STEP, SlotPlan
 from memdiag.allocator.result import OK, OUT_OF_MEMORY
 from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.compiled import lean_part
@@ -23,7 +23,7 @@ NUM_OWN_RESULTS = 2
 
 
 @lean_part
-def prepare(state: State, nodes: Nodes, log: Array, plan: Plan, i: int) -> bool:
+def prepare(state: State, nodes: Nodes, log: Array, plan: SlotPlan, i: int) -> bool:
     """Begins the next cycle of the plan where call ``i`` does."""
     progress = plan.progress
     if plan.cycle[i] != progress.cycle:
@@ -34,7 +34,7 @@ def prepare(state: State, nodes: Nodes, log: Array, plan: Plan, i: int) -> bool:
 
 @lean_part
 def serve(
-    state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, plan: Plan, i: int
+    state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, plan: SlotPlan, i: int
 ) -> tuple[int, int, int]:
     """Serves a request from the plan, or as the caching allocator does; returns its status, the block and its bytes."""
     out[OUT_WAY, i] = OTHER
@@ -61,7 +61,7 @@ def serve(
 
 
 @lean_part
-def finish(state: State, nodes: Nodes, log: Array, out: Array, plan: Plan, i: int) -> None:
+def finish(state: State, nodes: Nodes, log: Array, out: Array, plan: SlotPlan, i: int) -> None:
     """Frees the places of completed frees, and writes what the arenas hold."""
     sweep(state, nodes, log, plan)
     held = 0

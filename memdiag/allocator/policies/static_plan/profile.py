@@ -141,7 +141,7 @@ class Roving:
 
 
 @dataclass(frozen=True)
-class Profile:
+class StepProfile:
     """What is planned.
 
     Attributes:
@@ -165,7 +165,7 @@ class Profile:
         return len(self.scripts[1].lower) if self.scripts[1].lower.ndim > 1 else 1
 
 
-def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: bool = False) -> Profile:
+def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: bool = False) -> StepProfile:
     """Chooses the step that needs most, and lays out what is planned.
 
     Args:
@@ -178,7 +178,7 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     if not spans:
         every = np.arange(len(requests.call))
         alone = (Slots(every, requests.call, requests.death), Slots(none, none, none), Slots(none, none, none))
-        return Profile([], -1, num_calls, num_calls, alone, nobody)
+        return StepProfile([], -1, num_calls, num_calls, alone, nobody)
     peaks = requests.peaks(spans, num_calls)
     planned = _most_telling(requests, spans, peaks)
     span, start = spans[planned], spans[0].begin
@@ -223,7 +223,7 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     else:
         remains = requests.death[before] >= until
     kept = np.union1d(before[remains], inside[stays])
-    return Profile(
+    return StepProfile(
         spans,
         planned,
         start,

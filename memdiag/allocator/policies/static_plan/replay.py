@@ -20,7 +20,7 @@ from memdiag.allocator.policies.static_plan.detail import PlanDetail
 from memdiag.allocator.policies.static_plan.plan import Planned
 from memdiag.allocator.policies.static_plan.profile import Requests, spans_of
 from memdiag.allocator.policies.static_plan.script import script_of
-from memdiag.allocator.policies.static_plan.slots import NUM_SCRIPTS, PROGRESS, SCRIPT, SLOT, STEP, Plan
+from memdiag.allocator.policies.static_plan.slots import NUM_SCRIPTS, PROGRESS, SCRIPT, SLOT, STEP, SlotPlan
 from memdiag.allocator.result import Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.rules import rules_for
@@ -123,7 +123,7 @@ def _run(
     return found, model.out
 
 
-def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> Plan:
+def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> SlotPlan:
     """Returns what the loop needs of the plan; None: each request has a segment of its own."""
     progress, scripts, arenas = (
         new_record(PROGRESS),
@@ -134,7 +134,7 @@ def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: in
     cycle, site = np.zeros(num_calls, np.int64), np.full(num_calls, -1, np.int64)
     if planned is None:
         none = np.empty((2, 0), np.int64)
-        return Plan(
+        return SlotPlan(
             progress,
             scripts,
             np.empty(0, SLOT),
@@ -155,4 +155,4 @@ def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: in
         [of_step[np.argsort(off, kind="stable")] for off in (first, np.where(second >= 0, second, first))]
     )
     taken = np.zeros((num_streams, 2 * len(slots) + len(planned.requests.call) + 1), arena.TAKEN_PLACE)
-    return Plan(progress, scripts, slots, arenas, taken, by_place, planned.site.astype(np.int64), cycle)
+    return SlotPlan(progress, scripts, slots, arenas, taken, by_place, planned.site.astype(np.int64), cycle)

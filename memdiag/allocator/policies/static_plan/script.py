@@ -10,7 +10,7 @@ from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.around import place_around
 from memdiag.allocator.placement.firstfit import online
 from memdiag.allocator.placement.sweeper import load_of
-from memdiag.allocator.policies.static_plan.profile import GRAIN, Profile, Requests, Span, profile_of
+from memdiag.allocator.policies.static_plan.profile import GRAIN, Requests, Span, StepProfile, profile_of
 from memdiag.allocator.policies.static_plan.slots import INIT, ROVES, SLOT, STEP
 from memdiag.trace.table import Array
 
@@ -31,7 +31,7 @@ class Script:
         loads: The most bytes that the plan has live at one moment, of each stream, and that room.
     """
 
-    profile: Profile
+    profile: StepProfile
     slots: Array
     begin: Array
     planned: Array
@@ -49,7 +49,7 @@ def script_of(requests: Requests, spans: list[Span], num_calls: int, num_streams
     return found
 
 
-def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
+def _script(requests: Requests, profile: StepProfile, num_streams: int) -> Script:
     """Finds places for a profile."""
     parts, roving = profile.scripts, profile.roving
     rows = [part.row for part in parts]
@@ -86,7 +86,7 @@ def _script(requests: Requests, profile: Profile, num_streams: int) -> Script:
     return Script(profile, slots, begin, planned, planned + room, loads + room)
 
 
-def _when(requests: Requests, profile: Profile, row: Array) -> tuple[Array, Array]:
+def _when(requests: Requests, profile: StepProfile, row: Array) -> tuple[Array, Array]:
     """Returns in which cycle requests are made (0: initialisation), and as which of its requests, from 1."""
     begins = np.array([span.begin for span in profile.spans], np.int64)
     cycle = np.searchsorted(begins, requests.call[row], side="right")
@@ -94,7 +94,7 @@ def _when(requests: Requests, profile: Profile, row: Array) -> tuple[Array, Arra
     return cycle, row - first[cycle] + 1
 
 
-def _places(size: Array, lower: Array, upper: Array, profile: Profile) -> tuple[Array, int, int]:
+def _places(size: Array, lower: Array, upper: Array, profile: StepProfile) -> tuple[Array, int, int]:
     """Returns offsets, height and load. What ends after the circle does lives on from its beginning."""
     begin, end = profile.begin, profile.end
     crosses = np.flatnonzero(upper > end)

@@ -33,7 +33,7 @@ _STRANGE = 128  # strangeness above which a step is of another shape
 _SAME, _ROOMY, _UNSITED, _SHORT = range(4)
 
 
-class Plan(NamedTuple):
+class SlotPlan(NamedTuple):
     """A plan, and how far it has come.
 
     Attributes:
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 @lean_part
-def _fits(plan: Plan, slot: int, how: int, size: int, site: int) -> bool:
+def _fits(plan: SlotPlan, slot: int, how: int, size: int, site: int) -> bool:
     """Returns whether a slot is one that is looked for."""
     if how == _SAME:
         return plan.slots[slot].size == size and plan.slots[slot].site == site
@@ -68,7 +68,7 @@ def _fits(plan: Plan, slot: int, how: int, size: int, site: int) -> bool:
 
 
 @lean_part
-def _nearest(plan: Plan, script: int, how: int, reach: int, size: int, site: int, arena: int) -> int:
+def _nearest(plan: SlotPlan, script: int, how: int, reach: int, size: int, site: int, arena: int) -> int:
     """Returns the slot of a script that this cycle has not used and that is nearest to where it goes on; -1: none within reach."""
     begin, end, pointer = plan.scripts[script].begin, plan.scripts[script].end, plan.scripts[script].pointer
     for distance in range(reach):
@@ -94,7 +94,7 @@ def _nearest(plan: Plan, script: int, how: int, reach: int, size: int, site: int
 
 
 @lean_part
-def _stays(plan: Plan, size: int, site: int, arena: int) -> int:
+def _stays(plan: SlotPlan, size: int, site: int, arena: int) -> int:
     """Returns the slot of what this step leaves behind for good about here; -1: nothing that is alike."""
     for slot in range(plan.scripts[STAY].pointer, plan.scripts[STAY].end):
         late = plan.slots[slot].ordinal - plan.progress.ordinal
@@ -109,7 +109,7 @@ def _stays(plan: Plan, size: int, site: int, arena: int) -> int:
 
 
 @lean_part
-def slot_of(plan: Plan, size: int, site: int, arena: int) -> int:
+def slot_of(plan: SlotPlan, size: int, site: int, arena: int) -> int:
     """Returns the slot of a request, and goes on from there; -1: the plan has nothing like it."""
     script, slot = INIT, -1
     if plan.progress.cycle > 0:

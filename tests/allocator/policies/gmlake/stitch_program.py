@@ -8,7 +8,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.gmlake.replay import StitchReplay, replay_stitch
-from memdiag.allocator.policies.gmlake.settings import Settings
+from memdiag.allocator.policies.gmlake.settings import GMLakeSettings
 from memdiag.allocator.workload import Workload
 from tests.allocator.policies.gmlake.stitch_reference import Allocator, OutOfMemory
 
@@ -53,7 +53,7 @@ class Program:
 
 
 def replayed(
-    program: Program, settings: Settings, capacity: int | None = None, *, fraction: float | None = None
+    program: Program, settings: GMLakeSettings, capacity: int | None = None, *, fraction: float | None = None
 ) -> StitchReplay:
     return replay_stitch(program.workload(), settings, capacity=capacity, fraction=fraction, log=True)
 
@@ -68,7 +68,7 @@ def rows_of(replay: StitchReplay) -> list[dict[str, object]]:
 
 
 def by_reference(
-    program: Program, settings: Settings, capacity: int | None = None, fraction: float | None = None
+    program: Program, settings: GMLakeSettings, capacity: int | None = None, fraction: float | None = None
 ) -> tuple[Allocator, list[dict[str, object]]]:
     """Runs the reference; returns it, and a row a call."""
     allocator = Allocator(settings, capacity, program.done, fraction)
@@ -111,7 +111,7 @@ def _do(allocator: Allocator, op: int, tensor: int, size: int, stream: int) -> d
 
 
 def check(
-    program: Program, settings: Settings, capacity: int | None = None, *, fraction: float | None = None
+    program: Program, settings: GMLakeSettings, capacity: int | None = None, *, fraction: float | None = None
 ) -> StitchReplay:
     """Runs both and holds every row of one against the other's."""
     replay = replayed(program, settings, capacity, fraction=fraction)

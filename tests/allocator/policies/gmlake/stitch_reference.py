@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, Settings
+from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, GMLakeSettings
 
 MIB = 1 << 20
 CHUNK = 2 * MIB
@@ -78,7 +78,9 @@ class Tensor:
 
 
 class Allocator:
-    def __init__(self, settings: Settings, capacity: int | None, done: str, fraction: float | None = None) -> None:
+    def __init__(
+        self, settings: GMLakeSettings, capacity: int | None, done: str, fraction: float | None = None
+    ) -> None:
         self.settings, self.capacity, self.done = settings, capacity, done
         self.limit = None if fraction is None or capacity is None else int(fraction * capacity)
         self.ranges: list[Range] = []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.gmlake.replay import StitchReplay
-from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, Settings
+from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, GMLakeSettings
 from memdiag.trace import schema
 from tests.allocator.policies.gmlake.stitch_program import Program, check, replayed, rows_of
 from tests.allocator.policies.gmlake.stitch_reference import CHUNK, MIB
@@ -72,7 +72,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 any_settings = st.builds(
-    Settings,
+    GMLakeSettings,
     frag_limit_bytes=st.sampled_from((0, 2 * MIB, 12 * MIB, 512 * MIB)),
     reuse_limit=st.sampled_from((1.0, 1.5, 10.0)),
     level=st.sampled_from((0, 0, 0, 1, 2, 3)),
@@ -87,21 +87,23 @@ any_fraction = st.sampled_from((None, None, 0.7))
 @settings(max_examples=200)
 @given(programs(), any_settings, any_capacity, any_fraction)
 def test_any_program_goes_as_in_the_reference(
-    program: Program, chosen: Settings, capacity: int | None, fraction: float | None
+    program: Program, chosen: GMLakeSettings, capacity: int | None, fraction: float | None
 ) -> None:
     check(program, chosen, capacity, fraction=fraction)
 
 
 @settings(max_examples=60)
 @given(programs(), any_settings, any_capacity)
-def test_no_chunk_has_two_owners_and_sums_are_right(program: Program, chosen: Settings, capacity: int | None) -> None:
+def test_no_chunk_has_two_owners_and_sums_are_right(
+    program: Program, chosen: GMLakeSettings, capacity: int | None
+) -> None:
     verify(program, replayed(program, chosen, capacity))
 
 
 @settings(max_examples=30)
 @given(programs(), any_settings, any_capacity, st.data())
 def test_what_comes_later_changes_nothing(
-    program: Program, chosen: Settings, capacity: int | None, data: st.DataObject
+    program: Program, chosen: GMLakeSettings, capacity: int | None, data: st.DataObject
 ) -> None:
     whole = rows_of(replayed(program, chosen, capacity))
     cut = data.draw(st.integers(0, len(program.calls)))

@@ -11,7 +11,7 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.as_trace import as_trace
 from memdiag.allocator.policies.gmlake.policy import GMLAKE
 from memdiag.allocator.policies.gmlake.replay import replay_stitch
-from memdiag.allocator.policies.gmlake.settings import ON_NPU, Settings
+from memdiag.allocator.policies.gmlake.settings import ON_NPU, GMLakeSettings
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.errors import MemdiagError
@@ -20,7 +20,7 @@ from memdiag.units import GIB
 from tests.allocator.policies.gmlake.stitch_program import Program, check
 from tests.allocator.policies.gmlake.stitch_reference import MIB
 
-ALWAYS = Settings(frag_limit_bytes=2 * MIB)
+ALWAYS = GMLakeSettings(frag_limit_bytes=2 * MIB)
 
 
 def holes(*sizes: int) -> Program:
@@ -64,7 +64,7 @@ def test_a_stitched_block_serves_again_when_all_of_it_is_free_up_to_the_limit_of
     assert found.stitching.num_reused == 1
     strict = check(
         holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 80 * MIB),
-        Settings(2 * MIB, reuse_limit=1.0),
+        GMLakeSettings(2 * MIB, reuse_limit=1.0),
     )
     assert strict.stitching is not None
     assert (strict.stitching.num_reused, strict.stitching.num_stitched) == (0, 2)
@@ -73,14 +73,14 @@ def test_a_stitched_block_serves_again_when_all_of_it_is_free_up_to_the_limit_of
 def test_too_little_is_free_so_that_new_memory_is_needed_all_of_it_or_what_is_missing() -> None:
     program = holes(40 * MIB, 60 * MIB).alloc(100, 120 * MIB)
     assert check(program, ALWAYS).reserved[-1] == 320 * MIB
-    found = check(program, Settings(2 * MIB, adds_missing=True))
+    found = check(program, GMLakeSettings(2 * MIB, adds_missing=True))
     assert found.reserved[-1] == 220 * MIB
     assert found.num_pieces is not None
     assert found.num_pieces[-1] == 3
 
 
 def test_below_the_limit_and_among_small_ones_nothing_is_stitched() -> None:
-    assert check(holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB), Settings()).reserved[-1] == 290 * MIB
+    assert check(holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB), GMLakeSettings()).reserved[-1] == 290 * MIB
     small = Program()
     for tensor in range(4):
         small.alloc(tensor, MIB)
@@ -90,8 +90,10 @@ def test_below_the_limit_and_among_small_ones_nothing_is_stitched() -> None:
 def test_levels_say_whether_stitching_comes_before_new_memory_after_it_or_last() -> None:
     program = holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB)
     for level, capacity, reserved in ((0, None, 200), (1, None, 290), (1, 200 * MIB, 200), (2, None, 290)):
-        assert check(program, Settings(2 * MIB, level=level), capacity).reserved[-1] == reserved * MIB
-    last = check(program, Settings(2 * MIB, level=2), 200 * MIB)  # what is cached goes back first: two whole ranges
+        assert check(program, GMLakeSettings(2 * MIB, level=level), capacity).reserved[-1] == reserved * MIB
+    last = check(
+        program, GMLakeSettings(2 * MIB, level=2), 200 * MIB
+    )  # what is cached goes back first: two whole ranges
     assert (last.reserved[-1], last.retries[-1], last.ooms[-1]) == (190 * MIB, 1, 0)
 
 
@@ -118,19 +120,21 @@ def test_stitched_blocks_go_with_their_memory_and_above_the_limit_of_collection(
     assert gone.stitching.num_taken_apart == 1
     assert gone.reserved[-1] == 100 * MIB
     kept = holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).free(100).alloc(101, 96 * MIB)
-    assert check(kept, Settings(2 * MIB, collect_bytes=100 * MIB)).stitching.num_taken_apart == 1  # type: ignore[union-attr]
+    assert check(kept, GMLakeSettings(2 * MIB, collect_bytes=100 * MIB)).stitching.num_taken_apart == 1  # type: ignore[union-attr]
 
 
 def test_what_no_device_has_is_not_granted() -> None:
-    found = replay_stitch(Program().alloc(0, 1 << 59).alloc(1, 1 << 62).alloc(2, MIB).workload(), Settings())
+    found = replay_stitch(Program().alloc(0, 1 << 59).alloc(1, 1 << 62).alloc(2, MIB).workload(), GMLakeSettings())
     assert found.status.tolist() == [1, 1, 0]
 
 
 def test_variables_and_settings_are_read_and_others_refused() -> None:
-    read_ = Settings.parse("fragLimit=4194304,reuseLimit=2.5,defragLevel=1,autoGC=3,reAlloc=1,max_split_size_mb:64")
-    assert read_ == Settings(4 * MIB, 2.5, 1, 3 * GIB, adds_missing=True, max_split_bytes=64 * MIB)
-    assert Settings.parse("") == Settings()
-    assert Settings.parse("", ON_NPU) == ON_NPU
+    read_ = GMLakeSettings.parse(
+        "fragLimit=4194304,reuseLimit=2.5,defragLevel=1,autoGC=3,reAlloc=1,max_split_size_mb:64"
+    )
+    assert read_ == GMLakeSettings(4 * MIB, 2.5, 1, 3 * GIB, adds_missing=True, max_split_bytes=64 * MIB)
+    assert GMLakeSettings.parse("") == GMLakeSettings()
+    assert GMLakeSettings.parse("", ON_NPU) == ON_NPU
     for wrong in (
         "fragLimit=x",
         "reuseLimit=0.5",
@@ -140,7 +144,7 @@ def test_variables_and_settings_are_read_and_others_refused() -> None:
         "autoGC=-1",
     ):
         with pytest.raises(MemdiagError):
-            Settings.parse(wrong)
+            GMLakeSettings.parse(wrong)
     assert GMLAKE.effective_conf("fragLimit=4194304,max_split_size_mb:64") == "max_split_size_mb:64"
     assert GMLAKE.inherit_conf({"expandable_segments": "True", "max_split_size_mb": "64"}) == {
         "max_split_size_mb": "64"

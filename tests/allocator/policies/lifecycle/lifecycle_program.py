@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks
+from memdiag.allocator.policies.lifecycle.marks import KINDS, HookMarks
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.workload import Workload
 from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, NO_LIMIT, Allocator, OutOfMemory, Settings
@@ -40,8 +40,8 @@ class Program:
         return self
 
     @property
-    def hooks(self) -> Marks:
-        return Marks.of(self.marks)
+    def hooks(self) -> HookMarks:
+        return HookMarks.of(self.marks)
 
     def workload(self, num_calls: int | None = None) -> Workload:
         calls = self.calls[:num_calls]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.policies.lifecycle.marks import Marks
+from memdiag.allocator.policies.lifecycle.marks import HookMarks
 from memdiag.allocator.policies.lifecycle.replay import replay_lifecycle
 from tests.allocator.policies.lifecycle.lifecycle_program import (
     Program,
@@ -163,6 +163,6 @@ def test_blocks_lie_apart_and_sums_are_right(
 
 
 def test_no_marks_and_no_calls() -> None:
-    replay = replay_lifecycle(Program().alloc(0, 5).workload(0), Marks.none(), capacity=MIB)
+    replay = replay_lifecycle(Program().alloc(0, 5).workload(0), HookMarks.none(), capacity=MIB)
     assert len(replay.reserved) == 0
     assert by_reference(Program())[1] == []

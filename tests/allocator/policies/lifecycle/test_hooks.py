@@ -13,7 +13,7 @@ import pytest
 from memdiag.allocator.calibration.from_trace import workload_of
 from memdiag.allocator.policies.lifecycle import module_calls
 from memdiag.allocator.policies.lifecycle.hooks import marks_of
-from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks, Windows
+from memdiag.allocator.policies.lifecycle.marks import KINDS, HookMarks, HookWindows
 from memdiag.allocator.policies.lifecycle.module_calls import edges_of_layers, edges_of_stacks, with_those_too_deep
 from memdiag.allocator.policies.lifecycle.stack_calls import edges_of
 from memdiag.errors import MemdiagError
@@ -27,7 +27,7 @@ GPT = Path(__file__).parents[4] / "examples" / "gpt-train.pickle"  # 6 layers, 6
 NONE = dict.fromkeys(("setup", "forward", "step", "optimizer"), "none")
 
 
-def found(path: Path, hooks: str = "layer", **changes: object) -> tuple[Marks, Counter[str]]:
+def found(path: Path, hooks: str = "layer", **changes: object) -> tuple[HookMarks, Counter[str]]:
     trace = replace(read(path), **changes)
     device = trace.devices[0]
     marks = marks_of(trace, device, workload_of(trace, device), hooks)
@@ -324,7 +324,7 @@ def test_windows_of_calls() -> None:
         Program().mark("precise_begin").alloc(0, 1).mark("precise_end", "forward_begin", "forward_end").alloc(1, 1)
     )
     program.mark("step_begin", "forward_begin").alloc(2, 1).mark("forward_end").alloc(3, 1).mark("step_end").alloc(4, 1)
-    windows = Windows.of(program.hooks, 5)
+    windows = HookWindows.of(program.hooks, 5)
     assert windows.precise.tolist() == [True, False, False, False, False]
     assert windows.forward.tolist() == [False, False, True, False, False]
     assert windows.step.tolist() == [False, False, True, True, False]
@@ -332,6 +332,6 @@ def test_windows_of_calls() -> None:
 
 
 def test_no_marks() -> None:
-    assert Marks.none().bases == NONE
-    windows = Windows.of(Marks.none(), 3)
+    assert HookMarks.none().bases == NONE
+    windows = HookWindows.of(HookMarks.none(), 3)
     assert windows.ends.tolist() == [3, 3, 3]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, Settings
+from memdiag.allocator.policies.lifecycle.conf import NO_LIMIT, MindSpeedSettings
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
 from memdiag.allocator.policies.lifecycle.report import Lifecycle
 from memdiag.allocator.replay import replay
@@ -133,16 +133,18 @@ def test_another_checker_agrees() -> None:
 
 
 def test_settings() -> None:
-    assert Settings.parse("") == Settings(NO_LIMIT, 0.0, optimizes=False, alr_max_bytes=NO_LIMIT, expandable=False)
-    found = Settings.parse(
+    assert MindSpeedSettings.parse("") == MindSpeedSettings(
+        NO_LIMIT, 0.0, optimizes=False, alr_max_bytes=NO_LIMIT, expandable=False
+    )
+    found = MindSpeedSettings.parse(
         "max_split_size_mb:64,default_lc_threshold:1e6,open_memory_optimize:1,garbage_collection_threshold:0.8", 5
     )
-    assert found == Settings(64 * MIB, 1e6, optimizes=True, alr_max_bytes=5)
-    assert Settings.parse("open_memory_optimize:false").optimizes is False
-    assert Settings.parse("expandable_segments:True").expandable
+    assert found == MindSpeedSettings(64 * MIB, 1e6, optimizes=True, alr_max_bytes=5)
+    assert MindSpeedSettings.parse("open_memory_optimize:false").optimizes is False
+    assert MindSpeedSettings.parse("expandable_segments:True").expandable
     for refused in ("max_split_size_mb:20", "roundup_power2_divisions:4", "page_size:1g", "default_lc_threshold:x"):
         with pytest.raises(MemdiagError, match="does not take the setting"):
-            Settings.parse(refused)
+            MindSpeedSettings.parse(refused)
 
 
 def test_a_workload_alone_is_not_enough() -> None:

@@ -12,7 +12,7 @@ import pytest
 from memdiag.allocator import workload as w
 from memdiag.allocator.as_trace import as_trace
 from memdiag.allocator.policies.caching.policy import CACHING
-from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks
+from memdiag.allocator.policies.lifecycle.marks import KINDS, HookMarks
 from memdiag.allocator.policies.mempool.policy import MEMPOOL, NPU_MEMPOOL
 from memdiag.allocator.policies.mempool.scopes import (
     LAYERS,
@@ -211,7 +211,7 @@ def test_marks_of_the_hooks_tell_the_scopes() -> None:
         (13, "forward_begin"),
         (14, "forward_end"),
     ]
-    marks = Marks.of([(at, KINDS.index(kind)) for at, kind in words])
+    marks = HookMarks.of([(at, KINDS.index(kind)) for at, kind in words])
     assert _spans(marks) == [(0, 4, WEIGHTS), (5, 9, LAYERS), (10, 12, OPTIMIZER), (13, 14, LAYERS)]
 
 

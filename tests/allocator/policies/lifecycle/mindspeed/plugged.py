@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks
+from memdiag.allocator.policies.lifecycle.marks import KINDS, HookMarks
 from memdiag.allocator.result import OUT_OF_MEMORY, Replay
 from memdiag.allocator.workload import Workload
 from memdiag.phantom import build, launch
@@ -117,7 +117,7 @@ class Calls:
     num_before: int
 
     @classmethod
-    def of(cls, workload: Workload, marks: Marks, fraction: float | None = None) -> Calls:
+    def of(cls, workload: Workload, marks: HookMarks, fraction: float | None = None) -> Calls:
         """Puts the marks between the calls.
 
         What was there before the first call is made anew, by address, in a phase of its own.

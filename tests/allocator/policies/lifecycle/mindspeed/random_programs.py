@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.policies.lifecycle.marks import KINDS, Marks
+from memdiag.allocator.policies.lifecycle.marks import KINDS, HookMarks
 from memdiag.allocator.workload import Workload
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -48,7 +48,7 @@ class Program:
     """What a seed stands for."""
 
     workload: Workload
-    marks: Marks
+    marks: HookMarks
     conf: str
     alr_max: int | None
     fraction: float | None
@@ -122,7 +122,7 @@ def program(seed: int, num_calls: int) -> Program:
         conf.append("open_memory_optimize:true")
     return Program(
         writer.workload(),
-        Marks.of(writer.marks),
+        HookMarks.of(writer.marks),
         ",".join(conf),
         chance.choice([None, None, None, total // 2]),
         chance.choice([None, None, None, 0.94, 0.5]),
