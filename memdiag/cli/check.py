@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memdiag.cli.at_option import At, read_moment
-from memdiag.errors import COULD_NOT, DONE, MemdiagError
+from memdiag.errors import DONE, MemdiagError
 
 if TYPE_CHECKING:
-    from memdiag.gates.check import MeasuredDevice
     from memdiag.results.check import CheckReport
-
-_HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: memdiag explain check"
 
 
 def check(
@@ -94,66 +91,33 @@ def check(
 
     Exit status: 0 all metrics within their limits, 1 a limit exceeded, 2 error or a metric unknown.
     """
-    from memdiag.gates.budgets import read_budgets
-    from memdiag.gates.judging import read_tolerances
+    from memdiag.gates.request import CheckRequest
 
     moment = read_moment(at)
-    budgets, tolerances = read_budgets(budget or []), read_tolerances(tolerance or [])
-    if not budgets and baseline is None:
-        raise MemdiagError("nothing to check against: no budget and no baseline", _HINT)
-    if baseline is None and (update or tolerance):
-        raise MemdiagError(
-            f"{'--update' if update else '--tolerance'} is about a baseline, and none is given",
-            "add --baseline base.json",
-        )
-    from memdiag.gates.baseline import read_baseline, write_baseline
-    from memdiag.gates.check import check as judge
-    from memdiag.gates.check import updated
+    request = CheckRequest.read(budget or (), baseline, tolerance or (), update=update)
 
-    known = {} if baseline is None or (update and not baseline.exists()) else read_baseline(baseline)
-    subjects = _subjects(traces or [], device, moment, (baseline, junit, output))
-    compared = known if baseline is not None and not update else None
-    report = judge(subjects, budgets, compared, tolerances, name=str(baseline or ""), root=Path())
-    if update and baseline is not None:
-        broken = next((subject for subject in subjects if subject.error), None)
-        if broken is not None:
-            raise MemdiagError(f"{baseline}: not updated, since {broken.path} could not be read", broken.error)
-        report, entries = updated(report, known, subjects)
-        if report.changes or not baseline.exists():
-            write_baseline(baseline, entries)
+    from memdiag.cli.loading import read_trace
+
+    report = request.check(_traces(traces or (), (baseline, junit, output)), device, moment, read_trace)
     _show(report, as_json=as_json, junit=junit, github=github, output=output)
     if report.exit_code != DONE:
         raise typer.Exit(report.exit_code)
 
 
-def _subjects(
-    given: Sequence[Path], device: int | None, at: str | int, written: Sequence[Path | None]
-) -> list[MeasuredDevice]:
-    """Reads and measures every trace, one after the other; one that cannot be read is told among the results.
+def _traces(given: Sequence[Path], written: Sequence[Path | None]) -> list[Path]:
+    """Returns the traces to check.
 
     Raises:
         MemdiagError: A file to write is one of the traces.
     """
     from memdiag.cli.choose import choose_trace, is_same
-    from memdiag.cli.loading import read_trace
     from memdiag.cli.several import all_ranks
-    from memdiag.gates.check import MeasuredDevice, examine, keys_of
 
     paths = all_ranks(given) if given else [choose_trace(None)]
     for file in written:
         if file is not None and any(is_same(file, path) for path in paths):
             raise MemdiagError(f"{file}: this is one of the traces", "name another file")
-    subjects: list[MeasuredDevice] = []
-    for key, path in zip(keys_of(paths), paths, strict=True):
-        try:
-            subjects += examine(key, read_trace(path), device, at)
-        except MemdiagError as error:
-            if error.exit_code != COULD_NOT:
-                raise
-            subjects.append(
-                MeasuredDevice(key, str(path), error=f"{error.message} ({error.hint})" if error.hint else error.message)
-            )
-    return subjects
+    return paths
 
 
 def _show(report: CheckReport, *, as_json: bool, junit: Path | None, github: bool, output: Path | None) -> None:

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from memdiag.errors import MemdiagError
 from memdiag.gates.check import keys_of
+from memdiag.gates.request import CheckRequest
 from memdiag.results.check import CheckReport, DeviceCheck, MetricJudgement
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
 
 def judged(status):
@@ -44,3 +48,16 @@ def test_the_worst_decides_and_a_failure_outweighs_what_is_not_known(statuses, m
 def test_a_trace_that_could_not_be_read_cannot_be_judged():
     report = CheckReport((DeviceCheck("t", "t.pkl", None, "broken"),))
     assert (report.status, report.verdict) == ("unknown", "1 could not be judged; 0 within limits.")
+
+
+def test_traces_are_checked_from_python_and_the_baseline_is_written(tmp_path):
+    baseline = tmp_path / "base.json"
+    written = CheckRequest.read(baseline=baseline, update=True).check([EXAMPLE])
+    assert baseline.exists()
+    assert written.changes
+    compared = CheckRequest.read(["peak_reserved=1MiB"], baseline, ["2%"]).check([EXAMPLE])
+    assert {
+        judgement.kind for trace in compared.traces for judgement in trace.checks if judgement.status == "failed"
+    } == {"budget"}
+    with pytest.raises(MemdiagError, match="nothing to check against"):
+        CheckRequest.read()
