@@ -13,8 +13,18 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from memdiag.allocator.policies.gmlake.detail import Stitching
+from memdiag.allocator.policies.lifecycle.detail import LifetimePools
+from memdiag.allocator.policies.mempool.detail import Mempools
+from memdiag.allocator.policies.static_plan.detail import PlanDetail
+from memdiag.offload.detail import Offloading
 from memdiag.render import FORMS
 from memdiag.render.support.shape import PROGRAM_KEY, VERSION_KEY, Key, Layout
+
+# What only some results have (``Shape.more``): the classes, which have their own key. tests/test_json_schemas.py finds new ones.
+MORE: dict[str, tuple[type[Any], ...]] = {
+    "Prediction": (LifetimePools, Mempools, Offloading, PlanDetail, Stitching),
+}
 
 FOLDER = Path(__file__).with_name("json")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -86,6 +96,9 @@ class _Writer:
             properties[name] = {**self.schema_of(hint), "description": meaning}
             if not is_optional:
                 required.append(name)
+        for part in MORE.get(cls.__name__, ()):
+            about = _plain((inspect.getdoc(part) or "").partition("\n\n")[0])
+            properties[part.key] = {**self.schema_of(part), "description": f"{about} Only with policies that have it."}
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def dict_of(self, cls: type) -> dict[str, Any]:
@@ -99,8 +112,6 @@ class _Writer:
         """Returns the schema of a type."""
         if hint in _SIMPLE:
             return dict(_SIMPLE[hint])
-        if isinstance(hint, Layout):
-            return {"$ref": f"urn:memdiag:{hint.name}:{hint.version}"}
         origin, arguments = get_origin(hint), get_args(hint)
         if origin is Literal:
             return {"enum": list(arguments)}

@@ -22,31 +22,52 @@ class MovedTensors:
     Attributes:
         category: As in CATEGORIES; "activation" for tensors that forward saves for backward.
         name: Their name with each number replaced by a star, or their line of code if they have none.
-        place: "host" or "disk".
-        away_in, back_in: Phase in which most of them are offloaded, and in which they are reloaded ("" if they are
-            not).
+        destination: "host" or "disk".
+        offload_phase: Phase in which most of them are offloaded.
+        reload_phase: Phase in which most of them are reloaded, or "" if they are not.
         num_moves: Number of moves over the whole trace.
-        bytes: Bytes copied from the device, over the whole trace.
-        exposed_us: Time that the program waits for the copies.
+        total_bytes: Bytes copied from the device, over the whole trace.
+        exposed_us: Time that the program waits for the copies, or None if the trace has no times.
     """
 
     category: str
     name: str
-    place: str
-    away_in: str
-    back_in: str
+    destination: str
+    offload_phase: str
+    reload_phase: str
     num_moves: int
-    bytes: int
+    total_bytes: int
     exposed_us: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputable:
-    """Activations of one part of the model at the peak that recomputation would not retain."""
+    """Activations of one part of the model at the peak that recomputation would not retain.
+
+    Attributes:
+        module: The part of the model.
+        bytes: Bytes of the activations.
+        num_tensors: Number of the activations.
+    """
 
     module: str
     bytes: int
     num_tensors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A way to implement a plan today.
+
+    Attributes:
+        name: Its name.
+        part: The part of the plan that it implements.
+        text: The configuration or code.
+    """
+
+    name: str
+    part: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +76,15 @@ class Hooked:
 
     Attributes:
         modules: Modules whose forward call the hooks surround.
-        smallest_bytes: Smaller tensors stay on the device.
-        bytes_a_step: Bytes copied from the device per step, on average.
-        peak_reserved_bytes, peak_allocated_bytes: Device peaks from the replay.
+        min_tensor_bytes: Smaller tensors stay on the device.
+        offloaded_bytes_per_step: Bytes copied from the device per step, on average.
+        peak_reserved_bytes: Reserved peak of the replay.
+        peak_allocated_bytes: Allocated peak of the replay.
     """
 
     modules: tuple[str, ...]
-    smallest_bytes: int
-    bytes_a_step: int
+    min_tensor_bytes: int
+    offloaded_bytes_per_step: int
     peak_reserved_bytes: int
     peak_allocated_bytes: int
 
@@ -76,23 +98,29 @@ class Offloading:
         budget_bytes: Memory budget of the device, or None for no limit.
         fits: Whether the replay with the moves stays within the budget, and host and disk have room. None if it fits
             only up to the recorded failed allocation, so the rest is unknown.
-        missing_bytes: Device memory that is missing if it does not fit; with that much more, the replay succeeds.
-        fits_with_host_bytes: Host memory with which it would fit, or None if it fits or no amount helps.
-        load_peak_bytes, load_left_bytes: Peak of live bytes without and with the moves.
-        bound_bytes: Lower bound of the peak of live bytes: every idle tensor is offloaded and copies take no time.
-        host_peak_bytes: Peak size of the pinned pool; at most ``host_used_bytes`` of it are in use.
+        shortfall_bytes: Device memory that is missing if it does not fit; with that much more, the replay succeeds.
+        sufficient_host_bytes: Host memory with which it would fit, or None if it fits or no amount helps.
+        live_peak_before_bytes: Peak of live bytes without the moves.
+        live_peak_after_bytes: Peak of live bytes with the moves.
+        live_peak_lower_bound_bytes: Lower bound of the peak of live bytes: every idle tensor is offloaded and copies take no time.
+        host_peak_bytes: Peak size of the pinned pool.
+        host_used_bytes: Peak bytes in use in that pool.
         disk_peak_bytes: Peak bytes on disk.
-        host_budget_bytes, disk_budget_bytes: Budgets for host memory and disk.
+        host_budget_bytes: Budget for host memory.
+        disk_budget_bytes: Budget for disk space.
         num_moves: Number of moves over the whole trace.
-        bytes_away, bytes_back: Bytes copied from the device and to the device, per step.
-        hidden_us, exposed_us: Copy time per step that overlaps computation, and that the program waits for; None if the
-            trace has no times.
-        step_us, new_step_us: Length of a step as recorded, and including the waits; None if the trace has no times.
-        link, disk: Assumed copy speeds, in words.
+        offloaded_bytes_per_step: Bytes copied from the device per step.
+        reloaded_bytes_per_step: Bytes copied to the device per step.
+        hidden_us_per_step: Copy time per step that overlaps computation, or None if the trace has no times.
+        exposed_us_per_step: Copy time per step that the program waits for, or None if the trace has no times.
+        step_us: Recorded length of a step, or None if the trace has no times.
+        predicted_step_us: Length of a step including the waits, or None if the trace has no times.
+        link_speed: Assumed speed of copies to the host, in words.
+        disk_speed: Assumed speed of copies to disk, in words.
         moved: Tensors to offload, most bytes first.
         recomputable: Tensors that could be recomputed instead of offloaded, most bytes first.
-        hooked: Effect of saved-tensor hooks alone, or None if no activations move or their modules have no names.
-        snippets: How to implement the plan today: (name, part of the plan it implements, text).
+        saved_tensor_hooks: Effect of saved-tensor hooks alone, or None if no activations move or their modules have no names.
+        snippets: How to implement the plan today.
         notes: Assumptions.
     """
 
@@ -101,29 +129,29 @@ class Offloading:
     strategy: str
     budget_bytes: int | None
     fits: bool | None
-    missing_bytes: int
-    fits_with_host_bytes: int | None
-    load_peak_bytes: int
-    load_left_bytes: int
-    bound_bytes: int
+    shortfall_bytes: int
+    sufficient_host_bytes: int | None
+    live_peak_before_bytes: int
+    live_peak_after_bytes: int
+    live_peak_lower_bound_bytes: int
     host_peak_bytes: int
     host_used_bytes: int
     disk_peak_bytes: int
     host_budget_bytes: int
     disk_budget_bytes: int
     num_moves: int
-    bytes_away: int
-    bytes_back: int
-    hidden_us: int | None
-    exposed_us: int | None
+    offloaded_bytes_per_step: int
+    reloaded_bytes_per_step: int
+    hidden_us_per_step: int | None
+    exposed_us_per_step: int | None
     step_us: int | None
-    new_step_us: int | None
-    link: str
-    disk: str
+    predicted_step_us: int | None
+    link_speed: str
+    disk_speed: str
     moved: tuple[MovedTensors, ...]
     recomputable: tuple[Recomputable, ...]
-    snippets: tuple[tuple[str, str, str], ...]
-    hooked: Hooked | None
+    snippets: tuple[Snippet, ...]
+    saved_tensor_hooks: Hooked | None
     notes: tuple[str, ...] = ()
 
     def rows(self, run: str) -> Iterator[DetailRow]:
@@ -133,10 +161,10 @@ class Offloading:
         if self.fits is False:
             yield paragraph(_why_not(self), indent=2)
         yield gap()
-        left, before = format_bytes(self.load_left_bytes), format_bytes(self.load_peak_bytes)
+        left, before = format_bytes(self.live_peak_after_bytes), format_bytes(self.live_peak_before_bytes)
         rows = [
             ("live", phrase("offload.instead", now=left, before=before)),
-            ("bound", phrase("offload.bound", bytes=format_bytes(self.bound_bytes))),
+            ("bound", phrase("offload.bound", bytes=format_bytes(self.live_peak_lower_bound_bytes))),
             (
                 "host",
                 phrase(
@@ -147,20 +175,34 @@ class Offloading:
         if self.disk_peak_bytes:
             rows.append(("disk", joined((format_bytes(self.disk_peak_bytes),))))
         rows.append(
-            ("moves", phrase("offload.moves", away=format_bytes(self.bytes_away), back=format_bytes(self.bytes_back)))
+            (
+                "moves",
+                phrase(
+                    "offload.moves",
+                    away=format_bytes(self.offloaded_bytes_per_step),
+                    back=format_bytes(self.reloaded_bytes_per_step),
+                ),
+            )
         )
-        if self.hidden_us is not None and self.exposed_us is not None:
+        if self.hidden_us_per_step is not None and self.exposed_us_per_step is not None:
             rows.append(
                 (
                     "copies",
-                    phrase("offload.copies", hidden=format_us(self.hidden_us), exposed=format_us(self.exposed_us)),
+                    phrase(
+                        "offload.copies",
+                        hidden=format_us(self.hidden_us_per_step),
+                        exposed=format_us(self.exposed_us_per_step),
+                    ),
                 )
             )
-        if self.step_us and self.new_step_us is not None:
+        if self.step_us and self.predicted_step_us is not None:
             rows.append(
-                ("step", phrase("offload.instead", now=format_us(self.new_step_us), before=format_us(self.step_us)))
+                (
+                    "step",
+                    phrase("offload.instead", now=format_us(self.predicted_step_us), before=format_us(self.step_us)),
+                )
             )
-        rows.append(("rates", joined((self.link, self.disk), "; ")))
+        rows.append(("rates", joined((self.link_speed, self.disk_speed), "; ")))
         yield from table("lw", [[(phrase(f"offload.row.{what}"), "dim"), said] for what, said in rows])
         yield from _moves(self)
         for note in self.notes:
@@ -175,7 +217,7 @@ def _verdict(found: Offloading) -> list[Cell]:
         return [(phrase("offload.past"), "yellow"), (phrase("offload.past.in", budget=budget), "bold")]
     if found.fits:
         return [(phrase("offload.fits"), "green"), (phrase("offload.in", budget=budget), "bold")]
-    missing = phrase("offload.missing", bytes=format_bytes(found.missing_bytes)) if found.missing_bytes else ""
+    missing = phrase("offload.missing", bytes=format_bytes(found.shortfall_bytes)) if found.shortfall_bytes else ""
     return [
         (phrase("offload.fails"), "bold red"),
         (joined((phrase("offload.in", budget=budget), missing), "; "), "bold"),
@@ -184,7 +226,7 @@ def _verdict(found: Offloading) -> list[Cell]:
 
 def _why_not(found: Offloading) -> Phrase:
     """Returns why a plan does not fit, and what to try."""
-    if found.budget_bytes is not None and found.bound_bytes > found.budget_bytes:
+    if found.budget_bytes is not None and found.live_peak_lower_bound_bytes > found.budget_bytes:
         return phrase("offload.why.bound")
     if found.host_peak_bytes > found.host_budget_bytes:
         return phrase(
@@ -194,10 +236,10 @@ def _why_not(found: Offloading) -> Phrase:
         return phrase(
             "offload.why.disk", bytes=format_bytes(found.disk_peak_bytes), allowed=format_bytes(found.disk_budget_bytes)
         )
-    if found.fits_with_host_bytes is not None:
-        needed, allowed = format_bytes(found.fits_with_host_bytes), format_bytes(found.host_budget_bytes)
+    if found.sufficient_host_bytes is not None:
+        needed, allowed = format_bytes(found.sufficient_host_bytes), format_bytes(found.host_budget_bytes)
         return phrase("offload.why.more_host", bytes=needed, allowed=allowed)
-    if found.budget_bytes is not None and found.load_left_bytes <= found.budget_bytes:
+    if found.budget_bytes is not None and found.live_peak_after_bytes <= found.budget_bytes:
         return phrase("offload.why.placement")
     return phrase("offload.why.forced") if found.strategy == "forced" else phrase("offload.why.link")
 
@@ -219,15 +261,17 @@ def _moves(found: Offloading) -> Iterator[DetailRow]:
 def _cells(each: MovedTensors) -> tuple[str, ...]:
     name = plain(each.name, LONGEST) or phrase("offload.unnamed")
     category = vocabulary.name("category", each.category.replace(" ", "_"))
-    away, back = (vocabulary.name("phase", phase) if phase else "-" for phase in (each.away_in, each.back_in))
+    away, back = (
+        vocabulary.name("phase", phase) if phase else "-" for phase in (each.offload_phase, each.reload_phase)
+    )
     return (
         category,
         name,
-        phrase(f"offload.place.{each.place}"),
+        phrase(f"offload.place.{each.destination}"),
         away,
         back,
         format_count(each.num_moves),
-        format_bytes(each.bytes),
+        format_bytes(each.total_bytes),
     )
 
 
@@ -252,10 +296,10 @@ def _how(found: Offloading) -> Iterator[DetailRow]:
         return
     yield gap()
     yield paragraph(phrase("offload.how"), "bold", indent=2)
-    for name, part, text in found.snippets:
+    for snippet in found.snippets:
         yield gap()
-        yield paragraph(phrase("offload.snippet", name=name, part=part), indent=4)
-        lines = text.splitlines()
+        yield paragraph(phrase("offload.snippet", name=snippet.name, part=snippet.part), indent=4)
+        lines = snippet.text.splitlines()
         for line in lines[:3] if len(lines) > 12 else lines:
             yield paste(plain(line), indent=6)
         if len(lines) > 12:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memdiag.offload.detail import Hooked
+from memdiag.offload.detail import Hooked, Snippet
 from memdiag.offload.modules import block_of_activation, module_of_activation
 from memdiag.offload.schedule import DISK
 from memdiag.offload.settings import OffloadSettings
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _FSDP = """\
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 fully_shard(model, offload_policy=CPUOffloadPolicy(pin_memory={}))"""
-Snippet = tuple[str, str, str]  # name, the part of the plan it implements, text
 
 
 def snippets(
@@ -93,21 +92,21 @@ def _of_activations(
         part = phrase(
             "offload_howto.hooks.part",
             modules=len(modules),
-            bytes=format_bytes(hooked.bytes_a_step),
+            bytes=format_bytes(hooked.offloaded_bytes_per_step),
             reserved=format_bytes(hooked.peak_reserved_bytes),
             allocated=format_bytes(hooked.peak_allocated_bytes),
         )
-        found.append((phrase("offload_howto.hooks"), part, text))
+        found.append(Snippet(phrase("offload_howto.hooks"), part, text))
     layers = len(modules) or 1
     found.append(
-        (
+        Snippet(
             phrase("offload_howto.megatron-te"),
             phrase("offload_howto.megatron-te.part", bytes=size),
             f"--cpu-offloading-num-layers {layers}   # TransformerConfig(cpu_offloading=True, cpu_offloading_num_layers={layers})",
         )
     )
     found.append(
-        (
+        Snippet(
             phrase("offload_howto.mindspeed"),
             phrase("offload_howto.mindspeed.part"),
             "--swap-attention --swap-modules self_attention",
@@ -120,12 +119,12 @@ def _of_the_model(
     states: str, weights: str, has_states: object, has_weights: object, settings: OffloadSettings
 ) -> list[Snippet]:
     found: list[Snippet] = [
-        (
+        Snippet(
             phrase("offload_howto.fsdp"),
             phrase("offload_howto.fsdp.part", weights=weights, states=states),
             _FSDP.format(settings.enable_pinned_mem),
         ),
-        (
+        Snippet(
             phrase("offload_howto.deepspeed"),
             phrase("offload_howto.deepspeed.part", weights=weights, states=states),
             _deepspeed(has_states, has_weights, settings),
@@ -133,14 +132,14 @@ def _of_the_model(
     ]
     if has_states:
         found.append(
-            (
+            Snippet(
                 phrase("offload_howto.megatron"),
                 phrase("offload_howto.megatron.part", states=states),
                 "--optimizer-cpu-offload --optimizer-offload-fraction 1.0",
             )
         )
         found.append(
-            (
+            Snippet(
                 phrase("offload_howto.mindspeed"),
                 phrase("offload_howto.mindspeed.states", states=states),
                 "--swap-optimizer",
@@ -181,7 +180,7 @@ def _mindspore(of_model: object, on_disk: bool, budget: int | None, settings: Of
         f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON"{memory})\n'
         f"mindspore.set_offload_context(offload_config={json.dumps(config, indent=2)})"
     )
-    return (
+    return Snippet(
         phrase("offload_howto.mindspore"),
         phrase("offload_howto.mindspore.part"),
         text.replace("true", "True").replace("false", "False"),

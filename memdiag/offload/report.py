@@ -52,29 +52,29 @@ def told(
         strategy="automatic" if settings.auto_offload else "forced",
         budget_bytes=plan.budget,
         fits=plan.fits,
-        missing_bytes=missing_bytes,
-        fits_with_host_bytes=fits_with_host_bytes,
-        load_peak_bytes=int(plan.load.max(initial=0)),
-        load_left_bytes=left,
-        bound_bytes=plan.bound,
+        shortfall_bytes=missing_bytes,
+        sufficient_host_bytes=fits_with_host_bytes,
+        live_peak_before_bytes=int(plan.load.max(initial=0)),
+        live_peak_after_bytes=left,
+        live_peak_lower_bound_bytes=plan.bound,
         host_peak_bytes=plan.chosen.host_bytes,
         host_used_bytes=plan.chosen.host_used_bytes,
         disk_peak_bytes=plan.chosen.disk_bytes,
         host_budget_bytes=settings.host_bytes,
         disk_budget_bytes=settings.offload_disk_size,
         num_moves=len(moves),
-        bytes_away=int(size.sum()) // steps,
-        bytes_back=int(size[returns].sum()) // steps,
-        hidden_us=round(max(spent - exposed, 0.0) * 1e6) if timed else None,
-        exposed_us=round(exposed * 1e6) if timed else None,
+        offloaded_bytes_per_step=int(size.sum()) // steps,
+        reloaded_bytes_per_step=int(size[returns].sum()) // steps,
+        hidden_us_per_step=round(max(spent - exposed, 0.0) * 1e6) if timed else None,
+        exposed_us_per_step=round(exposed * 1e6) if timed else None,
         step_us=_micro(clock.step_seconds),
-        new_step_us=_micro(clock.step_seconds, exposed),
-        link=_rate(settings.link),
-        disk=_rate(settings.disk),
+        predicted_step_us=_micro(clock.step_seconds, exposed),
+        link_speed=_rate(settings.link),
+        disk_speed=_rate(settings.disk),
         moved=moved,
         recomputable=_recomputable(trace, device, plan),
         snippets=snippets(trace, device, plan, settings, hooked),
-        hooked=hooked,
+        saved_tensor_hooks=hooked,
         notes=tuple(_notes(trace, device, plan, settings)),
     )
 
@@ -134,7 +134,7 @@ def _moved(trace: Trace, device: DeviceTrace, plan: OffloadPlan) -> tuple[MovedT
                 round(float(wait[own].sum()) * 1e6) if plan.clock.is_known else None,
             )
         )
-    return tuple(sorted(found, key=lambda each: -each.bytes)[:_MOST])
+    return tuple(sorted(found, key=lambda each: -each.total_bytes)[:_MOST])
 
 
 def _text(trace: Trace, name: int) -> str:

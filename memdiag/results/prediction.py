@@ -79,9 +79,10 @@ class FirstOom:
         requested_bytes: Requested bytes.
         name: Name of the tensor, or "" if unknown.
         site: Line that allocated it, or "" if unknown.
-        reserved_bytes, allocated_bytes: Reserved and allocated bytes at that moment.
-        room_bytes: Memory that the allocator could reserve at most.
-        missing_bytes: Bytes requested from the driver beyond those left.
+        reserved_bytes: Reserved bytes at that moment.
+        allocated_bytes: Allocated bytes at that moment.
+        usable_bytes: Bytes that the allocator can use at most, or None for no limit.
+        shortfall_bytes: Bytes requested from the driver beyond those left, or None if unknown.
         largest_free_bytes: Largest free block that the request could have used, or None if unknown.
     """
 
@@ -91,8 +92,8 @@ class FirstOom:
     site: str
     reserved_bytes: int
     allocated_bytes: int
-    room_bytes: int | None
-    missing_bytes: int | None
+    usable_bytes: int | None
+    shortfall_bytes: int | None
     largest_free_bytes: int | None = None
 
 
@@ -101,21 +102,32 @@ class Prediction:
     """One simulated run.
 
     Attributes:
-        policy, conf, torch_version, capacity_bytes: Simulated settings; capacity (of the whole device) is None for no
-            limit.
-        room_bytes: Part of the capacity that the allocator can reserve, or None for no limit.
-        num_cycles: Calls in which memory was released to the driver.
-        num_undefined: Calls at and after which the real allocator fails one of its assertions.
+        policy: The simulated allocator.
+        conf: Its settings.
+        torch_version: Version of PyTorch or torch_npu whose rules were applied.
+        capacity_bytes: Memory of the simulated card, or None for no limit.
+        peak_reserved_bytes: Reserved peak.
+        peak_allocated_bytes: Allocated peak.
+        peak_requested_bytes: Peak of requested bytes.
+        num_retries: Requests for which all cached memory is released first.
+        num_ooms: Requests that fail.
+        first_oom: The first request that fails, or None if none does.
+        num_device_allocs: Segments (or pages of expandable segments) reserved.
+        num_device_frees: Segments (or pages of expandable segments) released.
+        fragmentation: What reserved - requested bytes consist of at ``moment``.
+        usable_bytes: Bytes of the card that the allocator can use, or None for no limit.
+        num_release_cycles: Calls in which memory was released to the driver.
+        num_calls_past_assertion: Calls at and after which the real allocator fails one of its assertions.
         fits: Whether the run fits, or None if unknown because the recorded run failed at a request that succeeds here.
         outlook: Basis of that answer, with an estimate of the rest; None if not computed.
         saved_bytes: Recorded reserved peak - this one, or None if the recorded one is unknown. If the trace begins with
             live tensors and the settings differ, it is the replayed peak of the recorded settings from the same
             beginning - this one.
-        error_bytes: Error of ``saved_bytes``, or None if unknown.
+        calibration_error_bytes: Error of ``saved_bytes``, or None if unknown.
         is_recorded: Whether these are the settings of the recording.
-        mallocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
-        min_capacity_bytes: Smallest device on which it runs, or None if not requested or if there is none.
-            ``min_room_bytes`` is the allocator's room on that device.
+        device_allocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
+        min_capacity_bytes: Smallest card on which it runs, or None without ``--min-capacity`` or if there is none.
+        min_usable_bytes: Bytes of that card that the allocator can use, or None as above.
         details: What only some policies have to show.
         standing: How far results of the policy can be trusted.
         moment: The moment of ``fragmentation``, an event of the input. None if unknown.
@@ -132,34 +144,47 @@ class Prediction:
     num_ooms: int
     first_oom: FirstOom | None
     fits: bool | None
-    device_allocs: int
-    device_frees: int
+    num_device_allocs: int
+    num_device_frees: int
     fragmentation: Fragmentation
     saved_bytes: int | None
-    num_cycles: int = 0
-    num_undefined: int = 0
-    error_bytes: int | None = None
+    num_release_cycles: int = 0
+    num_calls_past_assertion: int = 0
+    calibration_error_bytes: int | None = None
     is_recorded: bool = False
-    mallocs_per_step: float | None = None
+    device_allocs_per_step: float | None = None
     min_capacity_bytes: int | None = None
     details: tuple[Detail, ...] = ()
     standing: Standing = "native"
     outlook: Outlook | None = None
-    room_bytes: int | None = None
-    min_room_bytes: int | None = None
+    usable_bytes: int | None = None
+    min_usable_bytes: int | None = None
     moment: ReportMoment | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The recorded run for comparison with the simulated ones, split at ``moment``; None where unknown."""
+    """The recorded run, for comparison with the simulated ones.
+
+    Attributes:
+        peak_reserved_bytes: Reserved peak, or None if unknown.
+        peak_allocated_bytes: Allocated peak, or None if unknown.
+        num_retries: Requests for which all cached memory was released first, or None if unknown.
+        num_ooms: Requests that failed, or None if unknown.
+        num_device_allocs: Segments (or pages of expandable segments) reserved, or None if unknown.
+        device_allocs_per_step: The same per training step, or None if unknown.
+        fragmentation: What reserved - requested bytes consist of at ``moment``.
+        policy: The recorded allocator.
+        conf: Its settings, or None if unknown.
+        moment: The moment of ``fragmentation``, or None if unknown.
+    """
 
     peak_reserved_bytes: int | None
     peak_allocated_bytes: int | None
     num_retries: int | None
     num_ooms: int | None
-    device_allocs: int | None
-    mallocs_per_step: float | None
+    num_device_allocs: int | None
+    device_allocs_per_step: float | None
     fragmentation: Fragmentation
     policy: str
     conf: str | None
@@ -173,6 +198,10 @@ class PredictionReport:
     Attributes:
         path: The trace.
         device: Index of the device.
+        num_events: Number of events of the device.
+        calibration: How exactly the recorded settings reproduce the recording.
+        recorded: The recorded run.
+        results: The simulated runs, in the order given.
         capacity_bytes: Capacity of the device from the file, else the allocator's room inferred from its failures, else
             None.
         is_capacity_known: Whether the file records the capacity.
@@ -190,6 +219,6 @@ class PredictionReport:
     capacity_bytes: int | None
     is_capacity_known: bool
     with_min_capacity: bool = False
-    phantom: bool = False
+    is_phantom: bool = False
     advice: Finding | None = None
     card: CardReport = field(default_factory=CardReport)

@@ -83,23 +83,25 @@ def predict(
         first_oom=_first_oom(subject, scenario, replay, simulated, int(failed[0])) if len(failed) else None,
         fits=ahead.fits,
         outlook=ahead,
-        device_allocs=obtained,
-        device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
+        num_device_allocs=obtained,
+        num_device_frees=int(replay.device_frees[-1]) if len(replay.device_frees) else 0,
         fragmentation=split,
         moment=moment,
         saved_bytes=None if base is None else base - peaks["reserved"],
-        num_cycles=int(np.count_nonzero(freed > 0)),
-        num_undefined=undefined,
-        error_bytes=None if base is None or policy.standing == "uncalibrated" else subject.calibration.error_bytes,
+        num_release_cycles=int(np.count_nonzero(freed > 0)),
+        num_calls_past_assertion=undefined,
+        calibration_error_bytes=None
+        if base is None or policy.standing == "uncalibrated"
+        else subject.calibration.error_bytes,
         is_recorded=kept,
-        mallocs_per_step=obtained / steps if steps else None,
+        device_allocs_per_step=obtained / steps if steps else None,
         min_capacity_bytes=smallest,
         details=policy.details(replay),
         standing=policy.standing,
-        room_bytes=None
+        usable_bytes=None
         if replay.capacity_bytes is None
         else _smaller(replay.capacity_bytes - others, replay.limit_bytes),
-        min_room_bytes=None if smallest is None else smallest - others,
+        min_usable_bytes=None if smallest is None else smallest - others,
     )
     return prediction, replay, simulated
 
@@ -119,7 +121,7 @@ def report_of(
         capacity_bytes=subject.limits.capacity_bytes,
         is_capacity_known=subject.limits.is_known,
         with_min_capacity=with_min_capacity,
-        phantom=subject.trace.phantom,
+        is_phantom=subject.trace.phantom,
         card=card_of(subject, [result.conf for result in results]),
     )
 
@@ -215,8 +217,8 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
         site=site,
         reserved_bytes=reserved,
         allocated_bytes=int(replay.allocated[call]),
-        room_bytes=room,
-        missing_bytes=missing,
+        usable_bytes=room,
+        shortfall_bytes=missing,
         largest_free_bytes=largest if largest >= 0 else None,
     )
 
@@ -250,8 +252,8 @@ def recorded_run(subject: Subject) -> RecordedRun:
         peak_allocated_bytes=recorded_peak(device, "allocated"),
         num_retries=count_retries(DeviceView(trace, device, at), settings) if known else None,
         num_ooms=int(count[schema.OOM]) if known else None,
-        device_allocs=obtained,
-        mallocs_per_step=obtained / steps if steps and obtained is not None else None,
+        num_device_allocs=obtained,
+        device_allocs_per_step=obtained / steps if steps and obtained is not None else None,
         fragmentation=split,
         policy=subject.calibration.policy,
         conf=subject.calibration.conf if known else None,

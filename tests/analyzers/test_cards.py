@@ -58,12 +58,12 @@ def subject(recording):
 
 def test_the_smallest_card_holds_what_lies_outside_too(subject):
     bare = predict(subject(), subject().recorded, with_min_capacity=True)[0]
-    assert bare.min_capacity_bytes == bare.min_room_bytes
+    assert bare.min_capacity_bytes == bare.min_usable_bytes
     whole = subject(memory=[sample("start", 512 * MIB), sample("end", 700 * MIB)])
     found = predict(whole, whole.recorded, with_min_capacity=True)[0]
-    assert found.min_capacity_bytes == bare.min_room_bytes + 700 * MIB
-    assert found.min_room_bytes == bare.min_room_bytes
-    assert found.room_bytes == TOTAL - 700 * MIB
+    assert found.min_capacity_bytes == bare.min_usable_bytes + 700 * MIB
+    assert found.min_usable_bytes == bare.min_usable_bytes
+    assert found.usable_bytes == TOTAL - 700 * MIB
     assert predict(whole, whole.on_card(found.min_capacity_bytes))[0].fits
     assert not predict(whole, whole.on_card(found.min_capacity_bytes - 2 * MIB))[0].fits
     assert whole.calibration.is_exact
@@ -121,7 +121,7 @@ def test_the_share_of_the_process_is_that_of_other_cards_too(subject):
     half = subject(fraction=0.5, memory=[sample("end", 0)])
     assert half.limits.limit_bytes == TOTAL // 2
     assert half.on_card(4 * GIB).fraction == 0.5
-    assert predict(half, half.on_card(4 * GIB))[0].room_bytes == 2 * GIB
+    assert predict(half, half.on_card(4 * GIB))[0].usable_bytes == 2 * GIB
 
 
 def test_garbage_collection_needs_a_share_that_is_known(subject):
@@ -139,15 +139,15 @@ def test_simulate_prints_card_and_room(recording, capsys):
     assert main(["simulate", path, "--capacity", "6GiB", "--min-capacity", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (result,) = found["results"]
-    assert (result["capacity_bytes"], result["room_bytes"]) == (6 * GIB, 5 * GIB)
-    assert result["min_capacity_bytes"] - result["min_room_bytes"] == found["card"]["outside_bytes"] == GIB
+    assert (result["capacity_bytes"], result["usable_bytes"]) == (6 * GIB, 5 * GIB)
+    assert result["min_capacity_bytes"] - result["min_usable_bytes"] == found["card"]["outside_bytes"] == GIB
     assert main(["simulate", path, "--capacity", "6GiB", "--min-capacity"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "6.00 GiB card, 5.00 GiB of it for the allocator" in said
     assert "1.00 GiB of the card are outside the allocator" in said
     assert said.count("for the allocator") >= 2  # the row, and the legend
     assert main(["simulate", path, "--capacity", "6GiB", "--outside", "2GiB", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["results"][0]["room_bytes"] == 4 * GIB
+    assert json.loads(capsys.readouterr().out)["results"][0]["usable_bytes"] == 4 * GIB
     assert main(["simulate", path, "--capacity", "1GiB", "--outside", "2GiB"]) == 2
 
 

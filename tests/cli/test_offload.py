@@ -30,8 +30,15 @@ def test_json_tells_the_plan(capsys):
     told = moved["offload"]
     assert told["strategy"] == "automatic"
     assert told["fits"] == moved["fits"]
-    assert told["bound_bytes"] <= told["load_left_bytes"] <= told["load_peak_bytes"]
-    assert {"moved", "recomputable", "snippets", "bytes_away", "exposed_us", "host_peak_bytes"} <= set(told)
+    assert told["live_peak_lower_bound_bytes"] <= told["live_peak_after_bytes"] <= told["live_peak_before_bytes"]
+    assert {
+        "moved",
+        "recomputable",
+        "snippets",
+        "offloaded_bytes_per_step",
+        "exposed_us_per_step",
+        "host_peak_bytes",
+    } <= set(told)
 
 
 @pytest.mark.parametrize("link", ["hccs", "pcie4x16", "20GB/s"])
@@ -83,7 +90,7 @@ def test_forced_moves_parameters_only(capsys):
     told = json.loads(out)["results"][0]["offload"]
     assert told["strategy"] == "forced"
     assert {each["category"] for each in told["moved"]} <= {"parameter", "optimizer state"}
-    assert told["exposed_us"] > 0  # nothing is fetched ahead
+    assert told["exposed_us_per_step"] > 0  # nothing is fetched ahead
 
 
 def test_a_file_of_settings_is_read(capsys, tmp_path):

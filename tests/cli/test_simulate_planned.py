@@ -29,8 +29,8 @@ def test_plan_and_bound_are_beside_each_other(asked, trace):
     plan, bound = asked(trace, "--policy", "plan,bound")
     assert plan["policy"] == "plan"
     assert bound["peak_reserved_bytes"] <= plan["peak_reserved_bytes"] <= 1.02 * bound["peak_reserved_bytes"]
-    assert plan["planned"]["bound_bytes"] == bound["peak_reserved_bytes"] == bound["peak_allocated_bytes"]
-    assert plan["planned"]["next"]["num_planned"] == plan["planned"]["next"]["num"] > 0
+    assert plan["planned"]["run_live_peak_bytes"] == bound["peak_reserved_bytes"] == bound["peak_allocated_bytes"]
+    assert plan["planned"]["next_step_requests"]["num_planned"] == plan["planned"]["next"]["num"] > 0
     assert "planned" not in bound
     for result in (plan, bound):
         split = result["fragmentation"]
@@ -45,7 +45,7 @@ def test_the_smallest_card_is_the_bound_and_the_plan_in_pages(asked, trace):
         assert 0 <= result["min_capacity_bytes"] - result["peak_reserved_bytes"] <= 4 << 20
     (tight,) = asked(trace, "--policy", "bound", "--capacity", bound["peak_reserved_bytes"] - 512)
     assert tight["num_ooms"] > 0
-    assert tight["first_oom"]["missing_bytes"] > 0
+    assert tight["first_oom"]["shortfall_bytes"] > 0
 
 
 def test_the_page_says_how_the_plan_did(capsys, trace):

@@ -48,10 +48,10 @@ def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
         "activation",
     )
     told = result["offload"]
-    hooked = told["hooked"]
+    hooked = told["saved_tensor_hooks"]
     assert told["fits"]
     assert hooked["peak_allocated_bytes"] < 0.75 * peak
-    (tmp_path / "snippet.py").write_text(told["snippets"][0][2])
+    (tmp_path / "snippet.py").write_text(told["snippets"][0]["text"])
     printed, moved = record(tmp_path / "moved", device, python, MEMDIAG_TEST_SNIPPET=str(tmp_path / "snippet.py"))
     got = simulated(moved)
     assert abs(printed["copied"] / 3 - hooked["bytes_a_step"]) <= 0.02 * hooked["bytes_a_step"]

@@ -40,7 +40,7 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
 
 
 def _breaks(result: Prediction) -> bool:
-    return bool(result.num_undefined) and not result.num_ooms and result.first_oom is None
+    return bool(result.num_calls_past_assertion) and not result.num_ooms and result.first_oom is None
 
 
 def _rank(result: Prediction) -> tuple[int, int]:
@@ -104,7 +104,7 @@ def _compared(result: Prediction) -> Phrase | str:
     if result.saved_bytes is None or result.is_recorded:
         return ""
     before = result.peak_reserved_bytes + result.saved_bytes
-    if abs(result.saved_bytes) <= (result.error_bytes or 0):
+    if abs(result.saved_bytes) <= (result.calibration_error_bytes or 0):
         return phrase("simulate.same")
     share = f"{abs(result.saved_bytes) / max(before, 1):.0%}"
     return phrase(

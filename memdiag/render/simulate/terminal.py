@@ -83,7 +83,7 @@ def _legend(page: TerminalPage, report: PredictionReport) -> None:
         parts = (
             _settings(result.policy, result.conf),
             f"{unit} {plain(result.torch_version)}",
-            on(result.capacity_bytes, result.room_bytes, is_card=is_card),
+            on(result.capacity_bytes, result.usable_bytes, is_card=is_card),
             phrase("simulate.recorded") if is_same else "",
             phrase("simulate.model.mark") if result.standing == "uncalibrated" else "",
         )
@@ -143,24 +143,32 @@ def _rows(report: PredictionReport, first: int, count: int) -> list[list[Cell]]:
         "bold",
     )
     add(phrase("simulate.row.saved"), "", _saved)
-    if any(result.error_bytes for result in results):
+    if any(result.calibration_error_bytes for result in results):
         add(
             phrase("simulate.row.error"),
             "",
-            lambda r: _NOTHING if r.saved_bytes is None else format_bytes(r.error_bytes),
+            lambda r: _NOTHING if r.saved_bytes is None else format_bytes(r.calibration_error_bytes),
         )
     rows += split_rows([recorded, *results])
     add(phrase("simulate.row.retries"), _count(recorded.num_retries), lambda r: format_count(r.num_retries))
-    add(phrase("simulate.row.releases"), "", lambda r: format_count(r.num_cycles))
-    if any(result.mallocs_per_step is not None for result in results):
-        add(phrase("simulate.row.calls.step"), _rate(recorded.mallocs_per_step), lambda r: _rate(r.mallocs_per_step))
+    add(phrase("simulate.row.releases"), "", lambda r: format_count(r.num_release_cycles))
+    if any(result.device_allocs_per_step is not None for result in results):
+        add(
+            phrase("simulate.row.calls.step"),
+            _rate(recorded.device_allocs_per_step),
+            lambda r: _rate(r.device_allocs_per_step),
+        )
     else:
-        add(phrase("simulate.row.calls"), _count(recorded.device_allocs), lambda r: format_count(r.device_allocs))
+        add(
+            phrase("simulate.row.calls"),
+            _count(recorded.num_device_allocs),
+            lambda r: format_count(r.num_device_allocs),
+        )
     add(phrase("simulate.row.runs"), _ran(recorded), fate_of)
     if report.with_min_capacity:
         add(phrase("simulate.row.smallest"), "", lambda r: _least(r, r.min_capacity_bytes), "bold")
-        if any(result.min_room_bytes != result.min_capacity_bytes for result in results):
-            add(phrase("simulate.row.room"), "", lambda r: _least(r, r.min_room_bytes))
+        if any(result.min_usable_bytes != result.min_capacity_bytes for result in results):
+            add(phrase("simulate.row.room"), "", lambda r: _least(r, r.min_usable_bytes))
     return rows
 
 
@@ -194,7 +202,7 @@ def _ran(recorded: RecordedRun) -> str:
 
 def fate_of(result: Prediction) -> Phrase:
     """Returns the result of a simulated run in one or two words."""
-    if result.num_undefined and not result.num_ooms and result.first_oom is None:
+    if result.num_calls_past_assertion and not result.num_ooms and result.first_oom is None:
         return phrase("outlook.fate.breaks")
     return fate(result.fits, "" if result.outlook is None else result.outlook.basis)
 
@@ -204,7 +212,7 @@ def _failures(page: TerminalPage, report: PredictionReport) -> None:
         if result.first_oom is not None:
             page.gap()
             page.text(_failure(name_of(number), result.first_oom, result.num_ooms), indent=2)
-        if result.num_undefined:
+        if result.num_calls_past_assertion:
             page.gap()
             page.text(phrase("simulate.undefined", name=name_of(number)), indent=2)
 
@@ -223,7 +231,7 @@ def _unknown(page: TerminalPage, report: PredictionReport) -> None:
 
 def _failure(name: str, first: FirstOom, count: int) -> Phrase:
     what = " · ".join(plain(part, LONGEST) for part in (first.name, first.site) if part)
-    room = first.room_bytes
+    room = first.usable_bytes
     parts = [
         phrase(
             "simulate.failure",
@@ -236,8 +244,8 @@ def _failure(name: str, first: FirstOom, count: int) -> Phrase:
             else phrase("simulate.failure.of", reserved=format_bytes(first.reserved_bytes), room=format_bytes(room)),
         )
     ]
-    if first.missing_bytes:
-        parts.append(phrase("simulate.failure.missing", bytes=format_bytes(first.missing_bytes)))
+    if first.shortfall_bytes:
+        parts.append(phrase("simulate.failure.missing", bytes=format_bytes(first.shortfall_bytes)))
     if first.largest_free_bytes is not None:
         parts.append(phrase("simulate.failure.largest", bytes=format_bytes(first.largest_free_bytes)))
     if count > 1:

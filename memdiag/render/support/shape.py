@@ -49,6 +49,7 @@ class Shape:
         null_if_empty: Text fields whose "" is written as null, and numbers whose 0 is.
         null_if_negative: Numbers whose negative values are written as null.
         without: Fields that are omitted if ``keys`` is empty.
+        more: Returns keys that depend on the result, such as those of a policy. The script knows their types.
     """
 
     cls: type
@@ -56,6 +57,7 @@ class Shape:
     null_if_empty: frozenset[str] = frozenset()
     null_if_negative: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
+    more: Callable[[Any], Mapping[str, Any]] | None = None
 
     def names(self) -> tuple[str | Key, ...]:
         """Returns the keys; without a list of them, the fields of the class."""
@@ -121,7 +123,8 @@ class Layout:
     def _written(self, value: Any, chosen: Language | None, depth: int) -> Any:
         if is_dataclass(value) and not isinstance(value, type):
             shape = self.shape_of(type(value))
-            pairs = ((key if isinstance(key, str) else key.name, shape.value(key, value)) for key in shape.names())
+            pairs = [(key if isinstance(key, str) else key.name, shape.value(key, value)) for key in shape.names()]
+            pairs += [] if shape.more is None else shape.more(value).items()
             return {name: self._written(each, chosen, depth + 1) for name, each in pairs if each is not ABSENT}
         if depth >= DEEPEST:
             return value  # only values from a file are nested this deeply; as_json truncates them

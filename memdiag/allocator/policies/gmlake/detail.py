@@ -17,15 +17,17 @@ class Stitching:
 
     Attributes:
         frag_limit_bytes: Requests below it are not stitched together.
-        num_exact, num_cut: Large requests served by one free block, of exactly their size or split from a larger one.
+        num_exact: Large requests served by a free block of exactly their size.
+        num_split: Large requests served by splitting a larger free block.
         num_reused: Requests served by an existing stitched block.
-        num_stitched, stitched_bytes: Requests for which free blocks were stitched together.
+        num_stitched: Requests for which free blocks were stitched together.
+        stitched_bytes: Bytes of those requests.
         num_new: Requests that needed new memory.
-        num_pieces: Largest number of primitive blocks in one tensor.
+        max_blocks_per_tensor: Largest number of primitive blocks in one tensor.
         num_maps: Driver calls that map a 2 MiB chunk, for new memory (``num_created``) and for stitching.
         num_created: Chunks of memory created.
         num_unmaps: Driver calls that unmap a chunk.
-        num_taken_apart: Stitched blocks that were unmapped again.
+        num_unstitched: Stitched blocks that were unmapped again.
         peak_stitched_bytes: Peak address space of stitched blocks, in addition to that of the memory itself.
     """
 
@@ -33,16 +35,16 @@ class Stitching:
 
     frag_limit_bytes: int
     num_exact: int
-    num_cut: int
+    num_split: int
     num_reused: int
     num_stitched: int
     stitched_bytes: int
     num_new: int
-    num_pieces: int
+    max_blocks_per_tensor: int
     num_maps: int
     num_created: int
     num_unmaps: int
-    num_taken_apart: int
+    num_unstitched: int
     peak_stitched_bytes: int
 
     def rows(self, run: str) -> Iterator[DetailRow]:
@@ -51,7 +53,7 @@ class Stitching:
         limit = format_bytes(self.frag_limit_bytes)
         yield paragraph(phrase("policies.stitch", name=run), "bold", indent=2)
         names = ("exact", "cut", "reused", "stitched", "new")
-        counts = (self.num_exact, self.num_cut, self.num_reused, self.num_stitched, self.num_new)
+        counts = (self.num_exact, self.num_split, self.num_reused, self.num_stitched, self.num_new)
         rows: list[list[Cell]] = [
             [phrase(f"policies.stitch.{word}"), format_count(count)] for word, count in zip(names, counts, strict=True)
         ]
@@ -59,7 +61,8 @@ class Stitching:
         if self.num_stitched:
             sizes = {"limit": limit, "bytes": format_bytes(self.stitched_bytes)}
             yield paragraph(
-                phrase("policies.stitch.done", count=self.num_stitched, pieces=self.num_pieces, **sizes), indent=2
+                phrase("policies.stitch.done", count=self.num_stitched, pieces=self.max_blocks_per_tensor, **sizes),
+                indent=2,
             )
         else:
             yield paragraph(phrase("policies.stitch.nothing", limit=limit), indent=2)

@@ -165,15 +165,15 @@ def _detail(settings: GMLakeSettings, stitching: Any, out: Array, rounded: Array
     return Stitching(
         frag_limit_bytes=settings.frag_limit_bytes,
         num_exact=count[loop.EXACT],
-        num_cut=count[loop.SPLIT],
+        num_split=count[loop.SPLIT],
         num_reused=count[loop.REUSED],
         num_stitched=count[loop.STITCHED] + count[loop.ADDED],
         stitched_bytes=int(rounded[done & stitched].sum()),
         num_new=count[loop.NEW] + count[loop.ADDED],
-        num_pieces=int(out[loop.OUT_PRIMITIVES].max(initial=0)),
+        max_blocks_per_tensor=int(out[loop.OUT_PRIMITIVES].max(initial=0)),
         num_maps=int(stitching.num_mapped),
         num_created=int(stitching.num_created),
         num_unmaps=int(stitching.num_unmapped),
-        num_taken_apart=int(stitching.num_unfused),
+        num_unstitched=int(stitching.num_unfused),
         peak_stitched_bytes=int(stitching.peak_stitched),
     )

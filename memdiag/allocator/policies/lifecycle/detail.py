@@ -14,13 +14,21 @@ from memdiag.units import format_bytes, format_count
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """One pool at one moment: name, segments, bytes reserved, bytes allocated, and bytes that outlive their window."""
+    """One pool at the reserved peak.
 
-    pool: str
+    Attributes:
+        name: Name of the pool.
+        num_segments: Number of its segments.
+        reserved_bytes: Bytes reserved.
+        allocated_bytes: Bytes allocated.
+        outliving_bytes: Bytes allocated to tensors that outlive the window in which they were allocated.
+    """
+
+    name: str
     num_segments: int
     reserved_bytes: int
-    used_bytes: int
-    surviving_bytes: int
+    allocated_bytes: int
+    outliving_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +36,16 @@ class Misfiled:
     """Tensors that were allocated in the wrong pool.
 
     Attributes:
-        num, num_bytes: Tensors and bytes of their blocks, over the whole replay.
-        peak_bytes: Bytes of those that were live at the reserved peak.
+        num_tensors: Number of tensors over the whole replay.
+        total_bytes: Bytes of their blocks over the whole replay.
+        live_at_peak_bytes: Bytes of those that were live at the reserved peak.
         cost_bytes: Their cost at that peak. For false long-lived tensors: idle bytes of segments that were reserved for
             them. For false short-lived tensors: free bytes in short-lived segments that a surviving tensor retains.
     """
 
-    num: int
-    num_bytes: int
-    peak_bytes: int
+    num_tensors: int
+    total_bytes: int
+    live_at_peak_bytes: int
     cost_bytes: int
 
 
@@ -47,10 +56,10 @@ class LifetimePools:
     Attributes:
         hooks: Unit that counted as a forward call: "layer" or "stack".
         bases: Basis of the marks for each of "setup", "forward", "step" and "optimizer".
-        num_bytes: Bytes of all allocated blocks.
-        thought_long_bytes: Bytes of tensors classified as long-lived.
-        thought_long_wrongly: Classified as long-lived, but freed within the window in which they were allocated.
-        thought_short_wrongly: Classified as short-lived within a window, but still live when it ended.
+        total_bytes: Bytes of all allocated blocks over the whole replay.
+        long_lived_bytes: Bytes of tensors classified as long-lived.
+        false_long_lived: Classified as long-lived, but freed within the window in which they were allocated.
+        false_short_lived: Classified as short-lived within a window, but still live when it ended.
         pools: The four pools at the reserved peak.
     """
 
@@ -58,10 +67,10 @@ class LifetimePools:
 
     hooks: str
     bases: Mapping[str, str]
-    num_bytes: int
-    thought_long_bytes: int
-    thought_long_wrongly: Misfiled
-    thought_short_wrongly: Misfiled
+    total_bytes: int
+    long_lived_bytes: int
+    false_long_lived: Misfiled
+    false_short_lived: Misfiled
     pools: tuple[PoolState, ...]
 
     def rows(self, run: str) -> Iterator[DetailRow]:
@@ -71,23 +80,25 @@ class LifetimePools:
         rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=run), "bold"), *heads]]
         rows += [
             [
-                pool.pool,
+                pool.name,
                 format_count(pool.num_segments),
-                *map(format_bytes, (pool.reserved_bytes, pool.used_bytes, pool.surviving_bytes)),
+                *map(format_bytes, (pool.reserved_bytes, pool.allocated_bytes, pool.outliving_bytes)),
             ]
             for pool in self.pools
         ]
         yield from table("lrrrr", rows)
-        share = self.thought_long_bytes / self.num_bytes if self.num_bytes else 0.0
+        share = self.long_lived_bytes / self.total_bytes if self.total_bytes else 0.0
         yield paragraph(
-            phrase("policies.long", share=f"{share:.0%}", bytes=format_bytes(self.thought_long_bytes)), indent=2
+            phrase("policies.long", share=f"{share:.0%}", bytes=format_bytes(self.long_lived_bytes)), indent=2
         )
-        for kind, misfiled in (("long", self.thought_long_wrongly), ("short", self.thought_short_wrongly)):
+        for kind, misfiled in (("long", self.false_long_lived), ("short", self.false_short_lived)):
             yield paragraph(_misfiled(kind, misfiled), indent=2)
         hooks = phrase(f"policies.hooks.{self.hooks}") if self.hooks in {"layer", "stack"} else self.hooks
         yield paragraph(phrase("policies.hooks", hooks=hooks, known=known_from(self.bases)), "dim", indent=2)
 
 
 def _misfiled(kind: str, found: Misfiled) -> Phrase:
-    said = phrase(f"policies.misfiled.{kind}", count=found.num, bytes=format_bytes(found.num_bytes))
-    return joined((said, phrase(f"policies.cost.{kind}", bytes=format_bytes(found.cost_bytes)) if found.num else ""))
+    said = phrase(f"policies.misfiled.{kind}", count=found.num_tensors, bytes=format_bytes(found.total_bytes))
+    return joined(
+        (said, phrase(f"policies.cost.{kind}", bytes=format_bytes(found.cost_bytes)) if found.num_tensors else "")
+    )

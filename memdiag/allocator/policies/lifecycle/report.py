@@ -101,10 +101,10 @@ class Lifecycle:
         return LifetimePools(
             hooks=self.marks.hooks,
             bases=self.marks.bases,
-            num_bytes=int(self.block.sum()),
-            thought_long_bytes=int(self.block[self.thought_long].sum()),
-            thought_long_wrongly=self.thought_long_wrongly(),
-            thought_short_wrongly=self.thought_short_wrongly(),
+            total_bytes=int(self.block.sum()),
+            long_lived_bytes=int(self.block[self.thought_long].sum()),
+            false_long_lived=self.false_long_lived(),
+            false_short_lived=self.false_short_lived(),
             pools=self.pools(),
         )
 
@@ -137,12 +137,12 @@ class Lifecycle:
             )
         return tuple(states)
 
-    def thought_long_wrongly(self) -> Misfiled:
+    def false_long_lived(self) -> Misfiled:
         """Decided long-lived, but freed within the window in which they were made."""
         wrong = self.thought_long & ~self.survives
         return self._misfiled(wrong, self._idle_bytes(wrong))
 
-    def thought_short_wrongly(self) -> Misfiled:
+    def false_short_lived(self) -> Misfiled:
         """Decided short-lived within a window, but still there when it ended."""
         wrong = ~self.thought_long & self.survives & (self.window > 0)
         return self._misfiled(wrong, self._kept_bytes(wrong))

@@ -19,13 +19,14 @@ class PoolAtPeak:
     """Pools of one name at the reserved peak.
 
     Attributes:
-        pool: Their name.
-        reserved_bytes, requested_bytes: Bytes reserved by the pools, and bytes requested by their live tensors.
+        name: Their name.
+        reserved_bytes: Bytes reserved by the pools.
+        requested_bytes: Bytes requested by their live tensors.
         num_scopes: Number of scopes whose requests go there.
         num_pools: Number of pools.
     """
 
-    pool: str
+    name: str
     reserved_bytes: int
     requested_bytes: int
     num_scopes: int
@@ -54,12 +55,12 @@ class Mempools:
         heads = (phrase(f"policies.head.{head}") for head in ("scopes", "reserved", "requested"))
         rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=run), "bold"), *heads]]
         for pool in self.pools:
-            is_scoped = pool.pool in _SCOPED
+            is_scoped = pool.name in _SCOPED
             scopes = format_count(pool.num_scopes) if is_scoped else ""
             shown = (
-                phrase("policies.mempool", pool=pool.pool, count=pool.num_pools)
+                phrase("policies.mempool", pool=pool.name, count=pool.num_pools)
                 if is_scoped and pool.num_pools > 1
-                else pool.pool
+                else pool.name
             )
             rows.append([shown, scopes, *map(format_bytes, (pool.reserved_bytes, pool.requested_bytes))])
         yield from table("lrrr", rows)

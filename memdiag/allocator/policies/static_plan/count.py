@@ -35,12 +35,12 @@ def detail_of(planned: Planned, out: Array) -> PlanDetail:
         basis=planned.basis,
         num_steps=len(spans),
         planned_step=spans[which].number if spans else None,
-        plan_bytes=int(planned.script.heights.sum()),
-        load_bytes=int(planned.script.loads.sum()),
-        bound_bytes=everything.most_live(len(work.op)),
+        height_bytes=int(planned.script.heights.sum()),
+        live_peak_bytes=int(planned.script.loads.sum()),
+        run_live_peak_bytes=everything.most_live(len(work.op)),
         next_step=None if following is None else spans[following].number,
-        next=None if following is None else _served(way, size, within(following)),
-        unseen=None if following is None else _served(way, size, (call >= spans[0].begin) & ~within(which)),
+        next_step_requests=None if following is None else _served(way, size, within(following)),
+        unseen_requests=None if following is None else _served(way, size, (call >= spans[0].begin) & ~within(which)),
         arena_bytes=int(arenas.max(initial=0)),
         fallback_bytes=int(np.max(out[RESULTS.index("reserved")] - arenas, initial=0)),
     )
@@ -50,8 +50,8 @@ def _served(way: Array, size: Array, rows: Array) -> Served:
     num = np.bincount(way[rows], minlength=len(arena.WAYS)).tolist()
     num_bytes = [int(size[rows & (way == number)].sum()) for number in range(len(arena.WAYS))]
     return Served(
-        num=sum(num),
-        num_bytes=sum(num_bytes),
+        num_requests=sum(num),
+        requested_bytes=sum(num_bytes),
         num_planned=num[arena.OWN] + num[arena.LARGER],
         planned_bytes=num_bytes[arena.OWN] + num_bytes[arena.LARGER],
         num_in_gaps=num[arena.IN_GAP],

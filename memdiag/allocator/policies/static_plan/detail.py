@@ -17,16 +17,20 @@ class Served:
     """Outcome of requests of the default pool; bytes are rounded up to 512.
 
     Attributes:
-        num, num_bytes: All requests.
-        num_planned, planned_bytes: Requests that got a planned slot of at least their size.
-        num_in_gaps, gap_bytes: Requests without a slot that got space that the plan leaves free at that moment.
-        num_unknown, num_too_large, num_taken, num_no_room: The other requests, which the caching allocator served: the
-            plan has no similar request nearby, the request exceeds its slot, its slot was in use, or there was no
-            memory for the plan.
+        num_requests: Number of requests.
+        requested_bytes: Bytes of all requests.
+        num_planned: Requests that got a planned slot of at least their size.
+        planned_bytes: Bytes of those requests.
+        num_in_gaps: Requests without a slot that got space that the plan leaves free at that moment.
+        gap_bytes: Bytes of those requests.
+        num_unknown: Requests served by the caching allocator because the plan has no similar request nearby.
+        num_too_large: Requests served by the caching allocator because they exceed their slot.
+        num_taken: Requests served by the caching allocator because their slot was in use.
+        num_no_room: Requests served by the caching allocator because there was no memory for the plan.
     """
 
-    num: int
-    num_bytes: int
+    num_requests: int
+    requested_bytes: int
     num_planned: int
     planned_bytes: int
     num_in_gaps: int
@@ -45,14 +49,15 @@ class PlanDetail:
         basis: How the steps were identified.
         num_steps: Number of steps.
         planned_step: Number of the planned step, or None if no steps are known and the whole recording was planned.
-        plan_bytes, load_bytes: Height of the plan, and its peak of live bytes, the lower bound of any plan.
-        bound_bytes: Peak of live bytes of the whole run, the lower bound of any allocator.
+        height_bytes: Height of the plan.
+        live_peak_bytes: Peak of live bytes in the plan, the lower bound of any plan.
+        run_live_peak_bytes: Peak of live bytes of the whole run, the lower bound of any allocator.
         next_step: Number of the next recorded step (else the previous one), which the plan has not seen; None if there
             is none.
-        next: Outcome of its requests.
-        unseen: The same for all steps that the plan has not seen.
-        arena_bytes, fallback_bytes: Peak bytes reserved for the plan, and by the caching allocator for all other
-            requests.
+        next_step_requests: Outcome of its requests.
+        unseen_requests: The same for all steps that the plan has not seen.
+        arena_bytes: Peak bytes reserved for the plan.
+        fallback_bytes: Peak bytes reserved by the caching allocator for all other requests.
     """
 
     key: ClassVar[str] = "planned"
@@ -60,12 +65,12 @@ class PlanDetail:
     basis: str
     num_steps: int
     planned_step: int | None
-    plan_bytes: int
-    load_bytes: int
-    bound_bytes: int
+    height_bytes: int
+    live_peak_bytes: int
+    run_live_peak_bytes: int
     next_step: int | None
-    next: Served | None
-    unseen: Served | None
+    next_step_requests: Served | None
+    unseen_requests: Served | None
     arena_bytes: int
     fallback_bytes: int
 
@@ -73,25 +78,25 @@ class PlanDetail:
         """Yields how low the plan is, how far it held in steps that it had not seen, and what came beside it."""
         yield gap()
         step = self.planned_step
-        ratio = self.plan_bytes / self.load_bytes if self.load_bytes else 1.0
+        ratio = self.height_bytes / self.live_peak_bytes if self.live_peak_bytes else 1.0
         what = phrase("policies.plan.step", step=str(step)) if step is not None else phrase("policies.plan.whole")
         sizes = {
-            "bytes": format_bytes(self.plan_bytes),
+            "bytes": format_bytes(self.height_bytes),
             "ratio": f"{ratio:.4f}",
             "beside": format_bytes(self.fallback_bytes),
         }
         yield paragraph(phrase("policies.plan", name=run, what=what, **sizes), indent=2)
         rows: list[Sequence[Cell]] = []
-        if self.next is not None:
-            rows.append(_row(phrase("policies.plan.next", step=str(self.next_step)), self.next))
-        if self.unseen is not None and self.num_steps > 2:
-            rows.append(_row(phrase("policies.plan.others"), self.unseen))
+        if self.next_step_requests is not None:
+            rows.append(_row(phrase("policies.plan.next", step=str(self.next_step)), self.next_step_requests))
+        if self.unseen_requests is not None and self.num_steps > 2:
+            rows.append(_row(phrase("policies.plan.others"), self.unseen_requests))
         if rows:
             heads = (phrase(f"policies.plan.head.{head}") for head in ("requests", "planned", "gaps", "beside"))
             yield from table("lrrrr", [[(phrase("policies.plan.unseen", name=run), "bold"), *heads], *rows])
             parts = (
                 phrase("policies.plan.shares"),
-                _reasons(self.unseen),
+                _reasons(self.unseen_requests),
                 phrase("policies.plan.steps", basis=basis_name(self.basis)),
             )
             yield paragraph(joined(parts), "dim", indent=2)
@@ -100,11 +105,11 @@ class PlanDetail:
 
 
 def _row(label: str, served: Served) -> list[Cell]:
-    whole = served.num_bytes or 1
-    beside = served.num_bytes - served.planned_bytes - served.gap_bytes
+    whole = served.requested_bytes or 1
+    beside = served.requested_bytes - served.planned_bytes - served.gap_bytes
     return [
         label,
-        format_count(served.num),
+        format_count(served.num_requests),
         *(f"{part / whole:.1%}" for part in (served.planned_bytes, served.gap_bytes, beside)),
     ]
 

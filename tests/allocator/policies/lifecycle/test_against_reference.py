@@ -159,7 +159,7 @@ def test_blocks_lie_apart_and_sums_are_right(
     for call in {0, len(program.calls) - 1, lifecycle.peak_call} if program.calls else ():
         states = lifecycle.pools(call)
         assert sum(state.reserved_bytes for state in states) == replay.reserved[call]
-        assert sum(state.used_bytes for state in states) == replay.allocated[call]
+        assert sum(state.allocated_bytes for state in states) == replay.allocated[call]
 
 
 def test_no_marks_and_no_calls() -> None:

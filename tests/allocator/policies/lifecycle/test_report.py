@@ -41,37 +41,42 @@ def first_forward() -> Program:
 
 
 def test_wrongly_long() -> None:
-    wrong = told(first_forward()).thought_long_wrongly()
-    assert (wrong.num, wrong.num_bytes, wrong.peak_bytes, wrong.cost_bytes) == (
+    wrong = told(first_forward()).false_long_lived()
+    assert (wrong.num_tensors, wrong.total_bytes, wrong.live_at_peak_bytes, wrong.cost_bytes) == (
         1,
         30 * MIB,
         30 * MIB,
         0,
     )  # live at the peak
     in_use = told(first_forward().alloc(3, 60 * MIB))  # outside of forward its segment was borrowed
-    assert (in_use.peak_call, in_use.thought_long_wrongly().peak_bytes, in_use.thought_long_wrongly().cost_bytes) == (
+    assert (in_use.peak_call, in_use.false_long_lived().live_at_peak_bytes, in_use.false_long_lived().cost_bytes) == (
         4,
         0,
         0,
     )
     idle = told(first_forward().free(2).alloc(3, 60 * MIB))
-    assert (idle.peak_call, idle.thought_long_wrongly().cost_bytes) == (5, 30 * MIB)
+    assert (idle.peak_call, idle.false_long_lived().cost_bytes) == (5, 30 * MIB)
 
 
 def test_wrongly_short() -> None:
     program = Program().mark("step_begin").alloc(0, 5 * MIB).mark("step_end")
-    wrong = told(program.alloc(1, 30 * MIB)).thought_short_wrongly()
-    assert (wrong.num, wrong.num_bytes, wrong.peak_bytes, wrong.cost_bytes) == (1, 5 * MIB, 5 * MIB, 15 * MIB)
+    wrong = told(program.alloc(1, 30 * MIB)).false_short_lived()
+    assert (wrong.num_tensors, wrong.total_bytes, wrong.live_at_peak_bytes, wrong.cost_bytes) == (
+        1,
+        5 * MIB,
+        5 * MIB,
+        15 * MIB,
+    )
 
 
 def test_outside_of_windows_nobody_is_wrong() -> None:
     lifecycle = told(Program().alloc(0, MIB).alloc(1, 5 * MIB).free(1))
-    assert lifecycle.thought_short_wrongly().num == lifecycle.thought_long_wrongly().num == 0
+    assert lifecycle.false_short_lived().num_tensors == lifecycle.false_long_lived().num_tensors == 0
 
 
 def test_perfect_knowledge_is_never_wrong() -> None:
     lifecycle = told(first_forward(), is_oracle=True)
-    assert lifecycle.thought_long_wrongly().num == lifecycle.thought_short_wrongly().num == 0
+    assert lifecycle.false_long_lived().num_tensors == lifecycle.false_short_lived().num_tensors == 0
     assert lifecycle.is_long.tolist() == [False, True, False, True]
     temporary = Program().mark("precise_begin").alloc(0, MIB).alloc(1, MIB).free(0).mark("precise_end").alloc(2, MIB)
     assert told(temporary, is_oracle=True).is_long.tolist() == [False, True, False, True]
@@ -79,7 +84,7 @@ def test_perfect_knowledge_is_never_wrong() -> None:
 
 def test_pools_at_a_moment() -> None:
     lifecycle = told(first_forward().alloc(3, 512))
-    at_end = {state.pool: state for state in lifecycle.pools(len(first_forward().calls))}
+    at_end = {state.name: state for state in lifecycle.pools(len(first_forward().calls))}
     assert [at_end[name].num_segments for name in ("default.large", "default.small", "long.large", "long.small")] == [
         0,
         1,
@@ -87,8 +92,8 @@ def test_pools_at_a_moment() -> None:
         0,
     ]
     assert at_end["long.large"].reserved_bytes == 80 * MIB
-    assert at_end["long.large"].used_bytes == 55 * MIB
-    assert at_end["default.small"].used_bytes == 512
+    assert at_end["long.large"].allocated_bytes == 55 * MIB
+    assert at_end["default.small"].allocated_bytes == 512
     assert sum(state.reserved_bytes for state in lifecycle.pools(0)) == 30 * MIB
 
 
@@ -169,8 +174,8 @@ def test_simulate_tells_of_pools(goldens: Path) -> None:
     lifetimes = shown["results"][1]["lifetimes"]
     assert lifetimes["bases"] == dict.fromkeys(("setup", "forward", "step", "optimizer"), "marks")
     assert sum(pool["reserved_bytes"] for pool in lifetimes["pools"]) == shown["results"][1]["peak_reserved_bytes"]
-    assert 0 < lifetimes["thought_long_bytes"] < lifetimes["num_bytes"]
-    assert shown["results"][2]["lifetimes"]["thought_long_wrongly"]["num"] == 0
+    assert 0 < lifetimes["long_lived_bytes"] < lifetimes["total_bytes"]
+    assert shown["results"][2]["lifetimes"]["false_long_lived"]["num_tensors"] == 0
     assert shown["results"][1]["min_capacity_bytes"] is not None
     page = simulate.render(report_of(subject, tuple(predictions)))
     assert "B, pools at the peak" in page
@@ -180,4 +185,4 @@ def test_simulate_tells_of_pools(goldens: Path) -> None:
 def test_no_marks_are_said_to_be_none() -> None:
     found = replayed(Program().alloc(0, 1)).lifecycle
     assert found is not None
-    assert found.detail().thought_long_bytes == 0
+    assert found.detail().long_lived_bytes == 0

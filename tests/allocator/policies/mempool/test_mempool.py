@@ -132,7 +132,7 @@ def test_pools_share_no_segment_and_the_sums_are_those_of_the_replay() -> None:
     peak = int(np.argmax(found.reserved))
     assert sum(pool.reserved_bytes for pool in found.mempools.pools) == found.reserved[peak]
     assert sum(pool.requested_bytes for pool in found.mempools.pools) == found.requested[peak]
-    assert [(pool.pool, pool.num_scopes) for pool in found.mempools.pools] == [
+    assert [(pool.name, pool.num_scopes) for pool in found.mempools.pools] == [
         ("default", 0),
         ("weights", 1),
         ("optimizer", 1),
@@ -237,7 +237,7 @@ def test_as_a_trace_the_pools_are_told_apart(goldens: Path, kind: str) -> None:
     found = policy.serve(subject.workload, opened, Scenario(name), log=True)
     simulated = as_trace(found, subject.workload, trace, trace.devices[0], kept_start=False).device
     assert found.mempools is not None
-    used = {pool.pool for pool in found.mempools.pools if pool.reserved_bytes}
+    used = {pool.name for pool in found.mempools.pools if pool.reserved_bytes}
     assert (
         len({(int(a), int(b)) for a, b in zip(simulated.groups.pool_major, simulated.groups.pool_minor, strict=True)})
         >= len(used)
@@ -262,4 +262,4 @@ def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -
     )
     assert found.device_allocs[-1] == truth["device_allocs"]
     assert found.device_frees[-1] == 0  # so that what is held at the end is what was held at the peak
-    assert {pool.pool: pool.reserved_bytes for pool in found.mempools.pools} == truth["reserved_bytes"]
+    assert {pool.name: pool.reserved_bytes for pool in found.mempools.pools} == truth["reserved_bytes"]

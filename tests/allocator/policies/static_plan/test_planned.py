@@ -39,10 +39,13 @@ def test_steps_that_repeat_need_no_more_than_is_live_at_once():
     found = program.replay()
     assert problems(found) == []
     assert all_served(found, program.workload())
-    assert peak(found) == load(program.workload()) == found.planned.bound_bytes
+    assert peak(found) == load(program.workload()) == found.planned.run_live_peak_bytes
     told = found.planned
     assert (told.num_steps, told.planned_step, told.next_step) == (3, 1, 2)
-    assert (told.next.num_planned, told.next.num_in_gaps) == (told.next.num, 0)
+    assert (told.next_step_requests.num_planned, told.next_step_requests.num_in_gaps) == (
+        told.next_step_requests.num_requests,
+        0,
+    )
     assert told.fallback_bytes == 0
 
 
@@ -51,7 +54,10 @@ def test_a_shorter_batch_goes_through_the_places_of_the_longest():
     found = program.replay()
     told = found.planned
     assert told.planned_step == 2
-    assert (told.unseen.num, told.unseen.num_planned) == (told.unseen.num, told.unseen.num)
+    assert (told.unseen_requests.num_requests, told.unseen_requests.num_planned) == (
+        told.unseen_requests.num_requests,
+        told.unseen_requests.num_requests,
+    )
     assert peak(found) == load(program.workload())
 
 
@@ -59,21 +65,21 @@ def test_one_request_more_costs_no_other_its_place():
     program = training([4, 4, 4], extra={2: 6 * MIB})
     told = program.replay().planned
     assert told.planned_step == 2  # it needs most: now the others lack one
-    assert told.unseen.num_planned == told.unseen.num
+    assert told.unseen_requests.num_planned == told.unseen_requests.num_requests
     without = training([4, 4, 3], extra={2: 6 * MIB})
     told = without.replay().planned
     assert told.planned_step == 1
-    assert told.unseen.num - told.unseen.num_planned == 1
+    assert told.unseen_requests.num_requests - told.unseen_requests.num_planned == 1
 
 
 def test_what_the_plan_has_no_place_for_gets_a_gap_or_falls_back():
     program = training([4, 4, 1], extra={2: 6 * MIB})
     told = program.replay().planned
-    assert told.unseen.num_in_gaps == 1
+    assert told.unseen_requests.num_in_gaps == 1
     assert told.fallback_bytes == 0
     program = training([4, 4, 1], extra={2: 200 * 1024})  # small ones may stay for long: no gap for them
     told = program.replay().planned
-    assert (told.unseen.num_in_gaps, told.unseen.num_unknown) == (0, 1)
+    assert (told.unseen_requests.num_in_gaps, told.unseen_requests.num_unknown) == (0, 1)
     assert told.fallback_bytes == 2 * MIB
 
 
@@ -81,7 +87,7 @@ def test_an_output_that_lives_until_the_next_one_is_there_has_two_places():
     program = training([4, 4, 4, 4], keeps_output=True)
     found = program.replay()
     assert problems(found) == []
-    assert found.planned.unseen.num_planned == found.planned.unseen.num
+    assert found.planned.unseen_requests.num_planned == found.planned.unseen_requests.num_requests
     assert peak(found) <= 1.02 * load(program.workload())
 
 
@@ -140,7 +146,7 @@ def test_without_steps_all_of_it_is_planned():
     found = replay_planned(planned, STATIC_PLAN, Scenario("plan"), log=True)
     assert problems(found) == []
     assert peak(found) == load(work)
-    assert (found.planned.planned_step, found.planned.next) == (None, None)
+    assert (found.planned.planned_step, found.planned.next_step_requests) == (None, None)
 
 
 def test_a_card_without_room_for_the_plan_is_served_by_the_caching_allocator():
@@ -152,7 +158,7 @@ def test_a_card_without_room_for_the_plan_is_served_by_the_caching_allocator():
     tight = program.replay(capacity=least - 4 * MIB)
     assert problems(tight) == []
     assert tight.planned.arena_bytes == 0
-    assert tight.planned.unseen.num_no_room == tight.planned.unseen.num
+    assert tight.planned.unseen_requests.num_no_room == tight.planned.unseen_requests.num_requests
     assert (tight.status == OUT_OF_MEMORY).any()
     assert peak(tight) <= least - 4 * MIB
 
@@ -215,7 +221,7 @@ def test_nothing_lies_on_another_and_everything_is_served_where_there_is_room(pr
         assert peak(low) <= peak(found)
         assert peak(low) <= peak(replay(work, "caching"))
         if work.done == "recorded":
-            assert peak(low) == load(work) == found.planned.bound_bytes
+            assert peak(low) == load(work) == found.planned.run_live_peak_bytes
     elif (low.status == OUT_OF_MEMORY).any():  # then nothing else goes through
         assert (found.status == OUT_OF_MEMORY).any()
 
@@ -285,7 +291,7 @@ def test_recorded_trainings_need_two_percent_more_than_the_bound_at_most(name):
     assert problems(found) == problems(low) == []
     assert all_served(found, subject.workload)
     assert peak(low) <= peak(found) <= 1.02 * peak(low)
-    assert found.planned.bound_bytes == peak(low)
+    assert found.planned.run_live_peak_bytes == peak(low)
     for each in (found, low):
         simulated = as_trace(each, subject.workload, trace, trace.devices[0], kept_start=False)
         usage = simulated.device.usage
