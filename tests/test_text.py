@@ -23,7 +23,7 @@ OF_THE_PAGE = "page"  # its scripts ask for these (tests/render/analyze/html/tes
 
 
 KEY = re.compile(
-    rf"(?:{'|'.join(area for area in AREAS if area.startswith(('oom_', 'remedies')))})\.[\w.-]+"
+    rf"(?:{'|'.join(area for area in AREAS if area.startswith(('oom_', 'remedies', 'cause')))})\.[\w.-]+"
 )  # remedies keep their keys in variables too
 
 

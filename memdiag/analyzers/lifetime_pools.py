@@ -15,15 +15,14 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB, POOLS_GAP
 from memdiag.results.finding import Evidence, Finding
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace
-from memdiag.units import GIB, MIB, format_bytes
+from memdiag.units import MIB, format_bytes
 
 CODES = {"MD114": "effect of lifetime-segregated pools on this program (NPU)"}
-GAP = GIB  # the authors' rule of thumb
-BUFFER_MB = 200  # default of HCCL_BUFFSIZE
 _MOST_BUFFER_MB = 1 << 20
 
 
@@ -33,7 +32,7 @@ def analyze(trace: Trace, context: Context) -> Iterator[Finding]:
         return
     for view in context.views(trace):
         gap, where = _widest(view)
-        if gap < GAP:
+        if gap < POOLS_GAP:
             continue
         yield Finding(
             "MD114",
@@ -63,12 +62,12 @@ def _widest(view: DeviceView) -> tuple[int, str]:
 def buffer_bytes(trace: Trace) -> int:
     """Returns the bytes of HCCL's two buffers for each communicator."""
     text = str(trace.settings.get("HCCL_BUFFSIZE", ""))
-    size = int(text) if text.isdigit() and 0 < int(text) <= _MOST_BUFFER_MB else BUFFER_MB
+    size = int(text) if text.isdigit() and 0 < int(text) <= _MOST_BUFFER_MB else HCCL_BUFFER_MB
     return 2 * size * MIB
 
 
 def buffers(trace: Trace) -> Evidence:
     """Returns the memory that HCCL needs in addition to PyTorch's."""
     is_known = "HCCL_BUFFSIZE" in trace.settings
-    where = phrase("pools.hccl.recorded") if is_known else phrase("pools.hccl.assumed", size=BUFFER_MB)
+    where = phrase("pools.hccl.recorded") if is_known else phrase("pools.hccl.assumed", size=HCCL_BUFFER_MB)
     return Evidence(phrase("pools.hccl"), buffer_bytes(trace), "bytes", where)

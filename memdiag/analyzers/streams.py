@@ -13,6 +13,7 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.failure_cause import classified
 from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
@@ -149,7 +150,7 @@ def _is_collective(view: DeviceView, rows: Array) -> bool:
 def _too_late(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding]:
     """Yields MD502: the allocator does not search again after the wait in which pending frees complete."""
     here = look(view, settings)
-    if not here.failed or not view.device.has_addresses or not here.fit.fits:
+    if not here.failed or not classified(here)[0].fits:
         return
     yield Finding(
         "MD502",

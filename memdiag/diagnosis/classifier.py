@@ -22,7 +22,7 @@ from memdiag.units import format_bytes
 def classify(facts: Facts) -> Judgement:
     """Returns the cause of a failure of an allocator."""
     if facts.requested is None:
-        return idle(facts) or lacking(facts, phrase("oom_cause.missing.request"), ("capacity", "fragmentation"))
+        return idle(facts) or lacking(facts, phrase("cause.missing.request"), ("capacity", "fragmentation"))
     return (
         unusable(facts)
         or _hopeless(facts)
@@ -43,31 +43,31 @@ def _hopeless(facts: Facts) -> Judgement | None:
     requested = facts.needed
     size = format_bytes(requested)
     if requested >= thresholds.GARBAGE and facts.total is None:
-        return Judgement("unknown", "high", ("capacity",), (phrase("oom_cause.absurd", size=size),), "larger")
+        return Judgement("unknown", "high", ("capacity",), (phrase("cause.absurd", size=size),), "larger")
     if facts.total is None:
         return None
     total = format_bytes(facts.total)
     if requested > facts.total:
         times = f"{requested / max(facts.total, 1):.1f}"
-        reason = phrase("oom_cause.larger", size=size, total=total, times=times)
+        reason = phrase("cause.larger", size=size, total=total, times=times)
         if facts.free is not None and facts.free > facts.total + thresholds.ROUNDING:
-            doubt = phrase("oom_cause.larger.free", free=format_bytes(facts.free))
+            doubt = phrase("cause.larger.free", free=format_bytes(facts.free))
             return Judgement("capacity", "medium", ("unknown",), (reason, doubt), "larger")
         if requested >= thresholds.GARBAGE:
-            return Judgement("capacity", "medium", ("unknown",), (reason, phrase("oom_cause.larger.absurd")), "larger")
+            return Judgement("capacity", "medium", ("unknown",), (reason, phrase("cause.larger.absurd")), "larger")
         return Judgement("capacity", "high", (), (reason,), "larger")
     used = facts.live if facts.allocated is not None else facts.process
     if used is None or facts.oversubscribed or used + requested <= facts.total:
         return None
     sizes = {"used": format_bytes(used), "size": size, "sum": format_bytes(used + requested), "total": total}
     is_allocated = facts.allocated is not None
-    reasons = [phrase("oom_cause.packed", **sizes) if is_allocated else phrase("oom_cause.packed.process", **sizes)]
+    reasons = [phrase("cause.packed", **sizes) if is_allocated else phrase("cause.packed.process", **sizes)]
     alternatives: list[Cause] = []
     if facts.slack is None or facts.share(facts.slack) >= thresholds.SMALL_SLACK:
         alternatives.append("fragmentation")
     if facts.foreign_excess >= thresholds.FEW_OUTSIDE * facts.total:
         alternatives.append("other_process")
-        reasons.append(phrase("oom_cause.packed.foreign", foreign=format_bytes(facts.foreign)))
+        reasons.append(phrase("cause.packed.foreign", foreign=format_bytes(facts.foreign)))
     if facts.limit is not None:
         alternatives.append("limit")
     is_sure = used + requested > facts.total + facts.error and is_allocated
@@ -80,20 +80,16 @@ def _oversubscribed(facts: Facts) -> Judgement | None:
         return None
     asleep = facts.pool > 0 or (facts.process is not None and facts.process <= (facts.total or 0))
     sizes = {"allocated": format_bytes(facts.allocated), "total": format_bytes(facts.total)}
-    counted = phrase("oom_cause.asleep", **sizes) if asleep else phrase("oom_cause.paged", **sizes)
+    counted = phrase("cause.asleep", **sizes) if asleep else phrase("cause.paged", **sizes)
     if facts.slack is not None and facts.slack >= facts.needed:
-        slack = phrase("oom_cause.slack.request", slack=format_bytes(facts.slack), size=format_bytes(facts.needed))
+        slack = phrase("cause.slack.request", slack=format_bytes(facts.slack), size=format_bytes(facts.needed))
         if asleep:
             return Judgement("fragmentation", "low", ("unknown", "capacity"), (slack, counted), "oversubscribed")
         return Judgement("capacity", "medium", ("fragmentation",), (counted, slack), "oversubscribed")
     sizes = {"free": format_bytes(facts.free), "slack": format_bytes(facts.slack)}
-    left = (
-        phrase("oom_cause.left", **sizes)
-        if facts.slack is not None
-        else phrase("oom_cause.left.free", free=sizes["free"])
-    )
+    left = phrase("cause.left", **sizes) if facts.slack is not None else phrase("cause.left.free", free=sizes["free"])
     if facts.free is None:
-        left = phrase("oom_cause.left.unknown")
+        left = phrase("cause.left.unknown")
     return Judgement("capacity", "low" if asleep else "medium", ("unknown",), (counted, left), "oversubscribed")
 
 
@@ -104,7 +100,7 @@ def _pools(facts: Facts) -> Judgement | None:
     """
     if facts.is_in_pieces or facts.missing > facts.pool or facts.share(facts.pool) < thresholds.FEW_OUTSIDE:
         return None
-    reasons = (phrase("oom_cause.pools", pool=format_bytes(facts.pool)), phrase("oom_cause.pools.printed"))
+    reasons = (phrase("cause.pools", pool=format_bytes(facts.pool)), phrase("cause.pools.printed"))
     is_sure = facts.is_counted and facts.missing > 0 and facts.total is not None
     return Judgement(
         "workspace_or_comm", "high" if is_sure else "medium", ("capacity", "fragmentation"), reasons, "pools"
@@ -121,11 +117,11 @@ def _slack(facts: Facts) -> Judgement | None:
     if facts.share(facts.foreign_excess) >= thresholds.FEW_OUTSIDE / 2:
         rivals.append("workspace_or_comm" if is_ones_own(facts) else "other_process")
     if facts.has_much_slack:
-        reasons = [phrase("oom_cause.slack", slack=format_bytes(slack), size=format_bytes(requested))]
+        reasons = [phrase("cause.slack", slack=format_bytes(slack), size=format_bytes(requested))]
         if rivals:
-            reasons.append(phrase("oom_cause.outside", outside=format_bytes(facts.outside)))
+            reasons.append(phrase("cause.outside", outside=format_bytes(facts.outside)))
         if driver_has_it(facts):
-            reasons.append(phrase("oom_cause.slack.free", free=format_bytes(free)))
+            reasons.append(phrase("cause.slack.free", free=format_bytes(free)))
             rivals.append("unknown")
         is_clear = slack >= thresholds.CLEAR * requested and facts.share(slack) >= 2 * thresholds.SMALL_SLACK
         if (
@@ -140,10 +136,10 @@ def _slack(facts: Facts) -> Judgement | None:
     size, live, total = format_bytes(requested), format_bytes(facts.live), format_bytes(facts.total)
     is_clear = slack >= requested / 2 and free + slack >= thresholds.CLEAR * requested
     reasons = [
-        phrase("oom_cause.both", size=size, **sizes),
-        phrase("oom_cause.both.packed", live=live, size=size, total=total),
+        phrase("cause.both", size=size, **sizes),
+        phrase("cause.both.packed", live=live, size=size, total=total),
     ]
     if not is_clear:
-        reasons.append(phrase("oom_cause.both.close"))
+        reasons.append(phrase("cause.both.close"))
     confidence: Confidence = "medium" if is_clear or facts.is_counted else "low"
     return Judgement("fragmentation", confidence, ("capacity", *rivals), tuple(reasons), "both")

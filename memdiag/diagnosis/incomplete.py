@@ -21,8 +21,8 @@ def idle(facts: Facts) -> Judgement | None:
     if facts.reserved is None or slack < max(thresholds.MUCH_IDLE * facts.reserved, GIB):
         return None
     share = f"{slack / facts.reserved:.0%}"
-    reason = phrase("oom_cause.idle", slack=format_bytes(slack), reserved=format_bytes(facts.reserved), share=share)
-    return Judgement("fragmentation", "low", ("unknown", "capacity"), (reason, phrase("oom_cause.idle.request")))
+    reason = phrase("cause.idle", slack=format_bytes(slack), reserved=format_bytes(facts.reserved), share=share)
+    return Judgement("fragmentation", "low", ("unknown", "capacity"), (reason, phrase("cause.idle.request")))
 
 
 def lacking(facts: Facts, missing: str, alternatives: tuple[Cause, ...]) -> Judgement:
@@ -34,11 +34,9 @@ def lacking(facts: Facts, missing: str, alternatives: tuple[Cause, ...]) -> Judg
         "allocated": facts.allocated,
         "unallocated": facts.slack,
     }
-    known = [
-        phrase(f"oom_cause.known.{name}", size=format_bytes(size)) for name, size in sizes.items() if size is not None
-    ]
-    told = phrase("oom_cause.known", sizes=joined(known, ", ")) if known else ""
-    return Judgement("unknown", "low", alternatives, (joined([phrase("oom_cause.missing", what=missing), told]),))
+    known = [phrase(f"cause.known.{name}", size=format_bytes(size)) for name, size in sizes.items() if size is not None]
+    told = phrase("cause.known", sizes=joined(known, ", ")) if known else ""
+    return Judgement("unknown", "low", alternatives, (joined([phrase("cause.missing", what=missing), told]),))
 
 
 def incomplete(facts: Facts) -> Judgement | None:
@@ -47,7 +45,7 @@ def incomplete(facts: Facts) -> Judgement | None:
         return None
     size = format_bytes(facts.requested)
     if facts.slack is not None and facts.has_much_slack:
-        enough_slack = phrase("oom_cause.slack", slack=format_bytes(facts.slack), size=size)
+        enough_slack = phrase("cause.slack", slack=format_bytes(facts.slack), size=size)
         return Judgement("fragmentation", "medium", ("capacity", "other_process"), (enough_slack,))
     enough = free_enough(facts)
     if enough is not None:
@@ -57,28 +55,26 @@ def incomplete(facts: Facts) -> Judgement | None:
     sizes = {"allocated": format_bytes(facts.allocated), "free": format_bytes(facts.free), "size": size}
     if facts.total is None:
         if facts.free is None and facts.framework in {"pytorch", "torch_npu"}:
-            return lacking(facts, phrase("oom_cause.missing.device"), ("capacity", "fragmentation"))
-        reason = phrase("oom_cause.use.free", **sizes) if facts.free is not None else phrase("oom_cause.use", **sizes)
+            return lacking(facts, phrase("cause.missing.device"), ("capacity", "fragmentation"))
+        reason = phrase("cause.use.free", **sizes) if facts.free is not None else phrase("cause.use", **sizes)
         return Judgement("capacity", "low", ("other_process", "unknown"), (reason,))
     part = facts.share(facts.allocated)
-    allocated = phrase(
-        "oom_cause.part", allocated=sizes["allocated"], total=format_bytes(facts.total), share=f"{part:.0%}"
-    )
+    allocated = phrase("cause.part", allocated=sizes["allocated"], total=format_bytes(facts.total), share=f"{part:.0%}")
     if facts.free is None:
         if part < thresholds.FULL and facts.backend == "xpu" and facts.needed >= thresholds.XPU_LARGEST:
-            reason = phrase("oom_cause.level_zero.part", size=size, part=allocated)
+            reason = phrase("cause.level_zero.part", size=size, part=allocated)
             return Judgement("limit", "medium", ("unknown", "capacity"), (reason,))
         if part >= thresholds.FULL:
             return Judgement(
                 "capacity",
                 "medium",
                 ("other_process", "fragmentation"),
-                (phrase("oom_cause.part.request", part=allocated, size=size),),
+                (phrase("cause.part.request", part=allocated, size=size),),
             )
         likely: tuple[Cause, ...] = (
             ("limit", "other_process") if facts.backend == "xpu" else ("other_process", "capacity")
         )
-        return lacking(facts, phrase("oom_cause.missing.free"), likely)
+        return lacking(facts, phrase("cause.missing.free"), likely)
     return _unsplit(facts, allocated)
 
 
@@ -86,16 +82,14 @@ def _without_allocated(facts: Facts) -> Judgement:
     """Judges a message that contains only driver numbers."""
     size = format_bytes(facts.requested)
     if facts.total is None and facts.free is not None:
-        reason = phrase("oom_cause.short", free=format_bytes(facts.free), size=size)
+        reason = phrase("cause.short", free=format_bytes(facts.free), size=size)
         return Judgement("capacity", "low", ("other_process", "unknown"), (reason,))
     if facts.process is not None and facts.share(facts.foreign_excess) >= thresholds.HALF:
         return Judgement("other_process", "medium", ("capacity",), who(facts))
     if facts.share(facts.process) >= thresholds.FULL:
-        held = phrase(
-            "oom_cause.process", process=format_bytes(facts.process), total=format_bytes(facts.total), size=size
-        )
-        return Judgement("capacity", "low", ("fragmentation", "unknown"), (held, phrase("oom_cause.process.tensors")))
-    return lacking(facts, phrase("oom_cause.missing.allocated"), ("capacity", "other_process"))
+        held = phrase("cause.process", process=format_bytes(facts.process), total=format_bytes(facts.total), size=size)
+        return Judgement("capacity", "low", ("fragmentation", "unknown"), (held, phrase("cause.process.tensors")))
+    return lacking(facts, phrase("cause.missing.allocated"), ("capacity", "other_process"))
 
 
 def _unsplit(facts: Facts, allocated: Phrase) -> Judgement:
@@ -104,7 +98,7 @@ def _unsplit(facts: Facts, allocated: Phrase) -> Judgement:
     if facts.process is None:
         if gap <= facts.allowance or facts.share(facts.allocated) >= thresholds.FULL:
             reason = phrase(
-                "oom_cause.part.free", part=allocated, free=format_bytes(facts.free), size=format_bytes(facts.requested)
+                "cause.part.free", part=allocated, free=format_bytes(facts.free), size=format_bytes(facts.requested)
             )
             sure: Confidence = (
                 "high" if gap <= facts.allowance and facts.share(facts.allocated) >= thresholds.FULL else "medium"
@@ -113,12 +107,12 @@ def _unsplit(facts: Facts, allocated: Phrase) -> Judgement:
         if facts.share(gap - facts.allowance) >= thresholds.MOST_OF_DEVICE:
             return _mostly_foreign(facts, gap)
         return lacking(
-            facts, phrase("oom_cause.missing.reserved", gap=format_bytes(gap)), ("other_process", "fragmentation")
+            facts, phrase("cause.missing.reserved", gap=format_bytes(gap)), ("other_process", "fragmentation")
         )
     if facts.share(facts.foreign_excess) >= thresholds.FEW_OUTSIDE and facts.foreign_excess > own - facts.allowance:
         return Judgement("other_process", "medium", ("fragmentation", "capacity"), who(facts))
     if own - facts.allowance >= facts.needed and facts.share(own) >= thresholds.FEW_OUTSIDE:
-        reason = phrase("oom_cause.own", process=format_bytes(facts.process), part=allocated, own=format_bytes(own))
+        reason = phrase("cause.own", process=format_bytes(facts.process), part=allocated, own=format_bytes(own))
         return Judgement("fragmentation", "low", ("workspace_or_comm", "capacity"), (reason,))
     return full(facts)
 
@@ -126,9 +120,9 @@ def _unsplit(facts: Facts, allocated: Phrase) -> Judgement:
 def _mostly_foreign(facts: Facts, gap: int) -> Judgement:
     """Judges a nearly full device of which this process's tensors use almost nothing."""
     sizes = {"gap": format_bytes(gap), "total": format_bytes(facts.total), "allocated": format_bytes(facts.allocated)}
-    reasons = [phrase("oom_cause.taken", **sizes)]
+    reasons = [phrase("cause.taken", **sizes)]
     listed = facts.others or facts.listed
     if listed:
-        shown = [phrase("oom_cause.listed.process", pid=str(pid), size=format_bytes(size)) for pid, size in listed]
-        reasons.append(phrase("oom_cause.listed", processes=joined(shown, ", ")))
+        shown = [phrase("cause.listed.process", pid=str(pid), size=format_bytes(size)) for pid, size in listed]
+        reasons.append(phrase("cause.listed", processes=joined(shown, ", ")))
     return Judgement("other_process", "medium" if listed else "low", ("fragmentation", "capacity"), tuple(reasons))

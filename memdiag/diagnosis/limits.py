@@ -15,7 +15,7 @@ def unusable(facts: Facts) -> Judgement | None:
         return None
     if facts.needed > facts.limit // 100:
         return None
-    reason = phrase("oom_cause.unusable", size=format_bytes(facts.needed), limit=format_bytes(facts.limit))
+    reason = phrase("cause.unusable", size=format_bytes(facts.needed), limit=format_bytes(facts.limit))
     return Judgement("unknown", "high", (), (reason,), "unusable")
 
 
@@ -31,17 +31,15 @@ def capped(facts: Facts) -> Judgement | None:
     sizes = {"held": format_bytes(held), "size": format_bytes(requested), "sum": format_bytes(held + requested)}
     sizes["limit"] = format_bytes(facts.limit)
     is_reserved = facts.reserved is not None
-    reasons = [
-        phrase("oom_cause.capped.reserved", **sizes) if is_reserved else phrase("oom_cause.capped.allocated", **sizes)
-    ]
+    reasons = [phrase("cause.capped.reserved", **sizes) if is_reserved else phrase("cause.capped.allocated", **sizes)]
     if held + requested <= facts.limit:
-        reasons.append(phrase("oom_cause.capped.rounding"))
+        reasons.append(phrase("cause.capped.rounding"))
     if facts.free is not None:
-        reasons.append(phrase("oom_cause.capped.free", free=format_bytes(facts.free)))
+        reasons.append(phrase("cause.capped.free", free=format_bytes(facts.free)))
     alternatives: list[Cause] = []
     if facts.slack is not None and facts.slack >= facts.needed:
         alternatives.append("fragmentation")
-        reasons.append(phrase("oom_cause.capped.slack", slack=format_bytes(facts.slack)))
+        reasons.append(phrase("cause.capped.slack", slack=format_bytes(facts.slack)))
     alternatives.append("capacity")
     is_sure = facts.backend != "mps" and facts.free is not None and facts.free >= requested + facts.error
     return Judgement("limit", "high" if is_sure else "medium", tuple(alternatives), tuple(reasons), "limit")
@@ -54,23 +52,19 @@ def _cut_off(facts: Facts) -> Judgement | None:
     sizes = {"limit": format_bytes(facts.limit), "free": format_bytes(facts.free), "size": format_bytes(facts.needed)}
     held = facts.held
     more = (
-        phrase("oom_cause.allowed.held", held=format_bytes(held))
-        if held is not None
-        else phrase("oom_cause.allowed.unknown")
+        phrase("cause.allowed.held", held=format_bytes(held)) if held is not None else phrase("cause.allowed.unknown")
     )
-    return Judgement(
-        "limit", "medium", ("fragmentation", "unknown"), (phrase("oom_cause.allowed", **sizes), more), "limit"
-    )
+    return Judgement("limit", "medium", ("fragmentation", "unknown"), (phrase("cause.allowed", **sizes), more), "limit")
 
 
 def _heaps(facts: Facts) -> Judgement:
     """Judges a failure on MPS below the limit: PyTorch reserves memory from Metal in heaps."""
     sizes = {"held": format_bytes(facts.held), "limit": format_bytes(facts.limit), "size": format_bytes(facts.needed)}
-    reasons = [phrase("oom_cause.heaps", **sizes)]
+    reasons = [phrase("cause.heaps", **sizes)]
     if (facts.held or 0) + max(facts.needed, thresholds.MPS_HEAP) > (facts.limit or 0):
-        reasons.append(phrase("oom_cause.heaps.limit"))
+        reasons.append(phrase("cause.heaps.limit"))
         return Judgement("limit", "medium", ("capacity", "unknown"), tuple(reasons), "limit")
-    reasons.append(phrase("oom_cause.heaps.metal"))
+    reasons.append(phrase("cause.heaps.metal"))
     return Judgement("unknown", "low", ("capacity", "limit"), tuple(reasons), "refused")
 
 
@@ -87,7 +81,7 @@ def unseen_limit(facts: Facts) -> Judgement | None:
         return None
     others: tuple[Cause, ...] = ("fragmentation", "unknown") if facts.missing <= 0 else ("unknown",)
     sizes = {"size": format_bytes(facts.requested), "free": format_bytes(facts.free)}
-    return Judgement("limit", "medium", others, (phrase("oom_cause.refused", **sizes),), "refused")
+    return Judgement("limit", "medium", others, (phrase("cause.refused", **sizes),), "refused")
 
 
 def free_enough(facts: Facts) -> Judgement | None:
@@ -96,17 +90,17 @@ def free_enough(facts: Facts) -> Judgement | None:
         return None
     size, free = format_bytes(facts.requested), format_bytes(facts.free)
     if facts.share(facts.needed) >= thresholds.WHOLE_DEVICE:
-        reason = phrase("oom_cause.whole", size=size, share=f"{facts.share(facts.needed):.0%}", free=free)
+        reason = phrase("cause.whole", size=size, share=f"{facts.share(facts.needed):.0%}", free=free)
         return Judgement("capacity", "medium", ("unknown", "limit"), (reason,), "refused")
     if facts.backend == "xpu" and facts.needed >= thresholds.XPU_LARGEST:
-        reason = phrase("oom_cause.level_zero", size=size, free=free)
+        reason = phrase("cause.level_zero", size=size, free=free)
         return Judgement("limit", "medium", ("unknown", "capacity"), (reason,), "refused")
     fraction = _implied_limit(facts)
     if fraction is not None:
         sizes = {"reserved": format_bytes(facts.reserved), "size": size, "free": free}
-        reason = phrase("oom_cause.fraction", share=f"{fraction}%", **sizes)
+        reason = phrase("cause.fraction", share=f"{fraction}%", **sizes)
         return Judgement("limit", "low", ("unknown", "fragmentation"), (reason,), "refused")
-    reasons = (phrase("oom_cause.refused", free=free, size=size), phrase("oom_cause.refused.why"))
+    reasons = (phrase("cause.refused", free=free, size=size), phrase("cause.refused.why"))
     return Judgement("unknown", "low", ("capacity", "limit", "fragmentation"), reasons, "refused")
 
 

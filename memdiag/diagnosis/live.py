@@ -14,21 +14,21 @@ def full(facts: Facts) -> Judgement:
     """Judges a failure that only live tensors explain."""
     part, requested = facts.share(facts.live), facts.needed
     sizes = {"live": format_bytes(facts.live), "total": format_bytes(facts.total), "share": f"{part:.0%}"}
-    reasons = [phrase("oom_cause.full", size=format_bytes(requested), free=format_bytes(facts.free), **sizes)]
+    reasons = [phrase("cause.full", size=format_bytes(requested), free=format_bytes(facts.free), **sizes)]
     alternatives: list[Cause] = []
     if facts.slack is not None:
         reasons.append(
-            phrase("oom_cause.full.slack", slack=format_bytes(facts.slack), share=f"{facts.share(facts.slack):.1%}")
+            phrase("cause.full.slack", slack=format_bytes(facts.slack), share=f"{facts.share(facts.slack):.1%}")
         )
         if max(facts.slack, facts.usable) + facts.pending >= requested:
             alternatives.append("fragmentation")
     foreign = facts.foreign_excess if facts.is_counted else facts.foreign or 0
     if foreign >= max(requested - (facts.free or 0), 1) and (facts.process is None or facts.others):
         alternatives.append("workspace_or_comm" if is_ones_own(facts) else "other_process")
-        reasons.append(phrase("oom_cause.full.outside", outside=format_bytes(facts.outside)))
+        reasons.append(phrase("cause.full.outside", outside=format_bytes(facts.outside)))
     if "workspace_or_comm" not in alternatives and (facts.own_outside or 0) > 2 * facts.allowance:
         alternatives.append("workspace_or_comm")
-        reasons.append(phrase("oom_cause.full.libraries", outside=format_bytes(facts.own_outside)))
+        reasons.append(phrase("cause.full.libraries", outside=format_bytes(facts.own_outside)))
     if "workspace_or_comm" not in alternatives and facts.private >= thresholds.HALF * (facts.reserved or 0) > 0:
         alternatives.append("workspace_or_comm")
     if facts.limit is not None:

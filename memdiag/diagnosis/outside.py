@@ -11,18 +11,18 @@ from memdiag.units import format_bytes
 
 def outside(facts: Facts) -> Judgement | None:
     """Judges a failure whose missing memory is outside this allocator."""
-    short = phrase("oom_cause.short", free=format_bytes(facts.free), size=format_bytes(facts.requested))
+    short = phrase("cause.short", free=format_bytes(facts.free), size=format_bytes(facts.requested))
     own_excess = (facts.own_outside or 0) - facts.allowance
     if facts.share(own_excess) >= thresholds.FEW_OUTSIDE and own_excess > facts.foreign_excess:
         sizes = {"process": format_bytes(facts.process), "reserved": format_bytes(facts.reserved)}
         sizes |= {"outside": format_bytes(facts.own_outside), "usual": format_bytes(facts.allowance)}
-        reason = phrase("oom_cause.libraries", **sizes)
+        reason = phrase("cause.libraries", **sizes)
         return Judgement("workspace_or_comm", "medium", ("capacity", "fragmentation"), (reason, short), "outside")
     if facts.total is None or facts.share(facts.foreign_excess) < thresholds.FEW_OUTSIDE:
         return None
     if facts.process is None and not facts.listed and is_ones_own(facts):
-        reason = phrase("oom_cause.outside", outside=format_bytes(facts.outside))
-        hccl = phrase("oom_cause.outside.hccl")
+        reason = phrase("cause.outside", outside=format_bytes(facts.outside))
+        hccl = phrase("cause.outside.hccl")
         return Judgement(
             "workspace_or_comm", "low", ("other_process", "fragmentation"), (reason, hccl, short), "outside"
         )
@@ -62,13 +62,13 @@ def who(facts: Facts) -> tuple[str, ...]:
             "foreign": format_bytes(max(facts.foreign or 0, others)),
             "own": format_bytes(facts.process),
         }
-        return (phrase("oom_cause.others", **sizes),)
+        return (phrase("cause.others", **sizes),)
     sizes |= {"reserved": format_bytes(facts.reserved), "outside": format_bytes(facts.outside)}
-    reason = phrase("oom_cause.foreign", usual=format_bytes(facts.allowance), **sizes)
+    reason = phrase("cause.foreign", usual=format_bytes(facts.allowance), **sizes)
     if facts.strangers:
         pid, size = max(facts.strangers, key=lambda entry: entry[1])
         likely = facts.likely_this
-        largest = phrase("oom_cause.foreign.largest", pid=str(pid), size=format_bytes(size))
-        this = phrase("oom_cause.foreign.this", pid=str(likely[0]), size=format_bytes(likely[1])) if likely else ""
+        largest = phrase("cause.foreign.largest", pid=str(pid), size=format_bytes(size))
+        this = phrase("cause.foreign.this", pid=str(likely[0]), size=format_bytes(likely[1])) if likely else ""
         return (largest, reason, this) if this else (largest, reason)
     return (reason,)

@@ -306,18 +306,18 @@ def _npu_generation(gathered: Gathered, own: str, marks: set[str]) -> str:
 
 def bare() -> Judgement:
     """Returns the cause of a message that consists of its head only."""
-    return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_cause.bare"),))
+    return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("cause.bare"),))
 
 
 def rejection(found: Found) -> Judgement:
     """Returns the cause of a refusal in advance: the request would exceed the per-process memory fraction."""
     requested = found.fields.get("requested_bytes")
     reason = (
-        phrase("oom_cause.rejected.size", size=format_bytes(requested))
+        phrase("cause.rejected.size", size=format_bytes(requested))
         if isinstance(requested, int)
-        else phrase("oom_cause.rejected")
+        else phrase("cause.rejected")
     )
-    return Judgement("limit", "high", ("capacity", "fragmentation"), (reason, phrase("oom_cause.rejected.early")))
+    return Judgement("limit", "high", ("capacity", "fragmentation"), (reason, phrase("cause.rejected.early")))
 
 
 def is_bracketed(gathered: Gathered) -> bool:

@@ -106,5 +106,5 @@ def without_numbers(context: str) -> Judgement:
     """Infers the cause of a message without sizes from the surrounding lines."""
     for expression, cause, others, reason in _CONTEXT:
         if re.search(expression, context, re.IGNORECASE):
-            return Judgement(cause, "low", others, (phrase(f"oom_cause.around.{reason}"), phrase("oom_cause.no_sizes")))
-    return Judgement("unknown", "low", ("capacity",), (phrase("oom_cause.no_sizes"),))
+            return Judgement(cause, "low", others, (phrase(f"cause.around.{reason}"), phrase("cause.no_sizes")))
+    return Judgement("unknown", "low", ("capacity",), (phrase("cause.no_sizes"),))

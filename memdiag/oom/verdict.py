@@ -23,9 +23,7 @@ def judge(found: Found, context: str = "") -> Judgement:
     facts = Facts.from_fields(found.fields, found.backend, found.framework)
     if found.backend == "cpu":
         size = format_bytes(facts.requested) if facts.requested is not None else ""
-        return Judgement(
-            "host", "high", (), (phrase("oom_cause.host.size", size=size) if size else phrase("oom_cause.host"),)
-        )
+        return Judgement("host", "high", (), (phrase("cause.host.size", size=size) if size else phrase("cause.host"),))
     if all(number is None for number in (facts.requested, facts.total, facts.free, facts.held)):
         return without_numbers(context)
     return classify(facts)

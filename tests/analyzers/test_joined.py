@@ -1,12 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from memdiag.analyzers.support.failures import every_failure, numbers
-from memdiag.analyzers.support.joined import PER_BATCH, _despite_growth, join
+from memdiag.analyzers.support.joined import PER_BATCH, _growth, join
+from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.growth import despite_growth
 from memdiag.oom.read import read_text
 from memdiag.results.finding import Evidence, Finding
 from memdiag.results.oom import Judgement, OomReport
@@ -47,6 +48,7 @@ def message(requested, allocated, reserved, free, total=GIB, device=0, limit=Non
     text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. GPU {device} has a total capacity of "
     text += f"{printed(total)} of which {printed(free)} is free. "
     text += "".join(f"Process {pid} has {printed(size)} memory in use. " for pid, size in others)
+    text += f"Including non-PyTorch memory, this process has {printed(reserved)} memory in use. " if others else ""
     text += f"{printed(limit)} allowed; " if limit else ""
     text += f"Of the allocated memory {printed(allocated + pool)} is allocated by PyTorch, "
     text += f"with {printed(pool)} allocated in private pools (e.g., CUDA Graphs), " if pool else ""
@@ -170,7 +172,7 @@ def test_a_device_that_had_room_means_a_limit(pieces):
     assert "fragmentation" in only.judgement.alternatives
     [one] = joined(message(50 * MIB, 40 * MIB, 160 * MIB, 500 * MIB, limit=200 * MIB), pieces.trace())
     assert (one.judgement.verdict, one.judgement.confidence) == ("limit", "high")
-    assert says(one, "160.00 MiB reserved + 50.00 MiB requested from the driver exceeds the limit of 200.00 MiB")
+    assert says(one, "160.00 MiB reserved + 50.00 MiB requested = 210.00 MiB, and this process may use 200.00 MiB")
 
 
 def test_memory_of_others_is_theirs(pieces):
@@ -180,7 +182,7 @@ def test_memory_of_others_is_theirs(pieces):
     assert one.judgement.verdict == "other_process"
     assert says(
         one,
-        "860.00 MiB of the device's 1.00 GiB is outside this allocator, which reserves 160.00 MiB",
+        "Other processes hold 860.00 MiB of 1.00 GiB",
         "76.00 MiB is missing",
     )
     assert sum(entry.bytes for entry in one.ledger if entry.owner != "total") == parts(one)["total"] == GIB
@@ -204,7 +206,7 @@ def test_more_than_the_device_is_capacity(pieces):
     pieces.oom(2 * GIB, device_free=800 * MIB)
     [one] = joined(message(2 * GIB, 40 * MIB, 160 * MIB, 800 * MIB), pieces.trace())
     assert (one.judgement.verdict, one.judgement.confidence) == ("capacity", "high")
-    assert says(one, "more than the whole device has (1.00 GiB)")
+    assert says(one, "A single request for 2.00 GiB is more than the 1.00 GiB of the device")
 
 
 def test_a_message_finds_its_own_failure_among_several(pieces):
@@ -392,8 +394,10 @@ def test_a_dump_written_at_the_failure(shared):
 )
 def test_pieces_that_growth_would_fill_in_a_few_steps_are_not_the_cause(code, facts, verdict):
     growing = Finding(code, "Memory grows", "warning", 0, facts)
-    failure = SimpleNamespace(free_bytes=200 * MIB, request_bytes=100 * MIB)
-    judged = _despite_growth(Judgement("fragmentation", "high", ("capacity",), ("in pieces",)), failure, (growing,))
+    pieces = Judgement("fragmentation", "high", ("capacity",), ("in pieces",))
+    growth = _growth((growing,))
+    numbers_of_it = Facts(request=100 * MIB, slack=150 * MIB, pool=50 * MIB)
+    judged = pieces if growth is None else despite_growth(pieces, numbers_of_it, growth)
     assert judged.verdict == verdict
     assert judged.verdict not in judged.alternatives
     assert judged.reasons[0].startswith("Memory grows") == (code != "MD302")

@@ -88,7 +88,7 @@ def test_the_question_is_asked_by_the_rule_of_thumb_and_answered_by_replays(
     npu: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(lifetime_pools.analyze(npu, Context())) == []
-    monkeypatch.setattr(lifetime_pools, "GAP", MIB)
+    monkeypatch.setattr(lifetime_pools, "POOLS_GAP", MIB)
     (question,) = lifetime_pools.analyze(npu, Context())
     assert "may help" in question.title
     assert list(lifetime_pools.analyze(replace(npu, backend="cuda"), Context())) == []

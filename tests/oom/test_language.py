@@ -84,6 +84,6 @@ def test_no_phrases_are_loaded_at_start():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_message_loads_only_its_own_phrases(language):
     areas = loaded(f"from memdiag.cli.main import main\nmain(['--lang', {language!r}, 'oom', {MESSAGE!r}])")
-    assert {"oom", "oom_cause", "oom_ledger"} <= {*areas}
+    assert {"oom", "cause", "oom_ledger"} <= {*areas}
     assert "oom_dialects" not in areas
     assert len(areas) == len(set(areas)) <= 8

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.analyzers.support.moments import Look
+from memdiag.diagnosis.thresholds import LITTLE_OF_BATCH
 from memdiag.trace.schema import CATEGORIES, PHASES
 
-_LITTLE = 0.1  # of live memory: if less depends on the batch, a smaller batch is not worth it
 _NOT_OF_THE_BATCH = np.array(
     [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
 )
@@ -25,4 +25,4 @@ def depends_on_batch(here: Look) -> bool:
     kept = np.isin(tensors.category[rows], _NOT_OF_THE_BATCH) | np.isin(tensors.phase_alloc[rows], _NOT_IN_PASSES)
     size = tensors.block_bytes[rows]
     asked = 0 if here.device.events.phase[here.at] in _NOT_IN_PASSES else here.request_bytes
-    return bool(size[~kept].sum() + asked > _LITTLE * size.sum())
+    return bool(size[~kept].sum() + asked > LITTLE_OF_BATCH * size.sum())

@@ -2,7 +2,7 @@
 
 A message does not show the free blocks, the tensors between them, and their pools and streams; the trace does. A trace
 does not show memory outside the allocator, so those numbers come from the message (the whole device, a limit, other
-processes). The texts are in ``messages/failure.json``.
+processes). The texts are in ``messages/cause.json``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def classified(here: Look) -> tuple[Facts, Judgement]:
 def cause(failure: Failure, message: Message) -> Judgement:
     """Returns the cause of a failure; ``message`` is the printed one, or the one built from the trace."""
     if failure.free_bytes < 0:
-        return replace(message.judgement, reasons=(*message.judgement.reasons, phrase("failure.unknown")))
+        return replace(message.judgement, reasons=(*message.judgement.reasons, phrase("cause.not-counted")))
     facts = facts_of(failure, message)
     judgement = classify(facts)
     confidence: Confidence = "medium" if judgement.confidence == "high" and not failure.exact else judgement.confidence
@@ -92,39 +92,34 @@ def cause(failure: Failure, message: Message) -> Judgement:
 
 def _decisive(facts: Facts, judgement: Judgement) -> Iterator[str]:
     """Yields the arithmetic behind a verdict, with the numbers of the trace."""
-    asked, wanted, left = format_bytes(facts.needed), format_bytes(facts.requested), format_bytes(facts.free)
+    wanted, left = format_bytes(facts.requested), format_bytes(facts.free)
     reserved, within = format_bytes(facts.reserved), (_in_blocks(facts),) if facts.missing <= 0 else (_short(facts),)
     match judgement.rule:
         case "larger":
-            yield phrase("failure.device", asked=asked, total=format_bytes(facts.total))
+            yield judgement.reasons[0]
         case "limit":
-            yield phrase("failure.limit", reserved=reserved, wanted=wanted, limit=format_bytes(facts.limit), left=left)
-            yield from within if facts.missing <= 0 else ()
+            yield from judgement.reasons
+            yield from within if facts.missing <= 0 and (facts.slack or 0) < facts.needed else ()
         case "refused":
             values = {"left": left, "wanted": wanted}
             yield (
-                phrase("failure.refused.driver", **values)
+                phrase("cause.refused.driver", **values)
                 if facts.is_printed
-                else phrase("failure.refused.limit", **values)
+                else phrase("cause.refused.limit", **values)
             )
             yield from within if facts.missing <= 0 else ()
         case "pools":
-            yield phrase("failure.private.free", bytes=format_bytes(facts.pool))
+            yield judgement.reasons[0]  # the second explains the printed number
         case "outside":
-            yield phrase(
-                "failure.outside",
-                outside=format_bytes(facts.outside),
-                total=format_bytes(facts.total),
-                reserved=reserved,
-            )
+            yield from judgement.reasons[:-1]  # the last one compares printed numbers
             yield from within
         case "slack" | "both":
             if facts.fits:
-                yield phrase("failure.block", enough=_enough(facts))
+                yield phrase("cause.block", enough=_enough(facts))
             else:
                 yield _in_blocks(facts)
         case "full" if facts.missing <= 0:
-            yield phrase("failure.scarce", bytes=format_bytes(-facts.missing))
+            yield phrase("cause.scarce", bytes=format_bytes(-facts.missing))
             yield from within
         case "packed" | "full":
             yield from within
@@ -132,19 +127,19 @@ def _decisive(facts: Facts, judgement: Judgement) -> Iterator[str]:
             yield from judgement.reasons
             yield from within
     if judgement.verdict == "capacity" and facts.private >= HALF * (facts.reserved or 0) > 0:
-        yield phrase("failure.private", bytes=format_bytes(facts.private), reserved=reserved)
+        yield phrase("cause.private", bytes=format_bytes(facts.private), reserved=reserved)
 
 
 def _enough(facts: Facts) -> Phrase:
     """Returns the statement that the free bytes are enough."""
     free, asked = format_bytes((facts.slack or 0) + facts.pool), format_bytes(facts.needed)
     if (facts.slack or 0) >= facts.needed:
-        return phrase("failure.enough", free=free, asked=asked)
-    return phrase("failure.enough.device", free=free, left=format_bytes(facts.free), asked=asked)
+        return phrase("cause.enough", free=free, asked=asked)
+    return phrase("cause.enough.device", free=free, left=format_bytes(facts.free), asked=asked)
 
 
 def _in_blocks(facts: Facts) -> Phrase:
-    return phrase("failure.blocks", enough=_enough(facts))
+    return phrase("cause.blocks", enough=_enough(facts))
 
 
 def _short(facts: Facts) -> Phrase:
@@ -152,8 +147,8 @@ def _short(facts: Facts) -> Phrase:
     sizes = {"free": (facts.slack or 0) + facts.pool, "asked": facts.needed, "missing": facts.missing - facts.pool}
     values = {name: format_bytes(size) for name, size in sizes.items()}
     if facts.free is None:
-        return phrase("failure.short", **values)
-    return phrase("failure.short.device", **values, left=format_bytes(facts.free))
+        return phrase("cause.one-block", **values)
+    return phrase("cause.one-block.device", **values, left=format_bytes(facts.free))
 
 
 def _pieces(failure: Failure, facts: Facts) -> Iterator[str]:
@@ -165,35 +160,37 @@ def _pieces(failure: Failure, facts: Facts) -> Iterator[str]:
     where = group_name(failure.device, failure.group)
     elsewhere = free - fit.free_bytes
     if not fit.num_free:
-        yield phrase("failure.free.none", count=failure.num_free, where=where)
+        yield phrase("cause.free.none", count=failure.num_free, where=where)
         return
     sizes = {
         "free": format_bytes(fit.free_bytes),
         "largest": format_bytes(fit.largest_free_bytes),
         "missing": format_bytes(fit.missing_bytes),
     }
-    own = phrase("failure.free", **sizes, where=where, count=fit.num_free)
-    others = phrase("failure.free.elsewhere", bytes=format_bytes(elsewhere), count=failure.num_free - fit.num_free)
+    own = phrase("cause.free", **sizes, where=where, count=fit.num_free)
+    others = phrase("cause.free.elsewhere", bytes=format_bytes(elsewhere), count=failure.num_free - fit.num_free)
     yield joined([own, others]) if elsewhere > 0 else own
     if facts.missing > facts.pool:
         return
     if not fit.range_bytes:
-        yield phrase("failure.no-segment")
+        yield phrase("cause.no-segment")
         return
     if fit.between_bytes >= facts.needed:
-        yield phrase("failure.no-range", asked=format_bytes(facts.needed))
+        yield phrase("cause.no-range", asked=format_bytes(facts.needed))
         return
     places = joined([place.label for place in by_place(failure.view, fit.between)[:NUM_PLACES]], ", ")
     between, length = format_bytes(fit.between_bytes), format_bytes(fit.range_bytes)
-    yield phrase("failure.between", count=len(fit.between), bytes=between, range=length, places=places)
+    yield phrase("cause.between", count=len(fit.between), bytes=between, range=length, places=places)
 
 
 def _whereabouts(failure: Failure) -> Iterator[str]:
     """Yields the account of reserved memory."""
     parts = [(what, size) for what, size in _parts(failure) if size]
     if failure.usage["reserved"] >= 0 and parts:
-        listed = joined([phrase("failure.part", bytes=format_bytes(size), what=what) for what, size in parts], " + ")
-        yield phrase("failure.parts", reserved=format_bytes(failure.usage["reserved"]), parts=listed)
+        listed = joined(
+            [phrase("cause.account.part", bytes=format_bytes(size), what=what) for what, size in parts], " + "
+        )
+        yield phrase("cause.account", reserved=format_bytes(failure.usage["reserved"]), parts=listed)
 
 
 def _parts(failure: Failure) -> Iterator[tuple[Phrase, int]]:
@@ -203,17 +200,17 @@ def _parts(failure: Failure) -> Iterator[tuple[Phrase, int]]:
     if min(reserved, allocated) < 0:
         return
     if requested >= 0:
-        yield phrase("failure.part.requested"), requested
-        yield phrase("failure.part.rounding"), allocated - requested
+        yield phrase("cause.account.part.requested"), requested
+        yield phrase("cause.account.part.rounding"), allocated - requested
     else:
-        yield phrase("failure.part.allocated"), allocated
-    yield phrase("failure.part.pending"), active - allocated
+        yield phrase("cause.account.part.allocated"), allocated
+    yield phrase("cause.account.part.pending"), active - allocated
     if failure.split is None:
-        yield phrase("failure.part.free"), reserved - active
+        yield phrase("cause.account.part.free"), reserved - active
         return
-    yield phrase("failure.part.stranded"), failure.split.stranded
-    yield phrase("failure.part.foreign"), failure.split.foreign
-    yield phrase("failure.part.cache"), failure.split.cache
+    yield phrase("cause.account.part.stranded"), failure.split.stranded
+    yield phrase("cause.account.part.foreign"), failure.split.foreign
+    yield phrase("cause.account.part.cache"), failure.split.cache
 
 
 def _live(failure: Failure) -> Iterator[str]:
@@ -225,25 +222,23 @@ def _live(failure: Failure) -> Iterator[str]:
     held = {name: size for name, size in by_category(view, rows).items() if size >= 0.01 * total}
     values = {"bytes": format_bytes(total), "count": len(rows)}
     kinds = [
-        phrase("failure.live.kind", kind=vocabulary.name("category", name), share=f"{size / total:.0%}")
+        phrase("cause.live.kind", kind=vocabulary.name("category", name), share=f"{size / total:.0%}")
         for name, size in held.items()
     ]
     is_known = any(name != "unknown" for name in held)
     yield (
-        phrase("failure.live.kinds", **values, kinds=joined(kinds, ", "))
-        if is_known
-        else phrase("failure.live", **values)
+        phrase("cause.live.kinds", **values, kinds=joined(kinds, ", ")) if is_known else phrase("cause.live", **values)
     )
     places = by_place(view, rows)[:NUM_PLACES]
-    each = [phrase("failure.most.place", bytes=format_bytes(place.bytes), place=place.label) for place in places]
-    yield phrase("failure.most", places=joined(each, "; "))
+    each = [phrase("cause.most.place", bytes=format_bytes(place.bytes), place=place.label) for place in places]
+    yield phrase("cause.most", places=joined(each, "; "))
 
 
 def _retries(failure: Failure) -> Iterator[str]:
     references = failure.device.references
     retried = int(np.sum(references.retried & ~references.failed & (references.at_event < failure.here.at)))
     if retried:
-        yield phrase("failure.retries", count=retried)
+        yield phrase("cause.retries", count=retried)
 
 
 def ledger(failure: Failure, message: Message) -> tuple[LedgerEntry, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.batch import depends_on_batch
-from memdiag.analyzers.support.failure_cause import cause, ledger
+from memdiag.analyzers.support.failure_cause import cause, facts_of, ledger
 from memdiag.analyzers.support.failures import (
     Comparison,
     Failure,
@@ -27,8 +27,10 @@ from memdiag.analyzers.support.failures import (
     numbers,
 )
 from memdiag.analyzers.support.offered import without_refuted
+from memdiag.diagnosis.growth import Growth, despite_growth
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
+from memdiag.diagnosis.thresholds import SOON_PASSES, SOON_STEPS
 from memdiag.oom.advice import advise
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Found
@@ -58,10 +60,11 @@ _RELEVANT: dict[Cause, frozenset[str]] = {
     "capacity": _AMOUNT,
     "limit": _AMOUNT | {"MD201"},
 }
-# Growing memory: the evidence (its key) with the amount, and its number of steps or passes ("": one). If it grew within
-# _SOON of these, growth has filled all memory that defragmentation would free.
-_GROWING = {"MD106": ("kept_passes.kept", "kept_passes.graphs"), "MD301": ("leaks.growth", "")}
-_SOON = {"MD106": 2, "MD301": 20}
+# Growing memory: the evidence (its key) with the amount, its number of steps or passes ("": one), and how many are soon.
+_GROWING = {
+    "MD106": ("kept_passes.kept", "kept_passes.graphs", SOON_PASSES),
+    "MD301": ("leaks.growth", "", SOON_STEPS),
+}
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is outside the caching allocator
 
 
@@ -117,7 +120,9 @@ class _Joiner:
         """Returns a message with cause, ledger and findings of a failure."""
         found = self._report(failure)
         special = found.findings if found else ()
-        judgement = _despite_growth(cause(failure, message), failure, special)
+        judgement, growth = cause(failure, message), _growth(special)
+        if growth is not None:
+            judgement = despite_growth(judgement, facts_of(failure, message), growth)
         if failure.count > 1:
             note = joined([note, phrase("joined.last", count=failure.count)])
         judgement = replace(judgement, reasons=(*judgement.reasons, note)) if note else judgement
@@ -170,27 +175,18 @@ def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
     return tuple(rest)
 
 
-def _despite_growth(judgement: Judgement, failure: Failure, findings: tuple[Finding, ...]) -> Judgement:
-    """Returns a judgement that puts growth first, if the next few steps would have filled the fragments."""
+def _growth(findings: tuple[Finding, ...]) -> Growth | None:
+    """Returns the growing memory that the findings of a failure report; None: none."""
     growing = next((finding for finding in findings if finding.code in _GROWING and _is_root(finding)), None)
     if growing is None:
-        return judgement
-    facts = {
+        return None
+    values = {
         fact.what.key: fact.value
         for fact in growing.evidence
         if isinstance(fact.what, Phrase) and isinstance(fact.value, int | float)
     }
-    what, of = _GROWING[growing.code]
-    rate = facts.get(what, 0) / max(facts.get(of, 1), 1)
-    spare = failure.free_bytes - failure.request_bytes
-    if judgement.verdict != "fragmentation" or not rate or spare >= _SOON[growing.code] * rate:
-        return replace(judgement, reasons=(phrase("joined.grows", title=growing.title), *judgement.reasons))
-    text = phrase("joined.grows.soon", title=growing.title, free=format_bytes(failure.free_bytes))
-    others = (
-        "fragmentation",
-        *(other for other in judgement.alternatives if other not in {"fragmentation", "capacity"}),
-    )
-    return replace(judgement, verdict="capacity", alternatives=others, reasons=(text, *judgement.reasons))
+    what, of, soon = _GROWING[growing.code]
+    return Growth(growing.title, values.get(what, 0) / max(values.get(of, 1), 1), soon)
 
 
 def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:

@@ -19,10 +19,11 @@ from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Workload
-from memdiag.analyzers.lifetime_pools import GAP, buffer_bytes, buffers
+from memdiag.analyzers.lifetime_pools import buffer_bytes, buffers
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.lifetime_pools import HCCL_ROOM
+from memdiag.diagnosis.thresholds import POOLS_GAP
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
@@ -128,7 +129,7 @@ def judged(
         (*(run.evidence(is_whole=is_whole) for run in (*runs.pools, *runs.rivals)), bound, *first, *facts),
         present(*fixes),
         _saving(subject, card, runs, error) if pays else None,
-        weight_bytes=finding.weight_bytes if finding is not None else GAP,
+        weight_bytes=finding.weight_bytes if finding is not None else POOLS_GAP,
     )
 
 

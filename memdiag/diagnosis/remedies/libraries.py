@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
+from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB
 from memdiag.results.finding import Fix
 
 
@@ -26,7 +27,7 @@ class _Room:
 
 
 HCCL_BUFFERS = Plain(
-    LazyFix("oom_ascend.buffers", "env", "export HCCL_BUFFSIZE=100", {"both": 400}), of_backends("npu")
+    LazyFix("oom_ascend.buffers", "env", "export HCCL_BUFFSIZE=100", {"both": 2 * HCCL_BUFFER_MB}), of_backends("npu")
 )
 TASK_QUEUE = Plain(LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1"), of_backends("npu"))
 NCCL_BUFFERS = Plain(LazyFix("oom_nccl.buffers", "env", "export NCCL_BUFFSIZE=2097152"), _graphics)

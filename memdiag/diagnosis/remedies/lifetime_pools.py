@@ -5,20 +5,16 @@ from __future__ import annotations
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation
+from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB, POOLS_GAP
 from memdiag.results.finding import Fix
-from memdiag.units import GIB, MIB, format_bytes
+from memdiag.units import MIB, format_bytes
 
-# MindSpeed's own rule of thumb: consider its pools where more than this is reserved but not allocated.
-_GAP = GIB
-_HCCL = 400 * MIB  # one communicator: 2 x HCCL_BUFFSIZE, 200 MB by default
+_HCCL = 2 * HCCL_BUFFER_MB * MIB  # one communicator
 
 
 def _apply(situation: Situation) -> bool:
-    return (
-        situation.backend == "npu"
-        and situation.framework == "torch_npu"
-        and ((situation.facts.slack or 0) > _GAP or not situation.facts.is_printed)  # a trace is replayed with them
-    )
+    is_gap_wide = (situation.facts.slack or 0) > POOLS_GAP or not situation.facts.is_printed  # a trace is replayed
+    return situation.backend == "npu" and situation.framework == "torch_npu" and is_gap_wide
 
 
 class _Room:

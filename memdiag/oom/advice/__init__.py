@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import present
+from memdiag.diagnosis.thresholds import ANY_RUN, SECOND_FOREIGN
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
@@ -76,9 +77,9 @@ def _second(case: Case) -> Cause | None:
     if case.judgement.confidence == "high" or numbers.requested is None:
         return None
     for cause in case.judgement.alternatives[:2]:
-        if cause == "fragmentation" and (numbers.slack or 0) >= max(short, 0.02 * (numbers.total or 0)):
+        if cause == "fragmentation" and (numbers.slack or 0) >= max(short, ANY_RUN * (numbers.total or 0)):
             return cause
-        if cause == "other_process" and numbers.foreign_excess >= max(short, 0.05 * (numbers.total or 0)):
+        if cause == "other_process" and numbers.foreign_excess >= max(short, SECOND_FOREIGN * (numbers.total or 0)):
             return cause
     return None
 

@@ -7,16 +7,15 @@ from dataclasses import replace
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.demand import is_half_of_device
+from memdiag.diagnosis.thresholds import POOL_MATTERS, WAITING
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.training import training
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import joined, phrase
-from memdiag.units import MIB, format_bytes
+from memdiag.units import format_bytes
 
-_POOL_MATTERS = 0.03  # fraction of the device
-_WAITING = 256 * MIB
 _WHOLE_PROGRAMS = frozenset({"xla_tpu"})  # their "requested" is the total of a compiled program, not one request
 
 _KEPT = frozenset({"load", "checkpoint", "optimizer", "shard"})  # stages in which memory for the whole run is allocated
@@ -126,7 +125,7 @@ def _missing(numbers: Facts) -> int | None:
 
 def _own_stream(case: Case) -> Fix | None:
     waiting = _pending(case).value
-    if case.backend != "npu" or not isinstance(waiting, int) or waiting < _WAITING:
+    if case.backend != "npu" or not isinstance(waiting, int) or waiting < WAITING:
         return None
     return case.offer("stream-reuse")
 
@@ -202,7 +201,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     if not lead or case.stage:
         when = phrase("oom_device.batch.later.when") if case.stage in _KEPT else ""
         fixes.append(case.offer("smaller-batch", when=when, caveat=_little_to_win(case)))
-    if numbers.pool and numbers.share(numbers.pool) >= _POOL_MATTERS:
+    if numbers.pool and numbers.share(numbers.pool) >= POOL_MATTERS:
         fixes += less_graphs(case)[:2]
     if case.on_torch:
         if case.program != "megatron":

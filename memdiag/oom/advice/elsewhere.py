@@ -5,17 +5,16 @@ from __future__ import annotations
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.limits import above_limit, missing_below_limit
-from memdiag.diagnosis.thresholds import ROUNDING
+from memdiag.diagnosis.thresholds import ROUNDING, XPU_LARGEST
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.training import training
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
-from memdiag.units import GIB, format_bytes
+from memdiag.units import format_bytes
 
 _MPS_RATIO = 1.7  # PyTorch's default: 1.7 times the size that the system recommends
-_XPU_LARGEST = 4 * GIB
 _KILLED_AT_MOST = 3
 
 
@@ -90,7 +89,7 @@ def limit(case: Case) -> Finding:
             title = phrase("oom_elsewhere.title.limit.short", limit=size, short=format_bytes(needed))
         elif numbers.requested and held + requested + ROUNDING >= numbers.limit:
             title = phrase("oom_elsewhere.title.limit.rounding", limit=size)
-    elif case.backend == "mps" or (case.backend == "xpu" and requested >= _XPU_LARGEST):
+    elif case.backend == "mps" or (case.backend == "xpu" and requested >= XPU_LARGEST):
         title = phrase("oom_elsewhere.title.limit.driver", request=format_bytes(requested))
     saving = Saving(needed, needed, max(high, needed), "estimated") if needed and high and needed <= high else None
     return Finding(
@@ -164,7 +163,7 @@ def _raise_limit(case: Case) -> tuple[Fix, ...]:
                 {"ratio": str(_MPS_RATIO)},
             ).fix(),
         )
-    if case.backend == "xpu" and (numbers.requested or 0) >= _XPU_LARGEST:
+    if case.backend == "xpu" and (numbers.requested or 0) >= XPU_LARGEST:
         return (
             LazyFix("oom_elsewhere.split", "code").fix(),
             LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1").fix(),

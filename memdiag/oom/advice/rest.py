@@ -7,6 +7,7 @@ from dataclasses import replace
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.devices import UNSHARED
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.thresholds import ANY_RUN
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import of_stage
 from memdiag.oom.advice.serving import serving
@@ -16,7 +17,6 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 _HINTS = ("max_split_size_mb", "expandable_segments")
-_TOO_LITTLE = 0.02  # fraction of the device: slack of any run
 
 
 def host(case: Case) -> Finding:
@@ -153,7 +153,7 @@ def hint(case: Case) -> Finding | None:
         return None
     needed = max(case.short, 1)
     part = case.numbers.share(slack)
-    if slack >= needed and (part >= _TOO_LITTLE or not hinted):
+    if slack >= needed and (part >= ANY_RUN or not hinted):
         return None
     named = hinted or (
         ["expandable_segments"] if case.situation.can_be_set and not case.is_set("expandable_segments") else []

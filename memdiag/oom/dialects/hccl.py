@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.libraries import HCCL_BUFFERS
+from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB
 from memdiag.oom.ascend import blocks
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
@@ -30,9 +32,8 @@ EXAMPLES = (
     ),
 )
 
-_BUFFER_MB = 200  # default HCCL_BUFFSIZE
-_BUFFER_FIX = LazyFix("oom_ascend.buffers", "env", "export HCCL_BUFFSIZE=100", {"both": 2 * _BUFFER_MB})
-_FEWER = LazyFix("oom_ascend.fewer", "code", "", {"size": _BUFFER_MB})
+_BUFFER_FIX = HCCL_BUFFERS.text
+_FEWER = LazyFix("oom_ascend.fewer", "code", "", {"size": HCCL_BUFFER_MB})
 _ROOM = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.92)")
 _ROOM_VLLM = LazyFix("oom_ascend.room.vllm", "flag", "--gpu-memory-utilization 0.85", caveat="oom_shared.fewer-tokens")
 _LESS = LazyFix("oom_ascend.less", "code")
@@ -63,14 +64,14 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _arithmetic(requested: int | None) -> str:
     """Returns a reason from the size: a pair of buffers, sometimes with an additional MiB, is a multiple of 2 MiB."""
     if requested is None:
-        return phrase("oom_ascend.why.hccl.none", size=_BUFFER_MB)
+        return phrase("oom_ascend.why.hccl.none", size=HCCL_BUFFER_MB)
     for extra in (0, MIB):
         size = (requested - extra) // (2 * MIB)
-        if requested - extra == 2 * size * MIB and size >= _BUFFER_MB // 2:
+        if requested - extra == 2 * size * MIB and size >= HCCL_BUFFER_MB // 2:
             values = {"requested": shown(requested), "size": size}
             return (
                 phrase("oom_ascend.why.hccl.pair.more", **values)
                 if extra
                 else phrase("oom_ascend.why.hccl.pair", **values)
             )
-    return phrase("oom_ascend.why.hccl.size", requested=shown(requested), size=_BUFFER_MB)
+    return phrase("oom_ascend.why.hccl.size", requested=shown(requested), size=HCCL_BUFFER_MB)
