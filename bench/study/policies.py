@@ -106,10 +106,10 @@ def brief(said: dict[str, Any], titles: dict[str, str]) -> dict[str, Result]:
             "saved": result["saved_bytes"],
             "ooms": result["num_ooms"],
             "retries": result["num_retries"],
-            "mallocs": result["device_allocs"],
+            "mallocs": result["num_device_allocs"],
             "failed": None
             if failed is None
-            else {key: failed[key] for key in ("at_event", "requested_bytes", "missing_bytes")},
+            else {key: failed[key] for key in ("at_event", "requested_bytes", "shortfall_bytes")},
             "split": {name: result["fragmentation"][f"{name}_bytes"] for name in SPLIT},
         }
     return found
@@ -184,7 +184,7 @@ def strangers(folder: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]
         told, own = said["calibration"], said["recorded"]
         return {
             "name": file.name,
-            "events": told["events"],
+            "events": told["num_events"],
             "exact": told["exact_fraction"],
             "conf": own["conf"],
             "refused": refused,

@@ -250,8 +250,10 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
             if counts:
                 numba.core.runtime.rtsys.initialize(context)
             found = cache._load_overload(signature, context)  # noqa: SLF001
-        except (AttributeError, ImportError, TypeError, OSError):
+        except (AttributeError, ImportError, TypeError, OSError) as error:
             found = None
+            if isinstance(error, AttributeError):
+                cache.flush()  # the index names a class that another version of memdiag had: numba could not read it either
         if found is None and not getattr(_thread, "may_compile", True):
             raise _NotOnDiskError
         return slow(signature, context) if found is None else found

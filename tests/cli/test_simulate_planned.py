@@ -30,7 +30,11 @@ def test_plan_and_bound_are_beside_each_other(asked, trace):
     assert plan["policy"] == "plan"
     assert bound["peak_reserved_bytes"] <= plan["peak_reserved_bytes"] <= 1.02 * bound["peak_reserved_bytes"]
     assert plan["planned"]["run_live_peak_bytes"] == bound["peak_reserved_bytes"] == bound["peak_allocated_bytes"]
-    assert plan["planned"]["next_step_requests"]["num_planned"] == plan["planned"]["next"]["num"] > 0
+    assert (
+        plan["planned"]["next_step_requests"]["num_planned"]
+        == plan["planned"]["next_step_requests"]["num_requests"]
+        > 0
+    )
     assert "planned" not in bound
     for result in (plan, bound):
         split = result["fragmentation"]

@@ -184,3 +184,25 @@ def test_code_is_not_loaded_from_a_folder_that_others_can_write(
         folder.mkdir()
         folder.chmod(mode)
     assert temporary.temporary_folder() is None
+
+
+def test_cached_code_that_names_a_removed_class_is_compiled_again() -> None:
+    """As after an update: numba's index of the cache then cannot be read, and numba itself would stop there."""
+
+    class Cache:
+        is_empty = False
+
+        def _load_overload(self, *_: object) -> object:
+            raise AttributeError("Can't get attribute 'Plan' on <module …>")
+
+        def load_overload(self, *_: object) -> str:
+            return "compiled" if self.is_empty else "the same error"
+
+        def flush(self) -> None:
+            self.is_empty = True
+
+    class Compiled:
+        _cache = Cache()
+
+    compiled._hasten(Compiled(), counts=False)
+    assert Compiled._cache.load_overload((), None) == "compiled"
