@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
+from memdiag.allocator.scenario import Scenario
 from memdiag.trace.table import Array
 
 # Of every call. UNDEFINED: the real allocator stops at an assertion of its own here, or goes on with freed memory; so
@@ -52,3 +55,21 @@ class Replay:
     bases: Array
     log: dict[str, Array] | None = None
     pools: tuple[tuple[int, int], ...] | None = None
+
+    @classmethod
+    def from_columns(cls, scenario: Scenario, columns: Mapping[str, Any], **more: Any) -> Self:
+        """Returns the replay of a scenario.
+
+        Args:
+            scenario: What was replayed.
+            columns: All attributes that a run of the model gives (``Model.columns``).
+            more: Attributes of a policy's own.
+        """
+        return cls(
+            policy=scenario.policy,
+            conf=scenario.conf,
+            torch_version=scenario.torch_version,
+            capacity_bytes=scenario.capacity_bytes,
+            **columns,
+            **more,
+        )

@@ -80,13 +80,7 @@ class BestFitPolicy:
             first=len(workload.op) - num_calls,
         )
         model.run(run)
-        return Replay(
-            policy=scenario.policy,
-            conf=scenario.conf,
-            torch_version=scenario.torch_version,
-            capacity_bytes=scenario.capacity_bytes,
-            **model.columns(),
-        )
+        return Replay.from_columns(scenario, model.columns())
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
         """Returns nothing: the curves say all."""

@@ -102,13 +102,7 @@ class CachingPolicy:
                 model.run(run, until=end)
                 lenders.put_in_order(_pools(model))
         model.run(run)
-        return Replay(
-            policy=scenario.policy,
-            conf=scenario.conf,
-            torch_version=scenario.torch_version,
-            capacity_bytes=scenario.capacity_bytes,
-            **model.columns(),
-        )
+        return Replay.from_columns(scenario, model.columns())
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
         """Returns nothing: the curves say all."""

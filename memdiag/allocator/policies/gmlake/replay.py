@@ -21,6 +21,7 @@ from memdiag.allocator.policies.gmlake.blocks import CHUNK, STITCHING, TENSOR, G
 from memdiag.allocator.policies.gmlake.detail import Stitching
 from memdiag.allocator.policies.gmlake.settings import NO_LIMIT, GMLakeSettings
 from memdiag.allocator.result import OK, Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
@@ -115,12 +116,9 @@ def replay_stitch(
 
     model.run(loop.run, own, grow=grow)
     first, maps = model.first, model.out[loop.OUT_MAPS]
-    return StitchReplay(
-        policy=policy,
-        conf=conf,
-        torch_version=torch_version,
-        capacity_bytes=capacity,
-        **model.columns(),
+    return StitchReplay.from_columns(
+        Scenario(policy, conf, torch_version, capacity, fraction),
+        model.columns(),
         stitching=_detail(settings, own.stitching, model.out, rounded),
         how=model.out[loop.OUT_HOW, first:].astype(np.int8),
         num_pieces=model.out[loop.OUT_PRIMITIVES, first:].astype(np.int32),

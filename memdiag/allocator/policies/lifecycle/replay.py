@@ -25,6 +25,7 @@ from memdiag.allocator.policies.lifecycle.marks import (
 )
 from memdiag.allocator.policies.lifecycle.report import Lifecycle
 from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.workload import Workload
 from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.table import Array
@@ -129,12 +130,10 @@ def replay_lifecycle(
     )
     model.run(loop.run, own)
     lifecycle = Lifecycle.of(model, deaths, windows, marks=marks)
-    return LifecycleReplay(
-        policy=policy or ("lifetime-oracle" if is_oracle else "lifecycle"),
-        conf=conf,
-        torch_version=torch_version,
-        capacity_bytes=capacity,
-        **model.columns(),
+    name = policy or ("lifetime-oracle" if is_oracle else "lifecycle")
+    return LifecycleReplay.from_columns(
+        Scenario(name, conf, torch_version, capacity, fraction),
+        model.columns(),
         pools=pools.IDS,
         lifecycle=lifecycle,
     )

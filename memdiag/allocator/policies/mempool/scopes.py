@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.allocator import workload as w
+from memdiag.allocator.engine.model import RESULTS
 from memdiag.allocator.policies.caching.policy import Beginning, CachingPolicy
 from memdiag.allocator.policies.lifecycle.hooks import marks_of
 from memdiag.allocator.policies.lifecycle.marks import (
@@ -174,23 +175,7 @@ def replay_mempool(
     changed, was = with_pools(workload, scopes, lends=lends)
     found = base.serve(changed, Beginning(keep_start=False), replace(scenario, conf=conf), log=log)
     stays = was >= 0
-    columns = {
-        name: getattr(found, name)[stays]
-        for name in (
-            "status",
-            "seg",
-            "off",
-            "block",
-            "reserved",
-            "allocated",
-            "active",
-            "requested",
-            "retries",
-            "ooms",
-            "device_allocs",
-            "device_frees",
-        )
-    }
+    columns = {name: getattr(found, name)[stays] for name in RESULTS}
     entries = None
     if found.log is not None:
         following = np.minimum.accumulate(np.where(stays, was, len(workload.op))[::-1])[
@@ -202,16 +187,8 @@ def replay_mempool(
             **found.log,
             "call": np.where(call >= 0, np.minimum(following[np.maximum(call, 0)], last), -1) if len(was) else call,
         }
-    result = MempoolReplay(
-        policy=scenario.policy,
-        conf=scenario.conf,
-        torch_version=found.torch_version,
-        capacity_bytes=found.capacity_bytes,
-        limit_bytes=found.limit_bytes,
-        bases=found.bases,
-        log=entries,
-        pools=changed.pools,
-        **columns,
+    result = MempoolReplay.from_columns(
+        scenario, columns, limit_bytes=found.limit_bytes, bases=found.bases, log=entries, pools=changed.pools
     )
     return result if entries is None else replace(result, mempools=_detail(result, workload, scopes))
 

@@ -111,13 +111,7 @@ def _run(
     pool.is_private, pool.exists, pool.use_count = 0, 1, 1  # its segments are not counted, and nobody releases it
     model.out[loop.OUT_WAY] = arena.OTHER
     model.run(loop.run, _own(planned, len(workload.op), max(len(workload.streams), 1), own_pool))
-    found = Replay(
-        policy=scenario.policy,
-        conf=scenario.conf,
-        torch_version=scenario.torch_version,
-        capacity_bytes=scenario.capacity_bytes,
-        **model.columns(),
-    )
+    found = Replay.from_columns(scenario, model.columns())
     if found.log is not None:
         found.log["pool"][found.log["pool"] == own_pool] = 0
     return found, model.out
