@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import typer
 
 from memdiag.errors import BUDGET_HIT, MemdiagError
-
-if TYPE_CHECKING:
-    from memdiag.results.finding import Finding
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
@@ -41,7 +38,19 @@ def read_budgets(
     return budgets
 
 
-def over(findings: Iterable[Finding], budgets: Sequence[str]) -> list[str]:
+class Judged(Protocol):
+    """A finding, of one trace or of a fleet."""
+
+    @property
+    def code(self) -> str:
+        """Its code."""
+
+    @property
+    def severity(self) -> str:
+        """Its severity."""
+
+
+def over(findings: Iterable[Judged], budgets: Sequence[str]) -> list[str]:
     """Returns the codes of the findings that are over budget, in their order."""
     severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
     return [finding.code for finding in findings if finding.severity in severities or finding.code in budgets]

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memdiag.cli.at_option import At, read_moment
-from memdiag.cli.budgets import end_if_hit, read_budgets
+from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.fleet.engines import Engine, EngineType
-    from memdiag.fleet.files import File
-    from memdiag.fleet.store import ResultStore
     from memdiag.results.fleet import FleetReport
 
 _SECONDS = 60.0
-_ALSO = ("oom", "odd", "broken")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -113,11 +109,17 @@ def fleet(
 
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no readable file.
     """
+    from memdiag.fleet.run import CONDITIONS, conditions_met, diagnose
+
     budgets = read_budgets(
-        fail_on, "for example --fail-on oom or --fail-on MD201", _ALSO, "oom, odd, broken, warning, critical nor a code"
+        fail_on,
+        "for example --fail-on oom or --fail-on MD201",
+        CONDITIONS,
+        "oom, odd, broken, warning, critical nor a code",
     )
 
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.fleet_progress import OnTerminalFleet
     from memdiag.fleet.engines import FLEET_ENGINES
     from memdiag.fleet.files import find
     from memdiag.render import renderer
@@ -138,9 +140,17 @@ def fleet(
             f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}"
         )
     files, said = find(paths or _newest())
-    options = {} if at is None else {"at": read_moment(at)}
-    report = _report(
-        files, FLEET_ENGINES[engine], workers, address, output, size, budget if tune else None, said, options
+    report = diagnose(
+        files,
+        FLEET_ENGINES[engine],
+        workers=workers,
+        address=address,
+        output=output,
+        capacity=size,
+        seconds=budget if tune else None,
+        at=None if at is None else read_moment(at),
+        notes=said,
+        listener=OnTerminalFleet(),
     )
 
     render = renderer("fleet", form)
@@ -153,7 +163,7 @@ def fleet(
         _draw(report, heatmap)
     if not report.ranks:
         raise MemdiagError("none of the files could be read", report.unreadable[0].message if report.unreadable else "")
-    end_if_hit(_over(report, budgets))
+    end_if_hit([*(word for word in conditions_met(report) if word in budgets), *over(report.findings, budgets)])
 
 
 def _newest() -> list[str]:
@@ -166,113 +176,6 @@ def _newest() -> list[str]:
 
     chosen = choose_trace(None)
     return ["."] if chosen.parent.name.startswith("memdiag-") else [str(chosen)]
-
-
-def _report(
-    files: list[File],
-    make: EngineType,
-    workers: int | None,
-    address: str | None,
-    output: Path | None,
-    capacity: int | None,
-    seconds: float | None,
-    said: list[str],
-    options: Mapping[str, object],
-) -> FleetReport:
-    """Reads all files and makes the report.
-
-    Args:
-        files, workers, address, output, capacity, said: As the command has them.
-        make: Makes the engine.
-        seconds: Time for a search of settings; None: none is made.
-        options: Of each file's diagnosis: ``at``, the moment that it looks at.
-    """
-    from dataclasses import replace
-
-    from memdiag.cli.talk import busy, say
-    from memdiag.fleet.rollup import roll_up
-    from memdiag.fleet.store import ResultStore
-
-    store = ResultStore(output) if output is not None else None
-    for sentence in said:
-        say(sentence)
-    with busy(phrase("progress.starting")):
-        engine = make(workers=workers, address=address)
-    try:
-        results, num_kept = _read(files, engine, store, options)
-        with busy(phrase("progress.merging")):
-            report = roll_up(files, results, capacity=capacity, num_kept=num_kept)
-        if seconds is not None and report.ranks:
-            report = _with_setting(report, files, engine, store, capacity, seconds)
-        return replace(report, notes=(*said, *report.notes))
-    finally:
-        engine.close()
-
-
-def _read(
-    files: list[File], engine: Engine, store: ResultStore | None, options: Mapping[str, object]
-) -> tuple[list[dict[str, Any]], int]:
-    """Reads all files; says on Ctrl-C what is kept."""
-    from memdiag.cli.loading import announce_compiling
-    from memdiag.cli.progress import Line, bar
-    from memdiag.cli.talk import say
-    from memdiag.fleet.run import read_all
-    from memdiag.trace import compiled
-    from memdiag.trace.heap import walk
-
-    done = 0
-    announce_compiling()
-    if compiled.is_cold(walk):
-        read_all(files[:1], engine, store, None, **options)  # once, not in every process
-
-    with Line() as line:
-
-        def told(number: int, most: int, broken: int) -> None:
-            nonlocal done
-            done = number
-            line(
-                phrase(
-                    "progress.files",
-                    bar=bar(number / most),
-                    count=number,
-                    most=most,
-                    broken=phrase("progress.files.broken", count=broken) if broken else "",
-                )
-            )
-
-        try:
-            return read_all(files, engine, store, told, **options)
-        except KeyboardInterrupt:
-            line.__exit__()
-            kept = "the same command goes on from there" if store is not None else "nothing is kept: -o DIR does"
-            say(f"interrupted: {done:,} of {len(files):,} files were read; {kept}")
-            raise
-
-
-def _with_setting(
-    report: FleetReport,
-    files: list[File],
-    engine: Engine,
-    store: ResultStore | None,
-    capacity: int | None,
-    seconds: float,
-) -> FleetReport:
-    from memdiag.cli.progress import Line, bar
-    from memdiag.fleet.run import with_setting
-
-    with Line() as line:
-        return with_setting(
-            report,
-            files,
-            engine,
-            store,
-            lambda done, most, _: line(phrase("progress.replayed", bar=bar(done / most), count=done, most=most)),
-            capacity=capacity,
-            seconds=seconds,
-            searching=lambda done, most: line(
-                phrase("progress.searching", bar=bar(done / most), count=done, most=most)
-            ),
-        )
 
 
 def _write(report: FleetReport, files: Mapping[str, Path], top: int) -> None:
@@ -301,19 +204,3 @@ def _draw(report: FleetReport, file: Path) -> None:
                 f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
             ) from None
     say(f"wrote {file}")
-
-
-def _over(report: FleetReport, budgets: list[str]) -> list[str]:
-    """What of the report is over budget, in words."""
-    there = {
-        "oom": any(row.is_out_of_memory for row in report.ranks),
-        "odd": any(odd.delta_bytes > 0 for odd in report.outliers),
-        "broken": bool(report.unreadable),
-    }
-    hits = [word for word in _ALSO if word in budgets and there[word]]
-    severities = {"warning": ("critical", "warning"), "critical": ("critical",)}
-    wanted = {severity for budget in budgets for severity in severities.get(budget, ())}
-    return [
-        *hits,
-        *(finding.code for finding in report.findings if finding.severity in wanted or finding.code in budgets),
-    ]

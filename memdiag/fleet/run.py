@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
-from memdiag.fleet.engines import Engine
+from memdiag.fleet.engines import Engine, EngineType
 from memdiag.fleet.files import File
 from memdiag.fleet.store import ResultStore
 from memdiag.fleet.work import Result, Task
@@ -17,6 +19,105 @@ from memdiag.results.fleet import FleetReport, Tuned
 from memdiag.text import language, phrase
 
 Told = Callable[[int, int, int], None]  # done, total, and broken ones among the done
+
+
+class FleetListener:
+    """Receives the progress of a diagnosis; this one ignores it."""
+
+    def say(self, text: str) -> None:
+        """Receives a line of information."""
+
+    def busy(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - others show it
+        """Called around work that takes long."""
+        return nullcontext()
+
+    def announce_compiling(self) -> None:
+        """Called before the first file is read: the first run of an installation compiles memdiag's loops."""
+
+    def reading(self, num_files: int, *, is_kept: bool) -> AbstractContextManager[Told | None]:  # noqa: ARG002
+        """Called around the reading of all files; ``is_kept``: results are kept if it is interrupted."""
+        return nullcontext()
+
+    def tuning(self) -> AbstractContextManager[tuple[Told | None, Callable[[int, int], None] | None]]:
+        """Called around the search for a setting: returns what hears of replays and of settings tried."""
+        return nullcontext((None, None))
+
+
+SILENT = FleetListener()
+CONDITIONS = ("oom", "odd", "broken")  # of a whole fleet, beside severities and codes of its findings
+
+
+def diagnose(
+    files: Sequence[File],
+    make: EngineType,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    output: Path | None = None,
+    capacity: int | None = None,
+    seconds: float | None = None,
+    at: str | int | None = None,
+    notes: Sequence[str] = (),
+    listener: FleetListener = SILENT,
+) -> FleetReport:
+    """Reads all files of a run and returns the report.
+
+    Args:
+        files: The files, as ``memdiag.fleet.files.find`` returns them.
+        make: Makes the engine, a value of ``FLEET_ENGINES``.
+        workers: Processes that read files; None: as the engine chooses.
+        address: Of a Ray cluster.
+        output: Folder in which results are kept, so that a second run goes on from there; None: nothing is kept.
+        capacity: Bytes of the card; None: as recorded.
+        seconds: Time for a search of settings; None: none is made.
+        at: The moment of every diagnosis, as for ``build_report``; None: the default.
+        notes: Remarks on the files, which the report repeats.
+        listener: Receives progress.
+    """
+    store = ResultStore(output) if output is not None else None
+    options = {} if at is None else {"at": at}
+    for note in notes:
+        listener.say(note)
+    with listener.busy(phrase("progress.starting")):
+        engine = make(workers=workers, address=address)
+    try:
+        listener.announce_compiling()
+        _compile_once(files, engine, store, options)
+        with listener.reading(len(files), is_kept=store is not None) as told:
+            results, num_kept = read_all(files, engine, store, told, **options)
+        with listener.busy(phrase("progress.merging")):
+            from memdiag.fleet.rollup import roll_up
+
+            report = roll_up(files, results, capacity=capacity, num_kept=num_kept)
+        if seconds is not None and report.ranks:
+            with listener.tuning() as (replayed, searching):
+                report = with_setting(
+                    report, files, engine, store, replayed, capacity=capacity, seconds=seconds, searching=searching
+                )
+        return replace(report, notes=(*notes, *report.notes))
+    finally:
+        engine.close()
+
+
+def _compile_once(
+    files: Sequence[File], engine: Engine, store: ResultStore | None, options: Mapping[str, object]
+) -> None:
+    """Reads one file before all others where loops are not compiled yet, so that not every process compiles them."""
+    from memdiag.trace import compiled
+    from memdiag.trace.heap import walk
+
+    if compiled.is_cold(walk):
+        read_all(files[:1], engine, store, None, **options)
+
+
+def conditions_met(report: FleetReport) -> list[str]:
+    """Returns the words of ``CONDITIONS`` that apply to a report."""
+    met = {
+        "oom": any(row.is_out_of_memory for row in report.ranks),
+        "odd": any(odd.delta_bytes > 0 for odd in report.outliers),
+        "broken": bool(report.unreadable),
+    }
+    return [word for word in CONDITIONS if met[word]]
 
 
 def read_all(

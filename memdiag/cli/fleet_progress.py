@@ -1,0 +1,57 @@
+"""Shows on stderr how far ``memdiag fleet`` has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from memdiag.cli.loading import announce_compiling
+from memdiag.cli.progress import Line, bar
+from memdiag.cli.talk import busy, say
+from memdiag.fleet.run import FleetListener, Told
+from memdiag.text import phrase
+
+
+class OnTerminalFleet(FleetListener):
+    """Shows the progress of a diagnosis on stderr."""
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        say(text)
+
+    def busy(self, text: str) -> AbstractContextManager[None]:
+        """Shows a text while the work inside the context runs."""
+        return busy(text)
+
+    def announce_compiling(self) -> None:
+        """Says how long compiling will take, if anything is compiled."""
+        announce_compiling()
+
+    @contextmanager
+    def reading(self, num_files: int, *, is_kept: bool) -> Iterator[Told]:
+        """Shows how many files are read; says on Ctrl-C what is kept."""
+        done = 0
+        with Line() as line:
+
+            def told(number: int, most: int, broken: int) -> None:
+                nonlocal done
+                done = number
+                unread = phrase("progress.files.broken", count=broken) if broken else ""
+                line(phrase("progress.files", bar=bar(number / most), count=number, most=most, broken=unread))
+
+            try:
+                yield told
+            except KeyboardInterrupt:
+                line.__exit__()
+                kept = "the same command goes on from there" if is_kept else "nothing is kept: -o DIR does"
+                self.say(f"interrupted: {done:,} of {num_files:,} files were read; {kept}")
+                raise
+
+    @contextmanager
+    def tuning(self) -> Iterator[tuple[Told, Callable[[int, int], None]]]:
+        """Shows how far the search for a setting has come."""
+        with Line() as line:
+            yield (
+                lambda done, most, _: line(phrase("progress.replayed", bar=bar(done / most), count=done, most=most)),
+                lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most)),
+            )
