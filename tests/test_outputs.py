@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from pythons import NO_NPU, npu_python
+from tests.pythons import NO_NPU, npu_python
 
 from memdiag.cli import main
 
