@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 _HERE = Path(__file__).parent
 _PLACES = (_HERE / "docs", _HERE.parent / "docs")
@@ -66,8 +67,8 @@ def names() -> tuple[str, ...]:
     folder = next((place for place in _PLACES if (place / _FINDINGS).is_dir()), None)
     if folder is None:
         raise MemdiagError(
-            "the documentation is not part of this installation",
-            "install memdiag from its wheel or run it from a checkout",
+            phrase("errors.no-docs"),
+            phrase("errors.no-docs.hint"),
         )
     codes = sorted(path.stem for path in (folder / _FINDINGS).glob("MD*.md"))
     others = (*folder.glob("*.md"), *(folder / _GUIDES).glob("*.md"))
@@ -85,8 +86,8 @@ def page(name: str) -> Page:
     found = known.get(wanted) or known.get(f"md{wanted}")
     if found is None:
         close = get_close_matches(wanted, known, 3, 0.5)
-        meant = f"did you mean {' or '.join(known[each] for each in close)}? " if close else ""
-        raise MemdiagError(f"{name}: there is no such page", f"{meant}memdiag explain lists all of them")
+        meant = phrase("errors.meant", name=" or ".join(known[each] for each in close)) if close else ""
+        raise MemdiagError(phrase("errors.page", name=str(name)), phrase("errors.page.hint", meant=meant))
     folder = next(each for each in _PLACES if (each / _FINDINGS).is_dir())
     places = (folder / each / f"{found}.md" for each in (_FINDINGS, _GUIDES, ""))
     text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 _LONGEST = 100  # number of characters of the file name that the temporary file repeats
 
@@ -43,7 +44,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise MemdiagError(
-            f"{path}: cannot be written: {error.strerror or error}", "check the directory, its mode and the space"
+            phrase("errors.unwritable", file=str(path), value=str(error.strerror or error)), phrase("errors.space.hint")
         ) from None
 
 

@@ -35,7 +35,7 @@ def parse_bytes(text: str) -> int:
     """
     match = _SIZE.match(text)
     if not match:
-        raise MemdiagError(f"not a size: {text!r}", "write bytes or a unit, for example 4096, 512MiB or 64GiB")
+        raise MemdiagError(phrase("errors.not-size", text=f"{text!r}"), phrase("errors.not-size.hint"))
     number, prefix, binary, suffix = match.groups()
     base = 1000 if suffix and prefix and not binary else 1024
     factor: int = base ** _POWERS[prefix.lower()]

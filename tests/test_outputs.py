@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.pythons import NO_NPU, npu_python
 
 from memdiag.cli import main
+from tests.pythons import NO_NPU, npu_python
 
 ROOT = Path(__file__).parents[1]
 _SPEC = importlib.util.spec_from_file_location("outputs", ROOT / "docs" / "outputs.py")

@@ -98,7 +98,9 @@ def analyze(
     path = choose_trace(trace)
     for option, file in (("--output", output), ("--html", as_html)):
         if file is not None and is_same(file, path):
-            raise MemdiagError(f"{option} {file}: this is the trace itself", "name another file")
+            raise MemdiagError(
+                phrase("errors.is-trace", option=str(option), file=str(file)), phrase("errors.name-another")
+            )
     loaded, report = _report(path, moment, top, device, replay=not no_replay, fitting=fitting)
     if page is not None:
         page.write(loaded, report, moment, replay=not no_replay)
@@ -122,7 +124,7 @@ def _read_size(text: str) -> int:
 
     size = parse_bytes(text)
     if not 0 < size < 1 << 60:
-        raise MemdiagError(f"--would-fit {text}: no tensor has this size", "for example --would-fit 2GiB")
+        raise MemdiagError(phrase("errors.would-fit", text=str(text)), phrase("errors.would-fit.hint"))
     return size
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import typer
 
 from memdiag.errors import BUDGET_HIT, MemdiagError
+from memdiag.text import phrase
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
@@ -33,7 +34,7 @@ def read_budgets(
     for word in (word.strip() for item in given or () for word in item.split(",")):
         budget = word.upper() if _CODE.fullmatch(word.upper()) else word.lower().replace("-", "_")
         if budget not in known and not _CODE.fullmatch(budget):
-            raise MemdiagError(f"--fail-on {word}: neither {said}", example)
+            raise MemdiagError(phrase("errors.fail-on", word=str(word), said=str(said)), example)
         budgets.append(budget)
     return budgets
 

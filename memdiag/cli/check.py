@@ -11,6 +11,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.errors import DONE, MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.results.check import CheckReport
@@ -116,7 +117,7 @@ def _traces(given: Sequence[Path], written: Sequence[Path | None]) -> list[Path]
     paths = all_ranks(given) if given else [choose_trace(None)]
     for file in written:
         if file is not None and any(is_same(file, path) for path in paths):
-            raise MemdiagError(f"{file}: this is one of the traces", "name another file")
+            raise MemdiagError(phrase("errors.is-one", file=str(file)), phrase("errors.name-another"))
     return paths
 
 

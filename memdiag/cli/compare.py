@@ -118,11 +118,13 @@ def _chosen(
     paths = ranks if len(ranks) > 1 else one_each(given, rank)
     if len(paths) > _MOST:
         raise MemdiagError(
-            f"{len(paths)} traces are more than fit beside each other ({_MOST})", "memdiag fleet takes any number"
+            phrase("errors.too-many", value=str(len(paths)), most=str(_MOST)), phrase("errors.too-many.hint")
         )
     for option, file in written.items():
         if file is not None and any(is_same(file, path) for path in paths):
-            raise MemdiagError(f"{option} {file}: this is one of the traces", "name another file")
+            raise MemdiagError(
+                phrase("errors.is-one.option", option=str(option), file=str(file)), phrase("errors.name-another")
+            )
     read = _read(paths)
     if len(read) == 1:
         return _devices(paths[0], read[0], device)
@@ -145,10 +147,11 @@ def _devices(path: Path, trace: Trace, device: int | None) -> list[ComparedTrace
     """
     used = [each.device for each in trace.devices if each.num_events or len(each.tensors)]
     if device is not None or len(used) < 2:
-        raise MemdiagError(f"{path}: one trace of one device has nothing to be compared with", "give a second trace")
+        raise MemdiagError(phrase("errors.alone", path=str(path)), phrase("errors.second-trace"))
     if len(used) > _MOST:
         raise MemdiagError(
-            f"{path} has {len(used)} devices, more than fit beside each other", "give a second trace, and --device"
+            phrase("errors.too-many-devices", path=str(path), value=str(len(used))),
+            phrase("errors.too-many-devices.hint"),
         )
     return [_one(letter, path, trace, number) for letter, number in zip(_LETTERS, used, strict=False)]
 

@@ -11,6 +11,7 @@ import typer
 
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
+from memdiag.text import phrase
 
 _USAGE = """\
 error: no settings given
@@ -116,7 +117,7 @@ def conf(
         typer.echo(_USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)
     if text and env:
-        raise MemdiagError("settings and --env exclude each other", "run it twice")
+        raise MemdiagError(phrase("errors.conf-env"), phrase("errors.run-twice"))
     features = read_features(using or [])
     if env:
         here = platform or ("windows" if sys.platform == "win32" else "linux")

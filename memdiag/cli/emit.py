@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
 from memdiag.output_file import write_whole
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.render.support.look import Look
@@ -23,7 +24,7 @@ def form_of(*, as_json: bool, as_md: bool, output: Path | None, with_html: bool 
         MemdiagError: Both were asked for.
     """
     if as_json and as_md:
-        raise MemdiagError("--json and --md exclude each other", "run it twice, with -o report.json and -o report.md")
+        raise MemdiagError(phrase("errors.json-md"), phrase("errors.json-md.hint"))
     if as_json:
         return "json"
     if as_md:

@@ -95,7 +95,7 @@ def export(
     if output is None and is_same(file, path):
         file = file.with_stem(f"{file.stem}-exported")
     if is_same(file, path):
-        raise MemdiagError(f"-o {file}: this is the trace itself", "name another file")
+        raise MemdiagError(phrase("errors.is-trace.o", file=str(file)), phrase("errors.name-another"))
     if file.is_dir() and name not in _TABLES:
         file = file / Path(path.name).with_suffix(EXPORTS[name].SUFFIXES[0])
     wanted = _wanted(name, device, table or [], min_size, at)
@@ -105,7 +105,8 @@ def export(
             written = EXPORTS[name].write(read, file, wanted)
         except OSError as error:
             raise MemdiagError(
-                f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
+                phrase("errors.unwritable", file=str(file), value=str(error.strerror or error)),
+                phrase("errors.directory-mode"),
             ) from None
     for each in written:
         say(f"wrote {each}")
@@ -124,21 +125,22 @@ def _format(given: str | None, output: Path | None) -> str:
             from difflib import get_close_matches
 
             close = get_close_matches(given.lower(), [*EXPORTS, "chrome"], 1, 0.5)
-            meant = f"did you mean {close[0].replace('chrome', 'perfetto')}? " if close else ""
-            raise MemdiagError(f"--format {given}: there is no such format", f"{meant}formats are {', '.join(EXPORTS)}")
+            meant = phrase("errors.meant", name=close[0].replace("chrome", "perfetto")) if close else ""
+            raise MemdiagError(
+                phrase("errors.format", given=str(given)),
+                phrase("errors.format.hint", meant=meant, value=", ".join(EXPORTS)),
+            )
         return given
     endings = {name: export.SUFFIXES for name, export in EXPORTS.items()}
     if output is None:
-        raise MemdiagError(
-            "which format?", f"--format {'|'.join(EXPORTS)}, or -o with a file whose name ends in one of theirs"
-        )
+        raise MemdiagError(phrase("errors.which-format"), phrase("errors.which-format.hint", value="|".join(EXPORTS)))
     found = [
         (len(ending), name) for name, own in endings.items() for ending in own if output.name.lower().endswith(ending)
     ]
     if not found:
         known = "; ".join(f"{name}: {', '.join(own)}" for name, own in endings.items())
         raise MemdiagError(
-            f"-o {output}: what it ends in names no format", f"give --format, or one of these endings: {known}"
+            phrase("errors.no-format", output=str(output)), phrase("errors.no-format.hint", known=str(known))
         )
     return max(found)[1]
 
@@ -150,11 +152,15 @@ def _wanted(name: str, device: int | None, tables: list[str], min_size: str | No
     chosen = tuple(dict.fromkeys(each.strip() for item in tables for each in item.split(",") if each.strip()))
     for each in chosen:
         if each not in TABLES:
-            raise MemdiagError(f"--table {each}: there is no such table", f"tables are {', '.join(TABLES)}")
+            raise MemdiagError(
+                phrase("errors.table", each=str(each)), phrase("errors.table.hint", value=", ".join(TABLES))
+            )
     if chosen and name not in _TABLES:
-        raise MemdiagError(f"--table is of {' and '.join(_TABLES)}, not of {name}", "leave it out")
+        raise MemdiagError(
+            phrase("errors.table-of", value=" and ".join(_TABLES), name=str(name)), phrase("errors.leave-out")
+        )
     if min_size is not None and name != "perfetto":
-        raise MemdiagError(f"--min-size is of perfetto, not of {name}", "leave it out")
+        raise MemdiagError(phrase("errors.min-size", name=str(name)), phrase("errors.leave-out"))
     if at is not None and name != "speedscope":
-        raise MemdiagError(f"--at is of speedscope; {name} holds the whole trace", "omit it")
+        raise MemdiagError(phrase("errors.at-speedscope", name=str(name)), phrase("errors.omit"))
     return Wanted(device, chosen or TABLES, parse_bytes(min_size) if min_size is not None else 0, read_moment(at))

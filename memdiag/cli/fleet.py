@@ -128,16 +128,18 @@ def fleet(
     form = form_of(as_json=as_json, as_md=as_md, output=None)
     size = parse_bytes(capacity) if capacity is not None else None
     if size is not None and size <= 0:
-        raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
+        raise MemdiagError(phrase("errors.capacity", capacity=str(capacity)), phrase("errors.capacity.hint"))
     if engine not in FLEET_ENGINES:
         raise MemdiagError(
-            f"--engine {engine}: neither {' nor '.join(FLEET_ENGINES)}", "--engine local reads files on this machine"
+            phrase("errors.engine", engine=str(engine), value=" nor ".join(FLEET_ENGINES)),
+            phrase("errors.engine.hint"),
         )
     if address is not None and engine != "ray":
-        raise MemdiagError("--address is that of a Ray cluster", "add --engine ray")
+        raise MemdiagError(phrase("errors.address"), phrase("errors.address.hint"))
     if heatmap is not None and heatmap.suffix.lower() not in _PICTURES:
         raise MemdiagError(
-            f"--heatmap {heatmap}: not a picture that can be drawn", f"end its name in {', '.join(_PICTURES)}"
+            phrase("errors.heatmap", heatmap=str(heatmap)),
+            phrase("errors.heatmap.hint", value=", ".join(_PICTURES)),
         )
     files, said = find(paths or _newest())
     report = diagnose(
@@ -162,7 +164,7 @@ def fleet(
     if heatmap is not None:
         _draw(report, heatmap)
     if not report.ranks:
-        raise MemdiagError("none of the files could be read", report.unreadable[0].message if report.unreadable else "")
+        raise MemdiagError(phrase("errors.none-read"), report.unreadable[0].message if report.unreadable else "")
     end_if_hit([*(word for word in conditions_met(report) if word in budgets), *over(report.findings, budgets)])
 
 
@@ -193,14 +195,13 @@ def _draw(report: FleetReport, file: Path) -> None:
     from memdiag.render import renderer
 
     if report.heatmap is None:
-        raise MemdiagError(
-            f"--heatmap {file}: there is nothing to draw", "the files hold states of memory, not its history"
-        )
+        raise MemdiagError(phrase("errors.heatmap-empty", file=str(file)), phrase("errors.heatmap-empty.hint"))
     with busy(phrase("progress.drawing.heat")):
         try:
             renderer("fleet", "picture")(report, file)
         except OSError as error:
             raise MemdiagError(
-                f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
+                phrase("errors.unwritable", file=str(file), value=str(error.strerror or error)),
+                phrase("errors.directory-mode"),
             ) from None
     say(f"wrote {file}")

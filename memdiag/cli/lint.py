@@ -10,6 +10,7 @@ import typer
 
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
 from memdiag.errors import COULD_NOT, MemdiagError
+from memdiag.text import phrase
 
 _USAGE = """\
 error: no path given
@@ -103,7 +104,10 @@ def _codes(select: list[str] | None) -> frozenset[str] | None:
     codes = frozenset(code.strip().upper() for item in select or () for code in item.split(",") if code.strip())
     unknown = sorted(codes - set(LINT_RULES))
     if unknown:
-        raise MemdiagError(f"--select {unknown[0]}: lint has no such code", f"codes are {', '.join(LINT_RULES)}")
+        raise MemdiagError(
+            phrase("errors.select", value=str(unknown[0])),
+            phrase("errors.select.hint", value=", ".join(LINT_RULES)),
+        )
     return codes or None
 
 
@@ -117,7 +121,5 @@ def _form(form: str | None, *, as_json: bool, output: Path | None) -> str:
         suffix = output.suffix.lower() if output else ""
         return "json" if as_json else {".json": "json", ".sarif": "sarif"}.get(suffix, "terminal")
     if form not in _FORMATS or (as_json and form != "json"):
-        raise MemdiagError(
-            f"--format {form}: not a form of its own", "one of github, sarif, json; without it, text for a terminal"
-        )
+        raise MemdiagError(phrase("errors.lint-format", form=str(form)), phrase("errors.lint-format.hint"))
     return form

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memdiag.text import phrase
+
 if TYPE_CHECKING:
     from memdiag.offload.settings import OffloadSettings
 
@@ -115,7 +117,7 @@ def read_offload(config: str | None, wanted: bool, **options: Any) -> OffloadSet
     if not wanted:
         if config is not None or given:
             name = "--offload-config" if config is not None else "--" + next(iter(given)).replace("_", "-")
-            raise MemdiagError(f"{name} is for --policy offload", "add --policy offload")
+            raise MemdiagError(phrase("errors.for-offload", name=str(name)), phrase("errors.for-offload.hint"))
         return None
     from memdiag.offload.settings import OffloadSettings
 

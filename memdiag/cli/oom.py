@@ -121,7 +121,7 @@ def _check_output(output: Path | None, chosen: list[OomInput], from_trace: Path 
 
     read = [item.path for item in chosen if item.path] + ([from_trace] if from_trace else [])
     if output is not None and any(is_same(output, path) for path in read):
-        raise MemdiagError(f"--output {output}: this file is read as input", "name another file")
+        raise MemdiagError(phrase("errors.is-input", output=str(output)), phrase("errors.name-another"))
 
 
 def _has_message(text: str) -> bool:

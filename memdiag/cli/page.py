@@ -25,7 +25,7 @@ def read_page(path: Path | None, output: Path | None = None) -> Page | None:
         MemdiagError: Both name one.
     """
     if path is not None and output is not None:
-        raise MemdiagError("--html FILE and -o FILE.html both name a page", "leave one of them out")
+        raise MemdiagError(phrase("errors.two-pages"), phrase("errors.two-pages.hint"))
     path = path or output
     return None if path is None else Page(path)
 

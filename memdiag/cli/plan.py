@@ -87,18 +87,18 @@ def plan(
     capacity_bytes = None if capacity is None else parse_bytes(capacity)
     align_bytes = None if align is None else parse_bytes(align)
     if align_bytes == 0:
-        raise MemdiagError(f"--align {align}: it cannot be 0", "1 means any byte; PyTorch's allocators use 512")
+        raise MemdiagError(phrase("errors.align", align=str(align)), phrase("errors.align.hint"))
     if not 0 < seconds < 1e9:
-        raise MemdiagError(f"--seconds {seconds:g}: not a time to spend", "for example --seconds 60")
+        raise MemdiagError(phrase("errors.seconds", seconds=f"{seconds:g}"), phrase("errors.seconds.hint"))
     ends_known = ("half-open", "open", "closed")
     if ends is not None and ends not in ends_known:
         raise MemdiagError(
-            f"--ends {ends}: neither {', '.join(ends_known[:-1])} nor {ends_known[-1]}",
-            "half-open: alive from lower until before upper",
+            phrase("errors.ends", ends=str(ends), value=", ".join(ends_known[:-1]), value2=str(ends_known[-1])),
+            phrase("errors.ends.hint"),
         )
     path = choose_trace(trace)
     if output is not None and is_same(output, path):
-        raise MemdiagError(f"--output {output}: this is the input itself", "name another file")
+        raise MemdiagError(phrase("errors.plan-input", output=str(output)), phrase("errors.name-another"))
     from memdiag.cli.emit import emit
     from memdiag.cli.loading import read_trace
     from memdiag.cli.progress import Line

@@ -131,19 +131,17 @@ def plot(
     look = read_look(size, width, dpi, style, title)
     moment = read_moment(at)
     if (policy or conf or capacity) and "policies" not in kinds:
-        raise MemdiagError(
-            f"--policy, --conf and --capacity are of --kind policies, not of {', '.join(kinds)}", "add --kind policies"
-        )
+        raise MemdiagError(phrase("errors.plot-policies", value=", ".join(kinds)), phrase("errors.plot-policies.hint"))
     wanted = SimulationRequest.read(policy or [], conf, None, capacity, None)
     if wanted.offload:
         raise MemdiagError(
-            "--policy offload moves tensors and cannot be drawn beside others",
-            "memdiag simulate --policy offload tells of it",
+            phrase("errors.plot-offload"),
+            phrase("errors.plot-offload.hint"),
         )
     paths = list(dict.fromkeys(choose_trace(path) for path in traces)) if traces else [choose_trace(None)]
     files = files_of(paths, kinds, output)
     if any(is_same(file, path) for file in files.values() for path in paths):
-        raise MemdiagError(f"-o {output}: this is the trace itself", "name another file")
+        raise MemdiagError(phrase("errors.is-trace.o", file=str(output)), phrase("errors.name-another"))
     drawn, failed = [], []
     for path in paths:
         trace = read_trace(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.runs.recording import Order
@@ -130,7 +131,7 @@ def record(
     Exit status: the command's own; 127 command not found, 126 command not executable, 2 error.
     """
     if not command:
-        raise MemdiagError("there is no command to record", "memdiag record [options] -- python train.py")
+        raise MemdiagError(phrase("errors.no-command"), "memdiag record [options] -- python train.py")
     from memdiag.cli.loading import OnTerminal
     from memdiag.recorder.launch import end_as
     from memdiag.runs.recording import Order, perform
@@ -140,7 +141,7 @@ def record(
     if find_max is not None:
         raise typer.Exit(_find_max(order, find_max, as_json=as_json, quiet=quiet))
     if as_json:
-        raise MemdiagError("--json needs --find-max", "what a run has recorded: memdiag analyze --json")
+        raise MemdiagError(phrase("errors.json-find-max"), phrase("errors.json-find-max.hint"))
     from memdiag.cli.run_summary import print_summary
 
     done = perform(order, OnTerminal(), None if quiet else print_summary)
@@ -167,8 +168,8 @@ def _made_up(values: str | None, compute: str | None, phantom: str | None) -> di
     """Returns the variables that set the computed values on a simulated device."""
     if phantom is None and (values or compute) is not None:
         raise MemdiagError(
-            f"--{'values' if values is not None else 'compute'} needs --phantom",
-            "for example --phantom cuda:h100-80g --values finite",
+            phrase("errors.needs-phantom", value=str("values" if values is not None else "compute")),
+            phrase("errors.needs-phantom.hint"),
         )
     said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
     if compute is not None:
@@ -184,14 +185,15 @@ def _settings(backends: list[str], steps: str | None, every: int, max_events: in
     chosen = tuple(dict.fromkeys(word.strip().lower() for item in backends for word in item.split(",")))
     for word in chosen:
         if word not in BACKENDS:
-            raise MemdiagError(f"--backend {word}: not known", f"one of {', '.join(BACKENDS)}; may be repeated")
+            raise MemdiagError(
+                phrase("errors.record-backend", word=str(word)),
+                phrase("errors.record-backend.hint", value=", ".join(BACKENDS)),
+            )
     first, last = 0, None
     if steps is not None:
         match = _STEPS.fullmatch(steps.strip())
         if match is None or (match[2] and int(match[2]) <= int(match[1] or 0)):
-            raise MemdiagError(
-                f"--steps {steps}: not a range of steps", "for example --steps 3:6 (steps 3, 4 and 5), 10: or :5"
-            )
+            raise MemdiagError(phrase("errors.steps", steps=str(steps)), phrase("errors.steps.hint"))
         first, last = int(match[1] or 0), int(match[2]) if match[2] else None
     return {
         "backends": chosen,

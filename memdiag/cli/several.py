@@ -7,6 +7,7 @@ from pathlib import Path
 
 from memdiag.cli.choose import choose_trace, ranks_in
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 
 def one_each(given: Sequence[Path], rank: int | None) -> list[Path]:
@@ -21,11 +22,12 @@ def one_each(given: Sequence[Path], rank: int | None) -> list[Path]:
     for path in given:
         ranks = ranks_in(path)
         if not ranks:
-            raise MemdiagError(
-                f"--rank {rank}: {path} is no run directory (rank0.pkl …)", "leave out --rank, or name directories"
-            )
+            raise MemdiagError(phrase("errors.rank", rank=str(rank), path=str(path)), phrase("errors.rank.hint"))
         if rank not in ranks:
-            raise MemdiagError(f"{path} has no rank {rank}", f"it has {_listed(list(ranks))}")
+            raise MemdiagError(
+                phrase("errors.no-rank", path=str(path), rank=str(rank)),
+                phrase("errors.no-rank.hint", value=str(_listed(list(ranks)))),
+            )
         chosen.append(ranks[rank])
     return chosen
 

@@ -222,10 +222,12 @@ def _check_files(path: Path, files: dict[str, Path | None], wanted: object) -> N
 
     for option, file in files.items():
         if file is not None and is_same(file, path):
-            raise MemdiagError(f"{option} {file}: this is the trace itself", "name another file")
+            raise MemdiagError(
+                phrase("errors.is-trace", option=str(option), file=str(file)), phrase("errors.name-another")
+            )
     for option in ("--rows", "--out"):
         if files[option] is not None and getattr(wanted, "num", 1) > 1:
             raise MemdiagError(
-                f"{option} is of one simulated run, and several are asked for",
-                "give one --policy and one --conf with it",
+                phrase("errors.one-run", option=str(option)),
+                phrase("errors.one-run.hint"),
             )

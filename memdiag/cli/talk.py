@@ -124,7 +124,7 @@ def write_out(text: str) -> None:
 
     stream = sys.stdout
     if stream is None:
-        raise MemdiagError("stdout is closed: the result cannot be written", "leave out >&-, or write to a file")
+        raise MemdiagError(phrase("errors.stdout-closed"), phrase("errors.stdout-closed.hint"))
     text = redact_text(text) if is_on() else text
     try:
         stream.write(text.encode(stream.encoding or "ascii", FALLBACK).decode(stream.encoding or "ascii"))
@@ -134,4 +134,6 @@ def write_out(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except OSError as error:
-        raise MemdiagError(f"stdout: cannot be written: {error.strerror or error}", "is the disk full?") from None
+        raise MemdiagError(
+            phrase("errors.stdout", value=str(error.strerror or error)), phrase("errors.stdout.hint")
+        ) from None

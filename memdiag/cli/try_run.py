@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 
 def try_run(
@@ -39,7 +40,7 @@ def try_run(
     Exit status: the command's own; 2 error.
     """
     if conf is not None and best:
-        raise MemdiagError("--conf and --best exclude each other", "--best looks for settings, --conf gives them")
+        raise MemdiagError(phrase("errors.conf-best"), phrase("errors.conf-best.hint"))
     import os
 
     from memdiag.cli.loading import OnTerminal

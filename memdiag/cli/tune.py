@@ -67,7 +67,7 @@ def tune(
     form = form_of(as_json=as_json, as_md=False, output=output)
     size = parse_bytes(capacity) if capacity is not None else None
     if size is not None and size <= 0:
-        raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
+        raise MemdiagError(phrase("errors.capacity", capacity=str(capacity)), phrase("errors.capacity.hint"))
     subjects = [_subject(path) for path in _files(traces or [])]
     if outside is not None:
         room = parse_bytes(outside)
@@ -112,8 +112,8 @@ def _subject(path: Path) -> Subject:
     usable = [device for device in trace.devices if len(device.tensors) and device.num_events]
     if not usable:
         raise MemdiagError(
-            f"{path} has no allocations to replay",
-            "record the run from its beginning: memdiag record -- python train.py",
+            phrase("errors.no-allocations", path=str(path)),
+            phrase("errors.from-beginning"),
         )
     chosen = max(usable, key=lambda device: device.most_held_bytes)
     with busy(phrase("progress.model", file=str(path))):

@@ -21,6 +21,7 @@ from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
 from memdiag.results.compare import Amount, CodePlace, ComparedFinding, Held, Side
 from memdiag.results.report import Usage
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, has_history
@@ -57,7 +58,9 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
         found = next((device for device in trace.devices if device.device == number), None)
         if found is None:
             have = ", ".join(str(device.device) for device in trace.devices) or "none"
-            raise MemdiagError(f"{trace.path}: device {number} is not in this trace", f"devices in it: {have}")
+            raise MemdiagError(
+                f"{trace.path}: device {number} is not in this trace", phrase("errors.devices", have=str(have))
+            )
         return found
     if not trace.devices:
         raise MemdiagError(

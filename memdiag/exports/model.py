@@ -17,6 +17,7 @@ import numpy as np
 
 from memdiag import output_file
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT
 from memdiag.trace.table import Array
@@ -49,7 +50,9 @@ class Wanted:
         found = tuple(device for device in trace.devices if self.device is None or device.device == self.device)
         if not found and self.device is not None:
             have = ", ".join(str(device.device) for device in trace.devices) or "none"
-            raise MemdiagError(f"device {self.device} is not in this trace", f"devices in it: {have}")
+            raise MemdiagError(
+                phrase("errors.no-device", device=str(self.device)), phrase("errors.devices", have=str(have))
+            )
         return found
 
 

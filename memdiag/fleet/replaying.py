@@ -12,6 +12,7 @@ from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import ALLOC
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import OOM
 
@@ -44,7 +45,7 @@ def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
     """
     subject = subject_of(trace)
     if subject is None:
-        raise MemdiagError(f"{trace.path} has no allocations to replay", "record the run from its beginning")
+        raise MemdiagError(phrase("errors.no-allocations", path=str(trace.path)), "record the run from its beginning")
     own = subject.recorded if capacity is None else subject.on_card(capacity)
     return {
         "before": _outcome(subject, own),

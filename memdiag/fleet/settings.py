@@ -22,6 +22,7 @@ from memdiag.results.fleet import FleetReport, SettingsCheck
 from memdiag.results.tune import TuneReport
 from memdiag.runs.tuning import tune
 from memdiag.sources import load
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 MOST_SEARCHED = 6  # traces in memory at once
@@ -58,7 +59,7 @@ def search(
     if not subjects:
         raise MemdiagError(
             "these traces have no allocations to replay",
-            "record the run from its beginning: memdiag record -- python train.py",
+            phrase("errors.from-beginning"),
         )
     return tune(subjects, capacity=capacity, seconds=seconds, progress=progress)
 

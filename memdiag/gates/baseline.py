@@ -52,23 +52,27 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        raise MemdiagError(f"{path}: there is no baseline yet", "write it: the same command with --update") from None
+        raise MemdiagError(
+            phrase("errors.baseline-missing", path=str(path)), phrase("errors.baseline-missing.hint")
+        ) from None
     except OSError as error:
         raise MemdiagError(
-            f"{path}: cannot be read: {error.strerror or error}", "check the path and its mode"
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), phrase("errors.path-mode")
         ) from None
     try:
         told = json.loads(content) if len(content) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict) or not isinstance(told.get("traces"), dict):
-        raise MemdiagError(f"{path}: this is no baseline of memdiag check", _HINT)
+        raise MemdiagError(phrase("errors.no-baseline", path=str(path)), _HINT)
     if told.get("schema_version") != SCHEMA_VERSION:
-        raise MemdiagError(f"{path}: written by another version of memdiag ({told.get('memdiag_version')})", _HINT)
+        raise MemdiagError(
+            phrase("errors.baseline-version", path=str(path), value=str(told.get("memdiag_version"))), _HINT
+        )
     try:
         return {str(key): entry_from(entry) for key, entry in told["traces"].items()}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        raise MemdiagError(f"{path}: this baseline is damaged", _HINT) from None
+        raise MemdiagError(phrase("errors.baseline-damaged", path=str(path)), _HINT) from None
 
 
 def entry_from(told: Mapping[str, Any]) -> BaselineEntry:

@@ -55,12 +55,14 @@ def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]
         name, sign, value = re.sub("<=", "=", text, count=1).partition("=")
         if not sign or not value.strip():
             raise MemdiagError(
-                f"{option} {text}: not a budget", f"write NAME=VALUE, for example {option} peak_reserved=60GiB"
+                phrase("errors.budget", option=str(option), text=str(text)),
+                phrase("errors.budget.hint", option=str(option)),
             )
         budget = read_budget(name, value, f"{option} {text}")
         if budget.metric.name in found:
             raise MemdiagError(
-                f"{option} {text}: {budget.metric.name} has a budget already", "give one for each metric"
+                phrase("errors.budget-twice", option=str(option), text=str(text), name=str(budget.metric.name)),
+                phrase("errors.budget-twice.hint"),
             )
         found[budget.metric.name] = budget
     return list(found.values())
@@ -74,22 +76,31 @@ def read_budget(name: str, value: object, where: str) -> Budget:
     """
     metric = metric_of(name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise MemdiagError(f"{where}: not a number or a size", f"for example {metric.name}={_example(metric)}")
+        raise MemdiagError(
+            phrase("errors.number-or-size", where=str(where)),
+            phrase("errors.budget.example", name=str(metric.name), value=str(_example(metric))),
+        )
     text = str(value)
     if share := _PERCENT.fullmatch(text):
         if not metric.share_of:
             raise MemdiagError(
-                f"{where}: {metric.name} is a number, not a share of something",
-                f"for example {metric.name}={_example(metric)}",
+                phrase("errors.budget-share", where=str(where), name=str(metric.name)),
+                phrase("errors.budget.example", name=str(metric.name), value=str(_example(metric))),
             )
         return Budget(metric, share=float(share[1]) / 100)
     if metric.unit.startswith("bytes"):
         try:
             return Budget(metric, amount=parse_bytes(text.removesuffix("/step")))
         except (MemdiagError, OverflowError):
-            raise MemdiagError(f"{where}: not a size", f"for example {metric.name}={_example(metric)}") from None
+            raise MemdiagError(
+                phrase("errors.size", where=str(where)),
+                phrase("errors.budget.example", name=str(metric.name), value=str(_example(metric))),
+            ) from None
     if not _NUMBER.fullmatch(text):
-        raise MemdiagError(f"{where}: not a number", f"for example {metric.name}={_example(metric)}")
+        raise MemdiagError(
+            phrase("errors.number", where=str(where)),
+            phrase("errors.budget.example", name=str(metric.name), value=str(_example(metric))),
+        )
     number = float(text.replace("_", ""))
     return Budget(metric, amount=int(number) if number.is_integer() else number)
 

@@ -120,7 +120,7 @@ def metric_of(name: str) -> Metric:
         return Metric(word.upper(), "count", f"findings {word.upper()}")
     near = difflib.get_close_matches(word, METRICS, 1, 0.6)
     known = f"did you mean {near[0]}?" if near else f"one of {', '.join(METRICS)}, or the code of a finding (MD201)"
-    raise MemdiagError(f"{name}: there is no such metric", known)
+    raise MemdiagError(phrase("errors.metric", name=str(name)), known)
 
 
 def measure(device: DeviceTrace, side: Side, report: Report) -> Measured:

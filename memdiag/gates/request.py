@@ -12,6 +12,7 @@ from memdiag.gates.baseline import BaselineEntry, read_baseline, write_baseline
 from memdiag.gates.budgets import Budget, read_budgets
 from memdiag.gates.judging import Tolerances, read_tolerances
 from memdiag.results.check import CheckReport
+from memdiag.text import phrase
 from memdiag.trace.moments import DEFAULT
 
 if TYPE_CHECKING:
@@ -61,11 +62,11 @@ class CheckRequest:
         """
         limits, allowed = read_budgets(budgets), read_tolerances(tolerances)
         if not limits and baseline is None:
-            raise MemdiagError("nothing to check against: no budget and no baseline", _HINT)
+            raise MemdiagError(phrase("errors.nothing-to-check"), _HINT)
         if baseline is None and (update or tolerances):
             raise MemdiagError(
-                f"{'--update' if update else '--tolerance'} is about a baseline, and none is given",
-                "add --baseline base.json",
+                phrase("errors.needs-baseline", value=str("--update" if update else "--tolerance")),
+                phrase("errors.needs-baseline.hint"),
             )
         before = {} if baseline is None or (update and not baseline.exists()) else read_baseline(baseline)
         return cls(limits, allowed, baseline, before, update)
@@ -98,7 +99,9 @@ class CheckRequest:
             return report
         broken = next((subject for subject in subjects if subject.error), None)
         if broken is not None:
-            raise MemdiagError(f"{self.baseline}: not updated, since {broken.path} could not be read", broken.error)
+            raise MemdiagError(
+                phrase("errors.not-updated", baseline=str(self.baseline), path=str(broken.path)), broken.error
+            )
         report, entries = updated(report, self.before, subjects)
         if report.changes or not self.baseline.exists():
             write_baseline(self.baseline, entries)

@@ -13,6 +13,7 @@ from typing import Any
 
 from memdiag.errors import MemdiagError
 from memdiag.offload.links import DISKS, LINKS, Link, disk_named, link_named
+from memdiag.text import phrase
 from memdiag.units import GIB, parse_bytes
 
 PLACES = ("", "cpu", "disk")
@@ -136,7 +137,8 @@ def _read_config(config: str | None) -> dict[str, Any]:
             text = Path(config).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise MemdiagError(
-                f"{config}: cannot be read: {error}", "give a JSON file, or a JSON object in quotes"
+                phrase("errors.unreadable", path=str(config), value=str(error)),
+                "give a JSON file, or a JSON object in quotes",
             ) from None
     try:
         found = json.loads(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.units import plural
 
 STDIN, TEXT = "-", "text"
@@ -76,7 +77,9 @@ def choose(
     text = " ".join(words)  # an unquoted message arrives as many words
     missing = next((word for word in words if looks_like_a_file(word)), None)
     if missing is not None and (chosen or len(words) < 3 or not has_message(text)) and not has_message(missing):
-        raise MemdiagError(f"{missing}: no such file", f"check the name; a message goes in quotes: {EXAMPLE}")
+        raise MemdiagError(
+            phrase("errors.oom-missing", missing=str(missing)), phrase("errors.oom-missing.hint", example=str(EXAMPLE))
+        )
     return _once([*chosen, OomInput(TEXT, text=text)])
 
 
@@ -100,7 +103,7 @@ def check_text(chosen: Sequence[OomInput]) -> None:
             with item.path.open("rb") as file:
                 if is_binary(file.read(_HEAD)):
                     hint = "for a memory trace: memdiag analyze FILE; here goes what the program printed"
-                    raise MemdiagError(f"{item.name}: this is no text", hint)
+                    raise MemdiagError(phrase("errors.no-text", name=str(item.name)), hint)
 
 
 def _is_terminal() -> bool:
@@ -149,7 +152,7 @@ def _files(path: Path, say: Callable[[str], None] | None) -> list[OomInput]:
         left.append(f"{plural(unread, 'file')} that cannot be read")
     if not found:
         raise MemdiagError(
-            f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), "name the log itself"
+            f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), phrase("errors.oom-log")
         )
     if left and say is not None:
         say(f"{path}: left out {' and '.join(left)}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 CHUNK_BYTES = 1 << 18
 Progress = Callable[[int, int | None], None]
@@ -59,13 +60,11 @@ def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[byte
             status = path.stat()
             yield from _chunks(file, progress, status.st_size or None)
     except IsADirectoryError as error:
-        raise MemdiagError(
-            f"{name} is a folder", "give the log files in it, for example memdiag oom logs/*.log"
-        ) from error
+        raise MemdiagError(phrase("errors.folder", name=str(name)), phrase("errors.folder.hint")) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise MemdiagError(
-            f"cannot read {name}: {reason}", "check the path; to read a message itself, pass it in quotation marks"
+            phrase("errors.cannot-read", name=str(name), reason=str(reason)), phrase("errors.cannot-read.hint")
         ) from error
 
 
@@ -111,8 +110,6 @@ def _zstd(file: BufferedReader) -> IO[bytes]:
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # Python 3.14
     except ImportError as error:
-        raise MemdiagError(
-            "zstd needs Python 3.14 or later", "unpack it on the way: zstd -dc FILE | memdiag oom -"
-        ) from error
+        raise MemdiagError(phrase("errors.zstd"), phrase("errors.zstd.hint")) from error
     opened: IO[bytes] = zstd.ZstdFile(file)
     return opened

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from memdiag.errors import MemdiagError
 from memdiag.registry import Registry
+from memdiag.text import phrase
 from memdiag.units import format_bytes, parse_bytes
 
 BACKENDS = {"cuda": "CUDA", "npu": "Ascend NPU"}
@@ -167,8 +168,8 @@ def choose(text: str) -> Profile:
             profile = _changed(profile, option)
     if profile.capacity_bytes <= 0:
         raise MemdiagError(
-            f"--phantom {text}: no memory is left for PyTorch",
-            "capacity= (or room=) is what PyTorch can get, total= all there is",
+            phrase("errors.phantom-empty", text=str(text)),
+            phrase("errors.phantom-empty.hint"),
         )
     return profile
 
@@ -183,8 +184,10 @@ def _named(name: str) -> Profile:
     near = difflib.get_close_matches(wanted, known + [profile.name for profile in profiles()], n=1, cutoff=0.5)
     inside = [full for full in known if wanted and wanted.rpartition(":")[2] and wanted.rpartition(":")[2] in full]
     meant = inside[0] if len(inside) == 1 else near[0] if near else ""
-    hint = f"did you mean {meant}? " if meant else ""
-    raise MemdiagError(f"--phantom {name or '(nothing)'}: no such device", f"{hint}memdiag devices lists them")
+    hint = phrase("errors.meant", name=meant) if meant else ""
+    raise MemdiagError(
+        phrase("errors.phantom", value=str(name or "(nothing)")), phrase("errors.phantom.hint", hint=hint)
+    )
 
 
 def _changed(profile: Profile, option: str) -> Profile:
@@ -195,7 +198,7 @@ def _changed(profile: Profile, option: str) -> Profile:
         near = difflib.get_close_matches(key, options, n=1)
         hint = f"did you mean {near[0]}=…? " if near else ""
         raise MemdiagError(
-            f"--phantom …,{option}: nothing that can be set",
+            phrase("errors.phantom-option", option=str(option)),
             hint + "; ".join(f"{name}= {meaning}" for name, meaning in options.items()),
         )
     changed = replace(profile, changed=(*profile.changed, f"{key}={value}"))
@@ -210,11 +213,13 @@ def _changed(profile: Profile, option: str) -> Profile:
     if key == "sms":
         return replace(changed, figures={**profile.figures, key: _count(option, value, 1024)})
     if key in {"capability", "cann", "driver"} and not _VERSION.fullmatch(value):
-        raise MemdiagError(f"--phantom …,{option}: not a version", f"{key}= {options[key]}")
+        raise MemdiagError(phrase("errors.phantom-version", option=str(option)), f"{key}= {options[key]}")
     return replace(changed, figures={**profile.figures, key: value})
 
 
 def _count(option: str, value: str, most: int) -> int:
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= most:
-        raise MemdiagError(f"--phantom …,{option}: not a number from 1 to {most}", "for example devices=8")
+        raise MemdiagError(
+            phrase("errors.phantom-number", option=str(option), most=str(most)), phrase("errors.phantom-number.hint")
+        )
     return int(value)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.units import plural
 
 _RANK = re.compile(r"rank(\d+)\.pkl")
@@ -41,8 +42,8 @@ def choose_trace(given: Path | None = None, rank: int | None = None, say: Callab
         return newest
     if given is None:
         raise MemdiagError(
-            "no trace given, and no run here (./trace.pkl or ./memdiag-*/rank0.pkl)",
-            "give a file, or record one: memdiag record -- python train.py",
+            phrase("errors.no-trace-here"),
+            phrase("errors.no-trace-here.hint"),
         )
     return given  # even an unreadable file: the source reports why
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from memdiag.errors import MemdiagError
 from memdiag.results.machine import Backend, MachineReport, Python
+from memdiag.text import phrase
 
 SECONDS = 180  # a cold import of torch from a network drive takes long
 _INSTALL = "https://pytorch.org/get-started/locally"
@@ -109,21 +110,28 @@ def look(path: str) -> Python:
         done = _run([path, "-c", _probe(), "facts"], _environment())
         python.facts = json.loads(done.stdout.rstrip().rpartition("\n")[2])
     except subprocess.TimeoutExpired:
-        python.reason, python.fix = f"it did not answer within {SECONDS} s", "try: import torch"
+        python.reason, python.fix = (
+            phrase("doctor.reason.silent", seconds=SECONDS),
+            phrase("doctor.fix.try", command="import torch"),
+        )
         return python
     except (OSError, ValueError):
         python.reason, python.fix = (
-            "it does not run, or torch ends it while it is imported",
-            f"try: {path} -c 'import torch'",
+            phrase("doctor.reason.broken"),
+            phrase("doctor.fix.try", command=f"{path} -c 'import torch'"),
         )
         return python
     facts = python.facts
     if _version(facts["version"]) < (3, 9):
-        python.reason, python.fix = f"Python {facts['version']} is too old: recording needs 3.9", "use a newer Python"
+        python.reason = phrase("doctor.reason.old", version=facts["version"])
+        python.fix = phrase("doctor.fix.old")
     elif facts["torch_version"] is None:
         missing = "No module named 'torch'" in facts.get("torch_error", "")
-        python.reason = "torch is not installed" if missing else f"torch cannot be imported: {facts.get('torch_error')}"
-        python.fix = f"{path} -m pip install torch ({_INSTALL}), or --python PATH for the Python that you train with"
+        error = str(facts.get("torch_error"))
+        python.reason = (
+            phrase("doctor.reason.no-torch") if missing else phrase("doctor.reason.torch-error", error=error)
+        )
+        python.fix = phrase("doctor.fix.torch", path=path, url=_INSTALL)
     else:
         python.backends = [_accelerator(path, facts, "cuda"), _accelerator(path, facts, "npu"), _cpu(path)]
     return python
@@ -135,28 +143,31 @@ def _accelerator(path: str, facts: dict[str, Any], name: str) -> Backend:
     build = facts["cuda_build"] or facts["hip_build"] if name == "cuda" else facts["npu_build"]
     kind = {"cuda": "CUDA or ROCm", "npu": "Ascend NPUs"}[name]
     if not build:
-        backend.reason = "this torch is built without it" if name == "cuda" else "torch_npu is not installed"
+        backend.reason = phrase("doctor.reason.no-build" if name == "cuda" else "doctor.reason.no-torch-npu")
         if name == "npu" and facts.get("npu_error"):
-            backend.reason = f"torch_npu cannot be imported: {facts['npu_error']}"
-            backend.fix = "source CANN's set_env.sh, and use the torch_npu that belongs to this torch and this CANN"
+            backend.reason = phrase("doctor.reason.npu-error", error=facts["npu_error"])
+            backend.fix = phrase("doctor.fix.npu-error")
         elif has_files:
-            backend.reason += f", but {has_files} is there"
+            backend.reason = phrase("doctor.reason.device-file", reason=backend.reason, file=has_files)
             backend.fix = (
-                f"install a torch for {kind}: {_INSTALL}"
+                phrase("doctor.fix.cuda-build", kind=kind, url=_INSTALL)
                 if name == "cuda"
-                else "install the torch_npu of this torch's version"
+                else phrase("doctor.fix.npu-build")
             )
         return backend
     if not backend.devices:
         hidden = [f"{variable}={os.environ[variable]}" for variable in _HIDING[name] if variable in os.environ]
-        backend.reason = f"no device can be seen{': ' + facts['errors'][name] if name in facts['errors'] else ''}"
-        backend.reason += f" ({', '.join(hidden)})" if hidden else ""
-        backend.fix = "look at nvidia-smi or rocm-smi" if name == "cuda" else "look at npu-smi info"
+        backend.reason = phrase("doctor.reason.no-device")
+        if name in facts["errors"]:
+            backend.reason = phrase("doctor.reason.no-device.error", error=facts["errors"][name])
+        if hidden:
+            backend.reason = phrase("doctor.reason.hidden", reason=backend.reason, variables=", ".join(hidden))
+        backend.fix = phrase("doctor.fix.cuda-device" if name == "cuda" else "doctor.fix.npu-device")
         return backend
     if facts.get(name + "_allocator") not in {None, "native"}:
         backend.works = False
-        backend.reason = f"the allocator is {facts[name + '_allocator']}: it keeps no history"
-        backend.fix = "leave out backend: in the allocator settings, and pluggable allocators"
+        backend.reason = phrase("doctor.reason.allocator", name=facts[name + "_allocator"])
+        backend.fix = phrase("doctor.fix.allocator")
         return backend
     _try(path, backend)
     return backend
@@ -179,15 +190,15 @@ def _try(path: str, backend: Backend) -> None:
         try:
             done = _run([path, "-c", _probe(), "allocate", backend.name], environment_for(config, _environment()))
         except (OSError, subprocess.TimeoutExpired) as error:
-            backend.works, backend.reason = False, f"the test did not end: {error}"
+            backend.works, backend.reason = False, phrase("doctor.reason.unfinished", error=str(error))
             return
         files = [status.get("files", {}).get(backend.name, {}) for status in statuses(folder)]
     backend.num_events = sum(int(file.get("events", 0)) for file in files)
     backend.works = backend.num_events > 0
     if not backend.works:
-        last = done.stderr.strip().splitlines()[-1:] or [f"its exit status is {done.returncode}"]
-        backend.reason = f"a test recording saw nothing: {last[0]}"
-        backend.fix = "MEMDIAG_DEBUG=1 memdiag record -- … shows where it fails"
+        last = done.stderr.strip().splitlines()[-1:] or [phrase("doctor.reason.status", status=str(done.returncode))]
+        backend.reason = phrase("doctor.reason.nothing", error=last[0])
+        backend.fix = phrase("doctor.fix.nothing")
 
 
 def _environment() -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.views.plots import PLOT_DATA
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def read_kinds(given: Sequence[str]) -> list[str]:
         if name not in PLOT_DATA:
             close = get_close_matches(name.lower(), PLOT_DATA, 1, 0.6)
             raise MemdiagError(
-                f"--kind {name}: there is no such picture",
-                (f"did you mean {close[0]}? " if close else "") + f"kinds are {', '.join(PLOT_DATA)}",
+                phrase("errors.kind", name=str(name)),
+                (phrase("errors.meant", name=close[0]) if close else "") + f"kinds are {', '.join(PLOT_DATA)}",
             )
     return list(dict.fromkeys(names))
 
@@ -55,15 +56,17 @@ def files_of(paths: Sequence[Path], kinds: Sequence[str], output: Path | None) -
         if len(set(stems.values())) < len(stems):
             stems = {path: f"{path.resolve().parent.name}-{path.stem}" for path in paths}
         if len(set(stems.values())) < len(stems):
-            raise MemdiagError("several traces would give pictures of one name", "draw them one by one, with -o")
+            raise MemdiagError(phrase("errors.picture-names"), phrase("errors.picture-names.hint"))
         return {(path, name): (output or Path()) / f"{stems[path]}-{name}.png" for path, name in wanted}
     if output.suffix.lower().lstrip(".") not in _FORMS:
         raise MemdiagError(
-            f"-o {output}: what it ends in names no form of picture",
-            f"end it in {', '.join('.' + form for form in _FORMS)}",
+            phrase("errors.picture-ending", output=str(output)),
+            phrase("errors.picture-ending.hint", value=", ".join("." + form for form in _FORMS)),
         )
     if len(paths) > 1:
-        raise MemdiagError(f"-o {output}: one file, and pictures of {len(paths)} traces", "name a folder")
+        raise MemdiagError(
+            phrase("errors.picture-one", output=str(output), value=str(len(paths))), phrase("errors.picture-one.hint")
+        )
     return {
         (path, name): output if len(kinds) == 1 else output.with_stem(f"{output.stem}-{name}") for path, name in wanted
     }
@@ -84,7 +87,7 @@ def choose_drawn(trace: Trace, number: int | None = None, say: Callable[[str], N
     found = [each for each in trace.devices if number is None or each.device == number]
     if not found:
         what = "no device is" if number is None else f"device {number} is not"
-        raise MemdiagError(f"{what} in {trace.path}", f"devices in it: {have}")
+        raise MemdiagError(f"{what} in {trace.path}", phrase("errors.devices", have=str(have)))
     chosen = max(found, key=lambda each: each.most_held_bytes)
     if len(found) > 1:
         say(f"drawing device {chosen.device}, which held most of {len(found)} devices; --device chooses another")
@@ -140,6 +143,7 @@ def write_picture(file: Path, content: bytes, folder: Path | None = None) -> Non
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MemdiagError(
-            f"{file}: cannot be written: {error.strerror or error}", "check the directory and its mode"
+            phrase("errors.unwritable", file=str(file), value=str(error.strerror or error)),
+            phrase("errors.directory-mode"),
         ) from None
     write_whole(file, content)

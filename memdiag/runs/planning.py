@@ -93,12 +93,12 @@ def read_buffers(
     if not lifespans_csv.sniff(read_head(path)):
         if ends is not None:
             raise MemdiagError(
-                "--ends is of lists of lifetimes, and this is a trace",
-                "leave it out: the order of a trace's events is known",
+                phrase("errors.plan-ends"),
+                phrase("errors.plan-ends.hint"),
             )
         return _from_trace(path, device, read, say)
     if device is not None:
-        raise MemdiagError("--device is of traces, and this is a list of lifetimes", "leave it out")
+        raise MemdiagError(phrase("errors.plan-device"), phrase("errors.leave-out"))
     rows = lifespans_csv.read_rows(path)
     kind = ends or ("closed" if rows.is_last else "half-open")
     lower, upper = rows.lower + (kind == "open"), rows.upper + (kind == "closed")
@@ -118,12 +118,10 @@ def _from_trace(
     trace = (read or load)(path)
     if device is not None and all(each.device != device for each in trace.devices):
         have = ", ".join(str(each.device) for each in trace.devices) or "none"
-        raise MemdiagError(f"device {device} is not in this trace", f"devices in it: {have}")
+        raise MemdiagError(phrase("errors.no-device", device=str(device)), phrase("errors.devices", have=str(have)))
     usable = [each for each in trace.devices if len(each.tensors) and (device is None or each.device == device)]
     if not usable:
-        raise MemdiagError(
-            f"{path} has no tensors to place", "record the run from its beginning: memdiag record -- python train.py"
-        )
+        raise MemdiagError(phrase("errors.no-tensors", path=str(path)), phrase("errors.from-beginning"))
     chosen = max(usable, key=lambda each: int(_sizes(each).sum()))
     if len(usable) > 1:
         say(

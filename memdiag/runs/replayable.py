@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], 
     """
     have = ", ".join(str(each.device) for each in trace.devices) or "none"
     if number is not None and all(each.device != number for each in trace.devices):
-        raise MemdiagError(f"device {number} is not in this trace", f"devices in it: {have}")
+        raise MemdiagError(phrase("errors.no-device", device=str(number)), phrase("errors.devices", have=str(have)))
     usable = [
         each
         for each in trace.devices
@@ -35,7 +36,7 @@ def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], 
         raise MemdiagError(
             f"{trace.path} has no allocations to replay"
             + (" (only what was held when it was written)" if trace.num_tensors else ""),
-            "record the run from its beginning: memdiag record -- python train.py",
+            phrase("errors.from-beginning"),
         )
     chosen = max(usable, key=lambda each: each.most_held_bytes)
     if len(usable) > 1:

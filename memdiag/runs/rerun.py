@@ -11,6 +11,7 @@ from typing import Any
 from memdiag.errors import MemdiagError
 from memdiag.runs.listener import SILENT
 from memdiag.runs.recording import Order
+from memdiag.text import phrase
 
 # Variables that the new run sets itself: the launcher sets ranks and ports, the recorder its own.
 _SET_BY_LAUNCHERS = frozenset(
@@ -73,7 +74,7 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
         folder = _folder_of(choose_trace(given, say=say).resolve())
     manifest = read_json(str(folder / MANIFEST))
     if manifest is None:
-        raise MemdiagError(f"{folder}: there is no run that could be repeated", _HOW)
+        raise MemdiagError(phrase("errors.no-run", folder=str(folder)), _HOW)
     words = manifest.get("argv")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise MemdiagError(f"{folder / MANIFEST}: it names no command", f"{_HOW}; with --redact it keeps no command")
@@ -101,13 +102,13 @@ def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:
 
     if any(HIDDEN in word for word in words):
         raise MemdiagError(
-            "the recorded command holds a secret, which memdiag does not keep",
-            "set the variable yourself and record again: memdiag record -- …",
+            phrase("errors.secret"),
+            phrase("errors.secret.hint"),
         )
     if not Path(str(manifest.get("cwd"))).is_dir():
         raise MemdiagError(
-            f"{manifest.get('cwd')}: the directory that the command ran in is not there",
-            f"see {folder / 'manifest.json'}",
+            phrase("errors.no-cwd", value=str(manifest.get("cwd"))),
+            phrase("errors.see", value=str(folder / "manifest.json")),
         )
 
 

@@ -78,17 +78,17 @@ class SimulationRequest:
             _check_version(torch)
         size = parse_bytes(capacity) if capacity is not None else None
         if size is not None and not 0 < size <= _MOST_BYTES:
-            raise MemdiagError(f"--capacity {capacity}: no device has so much memory", "for example --capacity 64GiB")
+            raise MemdiagError(phrase("errors.capacity", capacity=str(capacity)), phrase("errors.capacity.hint"))
         if fraction is not None and not 0 <= fraction <= 1:
             raise MemdiagError(
-                f"--fraction {fraction}: not a share of the card",
-                "give a number from 0 to 1, for example --fraction 0.94",
+                phrase("errors.fraction", fraction=str(fraction)),
+                phrase("errors.fraction.hint"),
             )
         texts = None if confs is None else tuple(_settings_of(text) for text in confs)
         beside = parse_bytes(outside) if outside is not None else None
         if beside is not None and size is not None and beside >= size:
             raise MemdiagError(
-                f"--outside {outside}: that leaves nothing of --capacity {capacity}", "for example --outside 512MiB"
+                phrase("errors.outside", outside=str(outside), capacity=str(capacity)), phrase("errors.outside.hint")
             )
         return cls(tuple(dict.fromkeys(names)), texts or None, torch, size, fraction, offload, beside)
 
@@ -107,8 +107,8 @@ class SimulationRequest:
 
         if self.fraction is not None and self.capacity is None and device.capacity_bytes is None:
             raise MemdiagError(
-                "--fraction is a share of the card, and the trace does not say how large that is",
-                "add --capacity 64GiB",
+                phrase("errors.fraction-unknown"),
+                phrase("errors.fraction-unknown.hint"),
             )
         for policy in self.policies or (recorded_settings(trace, device).policy,):
             for text in self.confs or ():
@@ -177,7 +177,7 @@ def _check_version(text: str) -> None:
 
     version = parse_version(text)
     if version is None:
-        raise MemdiagError(f"--torch {text}: not a version", "for example --torch 2.6")
+        raise MemdiagError(phrase("errors.torch", text=str(text)), phrase("errors.torch.hint"))
     first, last = RULES["cuda"][0][0], LAST_VERIFIED
     if not first <= version <= last:
         why = (
@@ -186,7 +186,8 @@ def _check_version(text: str) -> None:
             else "newer than any version that memdiag knows"
         )
         raise MemdiagError(
-            f"--torch {text}: {why}", f"versions from {version_text(first)} to {version_text(last)} can be simulated"
+            f"--torch {text}: {why}",
+            phrase("errors.versions", value=str(version_text(first)), value2=str(version_text(last))),
         )
 
 
@@ -237,7 +238,7 @@ def _check_conf(text: str, policy: str, version: str) -> None:
     worst = next((finding for finding in report.findings if finding.severity == "critical"), None)
     why = worst.title if worst else f"{refused.key}: {refused.reason}"
     fix = worst.fixes[0].title if worst and worst.fixes else f"see memdiag conf '{text}'"
-    raise MemdiagError(f"--conf '{text}': the allocator of {how.backend} refuses this: {why}", fix)
+    raise MemdiagError(phrase("errors.conf-refused", text=str(text), backend=str(how.backend), why=str(why)), fix)
 
 
 def _for_policy(conf: str, policy: str, version: str) -> str:

@@ -71,8 +71,8 @@ def subject_of(trace: Trace, device: DeviceTrace) -> Subject:
     """
     if not len(device.tensors):
         raise MemdiagError(
-            f"{trace.path} has no allocations to replay",
-            "record the run from its beginning: memdiag record -- python train.py",
+            phrase("errors.no-allocations", path=str(trace.path)),
+            phrase("errors.from-beginning"),
         )
     return Subject.of(trace, device)
 

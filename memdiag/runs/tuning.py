@@ -145,19 +145,17 @@ def tune(
     for subject in subjects:
         if not (subject.workload.op == ALLOC).any():
             raise MemdiagError(
-                f"{subject.trace.path} has no allocations to replay",
-                "record the run from its beginning: memdiag record -- python train.py",
+                phrase("errors.no-allocations", path=str(subject.trace.path)),
+                phrase("errors.from-beginning"),
             )
         if subject.is_foreign:
             raise MemdiagError(
-                f"{subject.trace.path} was recorded on {subject.trace.backend}, whose allocator has no settings to tune",
-                "record on a CUDA or NPU device, or on a simulated one: memdiag record --phantom npu:910b-64g -- python train.py",
+                phrase("errors.tune-none", path=str(subject.trace.path), backend=str(subject.trace.backend)),
+                phrase("errors.tune-none.hint"),
             )
     backends = {POLICIES[subject.recorded.policy].backend for subject in subjects}
     if len(backends) > 1:
-        raise MemdiagError(
-            "these traces are from CUDA and NPU devices, which have no settings in common", "tune one backend at a time"
-        )
+        raise MemdiagError(phrase("errors.tune-mixed"), phrase("errors.tune-mixed.hint"))
     members = [_Member.of(subject, capacity) for subject in subjects]
     space = Space(
         backends.pop(),

@@ -15,6 +15,7 @@ from memdiag.settings.model import BACKENDS, parse_version
 from memdiag.settings.relations import Scene
 from memdiag.settings.tables import newest
 from memdiag.settings.written import assignments, guess_by_keys
+from memdiag.text import phrase
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,18 @@ class ConfRequest:
         """
         chosen = (self.backend or ("npu" if self.torch_npu else guess)).lower()
         if chosen not in BACKENDS:
-            raise MemdiagError(f"--backend {self.backend}: neither cuda, hip nor npu", "for example --backend npu")
-        if self.platform not in {"", "linux", "windows"}:
             raise MemdiagError(
-                f"--platform {self.platform}: neither linux nor windows", "for example --platform windows"
+                phrase("errors.conf-backend", backend=str(self.backend)), phrase("errors.conf-backend.hint")
             )
+        if self.platform not in {"", "linux", "windows"}:
+            raise MemdiagError(phrase("errors.platform", platform=str(self.platform)), phrase("errors.platform.hint"))
         is_npu = chosen in {"npu", "mindspeed"}
         if self.torch_npu and not is_npu:
-            raise MemdiagError(f"--torch-npu goes with --backend npu, not {chosen}", "use --torch for CUDA and ROCm")
+            raise MemdiagError(phrase("errors.torch-npu", chosen=str(chosen)), phrase("errors.torch-npu.hint"))
         said = self.version if is_npu else self.torch
         version = parse_version(said) if said else None
         if said and version is None:
-            raise MemdiagError(f"{said}: not a version", "for example --torch 2.6")
+            raise MemdiagError(phrase("errors.version", said=str(said)), phrase("errors.torch.hint"))
         return Scene(chosen, version or newest(chosen), self.platform, version is not None)
 
     def check_environment(self, environ: Mapping[str, str]) -> ConfReport:
@@ -111,5 +112,8 @@ def read_features(given: Sequence[str]) -> tuple[str, ...]:
     )
     for feature in features:
         if feature not in FEATURES:
-            raise MemdiagError(f"--with {feature}: not a feature known here", f"features are {', '.join(FEATURES)}")
+            raise MemdiagError(
+                phrase("errors.feature", feature=str(feature)),
+                phrase("errors.feature.hint", value=", ".join(FEATURES)),
+            )
     return features

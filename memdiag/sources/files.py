@@ -27,7 +27,7 @@ def read_head(path: Path) -> bytes:
         if path.is_dir():
             raise RefusedFile(phrase("errors.directory", path=str(path)), phrase("errors.directory.hint"))
         if path.exists() and not path.is_file():  # reading a pipe could block, and a device is endless
-            raise RefusedFile(f"{path} is not an ordinary file", "save what comes out of it to a file first")
+            raise RefusedFile(phrase("errors.not-ordinary", path=str(path)), phrase("errors.not-ordinary.hint"))
         with path.open("rb") as file:
             head = file.read(HEAD)
         if not head:
@@ -41,10 +41,11 @@ def read_head(path: Path) -> bytes:
     except PermissionError:
         raise RefusedFile(phrase("errors.permission", path=str(path)), phrase("errors.permission.hint")) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise RefusedFile(f"{path}: damaged gzip: {error}", "copy it again; the file is cut or changed") from None
+        raise RefusedFile(phrase("errors.gzip", path=str(path), error=str(error)), phrase("errors.cut.hint")) from None
     except OSError as error:
         raise RefusedFile(
-            f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file"
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)),
+            phrase("errors.ordinary.hint"),
         ) from None
 
 
@@ -61,10 +62,11 @@ def read_bytes(path: Path) -> bytes:
             return path.read_bytes()
         return _unzip(path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise RefusedFile(f"{path}: damaged gzip: {error}", "copy it again; the file is cut or changed") from None
+        raise RefusedFile(phrase("errors.gzip", path=str(path), error=str(error)), phrase("errors.cut.hint")) from None
     except OSError as error:
         raise RefusedFile(
-            f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file"
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)),
+            phrase("errors.ordinary.hint"),
         ) from None
 
 
@@ -79,7 +81,8 @@ def plain_content(path: Path) -> bytes | Path:
             zipped = file.read(2) == GZIP_MAGIC
     except OSError as error:
         raise RefusedFile(
-            f"{path}: cannot be read: {error.strerror or error}", "check that it is an ordinary file"
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)),
+            phrase("errors.ordinary.hint"),
         ) from None
     return read_bytes(path) if zipped else path
 
@@ -98,6 +101,7 @@ def _unzip(path: Path) -> bytes:
             size += len(piece)
             if size > most or (size > _BOMB_FLOOR and size > _BOMB_RATIO * file.tell()):
                 raise RefusedFile(
-                    f"{path}: refused, it expands beyond {format_bytes(size)}", "decompress it yourself if you trust it"
+                    phrase("errors.expands", path=str(path), value=str(format_bytes(size))),
+                    phrase("errors.expands.hint"),
                 )
     return b"".join(pieces)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memdiag.errors import RefusedFile
+from memdiag.text import phrase
 
 _DAMAGED = (
     ArithmeticError,
@@ -49,13 +50,17 @@ def guard(path: Path, what: str, hint: str) -> Iterator[None]:
     except RefusedFile:
         raise
     except UnicodeError:
-        raise RefusedFile(f"{path} is not {what}: it is not UTF-8 text", hint) from None
+        raise RefusedFile(phrase("errors.not-utf8", path=str(path), what=str(what)), hint) from None
     except _DAMAGED as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        raise RefusedFile(f"{path} is not {what}, or is damaged: {said[:_LONGEST]}", hint) from None
+        raise RefusedFile(
+            phrase("errors.not-format", path=str(path), what=str(what), value=str(said[:_LONGEST])), hint
+        ) from None
     except RecursionError:
-        raise RefusedFile(f"{path} is not {what}: it is nested too deeply", hint) from None
+        raise RefusedFile(phrase("errors.too-deep", path=str(path), what=str(what)), hint) from None
     except MemoryError:
-        raise RefusedFile(f"{path} asks for more memory than there is", hint) from None
+        raise RefusedFile(phrase("errors.asks-memory", path=str(path)), hint) from None
     except OSError as error:
-        raise RefusedFile(f"{path}: cannot be read: {error.strerror or error}", hint) from None
+        raise RefusedFile(
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), hint
+        ) from None

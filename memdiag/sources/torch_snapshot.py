@@ -85,11 +85,9 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         del content
         return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
-        raise RefusedFile(f"{name} is not a memory snapshot: {error}", _RECORD) from None
+        raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), _RECORD) from None
     except MemoryError:
-        raise RefusedFile(
-            f"{name} takes more memory than there is", "use a machine with more, or record fewer entries (max_entries)"
-        ) from None
+        raise RefusedFile(phrase("errors.takes-memory", name=str(name)), phrase("errors.takes-memory.hint")) from None
 
 
 class _Reader(ColumnReader):

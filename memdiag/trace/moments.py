@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace import schema
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def parse_moment(text: str) -> str | int:
     digits = word.replace(",", "").replace("_", "")
     if not _EVENT.fullmatch(digits):
         hint = f"use {', '.join(MOMENTS)}, or the number of an event, for example --at 1204"
-        raise MemdiagError(f"--at {text}: no such moment", hint)
+        raise MemdiagError(phrase("errors.at", text=str(text)), hint)
     return int(digits)
 
 
@@ -79,9 +80,9 @@ def require_moment(devices: Iterable[DeviceTrace], at: str | int) -> None:
         hint = (
             f"events run from 0 to {most - 1}; -1 is before the first" if most else "it has none: only the last state"
         )
-        raise MemdiagError(f"event {at} is not in this trace", hint)
+        raise MemdiagError(phrase("errors.no-event", at=str(at)), hint)
     if at == "oom" and not any(len(failed_allocations(device)) for device in devices):
-        raise MemdiagError("this trace holds no out-of-memory event", "omit --at oom, or use --at peak")
+        raise MemdiagError(phrase("errors.no-oom"), phrase("errors.no-oom.hint"))
 
 
 def choose_moment(device: DeviceTrace, at: str | int = DEFAULT) -> ChosenMoment:

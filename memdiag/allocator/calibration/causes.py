@@ -10,6 +10,7 @@ from memdiag.allocator import workload as w
 from memdiag.allocator.calibration.comparing import ReplayComparison
 from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Workload
+from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.units import format_bytes
@@ -47,17 +48,22 @@ def divergence(device: DeviceTrace, workload: Workload, replay: Replay, seen: Re
 
 def _words(device: DeviceTrace, seen: ReplayComparison) -> tuple[str, str, str]:
     if seen.expected is not None and seen.expected != seen.got and (seen.expected < 0 or (seen.got or 0) < 0):
-        served, failed = "it got a block", "out of memory"
+        served, failed = phrase("calibration.served"), phrase("calibration.failed")
         return "failure", failed if seen.expected < 0 else served, served if seen.expected < 0 else failed
     if seen.missing or seen.extra:
-        return "segments", _listed(seen.missing) or "no segment event", _listed(seen.extra) or "no segment event"
+        return "segments", _listed(seen.missing), _listed(seen.extra)
     return "address", _place(device, seen.bad or 0, seen.expected or 0), _place(device, seen.bad or 0, seen.got or 0)
 
 
 def _listed(events: tuple[tuple[int, int, int], ...]) -> str:
-    shown = [f"{schema.ACTIONS[action]} of {format_bytes(size)}" for action, _, size in events[:3]]
-    more = f" and {len(events) - 3:,} more" if len(events) > 3 else ""
-    return ", ".join(shown) + more
+    if not events:
+        return phrase("calibration.no-segments")
+    shown = [
+        phrase("calibration.segment", action=schema.ACTIONS[action], bytes=format_bytes(size))
+        for action, _, size in events[:3]
+    ]
+    said = joined(shown, ", ")
+    return phrase("calibration.more", events=said, count=len(events) - 3) if len(events) > 3 else said
 
 
 def _place(device: DeviceTrace, event: int, address: int) -> str:
@@ -65,8 +71,9 @@ def _place(device: DeviceTrace, event: int, address: int) -> str:
     segments = device.topology(event - 1).segments
     home = int(np.searchsorted(segments["start"], address, side="right")) - 1
     if home >= 0 and address < segments["start"][home] + segments["size"][home]:
-        return f"{address - int(segments['start'][home]):,} bytes into a segment of {format_bytes(int(segments['size'][home]))}"
-    return f"{address:#x}, in a new segment"
+        offset, size = address - int(segments["start"][home]), int(segments["size"][home])
+        return phrase("calibration.place", offset=offset, bytes=format_bytes(size))
+    return phrase("calibration.new", address=f"{address:#x}")
 
 
 def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: ReplayComparison) -> str:
@@ -76,51 +83,49 @@ def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: Replay
     conditions = (
         (
             _is_outside(device, event),
-            "no segment of the file holds this block: trace and segments were not taken together",
+            "outside",
         ),
-        (_kinds_differ(device), "expandable segments were switched on or off at run time"),
+        (_kinds_differ(device), "kinds"),
         (
             _in_private_pool(device, event),
-            "a private pool (CUDA graphs, MemPool): its checkpoints are restored without entries",
+            "private",
         ),
-        (_vanished(device, event), "blocks before it were freed without an entry, or their entries are lost"),
+        (_vanished(device, event), "vanished"),
         (
             _has_new_segment_beside_room(replay, seen),
-            "a private pool that is gone at the end (CUDA graphs, MemPool): before torch 2.13 entries do not name their pool",
+            "private-gone",
         ),
         (
             _is_elsewhere(device, seen),
-            "which addresses an expandable segment had reserved before the trace is not recorded",
+            "addresses",
         ),
         (
             _collects(replay.conf, seen),
-            "garbage_collection_threshold: how long blocks were idle, and the limit, are not recorded",
+            "collects",
         ),
         (
             _is_tie(device, workload, seen),
-            "two free blocks of one size: which of them is taken depends on their age, or on the version",
+            "tie",
         ),
         (
             _has_waiting(device, event),
-            "memory used by several streams: the events that the allocator waits for are not recorded",
+            "streams",
         ),
         (
             device.num_uncertain_blocks > 0,
-            "a block from before the trace may be larger than its request by up to 1 MiB (unknown slack)",
+            "slack",
         ),
         (
             events.action[event] == schema.OOM or (bool(seen.missing) and not seen.extra and seen.expected is None),
-            "cached memory was given back for a reason that is not recorded",
+            "released",
         ),
         (
             device.start["reserved"] > 0 and event < _NEAR_START,
-            "the trace begins in the middle of a run (a full ring of entries)",
+            "middle",
         ),
     )
-    return next(
-        (words for applies, words in conditions if applies),
-        "settings changed at run time, or a rule of this version not known here",
-    )
+    key = next((key for applies, key in conditions if applies), "unknown")
+    return phrase(f"calibration.cause.{key}")
 
 
 def _is_outside(device: DeviceTrace, event: int) -> bool:

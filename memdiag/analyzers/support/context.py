@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, require_moment
 from memdiag.trace.table import Array
@@ -36,7 +37,9 @@ class Context:
         chosen = [d for d in trace.devices if self.device is None or d.device == self.device]
         if self.device is not None and not chosen:
             have = ", ".join(str(d.device) for d in trace.devices) or "none"
-            raise MemdiagError(f"device {self.device} is not in this trace", f"devices in it: {have}")
+            raise MemdiagError(
+                phrase("errors.no-device", device=str(self.device)), phrase("errors.devices", have=str(have))
+            )
         require_moment(chosen, self.at)
         for device in chosen:
             if device.device not in self._views:

@@ -17,6 +17,7 @@ from memdiag.sources.pickles import tags as t
 from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
 from memdiag.sources.pickles.opcodes import FORBIDDEN_OPCODES
 from memdiag.sources.pickles.rows import Rows, described
+from memdiag.text import phrase
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -243,7 +244,7 @@ def read_tape(content: bytes | Path, name: str, entries: Rows | None = None) -> 
     needed = st.needed_bytes(counts)
     if needed > _TAPE_FLOOR + _TAPE_RATIO * window.num_bytes:
         what = f"{format_bytes(window.num_bytes)} of pickle would fill {format_bytes(needed)}"
-        raise RefusedFile(f"{name}: refused, {what} (a memory bomb)", _HINT)
+        raise RefusedFile(phrase("errors.bomb", name=str(name), what=str(what)), _HINT)
     store = st.allocate(counts, fetched, fields)
     made = np.zeros(st.N_COUNTS, np.int64)
     root = window.run(True, made, store)
@@ -288,9 +289,7 @@ class _Window:
         if is_first_run:
             self._digests.append(digest)
         elif number >= len(self._digests) or self._digests[number] != digest:
-            raise RefusedFile(
-                f"{self._name} changed while memdiag read it", "wait until the program has written it, then try again"
-            )
+            raise RefusedFile(phrase("errors.changed", name=str(self._name)), phrase("errors.changed.hint"))
 
     def run(self, build: bool, counts: Array, store: st.Store) -> int:
         """Runs the whole pickle; returns its root (0 if not ``build``)."""
@@ -331,19 +330,17 @@ def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> Refus
         opcode = FORBIDDEN_OPCODES[int(buf[pos])]
         target = _target(buf, pos, opcode)
         what = f"{opcode} {target}" if target else opcode
-        return RefusedFile(f"{name}: refused, the pickle asks to run code: {what} at byte {at:,}", _HINT)
+        return RefusedFile(phrase("errors.runs-code", name=str(name), what=str(what), at=f"{at:,}"), _HINT)
     if status == m.TRUNCATED:
         inside = f", inside a value that begins at byte {at:,}" if pos < len(buf) else ""
         what = f"{name}: the pickle is cut off: it ends after {before + len(buf):,} bytes{inside}"
-        return RefusedFile(what, "copy it again, or record again: the writer was stopped")
+        return RefusedFile(what, phrase("errors.stopped.hint"))
     if status == m.MEMO_BOMB:
-        return RefusedFile(
-            f"{name}: refused, a memo index at byte {at:,} is larger than the file (a memory bomb)", _HINT
-        )
+        return RefusedFile(phrase("errors.bomb-memo", name=str(name), at=f"{at:,}"), _HINT)
     if status == m.TOO_DEEP:
-        return RefusedFile(f"{name}: refused, lists within lists without end at byte {at:,} (a memory bomb)", _HINT)
+        return RefusedFile(phrase("errors.bomb-lists", name=str(name), at=f"{at:,}"), _HINT)
     if at == 0:
-        return RefusedFile(f"{name} is not a pickle", _HINT)
+        return RefusedFile(phrase("errors.no-pickle", name=str(name)), _HINT)
     reason = {
         m.UNKNOWN_OPCODE: "an unknown opcode",
         m.UNDERFLOW: "a value is missing on the stack",
@@ -351,7 +348,9 @@ def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> Refus
         m.WRONG_TYPE: "an item is added to something that cannot hold it",
         m.BAD_NUMBER: "a damaged number",
     }[status]
-    return RefusedFile(f"{name}: the pickle is damaged at byte {at:,}: {reason}", "copy it again, or record again")
+    return RefusedFile(
+        phrase("errors.pickle", name=str(name), at=f"{at:,}", reason=str(reason)), phrase("errors.pickle.hint")
+    )
 
 
 def _target(buf: Array, pos: int, opcode: str) -> str:
