@@ -21,7 +21,8 @@ from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import LOOK, PHASE, STEP
-from memdiag.trace.snapshot_fields import ENTRY, FIELDS, TEXT, fields_of
+from memdiag.trace.snapshot_fields import BLOCK, ENTRY, SEGMENT, TEXT_COLUMNS
+from memdiag.trace.snapshot_rows import final_tables, rows_of
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 from memdiag.version import __version__
@@ -68,7 +69,7 @@ def as_pytorch_has_it(
     entries = {device.device: _entries(device, frames, trace.strings) for device in devices}
     capacities = {device.device: device.capacity_bytes for device in devices if device.capacity_bytes is not None}
     content: dict[str, Any] = {
-        "segments": [segment for device in devices for segment in _segments(device, frames)],
+        "segments": [segment for device in devices for segment in _segments(device, frames, trace.strings)],
         "device_traces": [entries.get(number, []) for number in range(max(entries, default=-1) + 1)],
         "allocator_settings": _settings(trace, trace.layout),
         "external_annotations": _annotations(trace),
@@ -108,74 +109,32 @@ def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -
     pool_of = list(zip(groups.pool_major.tolist(), groups.pool_minor.tolist(), strict=True))
     opened: dict[int, int] = dict(zip(device.regions.opened_at.tolist(), device.regions.group.tolist(), strict=True))
     closed: dict[int, int] = dict(zip(device.regions.closed_at.tolist(), device.regions.group.tolist(), strict=True))
-    has_times = bool((events.time_us >= 0).any())
-    entries = []
-    columns = (events[name].tolist() for name in ("action", "addr", "size", "stream", "time_us", "stack", "group"))
-    constants = {field.name: field.constant for field in FIELDS if field.level == ENTRY and field.constant is not None}
-    texts = {field.name: events[field.column] for field in fields_of(ENTRY) if field.kind == TEXT}
-    for at, (action, addr, size, stream, time, stack, own) in enumerate(zip(*columns, strict=True)):
-        if action >= schema.WORKSPACE_SNAPSHOT:  # not of this allocator's memory, or logged by none
-            continue
-        group = int(own) if own >= 0 else opened.get(at, closed.get(at, -1))
-        entry: dict[str, Any] = {
-            "action": schema.ACTIONS[action],
-            "device_free" if action == schema.OOM else "addr": max(addr, 0),
-            "size": size,
-            "stream": stream,
-            **constants,
-            "frames": frames.of(stack),
-        }
-        for name, column in texts.items():
-            entry[name] = strings[column[at]] if column[at] >= 0 else ""
-        if has_times:
-            entry["time_us"] = max(time, 0)
+    columns = {name: events[name] for name in ("action", "addr", "size", "stream", "stack", *TEXT_COLUMNS)}
+    columns["addr"] = np.maximum(columns["addr"], 0)
+    if (events.time_us >= 0).any():
+        columns["time_us"] = np.maximum(events.time_us, 0)
+    # what is not of this allocator's memory, or logged by none, is left out
+    kept = np.flatnonzero(events.action < schema.WORKSPACE_SNAPSHOT)
+    entries = rows_of(ENTRY, {name: column[kept] for name, column in columns.items()}, strings, frames.of)
+    own, action = events.group[kept].tolist(), events.action[kept].tolist()
+    for at, entry, group, code in zip(kept.tolist(), entries, own, action, strict=True):
+        free = entry.pop("device_free")  # the same column as "addr": a failed request has no address
+        if code == schema.OOM:
+            del entry["addr"]
+            entry["device_free"] = free
+        group = group if group >= 0 else opened.get(at, closed.get(at, -1))
         if group >= 0:
             entry["pool_id"] = pool_of[group]
-        entries.append(entry)
     return entries
 
 
-def _segments(device: DeviceTrace, frames: _FrameTable) -> list[dict[str, Any]]:
-    topology = device.topology(device.num_events - 1)
-    groups, tensors = device.groups, device.tensors
-    found: list[dict[str, Any]] = []
-    names = ("start", "size", "group", "expandable")
-    for start, size, group, expandable in zip(*(topology.segments[name].tolist() for name in names), strict=True):
-        found.append(
-            {
-                "device": device.device,
-                "address": start,
-                "total_size": size,
-                "allocated_size": 0,
-                "active_size": 0,
-                "requested_size": 0,
-                "stream": int(groups.stream[group]),
-                "segment_type": "small" if groups.small[group] else "large",
-                "segment_pool_id": (int(groups.pool_major[group]), int(groups.pool_minor[group])),
-                "is_expandable": expandable,
-                "frames": [],
-                "blocks": [],
-            }
-        )
-    blocks = ("segment", "address", "size", "tensor", "pending")
-    for home, address, size, tensor, pending in zip(*(topology.blocks[name].tolist() for name in blocks), strict=True):
-        segment = found[home]
-        is_free = tensor < 0
-        requested = 0 if is_free else int(tensors.requested_bytes[tensor])
-        state = schema.INACTIVE if is_free else schema.ACTIVE_PENDING_FREE if pending else schema.ACTIVE_ALLOCATED
-        segment["blocks"].append(
-            {
-                "address": address,
-                "size": size,
-                "requested_size": requested,
-                "state": schema.BLOCK_STATES[state],
-                "frames": [] if is_free else frames.of(int(tensors.stack[tensor])),
-            }
-        )
-        if not is_free:
-            segment["active_size"] += size
-            segment["requested_size"] += requested
-            segment["allocated_size"] += 0 if pending else size
+def _segments(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -> list[dict[str, Any]]:
+    segments, blocks = final_tables(device)
+    rows = rows_of(SEGMENT, {name: segments[name] for name in segments}, strings, frames.of)
+    found: list[dict[str, Any]] = [{"device": device.device, **row, "blocks": []} for row in rows]
+    own = rows_of(BLOCK, {name: blocks[name] for name in blocks if name != "segment"}, strings, frames.of)
+    for home, block in zip(blocks.segment.tolist(), own, strict=True):
+        found[home]["blocks"].append(block)
     return found
 
 

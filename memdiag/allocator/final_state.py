@@ -8,6 +8,7 @@ from memdiag.allocator.result import Replay
 from memdiag.allocator.workload import Start, Workload
 from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace import schema
+from memdiag.trace.snapshot_rows import completed
 from memdiag.trace.table import Array, Table
 
 _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
@@ -59,21 +60,16 @@ def _segments(replay: Replay, workload: Workload, start: Start, addr: Array) -> 
     total = np.add.reduceat(width, first) if len(first) else width
     which = of[first]
     ids = np.array(workload.pools, np.int64)
-    unknown = np.full(len(first), -1, np.int64)
-    return Table(
+    return completed(
         schema.SEGMENTS,
         {
             "address": bounds[held[first]] if len(held) else held,
             "total_size": total,
-            "allocated_size": unknown,
-            "active_size": unknown,
-            "requested_size": unknown,
             "stream": workload.streams.view(np.int64)[stream[which]],
             "small": small[which],
             "expandable": expandable[which],
             "pool_major": ids[pool[which], 0],
             "pool_minor": ids[pool[which], 1],
-            "stack": unknown,
         },
     )
 
@@ -93,7 +89,7 @@ def _blocks(replay: Replay, start: Start, addr: Array, segments: Table) -> Table
     left = left[np.argsort(place[left], kind="stable")]
     state = np.where(pending[left] | asked[left], schema.ACTIVE_PENDING_FREE, schema.ACTIVE_ALLOCATED)
     home = np.searchsorted(segments.address, place[left], side="right") - 1
-    return Table(
+    return completed(
         schema.BLOCKS,
         {
             "segment": home,
@@ -101,6 +97,5 @@ def _blocks(replay: Replay, start: Start, addr: Array, segments: Table) -> Table
             "size": size[left],
             "requested_size": requested[left],
             "state": state,
-            "stack": np.full(len(left), -1),
         },
     )

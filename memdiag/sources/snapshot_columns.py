@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import fill_pairs, integers
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
+from memdiag.trace.schema import ACTIVE_PENDING_FREE
+from memdiag.trace.snapshot_fields import BLOCK, BOXED, FLAG, NUMBER, PAIR, SEGMENT, SIZE, WORD, columns_of, fields_of
 from memdiag.trace.table import Array
 
 MOST_BYTES = 1 << 50  # more than any device has: a damaged or hostile number
@@ -21,6 +23,9 @@ _MOST_IN_ALL = 1 << 62  # keeps sums within 64 bits
 # at least 38 bytes for each.
 _ROWS_FLOOR = 500_000
 _BYTES_A_ROW = 20
+
+_ALSO = {(BLOCK, "state"): {"active_awaiting_free": ACTIVE_PENDING_FREE}}  # the older word
+_NAMED = {(SEGMENT, "total_size"): "segment", (BLOCK, "size"): "block"}  # in messages
 
 
 def checked(numbers: Array, what: str, missing: int) -> Array:
@@ -103,6 +108,38 @@ class ColumnReader:
             else:
                 strange.append(text)
         return codes_of[rows], strange
+
+    def table_columns(self, level: str, columns: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, list[str]]]:
+        """Returns the columns of segments or blocks, and the unknown words of each field.
+
+        Args:
+            level: SEGMENT or BLOCK.
+            columns: The values of each key on the tape.
+        """
+        found: dict[str, Array] = {}
+        strange: dict[str, list[str]] = {}
+        for field in fields_of(level):
+            values = columns[field.name]
+            if not field.column:
+                continue
+            if field.kind == SIZE:
+                found[field.column] = self.bytes(values, _NAMED.get((level, field.name), field.name), field.missing)
+            elif field.kind == NUMBER:
+                found[field.column] = integers(values, field.missing)
+            elif field.kind == FLAG:
+                found[field.column] = self.flags(values)
+            elif field.kind == WORD:
+                codes = {word: code for code, word in enumerate(field.words)} | _ALSO.get((level, field.name), {})
+                found[field.column], strange[field.name] = self.texts(values, codes, field.missing)
+            elif field.kind == PAIR:
+                pairs = self.pools(values)
+                pairs = np.zeros((len(values), 2), np.int64) if pairs is None else np.where(pairs < 0, 0, pairs)
+                found |= dict(zip(columns_of(field), pairs.T, strict=True))
+            elif field.kind == BOXED:
+                found[field.column] = self.frames.ids(values)
+            else:
+                found[field.column] = self.strings_of(np.where(values & 7 == m.STR, values >> 3, -1))
+        return found, strange
 
     def pools(self, values: Array) -> Array | None:
         """Reads pool ids, tuples of two numbers, as (rows, 2), with -1 for absent ones."""

@@ -50,7 +50,6 @@ _TOP_KEYS = {
 }
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
-_STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
 _RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot('trace.pickle')"
 
 
@@ -165,26 +164,10 @@ class _Reader(ColumnReader):
         n = len(columns["address"])
         if n and (columns["address"] & 7 == m.NONE_THERE).any() | (columns["total_size"] & 7 == m.NONE_THERE).any():
             raise ValueError("a segment has no address or no total_size")
-        small, _ = self.texts(columns["segment_type"], {"small": 1, "large": 0}, -1)
-        size = self.bytes(columns["total_size"], "segment")
-        pools = self.pools(columns["segment_pool_id"])
-        pools = np.zeros((n, 2), np.int64) if pools is None else np.where(pools < 0, 0, pools)
-        table = Table(
-            schema.SEGMENTS,
-            {
-                "address": integers(columns["address"], -1),
-                "total_size": size,
-                "allocated_size": self.bytes(columns["allocated_size"], "allocated_size"),
-                "active_size": self.bytes(columns["active_size"], "active_size"),
-                "requested_size": self.bytes(columns["requested_size"], "requested_size"),
-                "stream": integers(columns["stream"], 0),
-                "small": np.where(small < 0, size <= SMALL_SEGMENT, small > 0),
-                "expandable": self.flags(columns["is_expandable"]),
-                "pool_major": pools[:, 0],
-                "pool_minor": pools[:, 1],
-                "stack": self.frames.ids(columns["frames"]),
-            },
-        )
+        found, _ = self.table_columns(SEGMENT, columns)
+        small = found["small"]
+        found["small"] = np.where(small < 0, found["total_size"] <= SMALL_SEGMENT, small > 0)
+        table = Table(schema.SEGMENTS, found)
         self.has_expandable_key = bool(n) and bool((columns["is_expandable"] & 7 != m.NONE_THERE).any())
         return table, self._blocks(columns["blocks"], table), integers(columns["device"], 0)
 
@@ -202,30 +185,18 @@ class _Reader(ColumnReader):
         segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
         columns, others = tape.rows(values, [field.name for field in fields_of(BLOCK)])
         self.unknown(others - ignored_of(BLOCK), "block")
-        size = self.bytes(columns["size"], "block", 0)
+        found, strange = self.table_columns(BLOCK, columns)
         # Before 2.1, blocks have no address: they follow each other in the segment.
-        before = np.cumsum(size) - size
+        before = np.cumsum(found["size"]) - found["size"]
         first = np.searchsorted(segment, segment)
         computed = segments.address[segment] + before - before[first]
-        address = integers(columns["address"], -1)
-        state, strange = self.texts(columns["state"], _STATES, schema.ACTIVE_ALLOCATED)
-        if strange:
-            self.unknown(strange, "state")
-        requested = self.bytes(columns["requested_size"], "requested_size")
-        stack = self.frames.ids(columns["frames"])
+        found["address"] = np.where(found["address"] < 0, computed, found["address"])
+        if strange["state"]:
+            self.unknown(strange["state"], "state")
         if (columns["history"] & 7 == m.BOX).any():
-            stack, requested = self._history(columns["history"], stack, requested)
-        return Table(
-            schema.BLOCKS,
-            {
-                "segment": segment,
-                "address": np.where(address < 0, computed, address),
-                "size": size,
-                "requested_size": requested,
-                "state": state,
-                "stack": stack,
-            },
-        )
+            history = self._history(columns["history"], found["stack"], found["requested_size"])
+            found["stack"], found["requested_size"] = history
+        return Table(schema.BLOCKS, {"segment": segment, **found})
 
     def _history(self, lists: Array, stack: Array, requested: Array) -> tuple[Array, Array]:
         """Reads stack and request of a block from the first entry of its history, where torch 2.0 stores them."""

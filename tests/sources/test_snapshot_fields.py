@@ -12,8 +12,22 @@ from memdiag.cli.main import main
 from memdiag.exports import csv_tables
 from memdiag.exports.model import Wanted
 from memdiag.sources.redacted_file import redact_content
-from memdiag.trace import schema
-from memdiag.trace.snapshot_fields import ENTRY, FIELDS, IGNORED, TEXT_COLUMNS, ignored_of
+from memdiag.trace import schema, snapshot_fields
+from memdiag.trace.snapshot_fields import (
+    BLOCK,
+    ENTRY,
+    FIELDS,
+    FLAG,
+    IGNORED,
+    NUMBER,
+    SEGMENT,
+    TEXT,
+    TEXT_COLUMNS,
+    WORD,
+    Field,
+    columns_of,
+    ignored_of,
+)
 from memdiag.tui.lists import TENSORS, Lists
 from memdiag.tui.walk import Walk
 
@@ -79,3 +93,46 @@ def test_every_column_of_text_has_a_place_in_the_trace():
     assert len({(field.level, field.name) for field in FIELDS}) == len(FIELDS)
     assert all(field.column or field.kind == IGNORED for field in FIELDS if field.level == ENTRY)
     assert "compile_context" in ignored_of(ENTRY)
+
+
+@pytest.fixture
+def more_fields(monkeypatch):
+    """Adds a field of segments and one of blocks: a row each, and a column each."""
+    new = (
+        Field("registration_counter", SEGMENT, NUMBER, "registration_counter"),
+        Field("owner", BLOCK, TEXT, "owner"),
+        Field("is_pinned", SEGMENT, FLAG, "is_pinned"),
+    )
+    monkeypatch.setattr(snapshot_fields, "FIELDS", (*FIELDS, *new))
+    monkeypatch.setitem(schema.SEGMENTS, "registration_counter", schema.Column("int64", "", "a new number"))
+    monkeypatch.setitem(schema.SEGMENTS, "is_pinned", schema.Column("bool", "", "a new truth value"))
+    monkeypatch.setitem(schema.BLOCKS, "owner", schema.Column("int32", "", "index into Trace.strings; -1: none"))
+
+
+@pytest.mark.usefixtures("more_fields")
+def test_a_field_of_segments_and_blocks_is_a_row_and_a_column(tmp_path, goldens):
+    content = pickle.loads((goldens / "cuda-2.13.0-train" / "snapshot.pickle").read_bytes())
+    for number, segment in enumerate(content["segments"]):
+        segment |= {"registration_counter": number + 7, "is_pinned": number % 2 == 0}
+        for block in segment["blocks"]:
+            block["owner"] = f"owner of {block['address']}"
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(content))
+    trace = memdiag.load(path)
+    assert not [note for note in trace.notes if note.code == "MD903"]
+    assert main(["export", str(path), "--format", "snapshot", "-o", str(tmp_path / "y.pickle")]) == 0
+    written = pickle.loads((tmp_path / "y.pickle").read_bytes())["segments"]
+    asked = {each["address"]: each for each in content["segments"]}
+    for segment in written:
+        for name in ("registration_counter", "is_pinned", "segment_type", "segment_pool_id", "is_expandable"):
+            assert segment[name] == asked[segment["address"]][name]
+        owners = {block["address"]: block["owner"] for block in asked[segment["address"]]["blocks"]}
+        assert {block["address"]: block["owner"] for block in segment["blocks"]}.items() <= owners.items()
+
+
+def test_rows_have_the_keys_of_the_table():
+    assert [field.name for field in FIELDS if field.level == SEGMENT and field.kind == WORD] == ["segment_type"]
+    assert all(field.words for field in FIELDS if field.kind == WORD)
+    for level, columns in ((SEGMENT, schema.SEGMENTS), (BLOCK, schema.BLOCKS)):
+        stored = [name for field in FIELDS if field.level == level and field.column for name in columns_of(field)]
+        assert sorted(stored) == sorted(set(columns) - {"segment"})
