@@ -29,7 +29,6 @@ from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import offer, present
-from memdiag.diagnosis.remedies.demand import is_half_of_device
 from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
@@ -141,7 +140,7 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
             evidence = [*evidence, *split_evidence(here)]
         if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
             others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
-    name = "one-tensor" if is_half_of_device(facts) else "smaller-batch" if depends_on_batch(here) else "see-live"
+    name = "one-tensor" if facts.asks_for_half else "smaller-batch" if depends_on_batch(here) else "see-live"
     need_less = offer(name, situation, caveat=phrase("remedies.see-live.caveat"))
     return Finding(
         "MD206",

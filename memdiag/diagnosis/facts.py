@@ -116,6 +116,22 @@ class Facts:
         return (self.slack or 0) + (left if left < (self.requested or 0) else 0)
 
     @property
+    def asks_for_half(self) -> bool:
+        """True if the request is larger than half of the device: then this one tensor matters more than the batch."""
+        return bool(self.total and (self.requested or 0) > self.total // 2)
+
+    @property
+    def missing_below_limit(self) -> int | None:
+        """Bytes by which the limit is too low for the request; None without a limit."""
+        return None if self.limit is None else max((self.held or 0) + (self.requested or 0) - self.limit, 0)
+
+    @property
+    def room_above_limit(self) -> int | None:
+        """Bytes by which the limit can be raised; None if unknown."""
+        room = None if self.limit is None or self.total is None else max(self.total - self.limit, 0)
+        return min((size for size in (room, self.free) if size is not None), default=None)
+
+    @property
     def missing(self) -> int:
         """Missing bytes even in one block; negative if the usable bytes are enough."""
         return self.needed - self.usable

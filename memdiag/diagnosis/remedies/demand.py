@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends, on_torch
 from memdiag.diagnosis.remedies.recording import can_be_recorded
@@ -49,12 +48,6 @@ class _Offload:
 
 
 OFFLOAD = _Offload()
-
-
-def is_half_of_device(facts: Facts) -> bool:
-    """Returns whether the request is larger than half of the device: then this one tensor matters more than the batch."""
-    return bool(facts.total and (facts.requested or 0) > facts.total // 2)
-
 
 # Remedies that make the batch smaller or keep less of each, by the key of their title; useless where little of the
 # live memory depends on the batch.

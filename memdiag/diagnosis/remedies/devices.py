@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
+from memdiag.diagnosis.remedies.systems import UNSHARED
 from memdiag.results.finding import Fix
 from memdiag.units import GIB, MIB, format_bytes
 
 _MOST_ENDED = 3
 _WORTH_ENDING = 64 * MIB
 _CONTEXT = (128 * MIB, GIB)  # what a process takes on a device that it does not work on
-UNSHARED = frozenset({"mps", "metal"})  # Macs, where no containers hide processes
 
 
 class _Who:

@@ -42,20 +42,9 @@ class _RaiseByVariable:
         return LazyFix("remedies.limit.env", "env", line).fix()
 
 
-def missing_below_limit(facts: Facts) -> int | None:
-    """Returns the bytes by which the limit is too low for the request; None: the limit is unknown."""
-    return None if facts.limit is None else max((facts.held or 0) + (facts.requested or 0) - facts.limit, 0)
-
-
-def above_limit(facts: Facts) -> int | None:
-    """Returns the bytes by which the limit can be raised; None: unknown."""
-    room = None if facts.limit is None or facts.total is None else max(facts.total - facts.limit, 0)
-    return min((size for size in (room, facts.free) if size is not None), default=None)
-
-
 def _enough_share(facts: Facts) -> str:
     """Returns the smallest share of the device, in hundredths, that lets the request through; "" if the device has too little."""
-    needed, high = missing_below_limit(facts), above_limit(facts)
+    needed, high = facts.missing_below_limit, facts.room_above_limit
     if not facts.total or facts.limit is None or needed is None or (high is not None and needed > high):
         return ""
     hundredths = -(-100 * (facts.limit + needed) // facts.total) + 1

@@ -45,3 +45,4 @@ SYSTEMS = {
     "cpu": System("", "", "ps aux --sort=-rss | head", ""),
 }
 NOTHING = System("", "", "", "")
+UNSHARED = frozenset({"mps", "metal"})  # Macs, where no containers hide processes

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import present
-from memdiag.diagnosis.remedies.demand import is_half_of_device
 from memdiag.diagnosis.thresholds import POOL_MATTERS, WAITING
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
@@ -192,7 +191,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
             *(less_graphs(case) if numbers.pool else ()),
             case.offer("record"),
         )
-    if (alone or is_half_of_device(numbers)) and case.stage not in _KEPT:
+    if (alone or numbers.asks_for_half) and case.stage not in _KEPT:
         fixes.append(_one_tensor(case, alone=alone))
     lead = training(case)
     if lead and not case.stage:

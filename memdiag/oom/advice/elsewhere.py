@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
-from memdiag.diagnosis.remedies.limits import above_limit, missing_below_limit
 from memdiag.diagnosis.thresholds import ROUNDING, XPU_LARGEST
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
@@ -76,7 +75,7 @@ def limit(case: Case) -> Finding:
     """Returns MD704."""
     numbers = case.numbers
     requested, held = numbers.requested or 0, numbers.held or 0
-    needed, high = missing_below_limit(numbers), above_limit(numbers)
+    needed, high = numbers.missing_below_limit, numbers.room_above_limit
     title = phrase("oom_elsewhere.title.limit")
     if numbers.limit is not None and numbers.held is None and requested > numbers.limit:
         title = phrase(

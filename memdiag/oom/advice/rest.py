@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memdiag.diagnosis.remedies import present
-from memdiag.diagnosis.remedies.devices import UNSHARED
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.diagnosis.remedies.systems import UNSHARED
 from memdiag.diagnosis.thresholds import ANY_RUN
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import of_stage
