@@ -46,7 +46,7 @@ def compare(
         MemdiagError: There are fewer than two.
     """
     if len(chosen) < 2:
-        raise MemdiagError("there is only one trace to compare", "give two: memdiag compare before.pkl after.pkl")
+        raise MemdiagError(phrase("errors.one-trace"), phrase("errors.one-trace.hint"))
     devices = [each.device for each in chosen]
     for device in devices:
         require_moment([device], at)

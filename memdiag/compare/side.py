@@ -59,13 +59,12 @@ def choose_device(trace: Trace, number: int | None) -> DeviceTrace:
         if found is None:
             have = ", ".join(str(device.device) for device in trace.devices) or "none"
             raise MemdiagError(
-                f"{trace.path}: device {number} is not in this trace", phrase("errors.devices", have=str(have))
+                phrase("errors.no-device.path", path=str(trace.path), number=str(number)),
+                phrase("errors.devices", have=str(have)),
             )
         return found
     if not trace.devices:
-        raise MemdiagError(
-            f"{trace.path}: there is no device in this trace", "nothing was allocated while it was recorded"
-        )
+        raise MemdiagError(phrase("errors.without-device", path=str(trace.path)), phrase("errors.without-device.hint"))
     return max(trace.devices, key=lambda device: device.most_held_bytes)
 
 

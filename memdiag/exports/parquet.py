@@ -15,6 +15,7 @@ from memdiag.errors import MemdiagError
 from memdiag.exports.csv_tables import file_of
 from memdiag.exports.model import Wanted, whole_file
 from memdiag.exports.tables import Column, Tables, Text
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 SUFFIXES = (".parquet",)
@@ -29,9 +30,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     try:
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")  # has no types
     except ImportError:
-        raise MemdiagError(
-            "--format parquet needs pyarrow, which is not installed", "pip install 'memdiag[parquet]'"
-        ) from None
+        raise MemdiagError(phrase("errors.pyarrow"), "pip install 'memdiag[parquet]'") from None
     tables = Tables(trace, wanted)
     files = {table: file_of(path, table, wanted.tables, ".parquet") for table in wanted.tables}
     packing = "zstd" if pa.Codec.is_available("zstd") else "snappy"

@@ -21,7 +21,7 @@ import numpy as np
 
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, nanoseconds, whole_file
-from memdiag.text import plain
+from memdiag.text import phrase, plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -43,8 +43,8 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     devices = [device for device in wanted.devices(trace) if device.num_events]
     if not devices:
         raise MemdiagError(
-            f"{trace.path} holds no events: there is nothing over time to show",
-            "record the run: memdiag record -- python train.py",
+            phrase("errors.no-events", path=str(trace.path)),
+            phrase("errors.no-events.hint"),
         )
     with whole_file(path) as file:
         other = {

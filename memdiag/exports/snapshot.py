@@ -15,6 +15,7 @@ from pathlib import Path
 from memdiag.allocator.as_snapshot import as_pytorch_has_it
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, whole_file
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
@@ -30,8 +31,8 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     found = [device for device in devices if device.has_addresses]
     if not found:
         raise MemdiagError(
-            f"a snapshot says where in memory tensors lie, which {trace.path} ({trace.format}) does not",
-            "memdiag simulate TRACE --out simulated.pkl writes where they would lie; --format csv needs no addresses",
+            phrase("errors.no-addresses", path=str(trace.path), format=str(trace.format)),
+            phrase("errors.no-addresses.hint"),
         )
     # Nothing created here is freed before the end: garbage collection over millions of entries would take longer than
     # the rest.

@@ -17,7 +17,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.errors import MemdiagError
 from memdiag.exports.model import Wanted, whole_file
-from memdiag.text import plain
+from memdiag.text import phrase, plain
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Stacks
 from memdiag.version import __version__
@@ -34,9 +34,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     frames = _Frames(trace.stacks)
     profiles = [profile for device in wanted.devices(trace) for profile in _profiles(trace, device, frames, wanted.at)]
     if not profiles:
-        raise MemdiagError(
-            f"{trace.path} holds no tensors: there is nothing to draw as a flame graph", "record while memory is used"
-        )
+        raise MemdiagError(phrase("errors.no-flames", path=str(trace.path)), phrase("errors.no-flames.hint"))
     content = {
         "$schema": _SCHEMA,
         "shared": {"frames": frames.shared},

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from memdiag.errors import MemdiagError, RefusedFile
+from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 
 PACKED = {".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd", ".lz4": "lz4", ".snappy": "snappy"}
@@ -38,8 +39,8 @@ def fsspec() -> Any:
         return import_module("fsspec")  # has no types
     except ImportError:
         raise MemdiagError(
-            "addresses (s3://…) and compressed files need fsspec, which is not installed",
-            "pip install 'memdiag[fleet]', and the file system's own package, for example s3fs",
+            phrase("errors.fsspec"),
+            phrase("errors.fsspec.hint"),
         ) from None
 
 
@@ -82,8 +83,8 @@ def _bring(url: str, kind: str | None, into: IO[bytes]) -> None:
                 size += len(piece)
                 if kind is not None and size > most:
                     raise RefusedFile(
-                        f"{url}: refused, it expands beyond {format_bytes(size)}",
-                        "decompress it yourself if you trust it",
+                        phrase("errors.expands", path=str(url), value=str(format_bytes(size))),
+                        phrase("errors.expands.hint"),
                     )
                 into.write(piece)
     except MemdiagError:

@@ -56,9 +56,7 @@ def find(given: Iterable[str]) -> tuple[list[File], list[str]]:
     for text in given:
         found = _remote(text) if is_url(text) else _local(text, said)
         if not found:
-            raise MemdiagError(
-                f"{text}: no trace files there", "give files, a run directory, or a pattern in quotes: 'run/rank*.pkl'"
-            )
+            raise MemdiagError(phrase("errors.no-trace-files", text=str(text)), phrase("errors.no-trace-files.hint"))
         files |= {file.url: file for file in found if file.url not in files}
     return list(files.values()), said
 
@@ -181,8 +179,8 @@ def _remote(text: str) -> list[File]:
         return [_of_store(system, each) for each in paths]
     except Exception as error:  # noqa: BLE001 - each file system raises its library's exceptions
         raise MemdiagError(
-            f"{text}: cannot be listed: {str(error) or type(error).__name__}",
-            "check the address, and that the file system's package is installed (s3fs, gcsfs, …)",
+            phrase("errors.not-listed", text=str(text), value=str(str(error) or type(error).__name__)),
+            phrase("errors.not-listed.hint"),
         ) from None
 
 

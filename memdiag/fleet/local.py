@@ -23,6 +23,7 @@ from typing import IO, Any, cast
 from memdiag.errors import MemdiagError
 from memdiag.fleet.work import KILLED, Result, Task
 from memdiag.fleet.worker import READY
+from memdiag.text import phrase
 
 FILES_A_PROCESS = 512
 _ATTEMPTS = 3  # to start a process
@@ -110,7 +111,10 @@ class Local:
             done.put(error)
         except OSError as error:
             done.put(
-                MemdiagError(f"no process could be started: {error.strerror or error}", "fewer --workers need less")
+                MemdiagError(
+                    phrase("errors.no-process.error", value=str(error.strerror or error)),
+                    phrase("errors.no-process.workers"),
+                )
             )
         except Exception as error:  # noqa: BLE001 - otherwise the consumer of the results would wait forever
             done.put(MemdiagError(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag"))
@@ -133,7 +137,7 @@ class Local:
             self._stop(process)
             if ended or self._ended:
                 break
-        raise MemdiagError("no process could be started to read files in", "MEMDIAG_DEBUG=1 shows what it says")
+        raise MemdiagError(phrase("errors.no-process"), phrase("errors.no-process.hint"))
 
     def _stop(self, process: _Process | None) -> None:
         if process is not None:

@@ -20,6 +20,7 @@ from typing import Any
 from memdiag.errors import MemdiagError
 from memdiag.fleet.local import FILES_A_PROCESS, processors
 from memdiag.fleet.work import KILLED, Result, Task, work
+from memdiag.text import phrase
 
 _AHEAD = 2  # tasks submitted for each processor of the cluster
 
@@ -39,9 +40,7 @@ class OnRay:
         try:
             import ray
         except ImportError:
-            raise MemdiagError(
-                "--engine ray needs Ray, which is not installed", "pip install 'memdiag[fleet]'"
-            ) from None
+            raise MemdiagError(phrase("errors.ray"), "pip install 'memdiag[fleet]'") from None
         self._ray: Any = ray
         self._is_own = not ray.is_initialized()
         self._quiet = ExitStack()
@@ -74,8 +73,8 @@ class OnRay:
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             first = str(error).strip().partition("\n")[0]
             raise MemdiagError(
-                f"the Ray cluster does not answer: {first}",
-                "start it (ray start --head), or name it: --address HOST:6379",
+                phrase("errors.ray-silent", first=str(first)),
+                phrase("errors.ray-silent.hint"),
             ) from None
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:

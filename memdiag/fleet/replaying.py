@@ -45,7 +45,7 @@ def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
     """
     subject = subject_of(trace)
     if subject is None:
-        raise MemdiagError(phrase("errors.no-allocations", path=str(trace.path)), "record the run from its beginning")
+        raise MemdiagError(phrase("errors.no-allocations", path=str(trace.path)), phrase("errors.from-beginning.short"))
     own = subject.recorded if capacity is None else subject.on_card(capacity)
     return {
         "before": _outcome(subject, own),

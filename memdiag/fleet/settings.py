@@ -58,7 +58,7 @@ def search(
                 subjects.append(subject)
     if not subjects:
         raise MemdiagError(
-            "these traces have no allocations to replay",
+            phrase("errors.no-allocations.all"),
             phrase("errors.from-beginning"),
         )
     return tune(subjects, capacity=capacity, seconds=seconds, progress=progress)

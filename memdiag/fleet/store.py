@@ -17,6 +17,7 @@ from memdiag.fleet.facts import VERSION
 from memdiag.fleet.files import File
 from memdiag.fleet.work import Result, Task
 from memdiag.output_file import write_whole
+from memdiag.text import phrase
 from memdiag.version import __version__
 
 FOLDER = "ranks"
@@ -39,9 +40,7 @@ class ResultStore:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise MemdiagError(
-                f"-o {folder}: {error.strerror or error}", "name a folder that can be written to"
-            ) from None
+            raise MemdiagError(f"-o {folder}: {error.strerror or error}", phrase("errors.writable-folder")) from None
 
     def get(self, file: File, task: Task) -> Result | None:
         """Returns the stored result of a task, or None if there is no valid one."""

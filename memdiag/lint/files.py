@@ -67,7 +67,7 @@ def source_files(path: Path, excluded: tuple[str, ...] = ()) -> Iterator[Path]:
         yield path
         return
     if not path.is_dir():
-        raise MemdiagError(f"{path}: no such file or directory", "give files or directories of Python source")
+        raise MemdiagError(phrase("errors.no-file", path=str(path)), phrase("errors.no-file.hint"))
     for where, names, files in os.walk(path):
         directory = Path(where)
         names[:] = sorted(name for name in names if not _is_left_out(directory / name, excluded))

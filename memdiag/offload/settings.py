@@ -102,17 +102,16 @@ class OffloadSettings:
             if name not in known:
                 close = get_close_matches(name, known, 1)
                 raise MemdiagError(
-                    f"offload setting {name}: not known", f"did you mean {close[0]}? {_HINT}" if close else _HINT
+                    phrase("errors.offload-unknown", name=str(name)),
+                    f"did you mean {close[0]}? {_HINT}" if close else _HINT,
                 )
         if str(given.pop("memory_offload", "ON")).upper() == "OFF":
-            raise MemdiagError(
-                "memory_offload is OFF in these settings: nothing would be moved", "set it to ON, or leave it out"
-            )
+            raise MemdiagError(phrase("errors.offload-off"), phrase("errors.offload-off.hint"))
         settings = replace(cls(), **{name: _value(name, value) for name, value in given.items()})
         if not settings.auto_offload and not settings.offload_param and not settings.offload_checkpoint:
             raise MemdiagError(
-                "auto_offload is off, and nothing is said to live elsewhere",
-                "set offload_param or offload_checkpoint to cpu or disk",
+                phrase("errors.offload-nothing"),
+                phrase("errors.offload-nothing.hint"),
             )
         return settings
 
@@ -138,7 +137,7 @@ def _read_config(config: str | None) -> dict[str, Any]:
         except (OSError, UnicodeError) as error:
             raise MemdiagError(
                 phrase("errors.unreadable", path=str(config), value=str(error)),
-                "give a JSON file, or a JSON object in quotes",
+                phrase("errors.offload-json.hint"),
             ) from None
     try:
         found = json.loads(text)
@@ -146,9 +145,11 @@ def _read_config(config: str | None) -> dict[str, Any]:
         found = _read_python(text)
         if found is None:
             example = """for example '{"offload_param": "cpu", "auto_offload": false}', or the dict or calls of a MindSpore script"""
-            raise MemdiagError(f"{where}: neither JSON nor a Python dict: {error}", example) from None
+            raise MemdiagError(phrase("errors.not-json", where=str(where), error=str(error)), example) from None
     if not isinstance(found, dict):
-        raise MemdiagError(f"{where}: not a JSON object", """for example '{"offload_param": "cpu"}'""")
+        raise MemdiagError(
+            phrase("errors.not-json-object", where=str(where)), """for example '{"offload_param": "cpu"}'"""
+        )
     return found
 
 
@@ -203,19 +204,21 @@ def _size(name: str, value: Any) -> int:
     text = _DECIMAL.sub(r"\1iB", str(value)) if name in _MINDSPORE_SIZES else str(value)
     size = value if isinstance(value, int) and not isinstance(value, bool) else parse_bytes(text)
     if not 0 < size < 1 << 60:
-        raise MemdiagError(f"{name} {value}: not a size that can be", "for example 30GB")
+        raise MemdiagError(
+            phrase("errors.offload-size", name=str(name), value=str(value)), phrase("errors.offload-size.hint")
+        )
     return size
 
 
 def _flag(name: str, value: Any) -> bool:
     if str(value).lower() not in {"true", "false", "1", "0", "on", "off"}:
-        raise MemdiagError(f"{name} {value}: neither true nor false", _HINT)
+        raise MemdiagError(phrase("errors.not-bool", name=str(name), value=str(value)), _HINT)
     return str(value).lower() in {"true", "1", "on"}
 
 
 def _place(value: Any) -> str:
     if value not in PLACES:
-        raise MemdiagError(f"offload to {value}: no such place", 'one of "", "cpu", "disk"')
+        raise MemdiagError(phrase("errors.offload-place", value=str(value)), 'one of "", "cpu", "disk"')
     return str(value)
 
 
@@ -223,14 +226,15 @@ def _kinds(value: Any) -> tuple[str, ...]:
     kinds = tuple(str(kind).strip() for kind in (value.split(",") if isinstance(value, str) else value))
     if not kinds or not set(kinds) <= set(KINDS):
         raise MemdiagError(
-            f"offload_kinds {value}: no such kind of tensors", f"of {', '.join(KINDS)}, with commas between"
+            phrase("errors.offload-kinds", value=str(value)),
+            phrase("errors.offload-kinds.hint", value=", ".join(KINDS)),
         )
     return kinds
 
 
 def _depth(value: Any) -> int:
     if not str(value).isdigit() or int(value) < 1:
-        raise MemdiagError(f"aio_queue_depth {value}: not a number of copies", "for example 8")
+        raise MemdiagError(phrase("errors.aio", value=str(value)), phrase("errors.aio.hint"))
     return int(value)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.units import MIB, parse_bytes
 
 from . import ascend, boot
@@ -47,11 +48,9 @@ def environment_for(
         MemdiagError: Missing torch or compiler, no simulated runtime for this system, or an invalid rank.
     """
     if not sys.platform.startswith("linux"):
-        raise MemdiagError("phantom devices are for Linux", "use a container or a virtual machine")
+        raise MemdiagError(phrase("errors.phantom-linux"), phrase("errors.phantom-linux.hint"))
     if base.get(VARIABLE):
-        raise MemdiagError(
-            "this command runs on a phantom device already", "use --phantom once, in the outer memdiag record"
-        )
+        raise MemdiagError(phrase("errors.phantom-nested"), phrase("errors.phantom-nested.hint"))
     values = _values(base, profile)
     around = boot.environment(base, as_rank, world)
     kind = _STAND_INS[profile.backend]
@@ -123,9 +122,7 @@ def compute_bytes(text: str) -> int:
     if word == "small":
         limit = parse_bytes(size) if is_given else SMALL_BYTES
     if limit <= 0:
-        raise MemdiagError(
-            f"--compute {text}: not known", "small, or small=64KiB: tensors up to so many bytes are computed on the CPU"
-        )
+        raise MemdiagError(phrase("errors.compute", text=str(text)), phrase("errors.compute.hint"))
     return limit
 
 

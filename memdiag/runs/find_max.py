@@ -46,10 +46,10 @@ def read_range(text: str, command: Sequence[str]) -> ValueRange:
     """
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise MemdiagError(f"--find-max {text}: not a range", _EXAMPLE)
+        raise MemdiagError(phrase("errors.find-max", text=str(text)), _EXAMPLE)
     found = ValueRange(match[1], int(match[2]), int(match[3]), int(match[4] or 1))
     if found.low > found.high or not found.step:
-        raise MemdiagError(f"--find-max {text}: there is nothing in this range", _EXAMPLE)
+        raise MemdiagError(phrase("errors.find-max-empty", text=str(text)), _EXAMPLE)
     if not any(f"{{{found.name}}}" in word for word in command):
         raise MemdiagError(f"--find-max {text}: the command has no {{{found.name}}} that could be replaced", _EXAMPLE)
     return found

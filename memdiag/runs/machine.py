@@ -39,9 +39,7 @@ def given(names: list[str]) -> list[str]:
     for name in names:
         path = shutil.which(name) or shutil.which(str(Path(name, "bin", "python")))
         if path is None:
-            raise MemdiagError(
-                f"--python {name}: not a program", "give the path of a Python, or the folder of a virtual environment"
-            )
+            raise MemdiagError(phrase("errors.python", name=str(name)), phrase("errors.python.hint"))
         paths.append(path)
     return paths
 

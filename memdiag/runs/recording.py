@@ -100,9 +100,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
     """Returns the environment of the command, before recording adds its variables."""
     if order.phantom is None:
         if order.as_rank is not None or order.world is not None:
-            raise MemdiagError(
-                "--as-rank and --world need --phantom", "for example --phantom npu:910b-64g --as-rank 517 --world 1024"
-            )
+            raise MemdiagError(phrase("errors.as-rank"), phrase("errors.as-rank.hint"))
         return own
     from memdiag.phantom.launch import COMPUTE, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose

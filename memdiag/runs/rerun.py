@@ -77,7 +77,10 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
         raise MemdiagError(phrase("errors.no-run", folder=str(folder)), _HOW)
     words = manifest.get("argv")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise MemdiagError(f"{folder / MANIFEST}: it names no command", f"{_HOW}; with --redact it keeps no command")
+        raise MemdiagError(
+            phrase("errors.no-recorded-command", value=str(folder / MANIFEST)),
+            phrase("errors.no-recorded-command.hint", how=str(_HOW)),
+        )
     _check(folder, manifest, words)
     return RepeatableRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))
 

@@ -186,7 +186,7 @@ def _check_version(text: str) -> None:
             else "newer than any version that memdiag knows"
         )
         raise MemdiagError(
-            f"--torch {text}: {why}",
+            phrase("errors.torch-unknown", text=str(text), why=str(why)),
             phrase("errors.versions", value=str(version_text(first)), value2=str(version_text(last))),
         )
 

@@ -66,13 +66,17 @@ def predict(run: RepeatableRun, conf: str | None = None, listener: Listener = SI
     from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 
     if not run.traces:
-        raise MemdiagError(f"{run.folder}: this run has no trace", "record it again: memdiag record -- …")
+        raise MemdiagError(
+            phrase("errors.run-without-trace", folder=str(run.folder)), phrase("errors.run-without-trace.hint")
+        )
     loaded = [(path, listener.read_trace(path)) for path in run.traces]
     settings = AllocatorSettings.of(loaded[0][1])
     if not settings.can_change:
         raise MemdiagError(
-            f"{loaded[0][0].name} was recorded on {loaded[0][1].backend or 'an unknown device'}, whose allocator has no settings to try",
-            "try a run on a CUDA or NPU device, or record on a simulated device: memdiag record --phantom …",
+            phrase(
+                "errors.try-none", name=str(loaded[0][0].name), value=str(loaded[0][1].backend or "an unknown device")
+            ),
+            phrase("errors.try-none.hint"),
         )
     with listener.busy(phrase("try.busy.predicting")):
         subjects = [Subject.of(trace, max(trace.devices, key=lambda device: device.num_events)) for _, trace in loaded]
@@ -108,7 +112,7 @@ def _best(subjects: list[Subject], listener: Listener) -> str:
         found = tune(subjects, seconds=_SEARCH_SECONDS)
     if found.recommended is None:
         raise MemdiagError(
-            f"no better settings to try: {found.verdict}", "memdiag try --conf 'k:v,…' tries those that you name"
+            phrase("errors.try-no-better", verdict=str(found.verdict)), phrase("errors.try-no-better.hint")
         )
     listener.say(f"memdiag: {phrase('try.recommended', conf=found.recommended.conf, why=found.verdict)}")
     return found.recommended.conf

@@ -74,7 +74,7 @@ def read(path: Path) -> Trace:
             notes = Notes()
             raws = _modules(database, budget).devices(notes)
         if not raws:
-            raise RefusedFile(f"{path} holds no table with memory events", RECORD)
+            raise RefusedFile(phrase("errors.no-table", path=str(path)), RECORD)
         context = context_of(path)
         return build_partial(
             path,

@@ -73,9 +73,11 @@ def read(path: Path) -> Trace:
                     reader.meta[key] = reader.small(key, stream.value())
         stream.finish()
     if not reader.found_events:
-        raise RefusedFile(f"{path} is JSON, but not a trace: it has no list of events", RECORD)
+        raise RefusedFile(phrase("errors.json-no-trace", path=str(path)), RECORD)
     if not reader.devices:
-        raise RefusedFile(f"{path} is a profiler trace without memory events ({reader.kind()})", _advice(reader))
+        raise RefusedFile(
+            phrase("errors.profiler-no-memory", path=str(path), value=str(reader.kind())), _advice(reader)
+        )
     with guard(path, _WHAT, RECORD):
         return reader.build(path)
 

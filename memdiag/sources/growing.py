@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from memdiag.errors import RefusedFile
+from memdiag.text import phrase
 from memdiag.trace.table import Array
 from memdiag.units import MIB
 
@@ -39,8 +40,8 @@ class ByteLimit:
         self.left -= amount
         if self.left < 0:
             raise RefusedFile(
-                f"{self._path} holds far more rows than a file of its size should",
-                "record a shorter window, or fewer steps",
+                phrase("errors.too-many-rows", path=str(self._path)),
+                phrase("errors.too-many-rows.hint"),
             )
 
 

@@ -67,7 +67,7 @@ def read(path: Path) -> Trace:
             notes.add("MD916", phrase("notes.rows.lifetimes", count=int((~usable).sum())))
             lower, upper, size = lower[usable], upper[usable], size[usable]
         if not len(size):
-            raise RefusedFile(f"{path} holds no lifetimes", _HINT)
+            raise RefusedFile(phrase("errors.no-lifetimes", path=str(path)), _HINT)
         lower, upper = lower - lower.min(), upper - lower.min()
         events = events_from_lifetimes(lower, upper, size)
         notes.add("MD910")

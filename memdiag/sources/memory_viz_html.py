@@ -10,6 +10,7 @@ from pathlib import Path
 from memdiag.errors import RefusedFile
 from memdiag.sources.files import read_bytes
 from memdiag.sources.torch_snapshot import read_snapshot
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 FORMAT = "memory-viz-html"
@@ -36,13 +37,11 @@ def read(path: Path) -> Trace:
             return read_snapshot(base64.b64decode(match.group(1)), str(path), FORMAT)
         except binascii.Error:
             raise RefusedFile(
-                f"{path}: the snapshot inside the page is damaged", "make the page again from the .pickle"
+                phrase("errors.page-damaged", path=str(path)), phrase("errors.page-damaged.hint")
             ) from None
     if b"data:image/png;base64," in page:
         raise RefusedFile(
-            f"{path} holds only a picture (export_memory_timeline to .html draws one): no data to analyze",
-            "export the raw data: prof.export_memory_timeline('timeline.raw.json.gz'), or record a snapshot",
+            phrase("errors.page-picture", path=str(path)),
+            phrase("errors.page-picture.hint"),
         )
-    raise RefusedFile(
-        f"{path} is a web page without a memory snapshot in it", "give the .pickle that the page was made from"
-    )
+    raise RefusedFile(phrase("errors.page-no-snapshot", path=str(path)), phrase("errors.page-no-snapshot.hint"))

@@ -11,6 +11,7 @@ from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_build import RECORD, build
 from memdiag.sources.msmemscope_rows import FIRST_COLUMNS, MemscopeRows
 from memdiag.sources.text_files import open_text
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 FORMAT = "msmemscope-csv"
@@ -40,7 +41,10 @@ def read(path: Path) -> Trace:
                 holds = next(
                     (holds for names, holds in _WITHOUT_EVENTS if names <= set(table.columns)), "something else"
                 )
-                raise RefusedFile(f"{path} holds {holds}, not memory events", f"give the memscope_dump file; {RECORD}")
+                raise RefusedFile(
+                    phrase("errors.msmemscope", path=str(path), holds=str(holds)),
+                    phrase("errors.msmemscope.hint", record=str(RECORD)),
+                )
             places = {name: place for name, (place, _) in table.columns.items()}
             for row in table.rows():
                 rows.add({name: row[place].strip() for name, place in places.items() if place < len(row)})

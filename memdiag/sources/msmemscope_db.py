@@ -12,6 +12,7 @@ from memdiag.sources.msmemscope_build import RECORD, build
 from memdiag.sources.msmemscope_csv import WHAT
 from memdiag.sources.msmemscope_rows import FIRST_COLUMNS, MemscopeRows
 from memdiag.sources.sqlite_file import MAGIC, Database, open_database
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
 FORMAT = "msmemscope-db"
@@ -42,7 +43,7 @@ def read(path: Path) -> Trace:
             columns = database.tables.get(name or "", ())
             places = {column: columns[place] for column, (place, _) in columns_of(list(columns)).items()}
             if name is None or not set(places) >= FIRST_COLUMNS:
-                raise RefusedFile(f"{path} holds no table of memory events", RECORD)
+                raise RefusedFile(phrase("errors.no-table.events", path=str(path)), RECORD)
             for row in database.rows(name, list(places.values())):
                 rows.add(
                     {

@@ -10,6 +10,7 @@ import numpy as np
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.notes import Notes
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.model import Trace
@@ -52,7 +53,7 @@ def build_partial(
         RefusedFile: No device has any event.
     """
     if not any(len(raw.action) for raw in raws):
-        raise RefusedFile(f"{path} holds no memory events", hint)
+        raise RefusedFile(phrase("errors.no-memory-events", path=str(path)), hint)
     if any(schema.ALLOC in raw.action and not np.isin(raw.action, _FREES).any() for raw in raws):
         notes.add("MD912")
     raws = [_split_first_frees(dataclasses.replace(raw, curves=_known(raw.curves))) for raw in raws]

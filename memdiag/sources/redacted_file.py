@@ -17,6 +17,7 @@ from memdiag.recorder.files import write_json
 from memdiag.recorder.run_folder import read_json
 from memdiag.redaction import note_homes, redact_path, redact_text
 from memdiag.sources.redacted import conf_text
+from memdiag.text import phrase
 from memdiag.trace.snapshot_fields import PYTORCHS_WORDS
 
 # Keys of the recorder's data and of the manifest that identify user, command or machine. They are removed completely.
@@ -76,7 +77,9 @@ def _anew(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _refused(path: Path, error: Exception) -> RefusedFile:
-    return RefusedFile(f"{path}: cannot be redacted: {error}", "delete it, or keep it to yourself")
+    return RefusedFile(
+        phrase("errors.not-redacted", path=str(path), error=str(error)), phrase("errors.not-redacted.hint")
+    )
 
 
 def redact_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:

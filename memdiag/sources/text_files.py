@@ -10,6 +10,7 @@ from pathlib import Path
 
 from memdiag.errors import RefusedFile
 from memdiag.sources.files import GZIP_MAGIC
+from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 
 # Text is read piecewise and only numbers are retained, so a gzip may expand further than one that is loaded completely.
@@ -35,8 +36,8 @@ class _Counted(io.RawIOBase):
         self._left -= len(data)
         if self._left < 0:
             raise RefusedFile(
-                f"{self._path} expands to more than {format_bytes(self._limit)}",
-                "decompress it yourself if you trust it",
+                phrase("errors.expands-text", path=str(self._path), value=str(format_bytes(self._limit))),
+                phrase("errors.expands.hint"),
             )
         buffer[: len(data)] = data
         return len(data)

@@ -12,6 +12,7 @@ from memdiag.allocator.placement.improve import solve, warm
 from memdiag.allocator.placement.model import Partition, Plan, Solution
 from memdiag.allocator.placement.sweeper import sweep
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes
 
@@ -50,12 +51,12 @@ def plan(
     if not len(sizes) == len(lower) == len(upper):
         raise ValueError(f"{len(sizes)} sizes, {len(lower)} lower, {len(upper)} upper")
     if align < 1:
-        raise MemdiagError(f"alignment {align}: it cannot be below 1", "1 means any byte; PyTorch's allocators use 512")
+        raise MemdiagError(phrase("errors.alignment", align=str(align)), phrase("errors.align.hint"))
     if (sizes < 0).any():
         raise MemdiagError(f"buffer {int(np.argmax(sizes < 0))} has a negative size", "sizes are bytes")
     rows = np.flatnonzero((sizes > 0) & (lower < upper))
     if sum((sizes[rows] // align + 1).tolist()) >= MOST_UNITS // align:
-        raise MemdiagError("the sizes add up to more than 64 bits hold", "are they bytes?")
+        raise MemdiagError(phrase("errors.sizes-64"), phrase("errors.sizes-64.hint"))
     padded = -(-sizes[rows] // align) * align
     unit = int(np.gcd.reduce(padded)) if len(rows) else align
     partitions = sweep(padded // unit, lower[rows], upper[rows])

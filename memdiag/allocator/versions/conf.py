@@ -17,6 +17,7 @@ from memdiag.settings.parsers import Value, in_bytes, parse
 from memdiag.settings.tables import VARIABLE
 from memdiag.sizes import npu
 from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_SEGMENT
+from memdiag.text import phrase
 from memdiag.units import GIB, MIB
 
 
@@ -95,14 +96,20 @@ class Conf:
         outcome = parse(text, backend, number)
         if outcome.refused:
             raise MemdiagError(
-                f"the allocator refuses {VARIABLE[backend]}={text}: {outcome.refused.key}: {outcome.refused.reason}",
-                f"see what is allowed with: memdiag conf '{text}'",
+                phrase(
+                    "errors.refuses",
+                    value=str(VARIABLE[backend]),
+                    text=str(text),
+                    key=str(outcome.refused.key),
+                    reason=str(outcome.refused.reason),
+                ),
+                phrase("errors.refuses.hint", text=str(text)),
             )
         values = in_bytes(outcome.values)
         if values.get("backend", "native") != "native":
             raise MemdiagError(
-                f"backend:{values['backend']} is another allocator, of which nothing can be said here",
-                "leave the key out, or set it to native",
+                phrase("errors.backend", value=str(values["backend"])),
+                phrase("errors.backend.hint"),
             )
         return cls._from(values, backend, version)
 
@@ -124,7 +131,7 @@ class Conf:
             raise MemdiagError(
                 f"large_segment_size_mb:{page // MIB} does not go with expandable_segments: the driver maps whole pages of 2 MiB, so every "
                 "large request would fail",
-                "use an even number",
+                phrase("errors.even"),
             )
         return cls(
             expandable=expandable,

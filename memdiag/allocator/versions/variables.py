@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from memdiag.errors import MemdiagError
 from memdiag.settings.written import entries
+from memdiag.text import phrase
 
 
 def split(text: str) -> tuple[dict[str, str], str]:
@@ -50,6 +51,7 @@ def number(name: str, text: str, lowest: int = 0) -> int:
     """
     if not text.isdigit() or not lowest <= int(text) < 1 << 62:
         raise MemdiagError(
-            f"{name}={text}: not a whole number of {lowest} or more", f"for example {name}={max(lowest, 1)}"
+            phrase("errors.whole-number", name=str(name), text=str(text), lowest=str(lowest)),
+            phrase("errors.budget.example", name=str(name), value=str(max(lowest, 1))),
         )
     return int(text)

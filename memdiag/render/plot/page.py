@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from memdiag.errors import MemdiagError
 from memdiag.render.plot.sheet import POINTS_PER_INCH, Sheet, Sign, words_of
 from memdiag.render.plot.style import Fill, PlotLook, fonts_for, scale_for, settings
+from memdiag.text import phrase
 from memdiag.units import format_count
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class Page(Sheet):
             short = max(_LEAST * sum(shares) / min(shares) - room, 0.0)
             least = f"{max(self.width, self.left + self.right + 2 * _LEAST):.1f}x{self.height + short + 0.1:.1f}"
             raise MemdiagError(
-                f"--size {self.width:g}x{self.height:g} (inches) leaves no room for this picture",
-                f"--size {least} does",
+                phrase("errors.plot-room", width=f"{self.width:g}", height=f"{self.height:g}"),
+                phrase("errors.plot-room.hint", least=str(least)),
             )
         axes: list[Axes] = []
         for share in shares:

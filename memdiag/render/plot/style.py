@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from memdiag.errors import MemdiagError
-from memdiag.text import plain, shorten
+from memdiag.text import phrase, plain, shorten
 from memdiag.units import GIB, KIB, MIB, TIB
 from memdiag.vocabulary import LINES, STYLES, Kind
 
@@ -208,22 +208,26 @@ def read_look(size: str | None, width: str | None, dpi: int, style: str, title: 
         MemdiagError: One of them cannot be drawn.
     """
     if style not in THEMES:
-        raise MemdiagError(f"--style {style}: there is no such style", f"styles are {', '.join(THEMES)}")
+        raise MemdiagError(
+            phrase("errors.style", style=str(style)), phrase("errors.style.hint", value=", ".join(THEMES))
+        )
     if not _DPI[0] <= dpi <= _DPI[1]:
-        raise MemdiagError(f"--dpi {dpi}: from {_DPI[0]} to {_DPI[1]} can be drawn", "150 for a screen, 300 for print")
+        raise MemdiagError(
+            phrase("errors.dpi", dpi=str(dpi), value=str(_DPI[0]), value2=str(_DPI[1])), phrase("errors.dpi.hint")
+        )
     if size is not None and width is not None:
-        raise MemdiagError("--size and --width: both give a width", "leave one out")
+        raise MemdiagError(phrase("errors.size-width"), phrase("errors.size-width.hint"))
     inches = parse_size(size) if size is not None else None
     wide = parse_width(width) if width is not None else None
     if wide is not None and wide * wide * dpi * dpi > _MOST_PIXELS:
         raise MemdiagError(
-            f"--width {width} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels",
-            "-o x.pdf needs no pixels",
+            phrase("errors.width-pixels", width=str(width), dpi=str(dpi), value=str(_MOST_PIXELS // 1_000_000)),
+            phrase("errors.pixels.hint"),
         )
     if inches is not None and inches[0] * inches[1] * dpi * dpi > _MOST_PIXELS:
         raise MemdiagError(
-            f"--size {size} --dpi {dpi}: more than {_MOST_PIXELS // 1_000_000} million pixels",
-            "-o x.pdf needs no pixels",
+            phrase("errors.size-pixels", size=str(size), dpi=str(dpi), value=str(_MOST_PIXELS // 1_000_000)),
+            phrase("errors.pixels.hint"),
         )
     return PlotLook(inches, dpi, style, title, wide)
 
@@ -240,11 +244,11 @@ def parse_size(text: str) -> tuple[float, float]:
     try:
         size = (float(width) * factor, float(height) * factor)
     except ValueError:
-        raise MemdiagError(f"--size {text}: not a size", "width x height in inches, as 10x5.6, or 25x14cm") from None
+        raise MemdiagError(phrase("errors.plot-size", text=str(text)), phrase("errors.size-inches")) from None
     if not (NARROWEST <= size[0] <= 60 and 1.5 <= size[1] <= 60):
         raise MemdiagError(
-            f"--size {text}: from {NARROWEST:g}x1.5 to 60x60 inches can be drawn",
-            "width x height in inches, as 10x5.6, or 25x14cm",
+            phrase("errors.size-range", text=str(text), narrowest=f"{NARROWEST:g}"),
+            phrase("errors.size-inches"),
         )
     return size
 
@@ -260,9 +264,9 @@ def parse_width(text: str) -> float:
     try:
         width = float(given.removesuffix(unit)) / {"cm": 2.54, "mm": 25.4}.get(unit, 1.0)
     except ValueError:
-        raise MemdiagError(f"--width {text}: not a width", "inches, as 3.5 (one column of a paper), or 88mm") from None
+        raise MemdiagError(phrase("errors.plot-width", text=str(text)), phrase("errors.plot-width.hint")) from None
     if not NARROWEST <= width <= 60:
         raise MemdiagError(
-            f"--width {text}: from {NARROWEST:g} to 60 inches can be drawn", "3.5 is one column of a paper, 7.16 two"
+            phrase("errors.width-range", text=str(text), narrowest=f"{NARROWEST:g}"), phrase("errors.width-range.hint")
         )
     return width

@@ -24,6 +24,7 @@ from memdiag.errors import MemdiagError
 from memdiag.results.detail import Detail
 from memdiag.results.prediction import Standing
 from memdiag.sizes.cuda import SEGMENT_GRAIN
+from memdiag.text import phrase
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -63,7 +64,7 @@ class BestFitPolicy:
             MemdiagError: There are settings.
         """
         if scenario.conf.strip(", "):
-            raise MemdiagError(f"the policy best-fit has no settings, and {scenario.conf} is given", "leave out --conf")
+            raise MemdiagError(phrase("errors.best-fit", conf=str(scenario.conf)), phrase("errors.best-fit.hint"))
         conf, rules = parameters(self, "", scenario.torch_version)
         num_calls = len(workload.op)
         if len(workload.start.base):

@@ -9,6 +9,7 @@ from memdiag.allocator.versions import variables
 from memdiag.allocator.versions.conf import Conf
 from memdiag.errors import MemdiagError
 from memdiag.settings.conf import parse_conf
+from memdiag.text import phrase
 from memdiag.units import GIB, MIB
 
 NAMES: tuple[str, ...] = ("fragLimit", "reuseLimit", "defragLevel", "autoGC", "reAlloc")
@@ -53,7 +54,7 @@ class GMLakeSettings:
         others = [key for key in keys if key != _HEEDED]
         if others:
             raise MemdiagError(
-                f"the policy stitch has no {others[0]}",
+                phrase("errors.stitch", value=str(others[0])),
                 f"it heeds {_HEEDED}, and the variables {', '.join(NAMES)} as fragLimit=268435456",
             )
         split = Conf.parse(rest, "cuda", "2.1").max_split
@@ -84,5 +85,5 @@ def _factor(given: dict[str, str], default: float) -> float:
     except ValueError:
         value = math.nan
     if not 1 <= value < 1e9:
-        raise MemdiagError(f"reuseLimit={text}: not a factor of 1 or more", "for example reuseLimit=10")
+        raise MemdiagError(phrase("errors.reuse-limit", text=str(text)), phrase("errors.reuse-limit.hint"))
     return value

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from memdiag.errors import MemdiagError
 from memdiag.settings.model import NEWEST
 from memdiag.settings.parsers import in_bytes, parse
+from memdiag.text import phrase
 
 BACKEND = "mindspeed"
 NO_LIMIT = 1 << 62
@@ -41,7 +42,7 @@ class MindSpeedSettings:
         if outcome.refused is not None:
             refused = outcome.refused
             raise MemdiagError(
-                f"MindSpeed's allocator does not take the setting {refused.key or text!r}: {refused.reason}",
+                phrase("errors.mindspeed", value=f"{refused.key or text!r}", reason=str(refused.reason)),
                 hint="its own parser knows max_split_size_mb, default_lc_threshold, open_memory_optimize, expandable_segments and "
                 "garbage_collection_threshold only",
             )
