@@ -229,10 +229,13 @@ int fill_bytes(void *at, const void *pattern, int width, uint64_t count) {
   return OK;
 }
 
-void forget_range(range_t *range) {
+void begin_contents(range_t *range) { make_known(range); }
+
+void end_contents(range_t *range) {
   uint64_t granules = round_up(range->length, PAGE) / GRANULE;
   for (uint64_t i = 0; i < granules; i++) {
     if (!(i % 64) && !range->written[i / 64]) i += 63;
     else if (is_written(range, i)) unmark(range, i);
   }
+  drop_known(range);
 }

@@ -43,6 +43,7 @@ static int allocate(void **out, size_t size) {
   lock_ranges();
   range_t *range = add_range(size, PAGE, device, 0);
   if (range) {
+    begin_contents(range);
     range->charge = charge;
     *out = (void *)range->start;
   }
@@ -67,6 +68,7 @@ EXPORT int aclrtFree(void *pointer) {
   int is_ours = range && range->start == (uint64_t)pointer && !range->is_reserved;
   if (is_ours) {
     give_memory(range->device, range->charge);
+    end_contents(range);
     remove_range(range);
   }
   unlock_ranges();

@@ -73,7 +73,8 @@ uint64_t forgotten_bytes(void);            /* that were written, and of which th
 typedef enum { UNTOUCHED, KNOWN_ZEROS, ANYTHING } contents_t; /* nothing was put there; zeros all over; perhaps neither */
 contents_t contents_of(const void *at, uint64_t bytes);
 int set_zeros(void *at, uint64_t bytes); /* known ones */
-void forget_range(range_t *range); /* locked; as its pages are unmapped */
+void begin_contents(range_t *range); /* locked; of a range that was just added */
+void end_contents(range_t *range);   /* locked; before the range is removed */
 
 /* known.c: which bytes hold what the program put there; locked. */
 void make_known(range_t *range);

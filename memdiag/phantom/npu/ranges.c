@@ -102,7 +102,6 @@ range_t *add_range(uint64_t length, uint64_t alignment, int device, int is_reser
   range_t *range = calloc(1, sizeof *range);
   *range = (range_t){.start = start, .length = length, .device = device, .is_reserved = is_reserved, .has_pages = has_pages};
   range->written = calloc(mapped / GRANULE / 64 + 1, sizeof *range->written);
-  make_known(range);
   size_t at = up_to(start);
   memmove(ranges + at + 1, ranges + at, (count++ - at) * sizeof *ranges);
   ranges[at] = range;
@@ -110,11 +109,9 @@ range_t *add_range(uint64_t length, uint64_t alignment, int device, int is_reser
 }
 
 void remove_range(range_t *range) {
-  forget_range(range);
   munmap((void *)range->start, round_up(range->length, PAGE));
   size_t at = up_to(range->start) - 1;
   memmove(ranges + at, ranges + at + 1, (--count - at) * sizeof *ranges);
-  drop_known(range);
   free(range->written);
   free(range);
 }

@@ -26,6 +26,7 @@ EXPORT int aclrtReserveMemAddress(void **out, size_t size, size_t alignment, voi
   if (!out || !size) return BAD_ARGUMENT;
   lock_ranges();
   range_t *range = add_range(size, alignment, current_device(), 1);
+  if (range) begin_contents(range);
   *out = range ? (void *)range->start : NULL;
   unlock_ranges();
   return *out ? OK : OUT_OF_MEMORY;
@@ -35,7 +36,10 @@ EXPORT int aclrtReleaseMemAddress(void *pointer) {
   lock_ranges();
   range_t *range = find_range((uint64_t)pointer);
   int is_ours = range && range->start == (uint64_t)pointer && range->is_reserved;
-  if (is_ours) remove_range(range);
+  if (is_ours) {
+    end_contents(range);
+    remove_range(range);
+  }
   unlock_ranges();
   return is_ours ? OK : BAD_ARGUMENT;
 }
