@@ -55,13 +55,7 @@ class Mempools:
         heads = (phrase(f"policies.head.{head}") for head in ("scopes", "reserved", "requested"))
         rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=run), "bold"), *heads]]
         for pool in self.pools:
-            is_scoped = pool.name in _SCOPED
-            scopes = format_count(pool.num_scopes) if is_scoped else ""
-            shown = (
-                phrase("policies.mempool", pool=pool.name, count=pool.num_pools)
-                if is_scoped and pool.num_pools > 1
-                else pool.name
-            )
-            rows.append([shown, scopes, *map(format_bytes, (pool.reserved_bytes, pool.requested_bytes))])
+            scopes = format_count(pool.num_scopes) if pool.name in _SCOPED else ""
+            rows.append([pool.name, scopes, *map(format_bytes, (pool.reserved_bytes, pool.requested_bytes))])
         yield from table("lrrr", rows)
         yield paragraph(phrase("policies.scopes", known=known_from(self.bases)), "dim", indent=2)
