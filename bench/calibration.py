@@ -30,10 +30,10 @@ from memdiag.units import format_bytes
 
 _SUFFIXES = {".pickle", ".pkl", ".html"}
 _HEAD = """\
-# Calibration: replays beside recordings
+# Calibration: replays compared with recordings
 
-Each recording is replayed under its own settings, and the address of every block and every segment obtained or given back is compared
-with what was recorded. After a difference the replay begins anew from the recorded state, so that one difference counts once.
+Each recording is replayed under its recorded settings. The address of every block, and every segment reserved or released, are compared
+with the recording. After a difference, the replay continues from the recorded state, so each difference counts once.
 *error* is the largest difference of reserved bytes over a whole trace, of one replay from its beginning.
 """
 
@@ -138,7 +138,7 @@ def of_programs(oracle: Path, runs: int, seed: int, out: list[str]) -> None:
     out.append(
         f"\n## Random programs on the real CUDA allocator\n\n{_TALLY_HEAD}\n{whole.row('whole')}\n{cut.row('cut at the front')}\n"
     )
-    out.append(f"{runs} programs, seed {seed}. What a cut recording does not tell is said in docs/simulate.md.")
+    out.append(f"{runs} programs, seed {seed}. docs/simulate.md lists the data that a cut recording lacks.")
 
 
 def main() -> None:

@@ -40,8 +40,8 @@ so the plan waits and reports for how long. With little host memory the rest goe
 not fit shows the reserved bytes of a run that fails.
 
 **Why the forced setting does not fit here, although MindSpore's own example of it ran.** The two programs need different amounts of
-memory. MindSpore's example fails with a request for 30.83 GiB in one piece, the plan of its whole compiled graph, beside 0.48 GiB of
-static memory, on a card of 32 GiB: about 1 GiB is lacking. PyTorch in eager mode keeps the input of every ReLU and batch norm and needs
+memory. MindSpore's example fails on a card of 32 GiB with a single request for 30.83 GiB, the plan of its whole compiled graph, in
+addition to 0.48 GiB of static memory. About 1 GiB is missing. PyTorch in eager mode keeps the input of every ReLU and batch norm and needs
 41.56 GiB here: 11.6 GiB are lacking, and the parameters hold 0.3 GiB of that. Parameters alone would not close MindSpore's gap either.
 Its memory offload probably also replaces the single block of the graph by allocations tensor by tensor. That is inferred from the
 message, not measured, since memdiag cannot record MindSpore.
@@ -95,11 +95,12 @@ def _times(traces: list[Path]) -> str:
         "",
         "    python bench/offload.py --times TRACE…",
         "",
-        "Processor time, the least of some runs (three of a plan), with the trace in memory and the code compiled. One replay is all that",
-        "`memdiag simulate` does for one result once the trace is loaded: the calls are served again with their log kept, and events,",
-        "fragmentation split and peaks are made from that. The compiled loop that serves the calls, without a log, is a small part of it;",
-        "it stands beside. Budgets are shares of the reserved peak without moves. Where the link cannot carry enough in a step, a plan",
-        "without waiting is looked for in vain before one with, and again for each share of the device left over: those are the long ones.",
+        "Processor time, the least of some runs (three of a plan), with the trace in memory and the code compiled. One replay is the work",
+        "of `memdiag simulate` for one result after the trace is loaded: it serves the calls again, keeps a log, and calculates events,",
+        "fragmentation split and peaks from the log. The compiled loop that serves the calls without a log is a small part of a replay,",
+        "and has its own column. Budgets are fractions of the reserved peak without offloading. If the link cannot transfer enough in a",
+        "step, memdiag first searches for a plan without waiting, and then for one with waiting, again for each remaining fraction of the",
+        "device. These plans take longest.",
         "",
         "| trace | events | step | budget | fits | plan | replay | plan, in replays | the loop alone | plan, in loops |",
         "|---|--:|--:|--:|---|--:|--:|--:|--:|--:|",

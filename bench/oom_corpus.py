@@ -53,11 +53,11 @@ def summary(rows: list[Score]) -> str:
 def report(rows: list[Score], texts: dict[str, str]) -> list[str]:
     """Returns the lines of the report."""
     lines = [
-        "# Real out-of-memory messages, read",
+        "# Real out-of-memory messages",
         "",
-        "Made by bench/oom_corpus.py from a corpus of messages out of public threads. People wrote down which numbers each prints, the",
-        "cause, and which other causes may be accepted. Thresholds of the verdict were set on this corpus: its score says that the rules",
-        "hold together, not how they do on messages that nobody has looked at.",
+        "Made by bench/oom_corpus.py from a corpus of messages from public threads. People recorded the numbers in each message, its cause,",
+        "and other acceptable causes. The thresholds of the verdict were set with this corpus. So the score shows that the rules are",
+        "consistent; it does not predict the score on new messages.",
         "",
         summary(rows),
         "",

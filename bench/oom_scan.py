@@ -171,20 +171,20 @@ def main() -> None:
     text = f"""# Finding out-of-memory messages in a large log
 
 `python bench/oom_scan.py`: {size / 1e9:.2f} GB, {lines:,} lines of {RANKS} ranks, {FAILED} of which run out of memory.
-Three lines in four tell of memory, and about one in three hundred is a warning, a table, a document or another error.
-Speeds and ratios are those of processor time, system calls included, of runs in turns: the machine was busy with other things (see
-the load below), which lengthens both sides' wall time by what the others took, and their processor time somewhat.
+Three lines in four mention memory, and about one in three hundred is a warning, a table, a document or another error.
+Speeds and ratios refer to processor time, system calls included, of alternating runs. Other programs ran on the machine (see the load
+below), which lengthens the wall time of all runs, and slightly their processor time.
 
 {table}
 memdiag found {messages} messages (there are {FAILED}), each with its numbers, verdict and advice; its peak memory is {kept} the bound of
-{MEMORY_BOUND >> 20} MiB in every log here (a child counts what its parent held: that is all that grep's number is).
+{MEMORY_BOUND >> 20} MiB in every log (a process counts the memory of its parent at first, and grep's number shows nothing else).
 
-Logs that are harder, one run each, without a message in them:
+Harder logs without a message, one run each:
 
 {second}
-A line is searched when its kind, that is the line without its digits and blanks, is new: so text of which every line is new is slower. In
-the ordinary logs (5 MB again and again) every few lines hold words of a message, and some of them codes
-and signals, of which the digits decide, so most of the log is taken apart line by line; what is found there would be a false alarm.
+memdiag searches a line only if its kind, the line without digits and blanks, is new. So text in which every line is new is slower. In the
+ordinary logs (5 MB, repeated), every few lines contain words of a message. Some contain codes and signals, in which the digits matter, so
+memdiag parses most of the log line by line. A message found there would be a false alarm.
 
 {machine.sentence()}
 """

@@ -156,12 +156,12 @@ def predicted(pain: Pain, trace: Trace) -> dict[str, int]:
 def table(rows: list[Row], device: str, versions: str) -> str:
     """The report."""
     lines = [
-        "# Trainings that waste memory: what memdiag says, and what its remedies did",
+        "# Trainings that waste memory: memdiag's remedies and their effect",
         "",
-        f"Made by bench/pains.py on a phantom {device} ({versions}). *First*: whether what the report of the failure advises first is what",
-        "an expert would begin with, and its code. *Predicted*: the peak that the report says would be left. For findings about code",
-        "that is the peak of the trace with the tensors named taken out; the remedy may do more than that, then less is measured. For",
-        "settings it is a replay. *Measured*: the mended program, on the device that was too small.",
+        f"Made by bench/pains.py on a phantom {device} ({versions}). *First*: whether the first remedy of the failure's report is",
+        "the one that an expert would choose, and its code. *Predicted*: the peak that the report predicts. For findings about code, this is",
+        "the peak of the trace without the named tensors; the measured peak is lower if the remedy saves more. For settings, it is a",
+        "replay. *Measured*: the peak of the fixed program, on the device that was too small.",
         "",
         "| program | GiB it had | verdict | first | peak before | predicted | measured | fits now |",
         "|---|---|---|---|---|---|---|---|",

@@ -201,19 +201,19 @@ def main() -> None:
     met = "met" if min(one.ratio for one in races) >= TARGET else "MISSED"
     start = contenders[1].best_cpu / contenders[0].best_cpu
     fast, started = contenders
-    text = f"""# How fast a replay is
+    text = f"""# Speed of a replay
 
 Made by `python bench/replay.py --real DIR TRACE…`. {here.sentence()}
 
 The same calls through PyTorch's own CUDACachingAllocator (torch 2.13, on a stand-in driver that only counts) and through
-`replay()`, in turns, {args.rounds} rounds, one thread each. Millions of calls a second, the best round of each; the ratio is best
-against best, beside it that of the round that was worst for the replay. Of the real one, its own loop is timed; of the replay,
-everything that `replay()` does. Imports and compiling are excluded, and stated below.
+`replay()`, in turns, {args.rounds} rounds, one thread each. The table shows millions of calls per second in the best round of each. The ratio
+compares the best rounds, and the last column is the ratio of the worst round for the replay. The time of the real allocator covers its
+loop only; the time of the replay covers all of `replay()`. Imports and compilation are excluded, and listed below.
 
 {markdown_table(["trace and settings", "calls", "real, M/s", "replay, M/s", "ratio", "worst round"], rows)}
 Target: {TARGET} times the real one on every trace: {met}.
 
-The first replay of all, which compiles and keeps the code on disk: {first:.1f} s. A later process, with its imports and one
+The first replay, which compiles the code and caches it on disk, takes {first:.1f} s. A later process, with its imports and one
 replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer` alone:
 {fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target {START_TARGET}:
 {"met" if start <= START_TARGET else "MISSED"}.

@@ -130,7 +130,7 @@ def write(options: argparse.Namespace, machine: Machine, built: list[Contender],
             "seconds",
         ],
         [
-            "another instant, all of the page drawn anew (median of 10)",
+            "another instant, with the whole page redrawn (median of 10)",
             f"{browser['step_ms']:.0f} ms",
             "no visible wait",
         ],
