@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,12 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
         return notes
     if assumed := _texts(device.get("assumptions")):
         name = _text(device.get("device")) or phrase("notes.phantom.device")
-        notes.append(Note("MD926", phrase("notes.phantom.assumed", name=name, list="; ".join(assumed))))
+        notes.append(
+            Note(
+                "MD926",
+                phrase("notes.phantom.assumed", name=name, list=joined([_assumption(each) for each in assumed], "; ")),
+            )
+        )
     if read := _read_backs(device.get("read_backs"), device.get("values")):
         notes.append(Note("MD927", read))
     if refused := _texts(device.get("refused")):
@@ -31,6 +37,25 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
     if untimed := _untimed(device.get("timing")):
         notes.append(Note("MD930", untimed))
     return notes
+
+
+# Sentences of ``memdiag.phantom.profiles.Profile.assumptions``, as recordings contain them.
+_ASSUMPTIONS = (
+    (
+        re.compile(r"(?P<name>.+?): (?P<total>[\d.,]+ \w+), of which (?P<context>[\d.,]+ \w+) is taken by the runtime"),
+        "size",
+    ),
+    (re.compile(r"(?P<name>\S+) was given on the command line"), "given"),
+    (re.compile(r"(?P<name>\S+) is an estimate: (?P<why>.+)"), "estimate"),
+)
+
+
+def _assumption(said: str) -> str:
+    """Returns an assumption as a phrase; an unknown sentence unchanged."""
+    for pattern, key in _ASSUMPTIONS:
+        if (match := pattern.fullmatch(said)) is not None:
+            return phrase(f"notes.phantom.assumed.{key}", **match.groupdict())
+    return said
 
 
 def _untimed(given: Any) -> str:
