@@ -11,7 +11,7 @@ from memdiag.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class GrowingMemory:
     """Memory that grows until the program fails.
 
     Attributes:
@@ -25,7 +25,7 @@ class Growth:
     soon: int
 
 
-def despite_growth(judgement: Judgement, facts: Facts, growth: Growth) -> Judgement:
+def despite_growth(judgement: Judgement, facts: Facts, growth: GrowingMemory) -> Judgement:
     """Returns a judgement that puts growth first.
 
     Fragmentation is not the cause if growth would soon have filled all memory that defragmentation frees.

@@ -27,7 +27,7 @@ from memdiag.analyzers.support.failures import (
     numbers,
 )
 from memdiag.analyzers.support.offered import without_refuted
-from memdiag.diagnosis.growth import Growth, despite_growth
+from memdiag.diagnosis.growth import GrowingMemory, despite_growth
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.thresholds import SOON_PASSES, SOON_STEPS
@@ -175,7 +175,7 @@ def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
     return tuple(rest)
 
 
-def _growth(findings: tuple[Finding, ...]) -> Growth | None:
+def _growth(findings: tuple[Finding, ...]) -> GrowingMemory | None:
     """Returns the growing memory that the findings of a failure report; None: none."""
     growing = next((finding for finding in findings if finding.code in _GROWING and _is_root(finding)), None)
     if growing is None:
@@ -186,7 +186,7 @@ def _growth(findings: tuple[Finding, ...]) -> Growth | None:
         if isinstance(fact.what, Phrase) and isinstance(fact.value, int | float)
     }
     what, of, soon = _GROWING[growing.code]
-    return Growth(growing.title, values.get(what, 0) / max(values.get(of, 1), 1), soon)
+    return GrowingMemory(growing.title, values.get(what, 0) / max(values.get(of, 1), 1), soon)
 
 
 def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:

@@ -12,7 +12,7 @@ def _graphics(situation: Situation) -> bool:
     return situation.on_torch and situation.backend in {"cuda", "hip"}
 
 
-class _Room:
+class _LibraryRoom:
     """A library gets memory that PyTorch's allocator never reserves."""
 
     key = "oom_nccl.room"
@@ -32,4 +32,4 @@ HCCL_BUFFERS = Plain(
 TASK_QUEUE = Plain(LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1"), of_backends("npu"))
 NCCL_BUFFERS = Plain(LazyFix("oom_nccl.buffers", "env", "export NCCL_BUFFSIZE=2097152"), _graphics)
 NO_BENCHMARK = Plain(LazyFix("oom_libraries.benchmark", "code", "torch.backends.cudnn.benchmark = False"), _graphics)
-ROOM = _Room()
+ROOM = _LibraryRoom()

@@ -17,7 +17,7 @@ def _apply(situation: Situation) -> bool:
     return situation.backend == "npu" and situation.framework == "torch_npu" and is_gap_wide
 
 
-class _Room:
+class _HcclRoom:
     """PyTorch does not release cached memory for HCCL, so a limit keeps its hands off the memory that HCCL needs."""
 
     key = "remedies.hccl"
@@ -44,4 +44,4 @@ def _hundredths(facts: Facts) -> int | None:
 
 OPTION = Plain(LazyFix("remedies.lifetime-pools", "flag", "--memory-fragmentation"), _apply)
 VARIABLE = Plain(LazyFix("remedies.lifetime-pools.variable", "env", "export MEMORY_FRAGMENTATION=1"), _apply)
-HCCL_ROOM = _Room()
+HCCL_ROOM = _HcclRoom()

@@ -17,7 +17,7 @@ def can_be_recorded(situation: Situation) -> bool:
     return situation.on_torch and situation.backend in _TRACED and has_history and not situation.on_windows
 
 
-class _Record:
+class _RecordRun:
     """A recording shows which tensors and free blocks fill the memory."""
 
     key = "remedies.record"
@@ -39,4 +39,4 @@ class _Record:
         return LazyFix("remedies.record", "record", f"memdiag record -- {situation.started_as}\nmemdiag analyze").fix()
 
 
-RECORD = _Record()
+RECORD = _RecordRun()

@@ -25,7 +25,7 @@ _CAUSES = {
 LONGEST_TITLE = 300
 
 
-class Remedy(NamedTuple):
+class ShownRemedy(NamedTuple):
     """A remedy, its finding, and the title of its section."""
 
     section: str
@@ -38,14 +38,14 @@ def fixes_of(finding: Finding) -> list[Fix]:
     return [fix for fix in finding.fixes if fix.kind != "record"]
 
 
-def remedies(message: Message) -> list[Remedy]:
+def remedies(message: Message) -> list[ShownRemedy]:
     """Returns all remedies: the one to try first, then alternatives, with the best one for another cause second."""
     findings = [finding for finding in message.findings if fixes_of(finding)]
     if not findings:
         return []
-    first, *others = (Remedy(phrase("oom.otherwise"), fix, findings[0]) for fix in fixes_of(findings[0]))
+    first, *others = (ShownRemedy(phrase("oom.otherwise"), fix, findings[0]) for fix in fixes_of(findings[0]))
     further = [
-        Remedy(_section(finding, message.judgement.verdict), fix, finding)
+        ShownRemedy(_section(finding, message.judgement.verdict), fix, finding)
         for finding in findings[1:]
         for fix in fixes_of(finding)
     ]
@@ -61,9 +61,9 @@ def _section(finding: Finding, verdict: str) -> str:
     return phrase("oom.also", title=plain(finding.title, LONGEST_TITLE))
 
 
-def by_section(remedies: Sequence[Remedy]) -> dict[str, list[Remedy]]:
+def by_section(remedies: Sequence[ShownRemedy]) -> dict[str, list[ShownRemedy]]:
     """Returns remedies by the title of their section, in the order of their first ones."""
-    found: dict[str, list[Remedy]] = {}
+    found: dict[str, list[ShownRemedy]] = {}
     for remedy in remedies:
         found.setdefault(remedy.section, []).append(remedy)
     return found

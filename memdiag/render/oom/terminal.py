@@ -131,7 +131,7 @@ def _first(page: TerminalPage, fix: Fix) -> None:
         page.text(note, "dim", indent=4)
 
 
-def _alternatives(page: TerminalPage, remedies: Sequence[actions.Remedy]) -> None:
+def _alternatives(page: TerminalPage, remedies: Sequence[actions.ShownRemedy]) -> None:
     for section, members in actions.by_section(remedies).items():
         page.text(section, "bold")
         for remedy in members:
