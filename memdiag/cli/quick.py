@@ -12,6 +12,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+_UNKNOWN = object()
+
 
 class QuickCommand(TyperCommand):
     """A typer command that loads what checks values only when there is one to check."""
@@ -52,21 +54,37 @@ class QuickGroup(TyperGroup):
 
 
 class _WhenGiven:
-    """Stands in for typer's check of a value."""
+    """Stands in for typer's check of a value. Whatever it does not know, it leaves to that check.
 
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        many = param.multiple or param.nargs == -1
-        if value is None:
-            return () if many else None
-        known = _as_it_is(value, param)
-        if known is not None:
-            return known
-        param._runtime_param = None  # noqa: SLF001 - as below
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+    Args:
+        param: The parameter whose check it replaces.
+    """
+
+    def __init__(self, param: Any) -> None:
+        self._param = param
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns an attribute of typer's check, which takes its place again."""
+        return getattr(self._check(), name)
+
+    def coerce(self, *args: Any, **others: Any) -> Any:
+        """Returns the value as the command takes it."""
+        value = args[0] if args else others.get("value", _UNKNOWN)
+        try:
+            known = _as_it_is(value, self._param)
+        except (AttributeError, TypeError):
+            known = _UNKNOWN
+        return self._check().coerce(*args, **others) if known is _UNKNOWN else known
+
+    def _check(self) -> Any:
+        self._param._runtime_param = None  # noqa: SLF001 - as below
+        return self._param.get_runtime_param()
 
 
 def _as_it_is(value: Any, param: Any) -> Any:
-    """Returns the value of a text, a path of which nothing is asked, or a flag; None: typer has to look at it."""
+    """Returns the value of a text, a path of which nothing is asked, a flag, or nothing; _UNKNOWN: typer has to look at it."""
+    if value is None:
+        return () if param.multiple or param.nargs == -1 else None
     wanted = param.type_descriptor.annotation
     if wanted is bool and isinstance(value, bool):
         return value
@@ -80,7 +98,7 @@ def _as_it_is(value: Any, param: Any) -> Any:
         and all(isinstance(each, str) for each in value)
     ):
         return [Path(each) for each in value] if wanted == list[Path] else list(value)
-    return None
+    return _UNKNOWN
 
 
 def _asks(info: Any) -> bool:
@@ -89,8 +107,9 @@ def _asks(info: Any) -> bool:
 
 def _quicken(params: Iterable[Any]) -> None:
     for param in params:
-        if getattr(param, "_runtime_param", params) is None:
-            param._runtime_param = _WhenGiven()  # noqa: SLF001 - there is no public place for it
+        is_unbuilt = getattr(param, "_runtime_param", param) is None
+        if is_unbuilt and callable(getattr(param, "get_runtime_param", None)) and hasattr(param, "type_descriptor"):
+            param._runtime_param = _WhenGiven(param)  # noqa: SLF001 - there is no public place for it
 
 
 def _without_types(params: Iterable[Any]) -> None:

@@ -241,14 +241,17 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
     reference counting. With an unknown version of numba, nothing is changed.
     """
     cache: Any = getattr(compiled, "_cache", None)
-    if not hasattr(cache, "_load_overload"):
+    runtime: Any = getattr(getattr(getattr(numba, "core", None), "runtime", None), "rtsys", None)
+    if not _takes_two(getattr(cache, "_load_overload", None)) or not _takes_two(getattr(cache, "load_overload", None)):
+        return
+    if (counts and not callable(getattr(runtime, "initialize", None))) or not callable(getattr(cache, "flush", None)):
         return
     slow = cache.load_overload
 
     def load_overload(signature: Any, context: Any) -> Any:
         try:
             if counts:
-                numba.core.runtime.rtsys.initialize(context)
+                runtime.initialize(context)
             found = cache._load_overload(signature, context)  # noqa: SLF001
         except (AttributeError, ImportError, TypeError, OSError) as error:
             found = None
@@ -259,3 +262,10 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
         return slow(signature, context) if found is None else found
 
     cache.load_overload = load_overload
+
+
+def _takes_two(method: Any) -> bool:
+    """Returns whether a method of numba takes a signature and a context, as in the known versions."""
+    import inspect
+
+    return callable(method) and len(inspect.signature(method).parameters) == 2
