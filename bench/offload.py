@@ -32,7 +32,7 @@ TIMES = "\n## How long a plan takes\n"
 PROGRAM = ROOT / "bench" / "programs" / "resnet50.py"
 CARD, LARGE = "cuda:v100-32g", "cuda:v100-32g,capacity=80GiB"
 LIMIT = "30GB"
-SIZES = ("live_peak_after_bytes", "bound_bytes", "host_peak_bytes", "offloaded_bytes_per_step")
+SIZES = ("live_peak_after_bytes", "live_peak_lower_bound_bytes", "host_peak_bytes", "offloaded_bytes_per_step")
 WORDS = """\
 Sizes are MindSpore's: 30GB is 30 GiB. Offloading the parameters alone cannot fit: they are a few hundred MB, and nearly all of the peak
 is activations that forward keeps for backward. The automatic plan moves those. In a short step the link is too slow to hide every copy,
@@ -197,7 +197,7 @@ def _report(batch: str, plain: dict[str, Any], moved: list[tuple[str, Any]]) -> 
     ]
     for name, result in moved:
         told = result["offload"]
-        hidden, waited = (f"{told[key] / 1e6:.2f} s" for key in ("hidden_us_per_step", "exposed_us"))
+        hidden, waited = (f"{told[key] / 1e6:.2f} s" for key in ("hidden_us_per_step", "exposed_us_per_step"))
         sizes = (result["peak_reserved_bytes"], *(told[key] for key in SIZES))
         missing = _gib(told["shortfall_bytes"]) if told["shortfall_bytes"] else "-"
         cells = (name, "yes" if told["fits"] else "no", *map(_gib, sizes), hidden, waited, missing)

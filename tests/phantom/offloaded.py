@@ -54,7 +54,7 @@ def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
     (tmp_path / "snippet.py").write_text(told["snippets"][0]["text"])
     printed, moved = record(tmp_path / "moved", device, python, MEMDIAG_TEST_SNIPPET=str(tmp_path / "snippet.py"))
     got = simulated(moved)
-    assert abs(printed["copied"] / 3 - hooked["bytes_a_step"]) <= 0.02 * hooked["bytes_a_step"]
+    assert abs(printed["copied"] / 3 - hooked["offloaded_bytes_per_step"]) <= 0.02 * hooked["offloaded_bytes_per_step"]
     assert abs(got["peak_allocated_bytes"] - hooked["peak_allocated_bytes"]) <= 0.02 * hooked["peak_allocated_bytes"]
     assert abs(got["peak_reserved_bytes"] - hooked["peak_reserved_bytes"]) <= 0.02 * hooked["peak_reserved_bytes"] + (
         2 << 20

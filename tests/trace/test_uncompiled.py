@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_without_numba import digest
 
 from memdiag.allocator.policies.__init__ import POLICIES
 from memdiag.cli.main import main
@@ -17,6 +16,7 @@ from memdiag.errors import RefusedFile
 from memdiag.sources import load
 from memdiag.sources.pickles import read_tape
 from memdiag.trace import compiled, uncompiled
+from tests.trace.test_without_numba import digest
 
 data = st.recursive(
     st.none()
