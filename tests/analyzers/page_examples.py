@@ -15,7 +15,19 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from memdiag.analyzers import buckets, communication, intermediates, leaks, leftovers, lifetimes, peak, regrown, streams
+from memdiag.analyzers import (
+    buckets,
+    communication,
+    intermediates,
+    leaks,
+    leftovers,
+    lifetimes,
+    peak,
+    quality,
+    regrown,
+    settings,
+    streams,
+)
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
 from memdiag.render.analyze import full as terminal
@@ -251,6 +263,34 @@ def _buckets():
     return buckets.analyze(heap.trace(), Context())
 
 
+def _set(text):
+    """The findings on allocator settings of a small program."""
+    heap = Program()
+    heap.segment(0, 20 * MIB)
+    heap.alloc(0, 5 * MIB, where="model.py:31 forward")
+    heap.segment(100, 64 * MIB, expandable=text.startswith("expandable"))
+    heap.alloc(100, 64 * MIB, where="model.py:31 forward")
+    layout = Layout(max_split=512 * MIB if "max_split" in text else None)
+    trace = heap.trace(settings={"PYTORCH_CUDA_ALLOC_CONF": text}, layout=layout)
+    return settings.analyze(trace, Context())
+
+
+def _recorded(*, late=False, stacks=True, contradictions=0):
+    """The findings on the quality of a recording."""
+    heap = Program()
+    heap.segment(400, 120 * MIB)
+    heap.alloc(400, 100 * MIB, where="model.py:31 forward")
+    for _ in range(120):
+        heap.alloc(500, MIB, where="model.py:31 forward" if stacks else "")
+        heap.free(500, MIB)
+    if late:
+        heap.free(1000, 300 * MIB)
+        heap.release(1000, 300 * MIB)
+    for _ in range(contradictions):
+        heap.free(700, MIB)
+    return quality.analyze(heap.trace(), Context())
+
+
 EXAMPLES: dict[str, Callable[[], object]] = {
     "MD101": lambda: _training(scale=4.0),
     "MD102": lambda: _training(scale=0.25),
@@ -284,6 +324,14 @@ EXAMPLES: dict[str, Callable[[], object]] = {
     "MD129": lambda: _of("gathered").found([500]),
     "MD203": _divisions,
     "MD207": _tails,
+    "MD601": lambda: _set("max_split_size_mb:512"),
+    "MD602": lambda: _set("expandeable_segments:True"),
+    "MD603": lambda: _set("expandable_segments:True,max_split_size_mb:512"),
+    "MD604": lambda: _set("backend:cudaMallocAsync"),
+    "MD951": lambda: _golden("cuda-2.13.0-no-trace"),
+    "MD952": lambda: _recorded(late=True),
+    "MD953": lambda: _recorded(stacks=False),
+    "MD954": lambda: _recorded(contradictions=10),
     "MD501": lambda: streams.analyze(load(GOLDENS / "cuda-2.13.0-streams" / "snapshot.pickle"), Context()),
     "MD502": _late,
 }

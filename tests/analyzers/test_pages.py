@@ -1,6 +1,7 @@
 """Every finding code has a page whose title is its meaning, and the index lists all pages."""
 
 import ast
+import json
 import re
 import textwrap
 
@@ -10,6 +11,7 @@ from memdiag.analyzers.support import offered
 from memdiag.oom import advice
 from memdiag.registry import ANALYZERS, LINT_RULES
 from memdiag.settings import lint
+from memdiag.text import FOLDER
 from tests.analyzers import page_examples
 
 CODES = (
@@ -66,6 +68,25 @@ def test_the_page_of_a_note_says_what_it_limits(pages):
                 "## What it limits",
                 "## What to do",
             ]
+
+
+def test_the_note_in_a_page_has_the_current_words(pages):
+    """The example of a note is an English phrase of memdiag/messages/notes.json with its blanks filled."""
+    phrases = json.loads((FOLDER / "notes.json").read_text(encoding="utf-8")).values()
+    forms = [".*?".join(map(re.escape, re.split(r"\{[^{}]*\}", each["en"]))) for each in phrases]
+    for code, page in pages.items():
+        shown = page_examples.block(page)
+        if code in CODES or code in LINT_RULES or shown is None:
+            continue
+        note = shown[1].removeprefix(f"{code}  ")
+        if note.endswith("…"):  # the rest is omitted
+            assert any(
+                note[:30].startswith(each["en"].split("{")[0][:30]) for each in phrases if each["en"][0] != "{"
+            ), code
+        else:
+            assert any(re.fullmatch(rf"(device \d+: )?{form}( \(.*\))?", note) for form in forms if len(form) > 30), (
+                code
+            )
 
 
 def test_python_in_a_page_is_python(pages):
