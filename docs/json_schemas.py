@@ -19,7 +19,7 @@ from memdiag.allocator.policies.mempool.detail import Mempools
 from memdiag.allocator.policies.static_plan.detail import PlanDetail
 from memdiag.offload.detail import Offloading
 from memdiag.render import FORMS
-from memdiag.render.support.shape import PROGRAM_KEY, VERSION_KEY, Key, Layout
+from memdiag.render.support.shape import PROGRAM_KEY, VERSION_KEY, JsonLayout, ShapeKey
 
 # What only some results have (``Shape.more``): the classes, which have their own key. tests/test_json_schemas.py finds new ones.
 MORE: dict[str, tuple[type[Any], ...]] = {
@@ -41,7 +41,7 @@ _SIMPLE: dict[object, dict[str, Any]] = {
 _ENTRY = re.compile(r"^(?P<names>\w+(?:, \w+)*): (?P<text>.*(?:\n .*)*)", re.MULTILINE)
 
 
-def layouts() -> Iterator[Layout]:
+def layouts() -> Iterator[JsonLayout]:
     """Yields the layout of every JSON output of every command."""
     for command, forms in FORMS.items():
         for form in forms:
@@ -49,7 +49,7 @@ def layouts() -> Iterator[Layout]:
                 yield import_module(f"memdiag.render.{command}.{form}").LAYOUT
 
 
-def schema_of(layout: Layout) -> dict[str, Any]:
+def schema_of(layout: JsonLayout) -> dict[str, Any]:
     """Returns the JSON Schema of one output."""
     writer = _Writer(layout)
     body = writer.object_of(layout.root)
@@ -76,7 +76,7 @@ def schema_of(layout: Layout) -> dict[str, Any]:
 class _Writer:
     """Writes the schema of one layout; classes become definitions."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: JsonLayout) -> None:
         self.layout = layout
         self.definitions: dict[str, Any] = {}
 
@@ -87,7 +87,7 @@ class _Writer:
         hints = get_type_hints(cls)
         properties, required = {}, []
         for key in shape.names():
-            if isinstance(key, Key):
+            if isinstance(key, ShapeKey):
                 name, hint, meaning, is_optional = key.name, key.hint, key.meaning, key.is_optional
             else:
                 name, hint, meaning, is_optional = key, *_field(cls, key, hints, meanings), False

@@ -25,7 +25,7 @@ _COMMENT = re.compile(r"<!-- .* -->")  # which lines of an output a page shows
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ManualPage:
     """One page.
 
     Attributes:
@@ -45,7 +45,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ManualBlock:
     """A part of a page, with links replaced by their text.
 
     Attributes:
@@ -75,7 +75,7 @@ def names() -> tuple[str, ...]:
     return (*codes, *sorted(path.stem for path in others if path.stem != _INDEX))
 
 
-def page(name: str) -> Page:
+def page(name: str) -> ManualPage:
     """Returns a page; case is ignored, and the digits of a code are enough.
 
     Raises:
@@ -92,10 +92,10 @@ def page(name: str) -> Page:
     places = (folder / each / f"{found}.md" for each in (_FINDINGS, _GUIDES, ""))
     text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
     head = _unlinked(text.splitlines()[0].removeprefix("# "))
-    return Page(found, head.removeprefix(f"{found}: "), text)
+    return ManualPage(found, head.removeprefix(f"{found}: "), text)
 
 
-def find(name: str) -> Page | None:
+def find(name: str) -> ManualPage | None:
     """Returns a page, or None if it does not exist or this installation has no pages."""
     try:
         return page(name)
@@ -103,9 +103,9 @@ def find(name: str) -> Page | None:
         return None
 
 
-def blocks(text: str) -> tuple[Block, ...]:
+def blocks(text: str) -> tuple[ManualBlock, ...]:
     """Returns the parts of a page after its title, in order."""
-    found: list[Block] = []
+    found: list[ManualBlock] = []
     lines: list[str] = []
     kind, is_fenced, after_gap = "paragraph", False, True
 
@@ -116,7 +116,7 @@ def blocks(text: str) -> tuple[Block, ...]:
                 if kind in {"code", "table"}
                 else _unlinked(" ".join(line.strip() for line in lines))
             )
-            found.append(Block(kind, text.rstrip()))
+            found.append(ManualBlock(kind, text.rstrip()))
             lines.clear()
 
     for line in text.splitlines()[1:]:
@@ -128,7 +128,7 @@ def blocks(text: str) -> tuple[Block, ...]:
             is_fenced, kind = not is_fenced, "paragraph" if is_fenced else "code"
         elif begins == "heading":
             end()
-            found.append(Block(begins, _unlinked(line.lstrip("# "))))
+            found.append(ManualBlock(begins, _unlinked(line.lstrip("# "))))
         elif not is_fenced and not line.strip():
             end()
             kind = "paragraph"
@@ -140,7 +140,7 @@ def blocks(text: str) -> tuple[Block, ...]:
         after_gap = not line.strip()
     end()
     return tuple(
-        Block(block.kind, re.sub(r"\n[|:\- ]+(?=\n|$)", "", block.text)) if block.kind == "table" else block
+        ManualBlock(block.kind, re.sub(r"\n[|:\- ]+(?=\n|$)", "", block.text)) if block.kind == "table" else block
         for block in found
     )
 

@@ -24,7 +24,7 @@ from memdiag.analyzers.support.free_memory_evidence import (
     outside_evidence,
     split_evidence,
 )
-from memdiag.analyzers.support.moments import Look, at_end, look, most_stranded
+from memdiag.analyzers.support.moments import DeviceMoment, at_end, look, most_stranded
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
 from memdiag.diagnosis.facts import Facts
@@ -79,7 +79,7 @@ def _worth(value: int, reserved: int, share: float = SHARE) -> bool:
     return value >= max(share * reserved, FLOOR)
 
 
-def _out_of_memory(here: Look) -> Iterator[Finding]:
+def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
     """Yields MD201 if the free bytes would have been enough, MD206 if they would not, or only just."""
     if not here.failed or here.usage["reserved"] < 0 or here.usage["active"] < 0:
         return
@@ -115,7 +115,7 @@ def _out_of_memory(here: Look) -> Iterator[Finding]:
         )
 
 
-def _before_settings(here: Look, judgement: Judgement) -> Iterator[str]:
+def _before_settings(here: DeviceMoment, judgement: Judgement) -> Iterator[str]:
     """Yields the remedies that come before settings, if the cause is memory that this request could never use."""
     if judgement.verdict == "other_process":
         yield "list-processes"
@@ -123,7 +123,7 @@ def _before_settings(here: Look, judgement: Judgement) -> Iterator[str]:
         yield "shared-graph-pool"
 
 
-def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
+def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
     """Returns MD206."""
     left = here.device_free_bytes
     limited = left is not None and judgement.rule in {"limit", "refused"}
@@ -158,7 +158,7 @@ def _too_little(here: Look, facts: Facts, judgement: Judgement, evidence: list[E
     )
 
 
-def _stranded(here: Look, moment: str = "") -> list[Finding]:
+def _stranded(here: DeviceMoment, moment: str = "") -> list[Finding]:
     """Returns MD201 at a moment without a failure; ``moment`` names it unless it is the moment of the report."""
     if here.failed or not here.is_split_known or not _worth(here.split["stranded"], here.usage["reserved"]):
         return []
@@ -185,7 +185,7 @@ def _stranded(here: Look, moment: str = "") -> list[Finding]:
     ]
 
 
-def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
+def _pinned(here: DeviceMoment, *, over: bool = False) -> list[Finding]:
     """Returns MD202; with ``over`` at the end of the trace, when nothing more is requested."""
     if not here.device.has_addresses or here.usage["reserved"] <= 0:
         return []
@@ -220,7 +220,7 @@ def _pinned(here: Look, *, over: bool = False) -> list[Finding]:
     ]
 
 
-def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
+def _pin_evidence(here: DeviceMoment, pin: Pin, what: str) -> Evidence:
     kind = lifetime_name(pin.lifetime)
     lived = age(here.device, pin.oldest_alloc_at, here.at)
     alive = (
@@ -236,7 +236,7 @@ def _pin_evidence(here: Look, pin: Pin, what: str) -> Evidence:
     return Evidence(text, pin.held_bytes, "bytes", pin.place)
 
 
-def _keep_together(here: Look, found: Pinned) -> Fix | None:
+def _keep_together(here: DeviceMoment, found: Pinned) -> Fix | None:
     """Returns the program change that moves the worst pins elsewhere, or None if they are short-lived anyway."""
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
@@ -246,7 +246,7 @@ def _keep_together(here: Look, found: Pinned) -> Fix | None:
     return LONG_LIVED_FIRST.of(phrase("fragmentation.what.place", place=worst.place))
 
 
-def _foreign(here: Look) -> Iterator[Finding]:
+def _foreign(here: DeviceMoment) -> Iterator[Finding]:
     """Yields MD204."""
     if not here.is_split_known or not _worth(here.split["foreign"], here.usage["reserved"], FOREIGN_SHARE):
         return
@@ -289,7 +289,7 @@ def _is_private(device: DeviceTrace, group: int) -> bool:
     return group >= 0 and bool(device.groups.pool_major[group] or device.groups.pool_minor[group])
 
 
-def _set_aside(here: Look) -> bool:
+def _set_aside(here: DeviceMoment) -> bool:
     """Returns whether private pools other than the request's have at least its size free."""
     if not here.device.has_addresses or _is_private(here.device, here.group):
         return False
@@ -347,7 +347,7 @@ def _cache(device: DeviceTrace, at: int, settings: AllocatorSettings) -> Iterato
     )
 
 
-def _fixes(here: Look) -> tuple[Fix, ...]:
+def _fixes(here: DeviceMoment) -> tuple[Fix, ...]:
     found = pinned(here.view, here.topology, here.settings, here.group, here.request_bytes)
     situation = here.settings.situation(Facts(request=here.request_bytes, is_printed=False, is_counted=True))
     return present(

@@ -51,7 +51,7 @@ _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state"
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowingSite:
     """One growing call site: bytes per step, its tensors (``every``) and those at the end.
 
     ``place`` has known names.
@@ -117,7 +117,7 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
         if slope > 0:
             there = rows[mine & kept[rows]]
             found.append(
-                Growth(
+                GrowingSite(
                     label, place_of(view, there, label), slope, there, int(tensors.block_bytes[there].sum()), rows[mine]
                 )
             )
@@ -126,7 +126,7 @@ def _growth(view: DeviceView, num_ends: int) -> Iterator[Finding]:
         slope = _slope(_curve(born, until, tensors.block_bytes[rows], num_ends), least)
         there = rows[kept[rows]]
         found = (
-            [Growth("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()), rows)]
+            [GrowingSite("", place_of(view, there, ""), slope, there, int(tensors.block_bytes[there].sum()), rows)]
             if slope > 0
             else []
         )
@@ -186,7 +186,7 @@ def _slope(curve: Array, least: float) -> float:
     return 0.0 if slope < max(least, 1.0) or slows_down else slope
 
 
-def _finding(view: DeviceView, found: list[Growth], num_ends: int, reserved: int) -> Finding:
+def _finding(view: DeviceView, found: list[GrowingSite], num_ends: int, reserved: int) -> Finding:
     device, total = view.device, sum(growth.slope for growth in found)
     certain = num_ends >= MIN_STEPS
     soon = total * (FEW_STEPS if certain else FEWER_STEPS) >= SHARE * reserved

@@ -18,7 +18,7 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.analyzers.support.moments import Look, look
+from memdiag.analyzers.support.moments import DeviceMoment, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import SiteMemory, by_place, first_finding
@@ -223,7 +223,7 @@ def _most_without(view: DeviceView, old: Array) -> int:
     return int((device.usage.allocated[first : last + 1] - idle).max())
 
 
-def _mixed(here: Look) -> Iterator[Finding]:
+def _mixed(here: DeviceMoment) -> Iterator[Finding]:
     """Yields MD113."""
     if not here.is_split_known:
         return

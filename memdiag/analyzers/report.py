@@ -11,7 +11,7 @@ from memdiag.analyzers.support.verdict import verdict
 from memdiag.analyzers.support.would_fit import answers
 from memdiag.registry import ANALYZERS
 from memdiag.results.finding import SEVERITIES, Finding, Note
-from memdiag.results.report import EARLIER_STEPS, Report, Source, WhatIf
+from memdiag.results.report import EARLIER_STEPS, Report, TraceSource, WhatIf
 from memdiag.text import joined, phrase
 from memdiag.trace.annotate import BASES
 from memdiag.trace.model import Trace
@@ -55,7 +55,7 @@ def build_report(
     devices = tuple(describe(view, context) for view in views)
     happened = headline(trace, context, findings)
     return Report(
-        source=Source(
+        source=TraceSource(
             path=trace.path,
             format=trace.format,
             backend=trace.backend,

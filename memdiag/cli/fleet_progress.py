@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from memdiag.cli.loading import announce_compiling
-from memdiag.cli.progress import Line, bar
+from memdiag.cli.progress import ProgressLine, bar
 from memdiag.cli.talk import busy, say
 from memdiag.fleet.run import FleetListener, Told
 from memdiag.text import phrase
@@ -31,7 +31,7 @@ class OnTerminalFleet(FleetListener):
     def reading(self, num_files: int, *, is_kept: bool) -> Iterator[Told]:
         """Shows how many files are read; says on Ctrl-C what is kept."""
         done = 0
-        with Line() as line:
+        with ProgressLine() as line:
 
             def told(number: int, most: int, broken: int) -> None:
                 nonlocal done
@@ -50,7 +50,7 @@ class OnTerminalFleet(FleetListener):
     @contextmanager
     def tuning(self) -> Iterator[tuple[Told, Callable[[int, int], None]]]:
         """Shows how far the search for a setting has come."""
-        with Line() as line:
+        with ProgressLine() as line:
             yield (
                 lambda done, most, _: line(phrase("progress.replayed", bar=bar(done / most), count=done, most=most)),
                 lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most)),

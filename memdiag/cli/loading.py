@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memdiag.cli.progress import Line, bar
+from memdiag.cli.progress import ProgressLine, bar
 from memdiag.cli.talk import busy, say, wipe_line
 from memdiag.text import phrase
 
@@ -41,7 +41,7 @@ def announce_compiling(lead: str = "") -> None:
         _stop_announcing.pop()()
     from memdiag.trace import compiling
 
-    line = Line()
+    line = ProgressLine()
     told: dict[str, float] = {}  # seconds by purpose: estimates that grow a little are no news
 
     def tell(now: Compilation) -> None:

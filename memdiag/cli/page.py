@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memdiag.trace.model import Trace
 
 
-def read_page(path: Path | None, output: Path | None = None) -> Page | None:
+def read_page(path: Path | None, output: Path | None = None) -> HtmlPage | None:
     """Returns the page that is asked for, by ``--html`` or by the suffix of ``--output``; None: none is.
 
     Raises:
@@ -27,11 +27,11 @@ def read_page(path: Path | None, output: Path | None = None) -> Page | None:
     if path is not None and output is not None:
         raise MemdiagError(phrase("errors.two-pages"), phrase("errors.two-pages.hint"))
     path = path or output
-    return None if path is None else Page(path)
+    return None if path is None else HtmlPage(path)
 
 
 @dataclass(frozen=True)
-class Page:
+class HtmlPage:
     """A page to be written, and where. It opens in the language that is active."""
 
     path: Path

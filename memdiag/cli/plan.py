@@ -101,7 +101,7 @@ def plan(
         raise MemdiagError(phrase("errors.plan-input", output=str(output)), phrase("errors.name-another"))
     from memdiag.cli.emit import emit
     from memdiag.cli.loading import read_trace
-    from memdiag.cli.progress import Line
+    from memdiag.cli.progress import ProgressLine
     from memdiag.cli.talk import busy, say
     from memdiag.render import renderer
 
@@ -110,7 +110,7 @@ def plan(
     buffers = planning.read_buffers(path, ends, device, read=read_trace, say=say)
     with busy(phrase("progress.planner")):
         planning.warm()
-    with Line() as line:
+    with ProgressLine() as line:
         report = planning.plan_buffers(
             buffers, align=align_bytes, capacity=capacity_bytes, seconds=seconds, seed=seed, output=output, say=line
         )

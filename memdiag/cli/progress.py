@@ -14,7 +14,7 @@ _PAUSE = 0.1  # seconds between two looks
 _BAR = 20
 
 
-class Line:
+class ProgressLine:
     """Call it with a text; as a context manager it wipes its line at the end."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Line:
 
 
 class Progress:
-    """How much of a long reading is done: call it with a name, the bytes read, and the size; a context manager like ``Line``."""
+    """How much of a long reading is done: call it with a name, the bytes read, and the size; a context manager like ``ProgressLine``."""
 
     def __init__(self) -> None:
-        self._line = Line()
+        self._line = ProgressLine()
 
     def __enter__(self) -> Self:
         """Begins."""

@@ -73,10 +73,10 @@ def tune(
         room = parse_bytes(outside)
         subjects = [subject.with_outside(room) for subject in subjects]
 
-    from memdiag.cli.progress import Line, bar
+    from memdiag.cli.progress import ProgressLine, bar
     from memdiag.runs.tuning import tune as search
 
-    with Line() as line:
+    with ProgressLine() as line:
         told = lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))  # noqa: E731 - as short as what it says
         report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=told)
 

@@ -27,7 +27,7 @@ _GIVEN_UP = -(1 << 62)  # bytes at a peak that cannot be lowered
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenMoves:
     """Moves, and their effect.
 
     Attributes:
@@ -67,7 +67,7 @@ class Chosen:
         return (self.target is None or int(self.load.max(initial=0)) <= self.target) and self.elsewhere.has_room
 
 
-def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSettings, checkpoints: Array) -> Chosen:
+def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSettings, checkpoints: Array) -> ChosenMoves:
     """Moves the tensors named by ``offload_param`` and ``offload_checkpoint`` whenever they are idle.
 
     Args:
@@ -87,7 +87,7 @@ def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSetting
 
 def automatic(
     windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, *, must_wait: bool = False
-) -> Chosen:
+) -> ChosenMoves:
     """Moves tensors until at most ``target`` bytes are live: without any waiting if possible, else with as little.
 
     Args:
@@ -135,7 +135,7 @@ def _without_waiting(
     first: Array,
     place: Array,
     slack: Array,
-) -> Chosen:
+) -> ChosenMoves:
     """Chooses moves such that no copy is late and no room is missing; ``is_enough`` says whether that is possible."""
     usable, chosen, place, slack = usable.copy(), first.copy(), place.copy(), slack.copy()
     begin, end = windows.begin.copy(), windows.end.copy()
@@ -174,14 +174,14 @@ def _with_waiting(
     first: Array,
     place: Array,
     slack: Array,
-) -> Chosen:
+) -> ChosenMoves:
     """Chooses moves as if copies took no time; the program then waits for room, and for late copies."""
     usable, chosen, place = usable.copy(), first.copy(), place.copy()
     begin, end = (
         np.minimum(windows.begin + 1, windows.end),
         windows.end,
     )  # a copy begins after the event that makes its tensor idle
-    best: Chosen | None = None
+    best: ChosenMoves | None = None
     for _ in range(_ROUNDS):
         left = load - _within(begin[chosen], end[chosen], windows.device_bytes[chosen], len(load))
         chosen[_cover(windows, left, target, usable & ~chosen, begin, end, slack)] = True
@@ -263,10 +263,10 @@ def _gone(moves: Moves, windows: Windows, n: int) -> Array:
     return _within(moves.out_at, moves.back_at, windows.device_bytes[moves.window], n)
 
 
-def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> Chosen:
+def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> ChosenMoves:
     moves = elsewhere.moves
     # A tensor that is back before its copy is complete frees nothing.
     elsewhere = elsewhere.only(moves.back_at > moves.out_at)
-    return Chosen(
+    return ChosenMoves(
         elsewhere.moves, load - _gone(elsewhere.moves, elsewhere.windows, len(load)), elsewhere, clock, stalled, target
     )

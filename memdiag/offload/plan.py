@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memdiag.allocator.subject import Subject
-from memdiag.offload.choose import Chosen
+from memdiag.offload.choose import ChosenMoves
 from memdiag.offload.clock import Clock
 from memdiag.offload.windows import Windows
 from memdiag.trace.table import Array
@@ -29,7 +29,7 @@ class OffloadPlan:
 
     windows: Windows
     clock: Clock
-    chosen: Chosen
+    chosen: ChosenMoves
     load: Array
     bound: int
     subject: Subject

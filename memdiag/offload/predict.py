@@ -18,7 +18,7 @@ from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.errors import MemdiagError
-from memdiag.offload.choose import Chosen, automatic, forced
+from memdiag.offload.choose import ChosenMoves, automatic, forced
 from memdiag.offload.clock import Clock
 from memdiag.offload.detail import Hooked, Offloading
 from memdiag.offload.howto import modules_of, smallest_of
@@ -210,7 +210,7 @@ def _is_within(path: str, modules: list[str]) -> bool:
     return any(path == module or path.startswith(f"{module}.") for module in modules)
 
 
-def _has_room(chosen: Chosen, settings: OffloadSettings) -> bool:
+def _has_room(chosen: ChosenMoves, settings: OffloadSettings) -> bool:
     return chosen.host_bytes <= settings.host_bytes and chosen.disk_bytes <= settings.offload_disk_size
 
 

@@ -28,7 +28,7 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
     numbers = Facts.from_fields(found.fields, found.backend)
     if found.backend == "cpu":
         return _of_host(numbers)
-    room = _Room(numbers.total)
+    room = _RemainingRoom(numbers.total)
     free = [] if numbers.free is None else room.take(phrase("oom_ledger.free"), numbers.free, "free", "printed")
     whose = _ALLOCATORS.get(found.framework, "PyTorch")
     own = _own(
@@ -41,7 +41,7 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
     return (*own, *others, *free, *_rest(found, numbers, room, len(own) + len(others) + len(free)), total)
 
 
-class _Room:
+class _RemainingRoom:
     """The remaining room on the device while entries are laid out."""
 
     def __init__(self, total: int | None) -> None:
@@ -62,11 +62,11 @@ class _Room:
         return [LedgerEntry(what, fitting, owner, basis)]  # type: ignore[arg-type]  # literals of this file
 
 
-def _own(numbers: Facts, room: _Room, whose: str, slack_basis: str) -> list[LedgerEntry]:
+def _own(numbers: Facts, room: _RemainingRoom, whose: str, slack_basis: str) -> list[LedgerEntry]:
     """Returns the entries of this process: the numbers of its allocator, then the rest reported by the driver."""
     likely = numbers.likely_this
     process = likely[1] if likely else numbers.process
-    inside = room if process is None else _Room(process if room.left is None else min(process, room.left))
+    inside = room if process is None else _RemainingRoom(process if room.left is None else min(process, room.left))
     before = inside.left
     held = numbers.slack if numbers.slack is not None else 0
     entries = []
@@ -104,7 +104,7 @@ def _outside_here(numbers: Facts) -> Phrase:
     return phrase("oom_ledger.outside") if numbers.slack is not None else phrase("oom_ledger.outside.slack")
 
 
-def _others(numbers: Facts, room: _Room) -> list[LedgerEntry]:
+def _others(numbers: Facts, room: _RemainingRoom) -> list[LedgerEntry]:
     """Returns every other listed process."""
     return [
         entry
@@ -113,7 +113,7 @@ def _others(numbers: Facts, room: _Room) -> list[LedgerEntry]:
     ]
 
 
-def _rest(found: Found, numbers: Facts, room: _Room, num_printed: int) -> list[LedgerEntry]:
+def _rest(found: Found, numbers: Facts, room: _RemainingRoom, num_printed: int) -> list[LedgerEntry]:
     """Returns the memory that no printed number accounts for, with its possible owners."""
     if room.left is None:
         return []
@@ -146,7 +146,7 @@ def _of_host(numbers: Facts) -> tuple[LedgerEntry, ...]:
     """Returns the memory of the host, if the message prints it."""
     if numbers.total is None:
         return ()
-    room = _Room(numbers.total)
+    room = _RemainingRoom(numbers.total)
     used = (
         []
         if numbers.allocated is None

@@ -20,7 +20,7 @@ from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
 from memdiag.oom.lines import Line, by_speaker, read_lines
 from memdiag.oom.mentions import is_mention
 from memdiag.oom.model import Fields, Found
-from memdiag.oom.scan import Tally, Window, windows
+from memdiag.oom.scan import ReadTally, TextWindow, windows
 from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
 from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 def read_text(text: str) -> OomReport:
     """Returns the report on ``text``: a message, a traceback, a log."""
-    reader = _Reader()
+    reader = _MessageReader()
     reader.read(chunks_of_text(text), "text")
     return reader.report()
 
@@ -59,7 +59,7 @@ def read_files(
     Raises:
         MemdiagError: One of them cannot be read.
     """
-    reader = _Reader()
+    reader = _MessageReader()
     for name in map(str, names):
         reader.read(chunks_of_file(name, _progress_of(name, progress)), name)
     return reader.report()
@@ -69,12 +69,12 @@ def _progress_of(name: str, progress: Callable[[str, int, int | None], None] | N
     return None if progress is None else lambda done, total: progress(name, done, total)
 
 
-class _Reader:
+class _MessageReader:
     def __init__(self) -> None:
         self._strict = bool(os.environ.get("MEMDIAG_DEBUG"))
         self._table = _anchors()
         self._gate = Gate((anchor for anchors in self._table.values() for anchor in anchors), WORDS, CLUES)
-        self._tally = Tally()
+        self._tally = ReadTally()
         self._sources: list[str] = []
         self._messages: dict[object, Message] = {}
         self._counts: dict[object, int] = {}
@@ -108,7 +108,7 @@ class _Reader:
     def _counted(self, key: object, message: Message) -> Message:
         return replace(message, count=self._counts[key])
 
-    def _seen(self, window: Window) -> list[Sighting]:
+    def _seen(self, window: TextWindow) -> list[Sighting]:
         lines = [
             (index, line)
             for index, (number, raw) in enumerate(unquoted(window.lines))
@@ -163,7 +163,7 @@ class _Reader:
                     found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found)
                 )
 
-    def _add(self, sighting: Sighting, source: str, window: Window) -> None:
+    def _add(self, sighting: Sighting, source: str, window: TextWindow) -> None:
         key = (source, sighting.rank, sighting.found.dialect, _frozen(sighting.fields))
         count = 1 + sighting.repeats
         known = self._messages.get(key)
@@ -182,7 +182,7 @@ class _Reader:
             self._counts[key] = count
             self._messages[key] = self._message(sighting, source, window)
 
-    def _message(self, sighting: Sighting, source: str, window: Window) -> Message:
+    def _message(self, sighting: Sighting, source: str, window: TextWindow) -> Message:
         found = sighting.found
         nothing: frozenset[str] = frozenset()
         around = self._marks.setdefault((source, found.dialect), [])
@@ -230,7 +230,7 @@ def _judge(found: Found, context: str) -> Judgement:
     return judge(found, context)
 
 
-def _marks_around(window: Window, order: int) -> frozenset[str]:
+def _marks_around(window: TextWindow, order: int) -> frozenset[str]:
     from memdiag.oom.surroundings import marks_around
 
     first = max(order - LINES_AROUND, 0)

@@ -39,7 +39,7 @@ _COMPANY = 3  # lines before and after such a line that must also be known
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TextWindow:
     """Consecutive lines.
 
     Attributes:
@@ -61,7 +61,7 @@ class Window:
 
 
 @dataclass
-class Tally:
+class ReadTally:
     """Amount of text read.
 
     Attributes:
@@ -73,7 +73,7 @@ class Tally:
     num_lines: int = 0
 
 
-def windows(chunks: Iterable[bytes], gate: Gate, tally: Tally) -> Iterator[Window]:
+def windows(chunks: Iterable[bytes], gate: Gate, tally: ReadTally) -> Iterator[TextWindow]:
     """Yields the windows of a stream that may contain a message, in order; a short text is one window, without a search.
 
     Args:
@@ -133,7 +133,7 @@ class _Scanner:
         self._taken = 0  # lines of it that are already in a window
         self._region: _Region | None = None
 
-    def whole(self, text: bytes) -> Iterator[Window]:
+    def whole(self, text: bytes) -> Iterator[TextWindow]:
         """Yields everything as windows, without a search."""
         self.num_bytes = len(text)
         lines = pieces(text, 1)
@@ -142,7 +142,7 @@ class _Scanner:
             self._region = _Region(lines, 0, 0, is_whole=True)
             yield from self._cut(last=True)
 
-    def feed(self, chunk: bytes) -> Iterator[Window]:
+    def feed(self, chunk: bytes) -> Iterator[TextWindow]:
         """Takes the next chunk and yields the windows that are complete."""
         self.num_bytes += len(chunk)
         cut = chunk.rfind(b"\n") + 1
@@ -157,14 +157,14 @@ class _Scanner:
         self._is_first = self._is_first and not self._held
         self._held = block
 
-    def close(self) -> Iterator[Window]:
+    def close(self) -> Iterator[TextWindow]:
         """Yields the windows that are left."""
         yield from self._block(self._held + self._rest, in_full=True)
         self.num_lines += self._open_line
         if self._region is not None:
             yield from self._cut(last=True)
 
-    def _block(self, block: bytes, *, in_full: bool) -> Iterator[Window]:
+    def _block(self, block: bytes, *, in_full: bool) -> Iterator[TextWindow]:
         if not block:
             return
         shapes = block.translate(LOWER, DROPPED_IN_SHAPE).split(b"\n")
@@ -256,7 +256,7 @@ class _Scanner:
             for shape in shapes[max(0, index - _COMPANY) : index + _COMPANY + 1]
         )
 
-    def _learn(self, window: Window, hits: dict[int, bytes]) -> None:
+    def _learn(self, window: TextWindow, hits: dict[int, bytes]) -> None:
         """Counts the lines that were read without finding a message."""
         if not hits:
             return
@@ -269,7 +269,7 @@ class _Scanner:
 
     def _collect(
         self, lines: list[tuple[int, bytes]], wanted: Sequence[int], said: dict[int, bytes]
-    ) -> Iterator[Window]:
+    ) -> Iterator[TextWindow]:
         """Adds the lines around the given indices to the open region, or to a new one."""
         done = 0  # lines of the block that were taken or skipped
         for index in [*wanted, None]:
@@ -316,7 +316,7 @@ class _Scanner:
         others = pieces(*self._last_block)[-missing:] if missing else []
         return [line for _number, line in (*others, *own)]
 
-    def _cut(self, *, last: bool) -> Iterator[Window]:
+    def _cut(self, *, last: bool) -> Iterator[TextWindow]:
         """Yields the complete part of the region; with ``last``, all of it, and the region ends."""
         region = self._region
         while region is not None and (last or len(region.lines) >= LINES_OF_WINDOW + LINES_AFTER):
@@ -329,7 +329,7 @@ class _Scanner:
                 else frozenset(index for index, (number, _) in enumerate(taken) if number in region.hits)
             )
             earlier = [line.decode("utf-8", "replace") for line in region.earlier]
-            window = Window(
+            window = TextWindow(
                 [(number, line.decode("utf-8", "replace")) for number, line in taken], region.first, end, hits, earlier
             )
             yield window

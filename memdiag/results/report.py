@@ -303,7 +303,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceSource:
     """Origin of a trace, and how complete it is.
 
     Attributes:
@@ -351,7 +351,7 @@ class Report:
         would_fit: For each device, whether a tensor of a given size would fit (``--would-fit``).
     """
 
-    source: Source
+    source: TraceSource
     devices: tuple[DeviceReport, ...]
     settings: dict[str, object]
     findings: tuple[Finding, ...]

@@ -61,7 +61,7 @@ def read(path: Path) -> Trace:
     """
     with guard(path, _WHAT, RECORD), open_text(path, errors="replace") as text:
         budget = ByteLimit(path)
-        reader = _Reader(budget)
+        reader = _ChromeReader(budget)
         stream = JsonStream(text, budget)
         if stream.peek() == "[":
             reader.events(stream)
@@ -82,13 +82,13 @@ def read(path: Path) -> Trace:
         return reader.build(path)
 
 
-def _advice(reader: _Reader) -> str:
+def _advice(reader: _ChromeReader) -> str:
     if reader.kind() == "Ascend trace_view":
         return "give the operator_memory.csv or memory_record.csv beside it; if there is none, profile with profile_memory=True"
     return RECORD
 
 
-class _Reader:
+class _ChromeReader:
     """Collects memory events, spans and annotations from the events of a trace."""
 
     def __init__(self, budget: ByteLimit) -> None:

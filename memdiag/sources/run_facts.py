@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memdiag.trace.card import Card, MemorySample
-from memdiag.trace.recording import Ended, Optimizer
+from memdiag.trace.recording import Optimizer, RecordingEnd
 
 _MOST_BYTES = 1 << 50
 _MOST_SAMPLES = 256
@@ -49,14 +49,14 @@ def _sample(row: Mapping[str, Any]) -> MemorySample | None:
     return MemorySample(str(when), step, total, free, reserved)
 
 
-def ended_in(own: Mapping[str, Any]) -> Ended:
+def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
     """Returns when and why the file was written."""
     reason, window = own.get("reason"), own.get("window")
     is_windowed = isinstance(window, list | tuple) and any(window)
     rows = own.get("optimizers")
     rows = rows[:_MOST_OPTIMIZERS] if isinstance(rows, list) else []
     device = own.get("phantom_device")
-    return Ended(
+    return RecordingEnd(
         reason if isinstance(reason, str) and reason in _REASONS else "",
         _text(own.get("error")),
         is_windowed,

@@ -38,7 +38,7 @@ class Entries(NamedTuple):
     texts: dict[str, Array]
 
 
-def stored_entries(stored: rows.Rows, chosen: Array) -> Entries:
+def stored_entries(stored: rows.EntryRows, chosen: Array) -> Entries:
     """Returns the entries stored as rows ``chosen``, as views if they are contiguous."""
     first, count = int(chosen[0]), len(chosen)
     pick = slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen

@@ -80,7 +80,7 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
     """
     try:
         # The tape is larger than the columns read from it, so it is deleted before the trace is built.
-        columns = _Reader(read_tape(content, name, ENTRIES)).read()
+        columns = _SnapshotReader(read_tape(content, name, ENTRIES)).read()
         del content
         return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
@@ -89,7 +89,7 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         raise RefusedFile(phrase("errors.takes-memory", name=str(name)), phrase("errors.takes-memory.hint")) from None
 
 
-class _Reader(ColumnReader):
+class _SnapshotReader(ColumnReader):
     def __init__(self, tape: Tape) -> None:
         super().__init__(tape)
         self.has_expandable_key = False

@@ -42,13 +42,13 @@ def watch(tell: Callable[[Compilation], None]) -> Callable[[], None]:
     """Calls ``tell`` whenever compilation of a function begins or ends; returns a function that stops this."""
     if compiled.numba is None:
         return lambda: None
-    event, seen = compiled.numba.core.event, _Watch(tell)
+    event, seen = compiled.numba.core.event, _CompilationWatch(tell)
     listener = type("Listener", (event.Listener,), {"on_start": seen.on_start, "on_end": seen.on_end})()
     event.register(_KIND, listener)
     return lambda: event.unregister(_KIND, listener)
 
 
-class _Watch:
+class _CompilationWatch:
     def __init__(self, tell: Callable[[Compilation], None]) -> None:
         self._tell = tell
         self._waiting: dict[CodeType, int] = {}  # instructions of the functions that have to be compiled

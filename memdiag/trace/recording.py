@@ -26,7 +26,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RecordingEnd:
     """When and why a recording was written.
 
     Attributes:
@@ -66,4 +66,4 @@ class Recorded:
     counts: Mapping[int, tuple[int, int]]
     rank: int | None = None
     world: int | None = None
-    ended: Ended = Ended()
+    ended: RecordingEnd = RecordingEnd()

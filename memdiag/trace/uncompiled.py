@@ -94,7 +94,7 @@ def _fields(kind: Any) -> dict[str, tuple[Any, int]]:
     return {name: (field[0], field[1]) for name, field in kind.fields.items()}
 
 
-class _Record:
+class _PlainRecord:
     """A record of 64-bit integers; its classes have a slot for each word, and a name for each field."""
 
     __slots__: tuple[str, ...] = ()
@@ -105,10 +105,10 @@ class _Record:
 
 
 @cache
-def _class_of(kind: Any) -> tuple[type[_Record], Callable[[Any], Any]]:
+def _class_of(kind: Any) -> tuple[type[_PlainRecord], Callable[[Any], Any]]:
     """Returns the class of a type of records, and what returns the words of one."""
     words = [f"word_{at}" for at in range(kind.itemsize // _WORD)]
-    found = type("_LightRecord", (_Record,), {"__slots__": words})
+    found = type("_LightRecord", (_PlainRecord,), {"__slots__": words})
     for name, (_, at) in _fields(kind).items():
         setattr(found, name, vars(found)[words[at // _WORD]])  # fields at the same place share its slot
     return found, attrgetter(*words) if len(words) > 1 else lambda record: (record.word_0,)

@@ -10,7 +10,7 @@ from rich.text import Text
 from memdiag.text import phrase
 
 
-class Key(NamedTuple):
+class KeyHelp(NamedTuple):
     """One row of the help.
 
     Attributes:
@@ -26,56 +26,56 @@ class Key(NamedTuple):
     brief: str = ""
 
 
-GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
+GROUPS: tuple[tuple[str, tuple[KeyHelp, ...]], ...] = (
     (
         "time",
         (
-            Key((("left", "columns(-1)"), ("right", "columns(1)")), "← →", "columns", "←→"),
-            Key((("comma", "events(-1)"), ("full_stop", "events(1)")), ", .", "events"),
-            Key((("shift+left", "events(-1)"), ("shift+right", "events(1)"))),
-            Key((("less_than_sign", "columns(-10)"), ("greater_than_sign", "columns(10)")), "< >", "ten"),
-            Key((("p", "peak"),), "p", "peak", "p"),
-            Key((("o", "next('ooms')"), ("O", "previous('ooms')")), "o O", "ooms", "o"),
-            Key((("r", "next('retries')"), ("R", "previous('retries')")), "r R", "retries", "r"),
-            Key(
+            KeyHelp((("left", "columns(-1)"), ("right", "columns(1)")), "← →", "columns", "←→"),
+            KeyHelp((("comma", "events(-1)"), ("full_stop", "events(1)")), ", .", "events"),
+            KeyHelp((("shift+left", "events(-1)"), ("shift+right", "events(1)"))),
+            KeyHelp((("less_than_sign", "columns(-10)"), ("greater_than_sign", "columns(10)")), "< >", "ten"),
+            KeyHelp((("p", "peak"),), "p", "peak", "p"),
+            KeyHelp((("o", "next('ooms')"), ("O", "previous('ooms')")), "o O", "ooms", "o"),
+            KeyHelp((("r", "next('retries')"), ("R", "previous('retries')")), "r R", "retries", "r"),
+            KeyHelp(
                 (("right_square_bracket", "next('steps')"), ("left_square_bracket", "previous('steps')")),
                 "] [",
                 "steps",
                 "][",
             ),
-            Key((("g", "ask_event"),), "g", "go"),
-            Key((("plus", "zoom(1)"), ("equals_sign", "zoom(1)"), ("minus", "zoom(-1)")), "+ -", "zoom", "+-"),
-            Key((("0", "whole"),), "0", "whole"),
-            Key((("h", "pan(-1)"), ("l", "pan(1)")), "h l", "pan"),
-            Key((("d", "device"),), "d", "device"),
+            KeyHelp((("g", "ask_event"),), "g", "go"),
+            KeyHelp((("plus", "zoom(1)"), ("equals_sign", "zoom(1)"), ("minus", "zoom(-1)")), "+ -", "zoom", "+-"),
+            KeyHelp((("0", "whole"),), "0", "whole"),
+            KeyHelp((("h", "pan(-1)"), ("l", "pan(1)")), "h l", "pan"),
+            KeyHelp((("d", "device"),), "d", "device"),
         ),
     ),
     (
         "lists",
         (
-            Key((("tab", "turn(1)"), ("shift+tab", "turn(-1)")), "Tab", "list", "Tab"),
-            Key(tuple((str(n), f"show({n - 1})") for n in range(1, 6))),
-            Key((("up", "rows(-1)"), ("down", "rows(1)"), ("k", "rows(-1)"), ("j", "rows(1)")), "↑ ↓", "rows"),
-            Key((("pageup", "pages(-1)"), ("pagedown", "pages(1)"), ("home", "first_row"), ("end", "last_row"))),
-            Key((("enter", "choose"),), "Enter", "open", "Enter"),
-            Key((("space", "detail"),), "Space", "detail"),
-            Key((("slash", "ask_filter"),), "/", "filter", "/"),
-            Key((("escape", "no_filter"),)),
-            Key((("t", "by"),), "t", "by"),
-            Key((("s", "order"), ("S", "backwards")), "s S", "sort", "s"),
-            Key((("w", "scale"),), "w", "scale"),
-            Key((("i", "invert"),), "i", "invert"),
-            Key((("u", "frames"),), "u", "frames"),
-            Key((("e", "unfold"),), "e", "unfold"),
-            Key((("c", "copy"),), "c", "copy"),
+            KeyHelp((("tab", "turn(1)"), ("shift+tab", "turn(-1)")), "Tab", "list", "Tab"),
+            KeyHelp(tuple((str(n), f"show({n - 1})") for n in range(1, 6))),
+            KeyHelp((("up", "rows(-1)"), ("down", "rows(1)"), ("k", "rows(-1)"), ("j", "rows(1)")), "↑ ↓", "rows"),
+            KeyHelp((("pageup", "pages(-1)"), ("pagedown", "pages(1)"), ("home", "first_row"), ("end", "last_row"))),
+            KeyHelp((("enter", "choose"),), "Enter", "open", "Enter"),
+            KeyHelp((("space", "detail"),), "Space", "detail"),
+            KeyHelp((("slash", "ask_filter"),), "/", "filter", "/"),
+            KeyHelp((("escape", "no_filter"),)),
+            KeyHelp((("t", "by"),), "t", "by"),
+            KeyHelp((("s", "order"), ("S", "backwards")), "s S", "sort", "s"),
+            KeyHelp((("w", "scale"),), "w", "scale"),
+            KeyHelp((("i", "invert"),), "i", "invert"),
+            KeyHelp((("u", "frames"),), "u", "frames"),
+            KeyHelp((("e", "unfold"),), "e", "unfold"),
+            KeyHelp((("c", "copy"),), "c", "copy"),
         ),
     ),
     (
         "program",
         (
-            Key((("question_mark", "help"), ("f1", "help")), "?", "help", "?"),
-            Key((("q", "quit"), ("ctrl+c", "quit"), ("ctrl+q", "quit")), "q", "quit", "q"),
-            Key((("ctrl+z", "suspend"),), "Ctrl+Z", "suspend"),
+            KeyHelp((("question_mark", "help"), ("f1", "help")), "?", "help", "?"),
+            KeyHelp((("q", "quit"), ("ctrl+c", "quit"), ("ctrl+q", "quit")), "q", "quit", "q"),
+            KeyHelp((("ctrl+z", "suspend"),), "Ctrl+Z", "suspend"),
         ),
     ),
 )

@@ -10,7 +10,7 @@ import pytest
 from memdiag.allocator.subject import Subject
 from memdiag.cli.loading import read_trace
 from memdiag.errors import MemdiagError
-from memdiag.offload.choose import Chosen, automatic, forced
+from memdiag.offload.choose import ChosenMoves, automatic, forced
 from memdiag.offload.clock import Clock
 from memdiag.offload.rewrite import rewrite
 from memdiag.offload.schedule import CPU
@@ -29,7 +29,7 @@ def subject(request) -> Subject:
     return Subject.of(trace, trace.devices[0])
 
 
-def verified(subject: Subject, windows: Windows, chosen: Chosen, most: int | None) -> list[str]:
+def verified(subject: Subject, windows: Windows, chosen: ChosenMoves, most: int | None) -> list[str]:
     device, moves = subject.device, chosen.moves
     tensors = device.tensors
     idle: dict[int, list[tuple[int, int]]] = {}

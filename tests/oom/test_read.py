@@ -64,7 +64,7 @@ def test_any_mangled_message_is_read(text):
 
 @given(st.binary(max_size=3000))
 def test_any_bytes_are_read(data):
-    read._Reader().read([data], "x")
+    read._MessageReader().read([data], "x")
 
 
 @pytest.mark.skipif(not CORPUS.is_file(), reason="the collection of real messages (../shared) is not here")

@@ -17,7 +17,7 @@ from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
 from memdiag.oom.dialects import DIALECTS, dialects
 from memdiag.oom.gate import Gate
 from memdiag.oom.read import read_files, read_text
-from memdiag.oom.scan import Tally, windows
+from memdiag.oom.scan import ReadTally, windows
 from memdiag.oom.streams import chunks_of_file
 
 MESSAGE = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB"
@@ -65,7 +65,7 @@ def test_a_wrapped_message_is_found_wherever_it_is_broken(width):
 @given(st.integers(0, 3000), st.integers(300, 5000), st.sampled_from(["\n", "\r\n"]))
 def test_chunks_may_end_anywhere(before, size, end):
     log = (end.join(["x" * 37] * before + [MESSAGE] + ["y" * 41] * 900) + end).encode()
-    (window,) = windows(_chunks(log, size), GATE, Tally())
+    (window,) = windows(_chunks(log, size), GATE, ReadTally())
     assert (before + 1, MESSAGE) in [(number, line.rstrip("\r")) for number, line in window.lines]
 
 
@@ -78,7 +78,7 @@ def test_lines_and_bytes_are_counted():
         (FILLER * 50_000, 50_000),
         (FILLER * 50_000 + "end", 50_001),
     ):
-        tally = Tally()
+        tally = ReadTally()
         list(windows(_chunks(text.encode(), 1000), GATE, tally))
         assert (tally.num_lines, tally.num_bytes) == (lines, len(text))
 
@@ -88,7 +88,7 @@ def test_every_line_of_a_storm_is_in_one_window_and_no_window_is_large():
         f"[rank{rank}]: CUDA out of memory. Tried to allocate {rank}.00 MiB\n" for rank in range(20_000)
     ).encode()
     seen: list[int] = []
-    for window in windows(_chunks(log, 1 << 16), GATE, Tally()):
+    for window in windows(_chunks(log, 1 << 16), GATE, ReadTally()):
         assert len(window.lines) <= scan.LINES_OF_WINDOW + scan.LINES_AFTER + scan.LINES_BEFORE
         seen += [number for number, _line in window.lines[window.first : window.end]]
         window.read.update(range(len(window.lines)))
@@ -99,7 +99,7 @@ def test_a_line_without_an_end_takes_bounded_memory():
     log = (b"x" * (1 << 16) for _ in range(640))
     tracemalloc.start()
     try:
-        assert list(windows(log, GATE, Tally())) == []
+        assert list(windows(log, GATE, ReadTally())) == []
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()

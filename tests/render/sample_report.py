@@ -14,8 +14,8 @@ from memdiag.results.report import (
     Report,
     ReportMoment,
     Site,
-    Source,
     Timeline,
+    TraceSource,
     Usage,
     Verdict,
     WhatIf,
@@ -174,7 +174,7 @@ FINDINGS = (
 )
 
 
-def source(**changes: object) -> Source:
+def source(**changes: object) -> TraceSource:
     """Where the sample says it came from."""
     values: dict[str, object] = {
         "path": "runs/gpt/trace.pkl",
@@ -187,7 +187,7 @@ def source(**changes: object) -> Source:
         "complete_from_start": False,
         "bases": dict.fromkeys(("phase", "step", "category", "lifetime"), "marks"),
     }
-    return Source(**{**values, **changes})  # type: ignore[arg-type]
+    return TraceSource(**{**values, **changes})  # type: ignore[arg-type]
 
 
 HEADLINE = (

@@ -36,7 +36,7 @@ def told(monkeypatch):
     monkeypatch.setattr(compiling, "_ENOUGH", 1)
     monkeypatch.setattr(compiling, "_PATIENCE", 0.0)
     monkeypatch.setattr(compiled, "KEPT", [Cold("caller"), Cold("other")])
-    watch = compiling._Watch(reports.append)
+    watch = compiling._CompilationWatch(reports.append)
 
     def event(name):
         return SimpleNamespace(data={"dispatcher": Cold(name)})

@@ -164,7 +164,7 @@ LOG_COLUMNS = ("action", "call", "seg", "off", "size", "stream", "pool", "tensor
 UNLIMITED = 1 << 62
 
 
-class _Record(np.record):  # type: ignore[misc] # the stubs call it final, numpy does not
+class _FieldRecord(np.record):  # type: ignore[misc] # the stubs call it final, numpy does not
     """A record whose fields come before numpy's own attributes (``size``), as they do for numba."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -179,7 +179,7 @@ class _Record(np.record):  # type: ignore[misc] # the stubs call it final, numpy
 
 def record_type(*names: str) -> Any:
     """Returns the type of a record of 64-bit integers."""
-    return np.dtype((_Record, [(name, np.int64) for name in names]))
+    return np.dtype((_FieldRecord, [(name, np.int64) for name in names]))
 
 
 def _node_type() -> Any:
@@ -190,7 +190,7 @@ def _node_type() -> Any:
         "offsets": list(offsets.values()),
         "itemsize": 128,
     }
-    return np.dtype((_Record, fields))
+    return np.dtype((_FieldRecord, fields))
 
 
 NODE = _node_type()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.analyzers.support.moments import Look
+from memdiag.analyzers.support.moments import DeviceMoment
 from memdiag.diagnosis.thresholds import LITTLE_OF_BATCH
 from memdiag.trace.schema import CATEGORIES, PHASES
 
@@ -14,7 +14,7 @@ _NOT_OF_THE_BATCH = np.array(
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
 
 
-def depends_on_batch(here: Look) -> bool:
+def depends_on_batch(here: DeviceMoment) -> bool:
     """Returns whether more than a trifle of the memory live at a failure, its request included, depends on the batch.
 
     True where categories or phases are unknown.

@@ -14,7 +14,7 @@ import numpy as np
 
 from memdiag import vocabulary
 from memdiag.analyzers.support.failures import Failure
-from memdiag.analyzers.support.moments import Look
+from memdiag.analyzers.support.moments import DeviceMoment
 from memdiag.analyzers.support.places import group_name
 from memdiag.analyzers.support.sites import by_category, by_place
 from memdiag.diagnosis.classifier import classify
@@ -67,7 +67,7 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
     )
 
 
-def classified(here: Look) -> tuple[Facts, Judgement]:
+def classified(here: DeviceMoment) -> tuple[Facts, Judgement]:
     """Returns the facts of the request that failed at a moment, and the resulting cause."""
     facts = facts_of(Failure(here, here.request_bytes, here.group))
     return facts, classify(facts)

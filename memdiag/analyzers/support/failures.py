@@ -16,7 +16,7 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
-from memdiag.analyzers.support.moments import Look, look
+from memdiag.analyzers.support.moments import DeviceMoment, look
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace import schema
 from memdiag.trace.free_split import Split, split_at
@@ -40,7 +40,7 @@ class Failure:
         count: Number of failed requests of the same size at the same call site.
     """
 
-    here: Look
+    here: DeviceMoment
     request_bytes: int
     group: int
     exact: bool = True
@@ -146,7 +146,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FailureComparison:
     """The numbers of a message compared with those of a trace.
 
     Attributes:
@@ -179,7 +179,7 @@ def _failure_at(trace: Trace, device: int, at: int, count: int = 1) -> Failure:
     return Failure(here, int(here.device.events.size[at]), here.group if here.failed else -1, count=count)
 
 
-def _look_at(trace: Trace, device: int, at: int) -> Look:
+def _look_at(trace: Trace, device: int, at: int) -> DeviceMoment:
     (view,) = Context(at, device=device).views(trace)
     return look(view, AllocatorSettings.of(trace))
 
@@ -251,7 +251,7 @@ def numbers(fields: Mapping[str, object]) -> dict[str, Number]:
     return known
 
 
-def compare(fields: Mapping[str, object], failure: Failure) -> Comparison:
+def compare(fields: Mapping[str, object], failure: Failure) -> FailureComparison:
     """Compares the numbers of a message with those of a failure."""
     agreeing, differing = [], []
     recorded = {
@@ -269,7 +269,7 @@ def compare(fields: Mapping[str, object], failure: Failure) -> Comparison:
             agreeing.append((name, highest))
         else:
             differing.append((name, printed.bytes, highest))
-    return Comparison(tuple(agreeing), tuple(differing))
+    return FailureComparison(tuple(agreeing), tuple(differing))
 
 
 def is_near(fields: Mapping[str, object], failure: Failure) -> bool:
@@ -285,7 +285,7 @@ def is_near(fields: Mapping[str, object], failure: Failure) -> bool:
 
 def best_match(
     fields: Mapping[str, object], candidates: list[Failure], used: set[tuple[int, int]]
-) -> tuple[Failure, Comparison] | None:
+) -> tuple[Failure, FailureComparison] | None:
     """Returns the failure that a message is about, or None.
 
     It is the first that agrees in most numbers, and in the decisive ones.
@@ -304,12 +304,12 @@ def best_match(
     )
 
 
-def _compared(fields: Mapping[str, object], candidates: list[Failure]) -> Iterator[tuple[Failure, Comparison]]:
+def _compared(fields: Mapping[str, object], candidates: list[Failure]) -> Iterator[tuple[Failure, FailureComparison]]:
     for candidate in candidates:
         yield candidate, compare(fields, candidate)
 
 
-def _is_same(compared: Comparison) -> bool:
+def _is_same(compared: FailureComparison) -> bool:
     """Returns True if the allocator's own numbers agree; the free memory of the device does not count."""
     own = [name for name, *_ in compared.differing if name != "free"]
     return not own and any(name != "free" for name, _ in compared.agreeing)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from memdiag.analyzers.support.moments import Look
+from memdiag.analyzers.support.moments import DeviceMoment
 from memdiag.analyzers.support.names import has_names, place_of
 from memdiag.analyzers.support.places import group_name, moment_name
 from memdiag.diagnosis.facts import Facts
@@ -19,7 +19,7 @@ from memdiag.units import format_bytes
 _NUM_PLACES = 3  # number of names in one piece of evidence
 
 
-def split_evidence(here: Look) -> Iterator[Evidence]:
+def split_evidence(here: DeviceMoment) -> Iterator[Evidence]:
     """Yields the free bytes that the request cannot use, and the reasons."""
     if not here.is_split_known:
         return
@@ -29,7 +29,7 @@ def split_evidence(here: Look) -> Iterator[Evidence]:
         yield Evidence(phrase("fragmentation.split.foreign"), here.split["foreign"], "bytes")
 
 
-def fit_evidence(here: Look) -> Iterator[Evidence]:
+def fit_evidence(here: DeviceMoment) -> Iterator[Evidence]:
     """Yields the largest free range and, if the request does not fit, the missing bytes."""
     fit = here.fit
     largest = phrase("fragmentation.fit.largest", count=fit.num_free, bytes=format_bytes(fit.free_bytes))
@@ -44,7 +44,7 @@ def fit_evidence(here: Look) -> Iterator[Evidence]:
     yield Evidence(text, fit.between_bytes, "bytes", _places(here, fit.between))
 
 
-def _places(here: Look, rows: Array) -> str:
+def _places(here: DeviceMoment, rows: Array) -> str:
     """Returns the names of the call sites with the most bytes among the given tensors."""
     sizes = here.device.tensors.block_bytes
     of_label: dict[str, list[int]] = {}
@@ -55,7 +55,7 @@ def _places(here: Look, rows: Array) -> str:
     return "; ".join(place for label in largest[:_NUM_PLACES] if (place := place_of(here.view, places[label], label)))
 
 
-def history_evidence(here: Look) -> Iterator[Evidence]:
+def history_evidence(here: DeviceMoment) -> Iterator[Evidence]:
     """Yields the moment with the most stranded memory, and the segments reserved despite enough free memory."""
     device = here.device
     references, stranded = device.references, device.usage.stranded
@@ -83,7 +83,7 @@ def above_active(device: DeviceTrace) -> int:
     return reserved - max(int(device.usage.active.max(initial=0)), device.start["active"])
 
 
-def outside_evidence(here: Look, facts: Facts) -> Iterator[Evidence]:
+def outside_evidence(here: DeviceMoment, facts: Facts) -> Iterator[Evidence]:
     """Yields the device memory outside the allocator, if the file has it."""
     if here.device_free_bytes is not None:
         yield Evidence(phrase("fragmentation.outside.free"), here.device_free_bytes, "bytes")

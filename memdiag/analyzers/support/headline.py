@@ -13,7 +13,7 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.failure_cause import classified
-from memdiag.analyzers.support.moments import Look, fragmentation_at, look
+from memdiag.analyzers.support.moments import DeviceMoment, fragmentation_at, look
 from memdiag.analyzers.support.names import kind_words
 from memdiag.analyzers.support.places import when
 from memdiag.analyzers.support.sites import by_category
@@ -76,7 +76,7 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
     yield _consists_of(view)
 
 
-def _out_of_memory(here: Look) -> Phrase:
+def _out_of_memory(here: DeviceMoment) -> Phrase:
     failed = int((here.device.events.action == schema.OOM).sum())
     times = phrase("headline.times", count=failed) if failed > 1 else ""
     if not here.failed:  # the user chose another moment, or the request is unknown

@@ -17,8 +17,8 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.batch import depends_on_batch
 from memdiag.analyzers.support.failure_cause import cause, facts_of, ledger
 from memdiag.analyzers.support.failures import (
-    Comparison,
     Failure,
+    FailureComparison,
     best_match,
     every_failure,
     failures,
@@ -314,7 +314,7 @@ def _alone(message: Message, why: Phrase) -> Message:
     return replace(message, judgement=replace(judgement, reasons=(*judgement.reasons, phrase("joined.alone", why=why))))
 
 
-def _agreement(failure: Failure, compared: Comparison) -> str:
+def _agreement(failure: Failure, compared: FailureComparison) -> str:
     same = [
         phrase("joined.agrees.number", name=_name(name), bytes=format_bytes(size)) for name, size in compared.agreeing
     ]

@@ -21,7 +21,7 @@ NEAR = 0.95  # fraction of the reserved peak
 
 
 @dataclass(frozen=True)
-class Look:
+class DeviceMoment:
     """One device at one moment.
 
     Attributes:
@@ -131,21 +131,21 @@ def segment_bytes(request: int, settings: AllocatorSettings) -> int:
     return get_allocation_size(request, settings.page_bytes(small=False))
 
 
-def look(view: DeviceView, settings: AllocatorSettings) -> Look:
+def look(view: DeviceView, settings: AllocatorSettings) -> DeviceMoment:
     """Returns the facts on a device's free memory at the moment of a view."""
     device, references, at = view.device, view.device.references, view.at
     reference = int(device.usage.reference[at]) if at >= 0 else -1
     out_of_memory = reference >= 0 and bool(references.failed[reference]) and int(references.at_event[reference]) == at
-    return Look(view, settings, at, reference, out_of_memory)
+    return DeviceMoment(view, settings, at, reference, out_of_memory)
 
 
-def at_end(view: DeviceView, settings: AllocatorSettings) -> Look:
+def at_end(view: DeviceView, settings: AllocatorSettings) -> DeviceMoment:
     """Returns the end of the trace on one device."""
     at = view.device.num_events - 1
-    return Look(view, settings, at, int(view.device.usage.reference[at]) if at >= 0 else -1, False)
+    return DeviceMoment(view, settings, at, int(view.device.usage.reference[at]) if at >= 0 else -1, False)
 
 
-def most_stranded(view: DeviceView, settings: AllocatorSettings) -> Look | None:
+def most_stranded(view: DeviceView, settings: AllocatorSettings) -> DeviceMoment | None:
     """Returns the moment near the reserved peak with the most stranded memory when a request reserved more, or None.
 
     At the peak itself the reference request is often a small one, for which hardly any free block is too small.

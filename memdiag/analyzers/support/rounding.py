@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.analyzers.support.moments import Look
+from memdiag.analyzers.support.moments import DeviceMoment
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name
 from memdiag.diagnosis.remedies import present
@@ -34,14 +34,14 @@ PAGE = 2 * MIB
 NUM_PLACES = 3
 
 
-def findings(here: Look) -> Iterator[Finding]:
+def findings(here: DeviceMoment) -> Iterator[Finding]:
     """Yields findings MD203 and MD207 of one device at one moment."""
     yield from _rounding(here)
     if here.settings.backend == "npu" and here.device.has_addresses:
         yield from _tails(here)
 
 
-def _rounding(here: Look) -> Iterator[Finding]:
+def _rounding(here: DeviceMoment) -> Iterator[Finding]:
     """Yields MD203."""
     usage = here.device.usage_at(here.after)
     allocated, requested = usage["allocated"], usage["requested"]
@@ -90,7 +90,7 @@ def _flat_buffer() -> Fix:
     return Fix(phrase("rounding.fix.buffer"), "code", "", phrase("remedies.every"), phrase("remedies.together.caveat"))
 
 
-def _tails(here: Look) -> Iterator[Finding]:
+def _tails(here: DeviceMoment) -> Iterator[Finding]:
     """Yields MD207: free tails after tensors of exact multiples of 2 MiB, in segments reserved for them."""
     topology, tensors = here.device.topology(here.after), here.device.tensors
     blocks, segments, reserved = topology.blocks, topology.segments, here.device.usage_at(here.after)["reserved"]

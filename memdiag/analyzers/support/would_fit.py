@@ -14,7 +14,7 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.fit import Fit, would_fit
-from memdiag.analyzers.support.moments import Look, look, reference_at, segment_bytes
+from memdiag.analyzers.support.moments import DeviceMoment, look, reference_at, segment_bytes
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import group_name, when
 from memdiag.results.would_fit import FitAnswer, WouldFit
@@ -34,7 +34,7 @@ def answers(trace: Trace, context: Context, requested: int) -> tuple[WouldFit, .
     return tuple(answer(look(view, settings), requested) for view in context.views(trace))
 
 
-def answer(here: Look, requested: int) -> WouldFit:
+def answer(here: DeviceMoment, requested: int) -> WouldFit:
     """Returns the answer for a tensor of ``requested`` bytes on one device."""
     device, settings = here.device, here.settings
     request = int(settings.layout.round(np.array([requested]))[0])
@@ -88,7 +88,7 @@ def _group_of(device: DeviceTrace, at: int, request: int) -> int:
     return int(found[0]) if len(found) else -1
 
 
-def _new_bytes(here: Look, topology: Topology, group: int, request: int) -> tuple[int, int]:
+def _new_bytes(here: DeviceMoment, topology: Topology, group: int, request: int) -> tuple[int, int]:
     """Returns the bytes that the driver must provide: now, and after a retry.
 
     An expandable segment grows from the free range at its end.
@@ -106,7 +106,7 @@ def _new_bytes(here: Look, topology: Topology, group: int, request: int) -> tupl
     return -(-max(size - tail, 0) // page) * page, -(-size // page) * page
 
 
-def _driver_free(here: Look) -> tuple[int | None, bool]:
+def _driver_free(here: DeviceMoment) -> tuple[int | None, bool]:
     """Returns the driver's remaining memory at the moment, or None, and whether it is exact or an upper bound."""
     device, reserved = here.device, here.usage["reserved"]
     capacity, outside, share = device.capacity_bytes, device.card.outside_bytes, device.card.fraction

@@ -125,7 +125,7 @@ _REACH = 20_000  # the allocator lists its chunks between two lines of one failu
 
 
 @dataclass(slots=True)
-class Failure:
+class BfcFailure:
     """The printed facts about one failure.
 
     Attributes:
@@ -147,13 +147,13 @@ class Failure:
     mild: bool = False
 
 
-def failures(text: Squeezed) -> Iterator[Failure]:
+def failures(text: Squeezed) -> Iterator[BfcFailure]:
     """Yields the failures in ``text``."""
     found = sorted(
         ((match, kind) for kind, head in _EVENTS.items() for match in head.finditer(text.text)),
         key=lambda pair: pair[0].start(),
     )
-    current: Failure | None = None
+    current: BfcFailure | None = None
     for match, kind in found:
         failure = _read(match, kind)
         if current and match.start() < current.end:  # one line that two patterns match
@@ -168,7 +168,7 @@ def failures(text: Squeezed) -> Iterator[Failure]:
         yield _with_stats(text, current, len(text.text))
 
 
-def speaker(text: Squeezed, failure: Failure) -> str:
+def speaker(text: Squeezed, failure: BfcFailure) -> str:
     """Returns "jax" or "tensorflow": by nearby words, else by the wording of these lines."""
     around = text.text[max(failure.start - 1500, 0) : failure.end + 1500]
     if _JAX.search(around):
@@ -178,7 +178,7 @@ def speaker(text: Squeezed, failure: Failure) -> str:
     return "jax" if {"xla", "xla_cpu", "request", "load", "constant", "refused"} & set(failure.kinds) else "tensorflow"
 
 
-def backend(text: Squeezed, failure: Failure) -> str:
+def backend(text: Squeezed, failure: BfcFailure) -> str:
     """Returns "cuda", "hip", "xpu", "directml" or "cpu"."""
     if failure.on_host:
         return "cpu"
@@ -188,9 +188,9 @@ def backend(text: Squeezed, failure: Failure) -> str:
     return "hip" if _HIP.search(text.text, max(failure.start - 300, 0), failure.end + 200) else "cuda"
 
 
-def _read(match: re.Match[str], kind: str) -> Failure:
+def _read(match: re.Match[str], kind: str) -> BfcFailure:
     given, fields = take(match), Fields()
-    failure = Failure(match.start(), match.end(), [kind], [], fields)
+    failure = BfcFailure(match.start(), match.end(), [kind], [], fields)
     for name in (
         "driver",
         "pinned",
@@ -233,7 +233,7 @@ def _read(match: re.Match[str], kind: str) -> Failure:
     return failure
 
 
-def _same(before: Failure, now: Failure) -> bool:
+def _same(before: BfcFailure, now: BfcFailure) -> bool:
     """Returns whether a line is about the preceding failure."""
     last, kind = before.kinds[-1], now.kinds[0]
     if before.mild or now.mild or before.on_host != now.on_host:
@@ -252,7 +252,7 @@ def _same(before: Failure, now: Failure) -> bool:
     )
 
 
-def _join(before: Failure, now: Failure) -> None:
+def _join(before: BfcFailure, now: BfcFailure) -> None:
     exact = (
         {"requested_bytes": now.fields["requested_bytes"]}
         if before.kinds == ["bfc"] and "requested_bytes" in now.fields
@@ -264,7 +264,7 @@ def _join(before: Failure, now: Failure) -> None:
     before.end = now.end
 
 
-def _with_stats(text: Squeezed, failure: Failure, stop: int) -> Failure:
+def _with_stats(text: Squeezed, failure: BfcFailure, stop: int) -> BfcFailure:
     """Adds facts from around a failure: the device before it, the state of the pool after it."""
     if "context" in failure.kinds:
         device = list(_ORDINAL.finditer(text.text, max(failure.start - 120, 0), failure.start))

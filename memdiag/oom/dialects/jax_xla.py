@@ -67,7 +67,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield Found(failure.start, end, "jax_xla", "jax", device, failure.fields, judgement, fixes, failure.mild)
 
 
-def _judge(failure: bfc.Failure, scratch: bool) -> tuple[Judgement, tuple[LazyFix, ...]]:
+def _judge(failure: bfc.BfcFailure, scratch: bool) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested, program = number(failure.fields, "requested_bytes"), number(failure.fields, "program_bytes")
     if failure.on_host:
         return Judgement("host", "high", (), (phrase("oom_jax.why.host", size=shown(requested)),)), (WATCH,)

@@ -95,7 +95,7 @@ def find(text: Squeezed) -> Iterator[Found]:
             )
 
 
-def judge(failure: bfc.Failure) -> tuple[Judgement, tuple[LazyFix, ...]]:
+def judge(failure: bfc.BfcFailure) -> tuple[Judgement, tuple[LazyFix, ...]]:
     """Returns the cause of a failure and TensorFlow's remedies for it."""
     common = common_cause(failure)
     requested = number(failure.fields, "requested_bytes")
@@ -119,7 +119,7 @@ def judge(failure: bfc.Failure) -> tuple[Judgement, tuple[LazyFix, ...]]:
     return sized(failure, requested), (_BATCH, _MIXED, _ASYNC, _WHO)
 
 
-def common_cause(failure: bfc.Failure) -> Judgement | None:
+def common_cause(failure: bfc.BfcFailure) -> Judgement | None:
     """Returns the cause if the lines of allocator and driver decide it, whoever prints them, or None."""
     requested = number(failure.fields, "requested_bytes")
     if requested == 0:
@@ -140,7 +140,7 @@ def common_cause(failure: bfc.Failure) -> Judgement | None:
     return Judgement("other_process", "low", ("capacity", "unknown"), (why,))
 
 
-def sized(failure: bfc.Failure, requested: int) -> Judgement:
+def sized(failure: bfc.BfcFailure, requested: int) -> Judgement:
     """Returns the cause of a refused tensor, from its size and the pool's state if that is printed."""
     limit, used = number(failure.fields, "limit_bytes"), number(failure.fields, "allocated_bytes")
     if limit is not None and used is not None:

@@ -157,7 +157,7 @@ def _cut(text: str, width: int) -> str:
     return cut(plain(text, width), width)
 
 
-def _bars(page: TerminalPage, title: str, rows: list[words.Row], width: int, *, explained: bool = False) -> None:
+def _bars(page: TerminalPage, title: str, rows: list[words.AmountRow], width: int, *, explained: bool = False) -> None:
     """Adds a list of amounts with bars of ``width`` columns, with their meanings if ``explained``."""
     table: list[Row] = [[(title, "bold")]]
     for row in rows:
@@ -293,7 +293,7 @@ def _what_if(page: TerminalPage, report: Report) -> None:
     page.columns("rrlw", rows)
 
 
-def _brief(row: what_if.Row) -> str:
+def _brief(row: what_if.ReplayRow) -> str:
     return phrase("report.what-if.brief", peak=row.peak, fate=row.fate, change=plain(row.change, LONGEST))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from memdiag.render.support.card import verdict_of
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import ABSENT, Key, Layout, Shape
+from memdiag.render.support.shape import ABSENT, JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import CARD, FINDING, MOMENTS
 from memdiag.render.support.words import in_order
 from memdiag.results.finding import Finding
@@ -41,7 +41,7 @@ _DEVICE = Shape(
         "peak",
         "peak_allocated",
         "fragmentation",
-        Key(
+        ShapeKey(
             "counts",
             lambda device: {name: device.counts.get(name) for name in Counts.__annotations__},
             Counts,
@@ -56,7 +56,7 @@ _DEVICE = Shape(
     ),
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="analyze",
     title="memdiag analyze --json",
     meaning="The diagnosis of one trace.",
@@ -66,11 +66,11 @@ LAYOUT = Layout(
         Shape(
             Report,
             (
-                Key("verdict", verdict_of, Verdict, "The card that every form of the report starts with."),
+                ShapeKey("verdict", verdict_of, Verdict, "The card that every form of the report starts with."),
                 "source",
                 "devices",
                 "settings",
-                Key(
+                ShapeKey(
                     "findings",
                     lambda report: in_order(report.findings),
                     list[Finding],
@@ -78,7 +78,7 @@ LAYOUT = Layout(
                 ),
                 "what_if",
                 "notes",
-                Key(
+                ShapeKey(
                     "would_fit",
                     lambda report: report.would_fit or ABSENT,
                     list[WouldFit],

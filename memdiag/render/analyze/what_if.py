@@ -10,7 +10,7 @@ from memdiag.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReplayRow:
     """One replay: bytes saved at the reserved peak, that peak, the result of failed requests, and the settings."""
 
     saves: str
@@ -41,7 +41,7 @@ def heads() -> tuple[str, str, str, str]:
     )
 
 
-def rows(report: Report) -> list[Row]:
+def rows(report: Report) -> list[ReplayRow]:
     """Returns the replays with a row, device by device, the best first.
 
     They are useful replays, and those that a finding suggested.
@@ -52,13 +52,13 @@ def rows(report: Report) -> list[Row]:
     return [_row(result, several=several) for result in ordered]
 
 
-def _row(result: WhatIf, *, several: bool) -> Row:
+def _row(result: WhatIf, *, several: bool) -> ReplayRow:
     change = _settings(result)
     if result.is_combination:
         change = phrase("report.what-if.together", settings=change)
     if several:
         change = phrase("report.of-device", device=str(result.device), text=change)
-    return Row(_saves(result), format_bytes(result.peak_reserved_bytes), _fate(result), change)
+    return ReplayRow(_saves(result), format_bytes(result.peak_reserved_bytes), _fate(result), change)
 
 
 def _settings(result: WhatIf) -> str:

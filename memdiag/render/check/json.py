@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape
 from memdiag.results.check import CheckedSite, CheckReport, DeviceCheck
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="check",
     title="memdiag check --json",
     meaning="Traces checked against budgets and a baseline.",

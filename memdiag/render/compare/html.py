@@ -13,7 +13,7 @@ from memdiag.render.compare import rows
 from memdiag.render.compare.curves import how_aligned
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.pages import Markup, Section, page, stacked, swatch, table, tag, tile, together
-from memdiag.render.support.pages.plots import Line, curves
+from memdiag.render.support.pages.plots import PlotLine, curves
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 
@@ -166,7 +166,9 @@ def _curves(report: Comparison, found: Curves) -> list[Markup]:
     ):
         # Later traces are dashed: where two curves coincide, both are visible.
         lines = [
-            Line(phrase("compare.line.name", name=name, letter=side.letter), _color(at), "7 5" if at else "", values)
+            PlotLine(
+                phrase("compare.line.name", name=name, letter=side.letter), _color(at), "7 5" if at else "", values
+            )
             for at, (side, values) in enumerate(zip(report.sides, which, strict=True))
         ]
         if drawn := curves(lines, ticks):

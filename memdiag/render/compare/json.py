@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.results.compare import (
     Amount,
     CodePlace,
@@ -42,33 +42,33 @@ def _differences(of: Callable[[Amount], float | None]) -> Callable[[SiteRow | Na
     return values
 
 
-def _usage(name: str) -> Key:
-    return Key(f"{name}_bytes", lambda side: getattr(side.usage, f"{name}_bytes"), int | None, _KINDS[name])
+def _usage(name: str) -> ShapeKey:
+    return ShapeKey(f"{name}_bytes", lambda side: getattr(side.usage, f"{name}_bytes"), int | None, _KINDS[name])
 
 
-def _curve(name: str) -> Key:
+def _curve(name: str) -> ShapeKey:
     def values(curves: Curves) -> list[list[int | None]]:
         return [[value if value >= 0 else None for value in curve] for curve in getattr(curves, name)]
 
     meaning = f"For each trace the highest {name} bytes in each of equal parts of the axis; null: unknown, or outside the trace."
-    return Key(f"{name}_bytes", values, list[list[int | None]], meaning)
+    return ShapeKey(f"{name}_bytes", values, list[list[int | None]], meaning)
 
 
-_AMOUNTS: tuple[str | Key, ...] = (
+_AMOUNTS: tuple[str | ShapeKey, ...] = (
     "amounts",
-    Key(
+    ShapeKey(
         "delta_bytes",
         _differences(lambda amount: amount.bytes),
         list[int | None],
         "Bytes of each other trace minus bytes of the first; null: unknown.",
     ),
-    Key(
+    ShapeKey(
         "delta_num_tensors",
         _differences(lambda amount: amount.num_tensors),
         list[int | None],
         "Number of tensors of each other trace minus that of the first; null: unknown.",
     ),
-    Key(
+    ShapeKey(
         "delta_mean_lifetime",
         _differences(lambda amount: amount.mean_lifetime),
         list[float | None],
@@ -76,7 +76,7 @@ _AMOUNTS: tuple[str | Key, ...] = (
     ),
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="compare",
     title="memdiag compare --json",
     meaning="Two or more traces compared. Lists with an entry for each trace have the order of `traces`.",
@@ -89,20 +89,20 @@ LAYOUT = Layout(
                 "is_same",
                 "at",
                 "verdicts",
-                Key(
+                ShapeKey(
                     "traces",
                     lambda report: report.sides,
                     list[Side],
                     "The traces; the others are compared with the first.",
                 ),
                 "lifetime_unit",
-                Key(
+                ShapeKey(
                     "by_site",
                     lambda report: report.sites,
                     list[SiteRow] | None,
                     "Memory by call site, the largest difference first; null: fewer than two traces have call stacks.",
                 ),
-                Key(
+                ShapeKey(
                     "by_name",
                     lambda report: report.names,
                     list[NameRow] | None,
@@ -110,7 +110,7 @@ LAYOUT = Layout(
                 ),
                 "differences",
                 "findings",
-                Key(
+                ShapeKey(
                     "timeline",
                     lambda report: report.curves,
                     Curves | None,
@@ -129,25 +129,25 @@ LAYOUT = Layout(
                 "moment",
                 "num_steps",
                 *map(_usage, _KINDS),
-                Key(
+                ShapeKey(
                     "peak_reserved_bytes",
                     lambda side: side.peak.reserved_bytes,
                     int | None,
                     "Reserved peak; null: unknown.",
                 ),
-                Key(
+                ShapeKey(
                     "peak_allocated_bytes",
                     lambda side: side.peak_allocated.allocated_bytes,
                     int | None,
                     "Allocated peak; null: unknown.",
                 ),
-                Key(
+                ShapeKey(
                     "fragmentation",
                     lambda side: side.split,
                     Fragmentation,
                     "What reserved - requested bytes consist of.",
                 ),
-                Key(
+                ShapeKey(
                     "reference_request_bytes",
                     lambda side: side.split.reference_request_bytes,
                     int | None,
@@ -179,7 +179,7 @@ LAYOUT = Layout(
             (
                 "code",
                 "found",
-                Key(
+                ShapeKey(
                     "change",
                     lambda row: [row.fate(number) for number in range(1, len(row.found))],
                     list[Fate],

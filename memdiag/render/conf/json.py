@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout
+from memdiag.render.support.shape import JsonLayout
 from memdiag.render.support.shapes import FINDING
 from memdiag.results.conf import ConfReport
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="conf",
     title="memdiag conf --json",
     meaning="Allocator settings, explained and checked.",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout
+from memdiag.render.support.shape import JsonLayout
 from memdiag.results.conf import Listing
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="conf-list",
     title="memdiag conf --list --json",
     meaning="All allocator settings and environment variables that memdiag knows.",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout
+from memdiag.render.support.shape import JsonLayout
 from memdiag.results.devices import Devices
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="devices",
     title="memdiag devices --json",
     meaning="Devices that memdiag can simulate.",

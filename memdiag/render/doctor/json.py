@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import FINDING
 from memdiag.results.machine import MachineReport, Python, PythonFacts
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="doctor",
     title="memdiag doctor --json",
     meaning="What memdiag can record on this machine.",
@@ -18,7 +18,7 @@ LAYOUT = Layout(
             Python,
             (
                 "path",
-                Key("facts", lambda python: python.facts, PythonFacts, "What this Python reports of itself."),
+                ShapeKey("facts", lambda python: python.facts, PythonFacts, "What this Python reports of itself."),
                 "backends",
                 "reason",
                 "fix",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memdiag.manual import Page
+from memdiag.manual import ManualPage
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout
+from memdiag.render.support.shape import JsonLayout
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Pages:
         pages: The pages, in the order in which they were asked for.
     """
 
-    pages: tuple[Page, ...]
+    pages: tuple[ManualPage, ...]
 
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="explain",
     title="memdiag explain --json",
     meaning="Pages of memdiag's documentation.",
@@ -31,6 +31,6 @@ LAYOUT = Layout(
 )
 
 
-def render(pages: Sequence[Page], look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
+def render(pages: Sequence[ManualPage], look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
     """Returns the pages as one JSON object."""
     return LAYOUT.text(Pages(tuple(pages)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.manual import Page
+from memdiag.manual import ManualPage
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import TerminalPage
 from memdiag.text import phrase
 
 
-def render(pages: Sequence[Page], look: Look = PLAIN) -> str:
+def render(pages: Sequence[ManualPage], look: Look = PLAIN) -> str:
     """Returns the names and titles of the pages."""
     out = TerminalPage(look)
     for title, is_finding in ((phrase("explain.findings"), True), (phrase("explain.pages"), False)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.manual import Page, blocks
+from memdiag.manual import ManualPage, blocks
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
 
 
-def render(pages: Sequence[Page], look: Look = PLAIN) -> str:
+def render(pages: Sequence[ManualPage], look: Look = PLAIN) -> str:
     """Returns the pages as text for a terminal of ``look.width`` columns."""
     out = TerminalPage(look)
     for number, page in enumerate(pages):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout
+from memdiag.render.support.shape import JsonLayout
 from memdiag.results.written import ExportedFiles
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="export",
     title="memdiag export --json",
     meaning="The files that memdiag export has written.",

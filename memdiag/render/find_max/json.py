@@ -7,7 +7,7 @@ from typing import Any
 
 from memdiag.render.find_max.words import notes
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.results.find_max import LargestFit, Trial
 from memdiag.text import Language, phrase
 
@@ -21,21 +21,21 @@ def _trials(found: LargestFit) -> list[Trial]:
 _FOUND = Shape(
     LargestFit,
     (
-        Key("name", lambda found: found.values.name, str, "Name of the placeholder in the command."),
-        Key("low", lambda found: found.values.low, int, "Smallest value of the range."),
-        Key("high", lambda found: found.values.high, int, "Upper end of the range."),
-        Key("step", lambda found: found.values.step, int, "Distance between two values of the range."),
+        ShapeKey("name", lambda found: found.values.name, str, "Name of the placeholder in the command."),
+        ShapeKey("low", lambda found: found.values.low, int, "Smallest value of the range."),
+        ShapeKey("high", lambda found: found.values.high, int, "Upper end of the range."),
+        ShapeKey("step", lambda found: found.values.step, int, "Distance between two values of the range."),
         "largest_fitting",
         "smallest_failing",
         "phantom_device",
-        Key("assumption", lambda _: phrase("find_max.assumed"), str, "What the search assumes."),
-        Key("notes", notes, list[str], "What makes the answer less certain."),
+        ShapeKey("assumption", lambda _: phrase("find_max.assumed"), str, "What the search assumes."),
+        ShapeKey("notes", notes, list[str], "What makes the answer less certain."),
         "folder",
-        Key("trials", _trials, list[Trial], "Every run, in the order of the search."),
+        ShapeKey("trials", _trials, list[Trial], "Every run, in the order of the search."),
     ),
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="record-find-max",
     title="memdiag record --find-max NAME=LOW..HIGH --json",
     meaning="The largest value of a placeholder with which a command fits into memory. find-max.json has the same content.",
@@ -52,7 +52,9 @@ LAYOUT = Layout(
                 "peak_reserved_bytes",
                 "peak_allocated_bytes",
                 "num_steps",
-                Key("seconds", lambda trial: round(trial.seconds, 3), float, "Duration of the program in seconds."),
+                ShapeKey(
+                    "seconds", lambda trial: round(trial.seconds, 3), float, "Duration of the program in seconds."
+                ),
                 "folder",
             ),
             null_if_empty=frozenset({"failure", "folder"}),

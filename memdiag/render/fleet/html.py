@@ -9,7 +9,7 @@ from memdiag import vocabulary
 from memdiag.render.fleet import words
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.pages import Markup, Section, page, stacked, swatch, table, tag, tile, together
-from memdiag.render.support.pages.plots import HeatRow, heat, heat_legend
+from memdiag.render.support.pages.plots import HeatMapRow, heat, heat_legend
 from memdiag.render.support.words import severity_name
 from memdiag.text import joined, phrase, sentence
 from memdiag.units import format_bytes, format_count, format_ranges
@@ -123,7 +123,7 @@ def _heat(report: FleetReport, found: HeatMap) -> list[Markup]:
     drawn = words.heat_values(report, found, _HEAT_ROWS, _HEAT_COLUMNS)
     if not drawn.rows:
         return []
-    rows = [HeatRow(row.name, row.values, row.said, phrase("fleet.rank", rank=row.name)) for row in drawn.rows]
+    rows = [HeatMapRow(row.name, row.values, row.said, phrase("fleet.rank", rank=row.name)) for row in drawn.rows]
     names = [phrase("places.step", step=name) if found.axis == "step" else name for name in drawn.columns]
     return [
         heat_legend(drawn.low, drawn.high),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.render.tune import json as tune_json
 from memdiag.results.fleet import FleetReport, HeatMap, Rank, Tuned
 from memdiag.results.tune import TuneReport
 
 
-class LastFailure(TypedDict):
+class LastFailureJson(TypedDict):
     """The last request that failed on a rank.
 
     Attributes:
@@ -33,7 +33,7 @@ class LastFailure(TypedDict):
     device_free_bytes: int | None
 
 
-class HeatRow(TypedDict):
+class HeatRowJson(TypedDict):
     """One rank of a heat map.
 
     Attributes:
@@ -48,7 +48,7 @@ class HeatRow(TypedDict):
 def _last_failure(row: Rank) -> dict[str, Any] | None:
     """Returns the declared facts only: those of a worker are an untyped dict."""
     known = row.last_failure
-    return None if known is None else {name: known.get(name) for name in LastFailure.__annotations__}
+    return None if known is None else {name: known.get(name) for name in LastFailureJson.__annotations__}
 
 
 def _rows(heat: HeatMap) -> list[dict[str, Any]]:
@@ -59,8 +59,8 @@ _REPORT = Shape(
     FleetReport,
     (
         "verdict",
-        Key("num_ranks", lambda report: len(report.ranks), int, "Number of ranks that could be read."),
-        Key(
+        ShapeKey("num_ranks", lambda report: len(report.ranks), int, "Number of ranks that could be read."),
+        ShapeKey(
             "num_out_of_memory",
             lambda report: sum(row.is_out_of_memory for row in report.ranks),
             int,
@@ -92,7 +92,7 @@ _RANK = Shape(
         "peak_allocated_bytes",
         "headroom_bytes",
         "is_out_of_memory",
-        Key("last_failure", _last_failure, LastFailure | None, "The last failed request; null: none failed."),
+        ShapeKey("last_failure", _last_failure, LastFailureJson | None, "The last failed request; null: none failed."),
         "num_retries",
         "step",
         "phase",
@@ -105,7 +105,7 @@ _RANK = Shape(
     ),
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="fleet",
     title="memdiag fleet --json",
     meaning="The ranks of one job.",
@@ -114,14 +114,14 @@ LAYOUT = Layout(
     shapes=(
         _REPORT,
         _RANK,
-        Shape(HeatMap, ("curve", "axis", "columns", Key("rows", _rows, list[HeatRow], "Bytes by rank."))),
+        Shape(HeatMap, ("curve", "axis", "columns", ShapeKey("rows", _rows, list[HeatRowJson], "Bytes by rank."))),
         Shape(
             Tuned,
             (
-                Key(
+                ShapeKey(
                     "searched_on_ranks", lambda tuned: tuned.ranks, list[int], "Ranks on which settings were searched."
                 ),
-                Key("search", lambda tuned: tuned.report, TuneReport, "The search, as in memdiag tune --json."),
+                ShapeKey("search", lambda tuned: tuned.report, TuneReport, "The search, as in memdiag tune --json."),
                 "checked",
             ),
         ),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import FINDING
 from memdiag.results.lint import LintReport
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="lint",
     title="memdiag lint --json",
     meaning="Habits in source code that cost device memory.",
@@ -19,7 +19,7 @@ LAYOUT = Layout(
             (
                 "num_files",
                 "num_ignored",
-                Key(
+                ShapeKey(
                     "num_unchecked", lambda report: len(report.unchecked), int, "Number of files that were not checked."
                 ),
                 "findings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memdiag.render.oom.words import card
-from memdiag.render.support.words import Row
+from memdiag.render.support.words import AmountRow
 from memdiag.results.oom import LedgerEntry, Message
 from memdiag.text import phrase, plain
 from memdiag.units import MIB, format_bytes
@@ -58,7 +58,7 @@ def title(message: Message) -> str:
     return phrase("oom.account", card=card(message), total=format_bytes(total))
 
 
-def rows(message: Message) -> list[Row]:
+def rows(message: Message) -> list[AmountRow]:
     """Returns the parts of a device's memory; if no account can be made, the sizes in the message.
 
     ``meaning`` is how a number is known if it is not printed in the message.
@@ -66,11 +66,13 @@ def rows(message: Message) -> list[Row]:
     whole = scale_of(message)
     if not whole:
         sizes = ((name, message.fields.get(name)) for name in _SIZES)
-        return [Row(phrase(f"oom.size.{name}"), size, None, "", " ") for name, size in sizes if isinstance(size, int)]
+        return [
+            AmountRow(phrase(f"oom.size.{name}"), size, None, "", " ") for name, size in sizes if isinstance(size, int)
+        ]
     return list(_parts([entry for entry in message.ledger if entry.owner != "total"], whole))
 
 
-def short_rows(message: Message) -> list[Row]:
+def short_rows(message: Message) -> list[AmountRow]:
     """Returns the parts worth a line each: without unprinted and tiny unknown ones, and with few other processes."""
     whole = scale_of(message)
     if not whole:
@@ -91,14 +93,14 @@ def short_rows(message: Message) -> list[Row]:
     return list(_parts([entry for entry in entries if entry not in rest], whole))
 
 
-def _parts(entries: Sequence[LedgerEntry], whole: int) -> Iterator[Row]:
+def _parts(entries: Sequence[LedgerEntry], whole: int) -> Iterator[AmountRow]:
     num_own = 0
     for entry in entries:
         glyph, style = _DRAWN.get(entry.owner) or _OWN[min(num_own, len(_OWN) - 1)]
         num_own += entry.owner == "this process"
         share = entry.bytes / whole if entry.bytes is not None else None
         basis = phrase(f"oom.basis.{entry.basis}") if entry.basis in {"computed", "inferred"} else ""
-        yield Row(plain(entry.what, LONGEST_PART), entry.bytes, share, basis, glyph, style)
+        yield AmountRow(plain(entry.what, LONGEST_PART), entry.bytes, share, basis, glyph, style)
 
 
 def request_size(message: Message) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from memdiag.render.oom.fields import MessageFields
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import FINDING
 from memdiag.results.oom import Cause, Confidence, Message, OomReport
 
@@ -25,21 +25,21 @@ _MESSAGE = Shape(
         "source",
         "line",
         "text",
-        Key("fields", lambda message: message.fields, MessageFields, "The numbers that the message prints."),
-        Key("verdict", lambda message: message.judgement.verdict, Cause, "The most probable cause."),
-        Key(
+        ShapeKey("fields", lambda message: message.fields, MessageFields, "The numbers that the message prints."),
+        ShapeKey("verdict", lambda message: message.judgement.verdict, Cause, "The most probable cause."),
+        ShapeKey(
             "confidence",
             lambda message: message.judgement.confidence,
             Confidence,
             "high: the numbers leave no other cause; medium: they fit the cause but do not prove it; low: the message does not decide.",
         ),
-        Key(
+        ShapeKey(
             "alternatives",
             lambda message: message.judgement.alternatives,
             list[Cause],
             "Other possible causes, the more probable first.",
         ),
-        Key(
+        ShapeKey(
             "reasons",
             lambda message: message.judgement.reasons,
             list[str],
@@ -51,7 +51,7 @@ _MESSAGE = Shape(
     ),
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="oom",
     title="memdiag oom --json",
     meaning="Out-of-memory messages, their causes and remedies.",

@@ -14,7 +14,7 @@ from memdiag.render.oom import account, actions, many, words
 from memdiag.render.support.line import wrap
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
-from memdiag.render.support.words import Row, percent
+from memdiag.render.support.words import AmountRow, percent
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
 from memdiag.text import joined, phrase, plain
@@ -152,7 +152,7 @@ def _reasons(page: TerminalPage, reasons: Sequence[str]) -> None:
         page.text(reason, indent=2)
 
 
-def _bars(page: TerminalPage, rows: Sequence[Row]) -> None:
+def _bars(page: TerminalPage, rows: Sequence[AmountRow]) -> None:
     longest = min(max(page.width * 3 // 10, 10), 40)
     largest = max((row.share or 0 for row in rows), default=0) or 1
     table: list[tuple[Cell, ...]] = []
@@ -199,14 +199,14 @@ def _verbose(page: TerminalPage, report: OomReport) -> None:
     _next(page, steps)
 
 
-def _whole_account(page: TerminalPage, message: Message, rows: Sequence[Row]) -> None:
+def _whole_account(page: TerminalPage, message: Message, rows: Sequence[AmountRow]) -> None:
     scale, total = account.scale_of(message), account.total_of(message)
     if not scale:
         page.grid("rw", [(format_bytes(row.bytes), row.name) for row in rows])
         return
     requested = account.request_size(message)
     if requested:
-        rows = [*rows, Row(phrase("oom.account.request"), requested, requested / scale, "", "=", "bold")]
+        rows = [*rows, AmountRow(phrase("oom.account.request"), requested, requested / scale, "", "=", "bold")]
     longest = min(max(page.width // 5, 10), 40)
     table: list[tuple[Cell, ...]] = []
     for row in rows:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.results.plan import PlanReport
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="plan",
     title="memdiag plan --json",
     meaning="A placement of all tensors, known in advance, into as little memory as possible.",
@@ -27,17 +27,19 @@ LAYOUT = Layout(
                 "live_peak_bytes",
                 "requested_peak_bytes",
                 "height_bytes",
-                Key("ratio", lambda report: round(report.ratio, 6), float, "height_bytes / live_peak_bytes."),
+                ShapeKey("ratio", lambda report: round(report.ratio, 6), float, "height_bytes / live_peak_bytes."),
                 "lower_bound_bytes",
                 "fits",
                 # A plan that fails its verification is never shown.
-                Key("verified", lambda _: True, bool, "Whether the plan was verified by an independent checker."),
+                ShapeKey("verified", lambda _: True, bool, "Whether the plan was verified by an independent checker."),
                 "method",
                 "stop_reason",
-                Key("seconds", lambda report: round(report.seconds, 3), float, "Duration of the search in seconds."),
+                ShapeKey(
+                    "seconds", lambda report: round(report.seconds, 3), float, "Duration of the search in seconds."
+                ),
                 "time_limit_seconds",
                 "seed",
-                Key(
+                ShapeKey(
                     "height_bytes_by_method",
                     lambda report: {each.name: each.height_bytes for each in report.rivals},
                     dict[str, int | None],

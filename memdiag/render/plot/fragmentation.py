@@ -13,7 +13,7 @@ from memdiag.render.plot.marks import (
     event_handles,
     top_of,
 )
-from memdiag.render.plot.page import Page, stacked
+from memdiag.render.plot.page import PlotPage, stacked
 from memdiag.render.plot.style import PlotLook, fills
 from memdiag.units import format_bytes
 
@@ -35,9 +35,9 @@ NAMES = {
 }
 
 
-def render(data: FragmentationPlot, look: PlotLook) -> Page:
+def render(data: FragmentationPlot, look: PlotLook) -> PlotPage:
     """Draws both panels."""
-    page = Page(
+    page = PlotPage(
         look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest)
     )
     there = [name for name, values in data.parts.items() if any(values)]
@@ -64,7 +64,7 @@ def render(data: FragmentationPlot, look: PlotLook) -> Page:
     return page
 
 
-def _stack(page: Page, axes: Axes, data: FragmentationPlot, names: list[str], base: Numbers) -> None:
+def _stack(page: PlotPage, axes: Axes, data: FragmentationPlot, names: list[str], base: Numbers) -> None:
     for name in names:
         above = stacked(base, data.parts[name])
         page.area(axes, data.at, above, FILLS[name], below=base)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout
+from memdiag.render.support.shape import JsonLayout
 from memdiag.results.written import WrittenPictures
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="plot",
     title="memdiag plot --json",
     meaning="The pictures that memdiag plot has written.",

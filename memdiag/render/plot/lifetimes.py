@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memdiag.render.plot.marks import draw_events, event_handles
-from memdiag.render.plot.page import Page, stacked
+from memdiag.render.plot.page import PlotPage, stacked
 from memdiag.render.plot.style import PlotLook, fills
 from memdiag.units import format_bytes
 
@@ -25,9 +25,9 @@ _LINE = 0.36  # inches between two names
 _TWO_LINES = 0.27  # inches that a name of two lines needs
 
 
-def render(data: LifetimesPlot, look: PlotLook) -> Page:
+def render(data: LifetimesPlot, look: PlotLook) -> PlotPage:
     """Draws the layers, with the name of each next to the bar."""
-    page = Page(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
+    page = PlotPage(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
     if page.compact:  # no room for a bar with names to the right of the panel: they are below it
         page.right = _EDGE
         signs = [
@@ -56,7 +56,7 @@ def render(data: LifetimesPlot, look: PlotLook) -> Page:
     return page
 
 
-def _beside(page: Page, axes: Axes, data: LifetimesPlot) -> None:
+def _beside(page: PlotPage, axes: Axes, data: LifetimesPlot) -> None:
     """Draws the bar of the moment and, to its right, the name of each layer in the order of the stack."""
     from matplotlib.patches import Rectangle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memdiag.render.plot.lifetimes import FILLS
-from memdiag.render.plot.page import Page
+from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.style import Fill, PlotLook, fills, scale_for
 from memdiag.units import format_bytes
 
@@ -33,12 +33,12 @@ _FEW_SIGNS = 15  # on a narrow page
 _LINE = 0.125  # inches of a line of text
 
 
-def render(data: MapPlot, look: PlotLook) -> Page:
+def render(data: MapPlot, look: PlotLook) -> PlotPage:
     """Draws the rows."""
     from matplotlib.collections import PolyCollection
 
     high = min(SIZE[1], 2.1 + _HIGHEST * len(data.rows))
-    page = Page(look, (SIZE[0], max(high, 3.2)), "Address map", data.frame, left=_NAMES)
+    page = PlotPage(look, (SIZE[0], max(high, 3.2)), "Address map", data.frame, left=_NAMES)
     page.foot([(page.patch(KINDS[kind]), f"{name}: {format_bytes(amount)}") for kind, name, amount in data.amounts])
     if page.compact:
         page.left = _FEW_NAMES
@@ -64,7 +64,7 @@ def _box(row: int, start: int, size: int) -> list[tuple[float, float]]:
     return [(start, top), (start + size, top), (start + size, bottom), (start, bottom)]
 
 
-def _axes(page: Page, axes: Axes, data: MapPlot) -> None:
+def _axes(page: PlotPage, axes: Axes, data: MapPlot) -> None:
     """Writes pool names to the left of their first rows, if there is room, and adds the scale of the rows."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 

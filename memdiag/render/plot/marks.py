@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memdiag.render.plot.page import Page
+from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.sheet import Sign
 from memdiag.units import format_bytes, format_count
 from memdiag.vocabulary import FAILURE, RETRY
@@ -46,7 +46,7 @@ def _shows_capacity(frame: PlotFrame, highest: int) -> bool:
     return frame.capacity_bytes is not None and frame.capacity_bytes <= _FAR * max(highest, 1)
 
 
-def draw_capacity(page: Page, axes: Axes) -> None:
+def draw_capacity(page: PlotPage, axes: Axes) -> None:
     """Draws the size of the device as a line with a label, unless it is above the panel."""
     capacity = page.frame.capacity_bytes
     if capacity is None or capacity > axes.get_ylim()[1]:
@@ -66,7 +66,7 @@ def draw_capacity(page: Page, axes: Axes) -> None:
     )
 
 
-def draw_moment(page: Page, axes: Axes, moment: PlotMark) -> None:
+def draw_moment(page: PlotPage, axes: Axes, moment: PlotMark) -> None:
     """Draws the moment of the report as a point, with its text above all curves."""
     x = max(moment.at, 0)
     share = x / max(page.frame.num_events, 1)
@@ -120,7 +120,7 @@ def event_handles(frame: PlotFrame, lead: str = "") -> list[Sign]:
     return found
 
 
-def draw_events(page: Page, axes: Axes) -> None:
+def draw_events(page: PlotPage, axes: Axes) -> None:
     """Draws retries and failures at the foot of a panel.
 
     Unless there are many failures, each also gets a line across the panel.

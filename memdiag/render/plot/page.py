@@ -30,7 +30,7 @@ _TICK = 0.24  # minimum inches of a tick on the axis of bytes
 _STRIP = 0.16  # inches: the band of phases
 
 
-class Page(Sheet):
+class PlotPage(Sheet):
     """A sheet with panels, their axes, and curves and areas on them."""
 
     def panels(self, shares: Sequence[float], *, with_time: bool = True) -> list[Axes]:
@@ -241,7 +241,7 @@ def picture(draw: Any, data: Any, look: PlotLook, form: str) -> bytes:
         mpl.rcdefaults()
         for key, value in settings(look.theme, fonts_for(words_of(look, data.frame))).items():
             mpl.rcParams[key] = value  # type: ignore[index,unused-ignore]  # newer stubs list the keys
-        page: Page = draw(data, sized(draw, data, look))
+        page: PlotPage = draw(data, sized(draw, data, look))
         return page.as_bytes(form)
 
 
@@ -252,5 +252,5 @@ def sized(draw: Any, data: Any, look: PlotLook) -> PlotLook:
     """
     if look.size is not None or look.width is None:
         return look
-    tall: Page = draw(data, replace(look, size=(look.width, _TALL)))
+    tall: PlotPage = draw(data, replace(look, size=(look.width, _TALL)))
     return replace(look, size=(look.width, round(_TALL - tall.room + tall.wanted, 2)))

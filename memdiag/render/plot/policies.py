@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memdiag.render.plot.marks import capacity_room, draw_capacity, draw_events, event_handles, top_of
-from memdiag.render.plot.page import Page
+from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import Fill, PlotLook, lines
 from memdiag.units import format_bytes
@@ -18,12 +18,12 @@ SIZE = (10.0, 5.6)
 _LIVE = {"light": Fill("#dedede"), "dark": Fill("#3a3f46")}
 
 
-def render(data: PoliciesPlot, look: PlotLook) -> Page:
+def render(data: PoliciesPlot, look: PlotLook) -> PlotPage:
     """Draws one line per run, in front of the allocated memory of the recorded run."""
     from matplotlib.lines import Line2D
 
     highest = max(data.recorded_peak or 0, *(run.peak_bytes for run in data.runs))
-    page = Page(
+    page = PlotPage(
         look, SIZE, "Reserved memory under other settings", data.frame, right=capacity_room(data.frame, highest)
     )
     styles = lines()

@@ -13,7 +13,7 @@ from memdiag.render.plot.marks import (
     event_handles,
     top_of,
 )
-from memdiag.render.plot.page import Page
+from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import Fill, PlotLook, fills
 from memdiag.vocabulary import GREY
@@ -25,9 +25,9 @@ SIZE = (10.0, 5.2)
 FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"], fills("curve")["allocated"]
 
 
-def render(data: TimelinePlot, look: PlotLook) -> Page:
+def render(data: TimelinePlot, look: PlotLook) -> PlotPage:
     """Draws the curves as overlapping areas: reserved and free, waiting for a stream, allocated."""
-    page = Page(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.moment.highest))
+    page = PlotPage(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.moment.highest))
     page.foot([*_legend(data, page), *event_handles(data.frame)], page.phase_handles())
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
@@ -45,7 +45,7 @@ def render(data: TimelinePlot, look: PlotLook) -> Page:
     return page
 
 
-def _legend(data: TimelinePlot, page: Page) -> list[Sign]:
+def _legend(data: TimelinePlot, page: PlotPage) -> list[Sign]:
     from matplotlib.lines import Line2D
 
     known = [

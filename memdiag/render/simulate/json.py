@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import ABSENT, Key, Layout, Shape
+from memdiag.render.support.shape import ABSENT, JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import CARD, FINDING, MOMENTS, OUTLOOK, REST
 from memdiag.results.finding import Finding
 from memdiag.results.outlook import Outlook
@@ -38,7 +38,7 @@ _RESULT = Shape(
         "num_release_cycles",
         "device_allocs_per_step",
         "num_calls_past_assertion",
-        Key(
+        ShapeKey(
             "fits_basis",
             lambda result: None if result.outlook is None else result.outlook.basis,
             str | None,
@@ -46,7 +46,7 @@ _RESULT = Shape(
         ),
         "usable_bytes",
         "moment",
-        Key(
+        ShapeKey(
             "is_calibrated",
             lambda result: result.standing != "uncalibrated",
             bool,
@@ -54,7 +54,7 @@ _RESULT = Shape(
         ),
         "min_capacity_bytes",
         "min_usable_bytes",
-        Key(
+        ShapeKey(
             "outlook",
             lambda result: result.outlook if result.outlook is not None and result.fits is None else ABSENT,
             Outlook,
@@ -65,7 +65,7 @@ _RESULT = Shape(
     more=_details,
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="simulate",
     title="memdiag simulate --json",
     meaning="A recorded run, simulated with other allocators and settings.",
@@ -81,7 +81,7 @@ LAYOUT = Layout(
                 "recorded",
                 "results",
                 "card",
-                Key(
+                ShapeKey(
                     "advice",
                     lambda report: report.advice or ABSENT,
                     Finding,

@@ -11,7 +11,7 @@ from memdiag.results.report import Report, Verdict
 from memdiag.text import phrase, plain
 
 
-class Row(NamedTuple):
+class CardRow(NamedTuple):
     """One line of the card: its label, its text, and a line to paste, or ""."""
 
     label: str
@@ -24,7 +24,7 @@ def verdict_of(report: Report) -> Verdict:
     return report.verdict or Verdict(words.worst(report.findings), words.headline(report))
 
 
-def rows(verdict: Verdict, *, brief: bool = False) -> list[Row]:
+def rows(verdict: Verdict, *, brief: bool = False) -> list[CardRow]:
     """Returns the rows below the first sentence of the card.
 
     Args:
@@ -36,10 +36,10 @@ def rows(verdict: Verdict, *, brief: bool = False) -> list[Row]:
         else verdict.remedy
     )
     every = (
-        Row(phrase("verdict.label.lost"), plain(verdict.loss)),
-        Row(phrase("verdict.label.first"), plain(remedy), plain(verdict.command)),
-        Row(phrase("verdict.label.predicted"), plain(verdict.prediction)),
-        Row(phrase("verdict.label.calibration"), plain(verdict.calibration)),
+        CardRow(phrase("verdict.label.lost"), plain(verdict.loss)),
+        CardRow(phrase("verdict.label.first"), plain(remedy), plain(verdict.command)),
+        CardRow(phrase("verdict.label.predicted"), plain(verdict.prediction)),
+        CardRow(phrase("verdict.label.calibration"), plain(verdict.calibration)),
     )
     return [row for row in (every[1:3] if brief else every) if row.text]
 

@@ -21,7 +21,7 @@ PROGRAM_KEY = "memdiag_version"
 
 
 @dataclass(frozen=True)
-class Key:
+class ShapeKey:
     """A key that is neither a field nor a property of its class.
 
     Attributes:
@@ -53,21 +53,21 @@ class Shape:
     """
 
     cls: type
-    keys: tuple[str | Key, ...] = ()
+    keys: tuple[str | ShapeKey, ...] = ()
     null_if_empty: frozenset[str] = frozenset()
     null_if_negative: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     more: Callable[[Any], Mapping[str, Any]] | None = None
 
-    def names(self) -> tuple[str | Key, ...]:
+    def names(self) -> tuple[str | ShapeKey, ...]:
         """Returns the keys; without a list of them, the fields of the class."""
         if self.keys:
             return self.keys
         return tuple(field.name for field in fields(self.cls) if field.name not in self.without)
 
-    def value(self, key: str | Key, owner: Any) -> Any:
+    def value(self, key: str | ShapeKey, owner: Any) -> Any:
         """Returns the value of a key, before its own parts are written."""
-        if isinstance(key, Key):
+        if isinstance(key, ShapeKey):
             return key.of(owner)
         value = getattr(owner, key)
         if (key in self.null_if_empty and not value) or (key in self.null_if_negative and value < 0):
@@ -76,7 +76,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Layout:
+class JsonLayout:
     """One JSON output.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memdiag import vocabulary
-from memdiag.render.support.words import SNAPSHOT, Row
+from memdiag.render.support.words import SNAPSHOT, AmountRow
 from memdiag.results.report import DeviceReport, Usage
 from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
@@ -25,7 +25,7 @@ def usage_then(device: DeviceReport) -> Usage | None:
     return device.end if here is not None and here.kind == SNAPSHOT else here
 
 
-def split(device: DeviceReport) -> list[Row]:
+def split(device: DeviceReport) -> list[AmountRow]:
     """Returns the parts of reserved memory at the moment of the report, in the order of the bar; [] if unknown.
 
     Fractions refer to reserved memory. If only reserved - requested is known (the report has requested bytes at its
@@ -51,13 +51,13 @@ def split(device: DeviceReport) -> list[Row]:
     if rest is not None:
         free = not {"rounding", "pending"} & unknown
         name, meaning = ("report.free", "report.free.means") if free else ("report.rest", "report.rest.means")
-        rows.append(Row(phrase(name), rest, rest / total, phrase(meaning), "?", vocabulary.ansi("part", "cache")))
+        rows.append(AmountRow(phrase(name), rest, rest / total, phrase(meaning), "?", vocabulary.ansi("part", "cache")))
     return rows
 
 
-def _row(part: str, size: int, share: float) -> Row:
+def _row(part: str, size: int, share: float) -> AmountRow:
     if part == "allocated":
-        return Row(
+        return AmountRow(
             vocabulary.name("curve", part),
             size,
             share,
@@ -66,7 +66,7 @@ def _row(part: str, size: int, share: float) -> Row:
             vocabulary.ansi("curve", part),
         )
     name, meaning = vocabulary.name("part", part), vocabulary.meaning("part", part)
-    return Row(name, size, share, meaning, vocabulary.STYLES["part"][part].glyph, vocabulary.ansi("part", part))
+    return AmountRow(name, size, share, meaning, vocabulary.STYLES["part"][part].glyph, vocabulary.ansi("part", part))
 
 
 def _rest(sizes: dict[str, int | None], unknown: set[str], usage: Usage | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from memdiag import vocabulary
 from memdiag.results.finding import SEVERITIES, Evidence, Finding, Saving, Severity
-from memdiag.results.report import EARLIER_STEPS, DeviceReport, Peak, Report, Source, Usage
+from memdiag.results.report import EARLIER_STEPS, DeviceReport, Peak, Report, TraceSource, Usage
 from memdiag.text import Phrase, joined, phrase, plain, sentence, shorten
 from memdiag.units import format_bytes, format_count, format_us
 
@@ -46,7 +46,7 @@ MOST_MOMENTS = 3  # columns of the usage table
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
 
-class Row(NamedTuple):
+class AmountRow(NamedTuple):
     """One amount of memory with its name.
 
     ``share`` is its fraction of the whole (None: unknown), ``style`` a colour.
@@ -153,7 +153,7 @@ def version_words(version: str | None) -> str:
     )
 
 
-def bases_words(source: Source) -> str:
+def bases_words(source: TraceSource) -> str:
     """Returns the bases of phases, steps and categories, or "".
 
     For example: ``phases, steps, categories: marked by the recorder``.
@@ -280,11 +280,11 @@ def moment(device: DeviceReport) -> str:
     return phrase("places.when.event", event=where) if here.at_event >= 0 else where
 
 
-def holders(amounts: dict[str, int] | None, kind: vocabulary.Kind) -> list[Row]:
+def holders(amounts: dict[str, int] | None, kind: vocabulary.Kind) -> list[AmountRow]:
     """Returns the categories or lifetimes (``kind``) that hold memory, the largest first; [] if unknown."""
     total = sum((amounts or {}).values())
     rows = [
-        Row(
+        AmountRow(
             shorten(plain(vocabulary.name(kind, key)), 24),
             size,
             size / total,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape
 from memdiag.results.tried import RankComparison, TryReport
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="try",
     title="try.json of memdiag try",
     meaning="A rerun with other allocator settings, compared with its prediction.",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from memdiag.render.support.look import PLAIN, Look
-from memdiag.render.support.shape import Key, Layout, Shape
+from memdiag.render.support.shape import JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import CARD, OUTLOOK, REST
 from memdiag.results.outlook import PAST_FAILURE, Outlook
 from memdiag.results.prediction import CalibrationReport
@@ -165,13 +165,13 @@ _REPORT = Shape(
     (
         "traces",
         "recorded",
-        Key(
+        ShapeKey(
             "baseline",
             lambda report: ScoredSettings.of(report.baseline, report.basis),
             ScoredSettings,
             "The recorded settings, replayed from an empty cache like all others.",
         ),
-        Key(
+        ShapeKey(
             "recommended",
             _recommended,
             RecommendedSettings | None,
@@ -179,20 +179,20 @@ _REPORT = Shape(
         ),
         "verdict",
         "calibration_error_bytes",
-        Key(
+        ShapeKey(
             "pareto_front",
             lambda report: [ScoredSettings.of(tried, report.basis) for tried in report.front],
             list[ScoredSettings],
             "Settings that no other settings beat in everything, the smallest peak first.",
         ),
-        Key("search", _search, Search, "How the search went."),
+        ShapeKey("search", _search, Search, "How the search went."),
     ),
 )
 _SCORE = Shape(
     Score,
     (
-        Key("peak_reserved_bytes", lambda score: score.peak, int, "Highest reserved peak of all traces."),
-        Key("peak_reserved_bytes_by_trace", lambda score: score.peaks, list[int], "Reserved peak of each trace."),
+        ShapeKey("peak_reserved_bytes", lambda score: score.peak, int, "Highest reserved peak of all traces."),
+        ShapeKey("peak_reserved_bytes_by_trace", lambda score: score.peaks, list[int], "Reserved peak of each trace."),
         "num_ooms",
         "num_retries",
         "num_device_allocs",
@@ -200,7 +200,7 @@ _SCORE = Shape(
     ),
 )
 
-LAYOUT = Layout(
+LAYOUT = JsonLayout(
     name="tune",
     title="memdiag tune --json",
     meaning="The best allocator settings for one or more traces.",

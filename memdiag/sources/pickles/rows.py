@@ -20,7 +20,7 @@ _LARGEST = (1 << 31) - 1
 _STORED = {NUMBER: "numbers", BOXED: "links", TEXT: "links", PAIR: "pairs", WORD: "word"}
 
 
-class Rows(NamedTuple):
+class EntryRows(NamedTuple):
     """Fields of entries, and their columns.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
     others: Array
 
 
-def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple[str, ...]) -> Rows:
+def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple[str, ...]) -> EntryRows:
     """Returns columns for entries of these fields, without rows.
 
     Args:
@@ -66,7 +66,7 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
     slots = [columns[_STORED[field.kind]].index(field.column) for field in fields]
     missing = {field.column: field.missing for field in fields if field.kind == NUMBER}
     bits = sum(1 << names.index(name) for name in required) or 1 << 62  # no dict has this code
-    return Rows(
+    return EntryRows(
         texts=np.frombuffer(b"".join(texts), np.uint8),
         text_at=np.cumsum([0, *(len(text) for text in texts)]),
         text_code=np.array(codes, np.int64),
@@ -84,11 +84,11 @@ def described(fields: Sequence[Field], words: Mapping[str, int], required: tuple
 
 
 def columns_of(fields: Sequence[Field], storage: str) -> list[str]:
-    """Returns the columns of ``Rows.numbers``, ``links``, ``pairs`` or ``word``, in order."""
+    """Returns the columns of ``EntryRows.numbers``, ``links``, ``pairs`` or ``word``, in order."""
     return list(dict.fromkeys(field.column for field in fields if _STORED[field.kind] == storage))
 
 
-def empty_rows(fields: Rows, count: int, strings: int) -> Rows:
+def empty_rows(fields: EntryRows, count: int, strings: int) -> EntryRows:
     """Returns the same fields with columns of ``count`` rows, for a pickle with that many strings."""
     return fields._replace(
         numbers=np.empty((len(fields.numbers), count), np.int64),
@@ -100,7 +100,7 @@ def empty_rows(fields: Rows, count: int, strings: int) -> Rows:
     )
 
 
-def first_rows(rows: Rows, count: int, strings: int) -> Rows:
+def first_rows(rows: EntryRows, count: int, strings: int) -> EntryRows:
     """Returns the columns truncated to the rows and strings that were written."""
     return rows._replace(
         numbers=rows.numbers[:, :count],
@@ -112,7 +112,7 @@ def first_rows(rows: Rows, count: int, strings: int) -> Rows:
 
 
 @lean_part
-def text_code(buf: Array, at: int, length: int, rows: Rows) -> int:
+def text_code(buf: Array, at: int, length: int, rows: EntryRows) -> int:
     """Returns the role of a string in entries: a field number, 32 + a value of the word field, or -1."""
     for k in range(len(rows.text_code)):
         start = rows.text_at[k]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memdiag.sources.pickles.rows import Rows, empty_rows, first_rows, text_code
+from memdiag.sources.pickles.rows import EntryRows, empty_rows, first_rows, text_code
 from memdiag.sources.pickles.tags import BOX, DICT, LIST, PENDING, TUPLE, UTF8
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
@@ -63,7 +63,7 @@ class Store(NamedTuple):
     string_code: Array
     reals: Array
     recent: Array
-    rows: Rows
+    rows: EntryRows
 
 
 def needed_bytes(counts: Array) -> int:
@@ -71,7 +71,7 @@ def needed_bytes(counts: Array) -> int:
     return sum(int(count) * size for count, size in zip(counts, _BYTES_OF_EACH, strict=True))
 
 
-def allocate(counts: Array, fetched: Array, rows: Rows) -> Store:
+def allocate(counts: Array, fetched: Array, rows: EntryRows) -> Store:
     """Returns the arrays that ``run`` writes into. Untouched pages take no memory.
 
     Args:

@@ -16,7 +16,7 @@ from memdiag.sources.pickles import store as st
 from memdiag.sources.pickles import tags as t
 from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
 from memdiag.sources.pickles.opcodes import FORBIDDEN_OPCODES
-from memdiag.sources.pickles.rows import Rows, described
+from memdiag.sources.pickles.rows import EntryRows, described
 from memdiag.text import phrase
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
@@ -223,7 +223,7 @@ def _decode(raw: bytes, coding: int) -> Any:
     return raw
 
 
-def read_tape(content: bytes | Path, name: str, entries: Rows | None = None) -> Tape:
+def read_tape(content: bytes | Path, name: str, entries: EntryRows | None = None) -> Tape:
     """Decodes a pickle piecewise.
 
     Args:

@@ -18,7 +18,7 @@ from memdiag.render.compare import rows as compare_rows
 from memdiag.render.fleet import html as fleet_html
 from memdiag.render.fleet.words import heat_values
 from memdiag.render.support.pages import Markup, tag, together
-from memdiag.render.support.pages.plots import Line, curves
+from memdiag.render.support.pages.plots import PlotLine, curves
 from memdiag.results.fleet import FleetReport, HeatMap, Merged, Rank, UnreadableFile
 
 GB = 1 << 30
@@ -165,13 +165,13 @@ def test_a_file_without_history_or_addresses(goldens):
 
 
 def test_curves_are_where_their_values_are():
-    drawn = curves([Line("one", "#000000", "", (0, 1 << 30, -1, 1 << 29))], [(0.0, "begin")])
+    drawn = curves([PlotLine("one", "#000000", "", (0, 1 << 30, -1, 1 << 29))], [(0.0, "begin")])
     runs = [points.split() for points in re.findall(r' points="([^"]*)"', drawn)]
     assert [len(run) for run in runs] == [2, 1]
     top, bottom = (float(runs[0][place].split(",")[1]) for place in (1, 0))
     middle = float(runs[1][0].split(",")[1])
     assert middle == pytest.approx((top + bottom) / 2, abs=0.2)
-    assert curves([Line("none", "#000000", "", (-1, -1))], []) == ""
+    assert curves([PlotLine("none", "#000000", "", (-1, -1))], []) == ""
 
 
 def test_a_heat_map_has_a_field_for_every_rank_and_step():

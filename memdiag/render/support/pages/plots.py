@@ -16,7 +16,7 @@ _CELL = 14
 _MOST_LABELS = 16
 
 
-class Line(NamedTuple):
+class PlotLine(NamedTuple):
     """One curve.
 
     Attributes:
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     values: Sequence[int]
 
 
-def curves(lines: Sequence[Line], ticks: Sequence[tuple[float, str]]) -> Markup:
+def curves(lines: Sequence[PlotLine], ticks: Sequence[tuple[float, str]]) -> Markup:
     """Returns curves of bytes on one axis.
 
     Args:
@@ -91,7 +91,7 @@ def _runs(values: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-class HeatRow(NamedTuple):
+class HeatMapRow(NamedTuple):
     """A row of a heat map.
 
     Attributes:
@@ -107,7 +107,7 @@ class HeatRow(NamedTuple):
     meaning: str
 
 
-def heat(rows: Sequence[HeatRow], columns: Sequence[str], low: int, high: int) -> Markup:
+def heat(rows: Sequence[HeatMapRow], columns: Sequence[str], low: int, high: int) -> Markup:
     """Returns a heat map of bytes, from ``low`` (dark) to ``high`` (light)."""
     cell = max(min(_CELL, 620 // max(len(rows), 1)), 3)
     side = (_WIDTH - _LEFT - 150) / max(len(columns), 1)
