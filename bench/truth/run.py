@@ -1,0 +1,179 @@
+"""Compares simulated cards with published peaks of real ones, and writes reports/phantom-truth.md.
+
+    python bench/truth/run.py --work FOLDER                    # every family; those that are done are kept
+    python bench/truth/run.py --work FOLDER attention --again  # one family, made anew
+
+families.toml lists the figures and programs. FOLDER takes one Python environment for each [environment] (made with pip),
+the repositories of others at their commits (made with git; a folder OWNER+NAME that is there is taken as it is), models'
+configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import report
+from models import make_model
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+RESULTS = ROOT / "reports" / "phantom-truth.json"
+UNITS = {"B": 1, "MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
+
+
+def main() -> None:
+    """Runs what was asked for, and writes results and report after each program."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--again", action="store_true", help="also run what was run before")
+    parser.add_argument("--runs", type=int, default=2, help="how often each row is run")
+    given = parser.parse_args()
+    table = tomllib.loads((HERE / "families.toml").read_text(encoding="utf-8"))
+    if unknown := set(given.families) - set(table["family"]):
+        parser.error(f"unknown family {', '.join(sorted(unknown))}; families: {', '.join(table['family'])}")
+    done, work = _read(), given.work.resolve()
+    for name in given.families or table["family"]:
+        family = table["family"][name]
+        for command, group in _by_command(family, name, table, work):
+            if given.again or any(row["id"] not in done.get(name, {}) for row in group):
+                _write(name, _run(command, group, family, given.runs, work / "logs" / name), table)
+
+
+def _read() -> dict[str, Any]:
+    """Returns the results so far: rows by family and id."""
+    results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    return results
+
+
+def _write(name: str, rows: Mapping[str, Any], table: Mapping[str, Any]) -> None:
+    """Adds rows to the results, which another run may have changed, and writes the report."""
+    results = _read()
+    results[name] = results.get(name, {}) | rows
+    ordered = {
+        each: {row["id"]: results[each][row["id"]] for row in family["rows"] if row["id"] in results[each]}
+        for each, family in table["family"].items()
+        if each in results
+    }
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    report.write(table, ordered)
+
+
+def _by_command(
+    family: Mapping[str, Any], name: str, table: Mapping[str, Any], work: Path
+) -> Iterable[tuple[list[str], list[dict[str, Any]]]]:
+    """Yields the rows that one run of a program answers."""
+    python = _environment(family["environment"], table["environment"][family["environment"]]["packages"], work)
+    logs = work / "logs" / name
+    places = {"here": HERE, "models": work / "models", "python": python, "logs": logs, "out": logs / "out.json"}
+    if "checkout" in family:
+        places["checkout"] = _checkout(family["checkout"], work / "checkouts")
+    logs.mkdir(parents=True, exist_ok=True)
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in family["rows"]:
+        if "model" in row:
+            make_model(row["model"], work / "models", str(python))
+        program = shlex.split(family["command"].format(**places, **row))
+        options = shlex.split(family.get("record", "").format(**row))
+        command = [
+            sys.executable,
+            "-m",
+            "memdiag",
+            "record",
+            "--quiet",
+            "--phantom",
+            row.get("device", family["device"]),
+            *options,
+            "--",
+        ]
+        groups.setdefault((*command, *program), []).append(row)
+    for command, group in groups.items():
+        yield list(command), group
+
+
+def _run(
+    command: list[str], rows: list[dict[str, Any]], family: Mapping[str, Any], runs: int, logs: Path
+) -> dict[str, Any]:
+    """Runs a program, reads the figure of each row, and says how they compare."""
+    found: dict[str, list[int]] = {row["id"]: [] for row in rows}
+    seconds, error = 0.0, ""
+    for _ in range(runs):
+        print("$", shlex.join(command[1:]), flush=True)
+        out = logs / family.get("result", "out.json")
+        out.unlink(missing_ok=True)
+        begin = time.monotonic()
+        done = subprocess.run(command, cwd=logs, capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - begin
+        (logs / f"{rows[0]['id']}.log").write_text(f"{done.stdout}\n{done.stderr}", encoding="utf-8")
+        if done.returncode:
+            error = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            break
+        for row in rows:
+            found[row["id"]].append(_figure(row, family, done.stdout, out))
+    host = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    made = {}
+    for row in rows:
+        values = found[row["id"]]
+        made[row["id"]] = {
+            "published": row["published"],
+            "unit": family["unit"],
+            "bytes": values[0] if values else None,
+            "runs": len(values),
+            "same": len(set(values)) == 1,
+            "seconds": round(seconds, 1),
+            "host_bytes": host,
+            "error": error,
+            "command": shlex.join(command[command.index("--phantom") :]).replace(str(logs.parents[1]), "FOLDER"),
+        }
+        print("  ", row["id"], row["published"], family["unit"], values, error, flush=True)
+    return made
+
+
+def _figure(row: Mapping[str, Any], family: Mapping[str, Any], output: str, out: Path) -> int:
+    """Returns the figure of a row, in bytes."""
+    pattern = row.get("figure") or family["figure"]
+    if "(" in pattern:
+        match = re.search(re.sub(r"\{(\w+)\}", lambda key: str(row[key[1]]), pattern), output)
+        value = float(match[1]) if match else float("nan")
+    else:
+        value = json.loads(out.read_text(encoding="utf-8"))
+        for key in pattern.split("."):
+            value = value[key]
+    return round(value * UNITS[family.get("figure_unit", family["unit"])])
+
+
+def _environment(name: str, packages: list[str], work: Path) -> Path:
+    """Makes a Python environment with these packages, unless it is there; returns its Python."""
+    folder = work / "environments" / name
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    return python
+
+
+def _checkout(name: str, folder: Path) -> Path:
+    """Fetches a repository (OWNER/NAME@COMMIT), unless it is there; returns its folder."""
+    repository, _, commit = name.partition("@")
+    place = folder / repository.replace("/", "+")
+    if not place.exists():
+        address = f"https://github.com/{repository}"
+        subprocess.run(["git", "clone", "--quiet", "--filter=blob:none", address, place], check=True)  # noqa: S607
+        subprocess.run(["git", "-C", place, "checkout", "--quiet", commit], check=True)  # noqa: S607
+    return place
+
+
+if __name__ == "__main__":
+    main()
