@@ -1,9 +1,9 @@
-"""Works out by hand, in plain objects, what a trace must say of a snapshot: slow, naive, and without a line of memdiag.
+"""Computes the expected trace of a snapshot independently, in plain objects: slow, naive, and without memdiag's code.
 
-Written from the definitions (docs/fragmentation.md) and from what PyTorch logs, not from memdiag's code: it undoes the
-entries one by one from the last state to get the first, then does them again, keeps every block in a dict, gets free
-ranges by taking intervals from intervals, and adds up every number afresh at every event. It knows honest files only:
-what cannot be raises ``Contradiction``.
+It is written from the definitions (docs/fragmentation.md) and from PyTorch's log format, not from memdiag's code. It
+undoes the entries one by one from the final state to get the initial one, then replays them. Every block is in a dict,
+free ranges are computed by subtracting intervals, and every number is summed again at every event. It supports only
+genuine files: impossible states raise ``Contradiction``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ CLOSES = {"segment_free", "segment_unmap"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """Settings that decide sizes.
+    """Settings that determine sizes.
 
     Attributes:
         pad: Bytes added to every request.
-        divisions: Of a power of two, one for each of 16 sizes from 1 MiB on.
-        max_split: Blocks of at least this are not split; None: no limit.
+        divisions: Divisions of a power of two, one for each of 16 sizes from 1 MiB on.
+        max_split: Blocks of at least this size are not split, or None for no limit.
         page: Bytes of a large segment or page.
-        fine: Expandable segments are on.
+        fine: Whether expandable segments are on.
     """
 
     pad: int = 0
@@ -37,7 +37,7 @@ class Sizes:
     fine: bool = False
 
     def round(self, requested: int) -> int:
-        """Bytes a request is rounded to."""
+        """Returns the rounded size of a request."""
         size = requested + self.pad
         divisions = self.divisions[min(max(size.bit_length() - 21, 0), 15)]
         if divisions > 1 and size > 512 * divisions:
@@ -51,12 +51,12 @@ class Checker:
 
     Args:
         entries: The trace, as dicts.
-        segments: The last state, as dicts; None: the file has none.
+        segments: The final state, as dicts, or None if the file has none.
         sizes: Settings.
 
     Attributes:
         blocks: Every lifecycle.
-        references: Every request that grew, retried or failed (or the largest one, if none did).
+        references: Every request that reserved memory, was retried or failed (or the largest one, if none did).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Checker:
         self.entries = entries
         self.sizes = sizes
         self.final_segments = segments
-        self._known: dict[int, int] = {}  # bytes of blocks from before the trace, by address, where something tells
+        self._known: dict[int, int] = {}  # bytes of blocks from before the trace, by address, if known
         self.start_ranges, self._groups = self._undo_segments()
         self.start_blocks = self._undo_blocks()
         self._final = {b["address"]: b for s in segments or () for b in self._blocks_of(s) if b["state"] != "inactive"}
@@ -103,7 +103,10 @@ class Checker:
         return Group(tuple(segment.get("segment_pool_id", (0, 0))), small, segment.get("stream", 0))  # type: ignore[arg-type]
 
     def _group_of_entry(self, number: int) -> Group:
-        """The pool of a segment event: said by the entry, else by who has the place at the end, else the default one."""
+        """Returns the pool of a segment event.
+
+        From the entry, else from the final owner of the address, else the default pool.
+        """
         entry = self.entries[number]
         pool: tuple[int, int] | None = tuple(entry["pool_id"]) if "pool_id" in entry else None  # type: ignore[assignment]
         last = next(
@@ -118,7 +121,10 @@ class Checker:
         return Group(pool or (0, 0), small, entry.get("stream", 0))
 
     def _unmapped_is_small(self, number: int, last: dict[str, Any] | None) -> bool:
-        """Any number of pages goes: the map of the same place before tells, else a block in it, else a later map, else the end."""
+        """Returns whether an unmap is of the small pool.
+
+        From the previous map, else a block in it, else a later map or the end.
+        """
         start, end = self.entries[number]["addr"], self.entries[number]["addr"] + self.entries[number]["size"]
         over = [
             n
@@ -149,9 +155,7 @@ class Checker:
                 groups[number] = self._group_of_entry(number)
             if entry["action"] in OPENS and self.final_segments is not None:
                 ranges = minus(ranges, entry["addr"], entry["addr"] + entry["size"])
-            elif (
-                entry["action"] in OPENS
-            ):  # without an end to start from it may have been given back unseen, but not before
+            elif entry["action"] in OPENS:  # without a final state, it may have been released unseen, but not before
                 ranges = [r for r in ranges if r.end <= entry["addr"] or r.start >= entry["addr"] + entry["size"]]
             elif entry["action"] in CLOSES:
                 ident = None if entry["action"] == "segment_unmap" else number
@@ -160,7 +164,7 @@ class Checker:
         return ranges, groups
 
     def _undo_blocks(self) -> dict[int, tuple[int, bool]]:
-        """What was there before the trace: address to bytes asked for and whether it was waiting."""
+        """Returns the initial state: address to requested bytes, and whether it was pending."""
         there: dict[int, tuple[int, bool]] = {}
         for segment in self.final_segments or ():
             for block in self._blocks_of(segment):
@@ -186,7 +190,7 @@ class Checker:
     # ------------------------------------------------------------------------------------------- and forward again
 
     def _taken(self, rounded: int, room: int, group: Group) -> int:
-        """Bytes of the block that a request gets out of ``room`` free bytes."""
+        """Returns the bytes of the block that a request gets from ``room`` free bytes."""
         if group.small or self.sizes.fine:
             return rounded if room - rounded >= 512 else room
         if room - rounded > MIB and (self.sizes.max_split is None or rounded < self.sizes.max_split):
@@ -225,8 +229,7 @@ class Checker:
         room_end = min((b.address for b in inside if b.address > address), default=home.end)
         edge = home.start if before is None else before.end
         if edge != address:
-            # An allocation takes the low end of a free range: the block before it, if it is from before the trace,
-            # tells its size.
+            # An allocation takes the low end of a free range, which shows the size of an initial block before it.
             coarse = not (home.group.small or self.sizes.fine)
             guessed = before is not None and before.alloc_at < 0 and before.address not in self._known
             if guessed and coarse and -MIB <= address - edge <= MIB:
@@ -247,7 +250,7 @@ class Checker:
         return Block(address, size, entry["size"], number, n, n, home.group)
 
     def _replay(self, wanted: set[int] | None) -> dict[int, Moment]:
-        """Does all entries; returns what is there after the ``wanted`` events (-1: before the first)."""
+        """Executes all entries; returns the state after the ``wanted`` events (-1: before the first)."""
         ranges, live = self._begin()
         self.blocks = list(live.values())
         moments: dict[int, Moment] = {}
@@ -284,7 +287,7 @@ class Checker:
         return moments
 
     def moments(self, events: Iterable[int]) -> dict[int, Moment]:
-        """Returns what is there after each of ``events`` (-1: before the first)."""
+        """Returns the state after each of ``events`` (-1: before the first)."""
         return self._replay(set(events))
 
     # ------------------------------------------------------------------------------------------- seen from whom
@@ -312,9 +315,12 @@ class Checker:
         return Reference(number, size, group or Group(pool, size <= MIB, entry.get("stream", 0)))  # type: ignore[arg-type]
 
     def reference_at(self, number: int) -> Reference | None:
-        """The request from which event ``number`` is seen: the next one that grew or failed, else the last."""
+        """Returns the reference request of event ``number``.
+
+        The next one that reserved memory or failed, else the last.
+        """
         return next((r for r in self.references if r.at >= number), self.references[-1] if self.references else None)
 
 
 class _Mended(Exception):
-    """A block from before the trace has another size than thought: begin again."""
+    """A block from before the trace has another size than assumed: start again."""

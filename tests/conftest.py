@@ -1,4 +1,4 @@
-"""What all tests share: where the data is, a browser, and hypothesis without chance or clocks."""
+"""Shared by all tests: data folders, a browser, and deterministic hypothesis without deadlines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED = ROOT.parent / "shared"
 GOLDENS = ROOT / "tests" / "goldens"
 _PATIENCE = 90_000  # ms for Chromium to start; a busy machine is slow
 
-# Who starts the tests in the background, or with nohup, has signals ignored in them and in all that they start.
+# Tests started in the background, or with nohup, have signals ignored in them and in all child processes.
 for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
@@ -26,7 +26,7 @@ for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
 # Reports are compared in English, whatever the locale of the machine.
 os.environ["MEMDIAG_LANG"] = "en"
 
-# Tests start no process in the background, and wait for compiled code.
+# Tests start no background process, and wait for compiled code.
 os.environ["MEMDIAG_COMPILE"] = "now"
 
 # The same examples in every run, and no deadline: compiled code is slow once, and the machine may be busy.
@@ -42,7 +42,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Real snapshots and specifications: a folder beside the repository, not a part of it."""
+    """Real snapshots and specifications: a folder next to the repository, not a part of it."""
     if not SHARED.is_dir():
         pytest.skip("needs the data folder ../shared beside the repository, which is not part of it")
     return SHARED
@@ -54,7 +54,7 @@ def goldens() -> Path:
     return GOLDENS
 
 
-# Of a module and no longer: as long as it is there, its event loop runs, and no test can have one of its own.
+# Limited to a module: while it exists, its event loop runs, and no test can have its own.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")

@@ -1,13 +1,13 @@
-"""Random programs with CUDA graphs and private pools on PyTorch's own allocator: recordings of them must calibrate exactly.
+"""Random programs with CUDA graphs and private pools on PyTorch's own allocator, whose recordings must calibrate exactly.
 
-What a recording says of other settings and smaller devices is compared with another recording of the same program, and
-counted: calls of ``empty_cache`` that found nothing to give back (each graph begins with one) and graphs given up are
-in no recording.
+Predictions for other settings and smaller devices are compared with another recording of the same program, and
+differences are counted. Recordings do not contain ``empty_cache`` calls that found nothing to release (each graph
+begins with one) and dropped graphs.
 
     python -m tests.allocator.fuzz_captures --real DIR [--programs 100] [--seed 1]
 
-DIR (or MEMDIAG_REAL_TORCH): the folder of PyTorch on a stand-in device (see real_captures.py). Prints each program that
-differs, with its seed, and a summary; the exit status is 1 if any recording did not calibrate.
+DIR (or MEMDIAG_REAL_TORCH): the folder of PyTorch on a simulated device (see real_captures.py). Prints each program
+that differs, with its seed, and a summary; the exit status is 1 if any recording did not calibrate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def recording(path: Path) -> tuple[Trace, DeviceTrace, Workload, Calibration]:
 
 
 def without(conf: str, *keys: str) -> str:
-    """Settings that have to do with how much memory there is do not go with a device of which that is not recorded."""
+    """Removes settings that depend on the device memory, if that was not recorded."""
     parts = re.findall(r"\w+:(?:\[[^\]]*\]|[^,\[]+)", conf)
     return ",".join(part for part in parts if not part.startswith(keys))
 
@@ -53,7 +53,7 @@ def without(conf: str, *keys: str) -> str:
 def prediction_differs(
     first: Workload, second: Workload, device: DeviceTrace, found: Calibration, conf: str, total: int
 ) -> str:
-    """Replays one recording's requests as the other run would have it, and compares address by address."""
+    """Replays one recording's requests with the other run's settings, and compares address by address."""
     events = device.events
     assert found.bases is not None
     is_same = first.pools == second.pools and np.array_equal(first.streams, second.streams)
@@ -79,7 +79,7 @@ def prediction_differs(
 
 
 def main() -> int:
-    """Runs so many programs, each under two settings."""
+    """Runs a number of programs, each with two settings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", type=Path, default=os.environ.get("MEMDIAG_REAL_TORCH"))
     parser.add_argument("--programs", type=int, default=100)
@@ -92,7 +92,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         workers = {total: Worker(args.real, total, "now", Path(scratch)) for total in (AMPLE, 100 * MIB, 300 * MIB)}
         for seed in range(args.seed, args.seed + args.programs):
-            chance = random.Random(seed)  # noqa: S311 - a program, no secret
+            chance = random.Random(seed)  # noqa: S311 - a program, not a secret
             num_calls, confs = (
                 chance.choice([30, 100, 300]),
                 [without(cuda_conf(chance), *keep_limit) for _ in range(2)],
@@ -118,7 +118,7 @@ def main() -> int:
                 if not found.is_exact:
                     tally["not exact"] += 1
                     print(f"seed {seed}: {conf!r} {room}: {found.exact} of {found.events}: {found.first}", flush=True)
-                if made is not recorded[0] and seed % 2:  # when a graph is given up is seen only where its memory goes
+                if made is not recorded[0] and seed % 2:  # dropping a graph is visible only when its memory is released
                     first = replace(recorded[0][2], no_split=recorded[0][2].no_split | made[2].no_split)
                     tally["predicted"] += 1
                     tally["predicted to the byte"] += not prediction_differs(first, made[2], device, found, conf, room)

@@ -1,11 +1,11 @@
-"""Random programs through the engine and through PyTorch's own allocator: every row and every entry of the log must be equal.
+"""Random programs in the engine and in PyTorch's own allocator: every row and every log entry must be equal.
 
     python -m tests.allocator.fuzz_cuda --real DIR [--torch 2.13] [--calls 1000000] [--seed 1] [--seconds N]
     [--addresses bump]
 
-DIR (or MEMDIAG_REAL_CUDA): the folder of the allocator on a stand-in device (see real_cuda.py). Prints each program
-that differs, with its seed, and a summary; the exit status is 1 if any did. What the real allocator does not survive is
-compared up to there.
+DIR (or MEMDIAG_REAL_CUDA): the folder of the allocator on a simulated device (see real_cuda.py). Prints each program
+that differs, with its seed, and a summary; the exit status is 1 if any did. Programs that crash the real allocator are
+compared up to that point.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tests.allocator.real_cuda import RAISED, Crashed, Rows, real
 from tests.allocator.reference import Reference
 from tests.allocator.rows import COUNTERS, run
 
-# The allocator's own order of streams and pools here is that of a hash table.
+# The allocator iterates streams and pools here in hash table order.
 UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))
 OOM = ACTION_CODES["oom"]
-# Versions whose pools can be begun outside of captures, emptied one by one, lend to the default pool, and be told not
-# to cut.
+# First versions whose pools can be used outside captures, released one by one, lend to the default pool, and disable
+# splitting.
 FIRST_POOLS, FIRST_RELEASES, FIRST_STAND_IN, FIRST_NO_SPLIT = (2, 3), (2, 8), (2, 8), (2, 10)
 
 
 def rows_differ(found: Replay, truth: Rows) -> str:
-    """Says where rows differ first; "" where none does up to what is undefined."""
+    """Returns the first difference between rows, or "" if there is none before undefined behaviour."""
     end = len(truth.rows)
     if (undefined := np.flatnonzero(found.status == UNDEFINED)).size:
         end = int(undefined[0])
@@ -65,7 +65,7 @@ def rows_differ(found: Replay, truth: Rows) -> str:
 
 
 def _sorted_runs(entries: np.ndarray) -> np.ndarray:
-    """Puts the entries of each call and kind, where the real order is that of a hash table, into one order."""
+    """Sorts the entries of each call and kind where the real order is that of a hash table."""
     action, call = entries[:, 0], entries[:, 1]
     free = np.isin(action, UNORDERED)
     run_of = np.cumsum(
@@ -75,10 +75,10 @@ def _sorted_runs(entries: np.ndarray) -> np.ndarray:
 
 
 def log_differs(found: Replay, truth: Rows) -> str:
-    """Says where the logs differ first, up to what is undefined."""
+    """Returns the first difference between the logs, before undefined behaviour."""
     assert found.log is not None
     if not truth.rows["trace_end"][-1]:
-        return ""  # this version tells no log
+        return ""  # this version has no log
     end = len(truth.rows)
     if (undefined := np.flatnonzero(found.status == UNDEFINED)).size:
         end = int(undefined[0])
@@ -90,7 +90,7 @@ def log_differs(found: Replay, truth: Rows) -> str:
     addr = bases[log["seg"]] + log["off"]
     ours = np.column_stack([log["action"], log["call"], addr, log["size"]]).astype(np.int64)
     ours, theirs = (entries[entries[:, 1] < end] for entries in (ours, theirs))
-    ours[ours[:, 0] == OOM, 2] = theirs[theirs[:, 0] == OOM, 2] = 0  # what the device had left: rows say it
+    ours[ours[:, 0] == OOM, 2] = theirs[theirs[:, 0] == OOM, 2] = 0  # free device memory: rows contain it
     if len(ours) and len(theirs):
         ours, theirs = _sorted_runs(ours), _sorted_runs(theirs)
     both = min(len(ours), len(theirs))
@@ -102,11 +102,11 @@ def log_differs(found: Replay, truth: Rows) -> str:
 
 
 def difference(program: Program, folder: Path, version: str, addresses: str, tally: Counter[str]) -> str:
-    """Runs one program on both; "" where they agree."""
+    """Runs one program on both; returns "" if they agree."""
     try:
         truth = real(folder, program, addresses=addresses)
     except Crashed as crash:
-        # A program that the real allocator does not survive must be one that the reference calls undefined.
+        # The reference must call a program undefined if it crashes the real allocator.
         numbers = tuple(int(part) for part in version.split(".")[:2])
         last = list(run(Reference(program.total, program.conf, numbers, program.done), program.calls))[-1]
         found = replay(
@@ -135,7 +135,7 @@ def difference(program: Program, folder: Path, version: str, addresses: str, tal
 
 
 def of_version(program: Program, version: str) -> Program:
-    """Leaves out settings that the parser of a version refuses, and private pools that it does not have."""
+    """Removes settings that the parser of a version refuses, and private pools that it does not support."""
     kept: list[str] = []
     for part in re.findall(r"\w+:(?:\[[^\]]*\]|[^,\[]+)", program.conf):
         with suppress(MemdiagError):
@@ -153,7 +153,7 @@ def policy(program: Program) -> str:
 
 
 def main() -> int:
-    """Runs until there were calls enough."""
+    """Runs until there were enough calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", type=Path, default=os.environ.get("MEMDIAG_REAL_CUDA"))
     parser.add_argument("--torch", default="2.13", help="the version that DIR is linked with")
@@ -170,7 +170,7 @@ def main() -> int:
     tally: Counter[str] = Counter()
     seed, begin = args.seed, time.monotonic()
     while tally["calls"] < args.calls and time.monotonic() - begin < args.seconds:
-        chance = random.Random(seed)  # noqa: S311 - a program, no secret
+        chance = random.Random(seed)  # noqa: S311 - a program, not a secret
         kinds = (0, 1, 2, 3) if args.kinds else (0,)
         program = of_version(cuda_program(chance, chance.choice([300, 1500, 4000, 12000]), kinds=kinds), args.torch)
         if said := difference(program, args.real, args.torch, args.addresses, tally):

@@ -1,10 +1,10 @@
-"""Settings of every key at random, also such as the parser refuses, through the engine and through PyTorch's own allocator.
+"""Random settings of every key, including invalid ones, in the engine and in PyTorch's own allocator.
 
     python -m tests.allocator.fuzz_settings --real DIR [--torch 2.13] [--programs 1000] [--seed 1] [--also KEY:VALUE]
     [--seconds N]
 
-DIR: as for fuzz_cuda.py. What the real allocator refuses must be refused, and the other way round; what it takes must
-place as it does. Prints each text that differs, with its seed, and a summary; the exit status is 1 if any did.
+DIR: as for fuzz_cuda.py. Settings that the real allocator refuses must be refused, and vice versa; accepted ones must
+give the same placements. Prints each text that differs, with its seed, and a summary; the exit status is 1 if any did.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERS = ("0", "-1", "+5", "007", "1e3", "3.5", "0x20", "99999999999999999999"
 
 
 def wide_conf(chance: random.Random, backend: str, version: tuple[int, int]) -> str:
-    """A text of a few keys of that version, in any order, now and then one twice, with spaces, or spoiled."""
+    """Returns a text with a few keys of that version, in any order, sometimes repeated, with spaces, or corrupted."""
     keys = [key for name, key in known(backend, version).items() if name != _ANOTHER]
     placing = [key for key in keys if not key.host_only]
     chosen = chance.sample(placing, chance.randint(1, min(5, len(placing)))) + chance.sample(
@@ -40,14 +40,14 @@ def wide_conf(chance: random.Random, backend: str, version: tuple[int, int]) -> 
     )
     parts = [f"{key.name}:{value_of(chance, key, spoiled=chance.random() < 0.03)}" for key in chosen]
     text = (" ,", ",", ", ")[chance.choice([0, 1, 1, 1, 1, 2])].join(parts)
-    if chance.random() < 0.02:  # a letter more, or one less
+    if chance.random() < 0.02:  # one letter more or less
         at = chance.randrange(len(text))
         text = text[:at] + chance.choice(["", ",", ":", "[", "]", "1"]) + text[at + 1 :]
     return text
 
 
 def value_of(chance: random.Random, key: Key, *, spoiled: bool) -> str:
-    """A value that may be one of the key's; ``spoiled``: any."""
+    """Returns a value that is valid for the key; with ``spoiled``, any value."""
     if spoiled:
         return chance.choice(_NUMBERS)
     if key.kind == "bool":
@@ -81,7 +81,7 @@ def _divisions(chance: random.Random) -> str:
 
 
 def program_of(chance: random.Random, conf: str, kinds: Sequence[int] = (0,)) -> Program:
-    """A short program of all levels, on devices of all sizes."""
+    """Returns a short program of any level, on devices of all sizes."""
     total = chance.choice([64, 100, 513, 2048, 20480]) * MIB + chance.choice([0, 0, 511, 700_000])
     level = chance.choice([0, 1, 2])
     done = chance.choice(["now", "manual"]) if level else "now"
@@ -91,7 +91,7 @@ def program_of(chance: random.Random, conf: str, kinds: Sequence[int] = (0,)) ->
 
 
 def difference(program: Program, folder: Path, version: str, tally: Counter[str]) -> str:
-    """Runs one program on both; "" where they agree."""
+    """Runs one program on both; returns "" if they agree."""
     try:
         Conf.parse(program.conf, "cuda", version)
     except MemdiagError as error:
@@ -117,7 +117,7 @@ def difference(program: Program, folder: Path, version: str, tally: Counter[str]
 
 
 def main() -> int:
-    """Runs so many programs."""
+    """Runs a number of programs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", type=Path, required=True)
     parser.add_argument("--torch", default="2.13", help="the version that DIR is linked with")
@@ -131,7 +131,7 @@ def main() -> int:
     for seed in range(args.seed, args.seed + args.programs):
         if time.monotonic() - begin > args.seconds:
             break
-        chance = random.Random(seed)  # noqa: S311 - a program, no secret
+        chance = random.Random(seed)  # noqa: S311 - a program, not a secret
         conf = ",".join(filter(None, (wide_conf(chance, "cuda", number), args.also)))
         program = program_of(chance, conf)
         if number < (2, 3):

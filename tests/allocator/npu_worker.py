@@ -1,8 +1,8 @@
-"""Runs programs on torch_npu's own allocator; started by real_npu.py with the interpreter that has torch_npu.
+"""Runs programs on torch_npu's own allocator; real_npu.py starts it with the interpreter that has torch_npu.
 
-Reads one path a line: ``PATH.npz`` with columns op (0 alloc, 1 free, 2 empty_cache, 3 record_stream), id, size, stream,
-and the settings. Each program runs in a process of its own, made by fork after the slow import and before the device is
-touched. Writes ``PATH.out.npz``.
+Reads one path per line: ``PATH.npz`` with columns op (0 alloc, 1 free, 2 empty_cache, 3 record_stream), id, size,
+stream, and the settings. Each program runs in a separate process, forked after the slow import and before the device is
+used. Writes ``PATH.out.npz``.
 """
 
 import os
@@ -77,7 +77,7 @@ def run(path: str) -> None:
                 del made
             except torch.OutOfMemoryError:
                 status[i] = 1
-            except RuntimeError:  # it gave the driver what the driver refuses: nothing after that is known
+            except RuntimeError:  # the driver refused a release: the state after that is undefined
                 status[i:] = RAISED
                 break
         elif op == 1:

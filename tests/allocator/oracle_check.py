@@ -1,6 +1,6 @@
 """Compares the engine with recorded rows of the real allocators:  oracle_check.py FOLDER…
 
-Every file under every setting, every column of every row. Prints what differs, and how many rows do.
+It checks every file with every setting, every column of every row. Prints the differences, and their number of rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.allocator.recorded_rows import failing_rows, files, workload_of
 
 
 def main(folders: list[Path]) -> int:
-    """Returns how many rows differ."""
+    """Returns the number of different rows."""
     total = rows = runs = 0
     start = time.perf_counter()
     for folder in folders:

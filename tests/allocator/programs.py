@@ -1,8 +1,7 @@
-"""Random programs for allocators: settings of both backends, devices of all sizes, and calls in an order that a program could make.
+"""Random programs for allocators: settings of both backends, devices of all sizes, and valid call sequences.
 
-Everything is drawn from one ``random.Random``, so a seed is a program, and hypothesis can shrink one. Sizes lean to
-what makes rules
-meet: many equal ones (ties), those around every boundary, and sums near the capacity.
+Everything is drawn from one ``random.Random``, so a seed determines a program, and hypothesis can shrink it. Sizes
+favour interactions of rules: many equal ones (ties), those around every boundary, and sums near the capacity.
 """
 
 from __future__ import annotations
@@ -56,7 +55,10 @@ DIVISIONS = [
 
 @dataclass
 class Program:
-    """Settings, a device and calls (ids of pools stand in ``tensor``; ``size`` of a pool_begin: 1 no_split, 2 use_on_oom, 3 both)."""
+    """Settings, a device and calls.
+
+    Pool ids are in ``tensor``; ``size`` of a pool_begin is 1 for no_split, 2 for use_on_oom, 3 for both.
+    """
 
     conf: str
     total: int
@@ -74,7 +76,12 @@ class Program:
         )
 
     def workload(self, num_streams: int = 0, start: Start | None = None) -> Workload:
-        """The same calls as columns; ``num_streams``: at least so many; ``start``: what is there before the first of them."""
+        """Returns the same calls as columns.
+
+        Args:
+            num_streams: Minimum number of streams.
+            start: Initial state.
+        """
         start = start or Start()
         ops = np.array([OP_CODES[{"reset_peak": "nothing"}.get(c.op, c.op)] for c in self.calls], np.int8)
         ids, sizes, streams = (np.array([c[k] for c in self.calls], np.int64) for k in (1, 2, 3))
@@ -108,7 +115,7 @@ def _maybe(chance: random.Random, likely: float, key: str, values: list[object])
 
 
 def cuda_conf(chance: random.Random, *, rejects: bool = True) -> str:
-    """Settings that CUDA's parser takes; pages of expandable segments must be even for the driver."""
+    """Returns settings that CUDA's parser accepts; the driver needs even pages of expandable segments."""
     expandable = chance.choice(["True", "True", "True", "False"]) if chance.random() < 0.5 else ""
     large = chance.choice([12, 30, 64, 100] if expandable == "True" else [11, 12, 15, 30, 33, 64, 25, 100])
     parts = [f"large_segment_size_mb:{large}"] if chance.random() < 0.25 else []
@@ -125,7 +132,7 @@ def cuda_conf(chance: random.Random, *, rejects: bool = True) -> str:
 
 
 def npu_conf(chance: random.Random, *, pages: bool = True) -> str:
-    """Settings that torch_npu 2.13 takes."""
+    """Returns settings that torch_npu 2.13 accepts."""
     expandable = chance.random() < 0.5
     large = chance.choice([11, 12, 15, 30, 64, 100])
     parts = [f"large_segment_size_mb:{large}"] if chance.random() < 0.25 else []
@@ -150,7 +157,7 @@ def npu_conf(chance: random.Random, *, pages: bool = True) -> str:
 
 
 class Sizes:
-    """Where the sizes of one program come from."""
+    """Source of the sizes of one program."""
 
     def __init__(self, chance: random.Random, total: int) -> None:
         self.chance, self.total = chance, total
@@ -173,9 +180,9 @@ class Sizes:
 class Calls:
     """Draws calls.
 
-    ``level`` 0: one stream at a time, 1: streams that wait, 2: private pools, 3: fractions, other processes and totals.
+    ``level`` 0: one stream at a time, 1: pending streams, 2: private pools, 3: fractions, other processes and totals.
 
-    ``kinds``: what private pools can be (see ``Program``).
+    ``kinds``: possible private pools (see ``Program``).
     """
 
     def __init__(
@@ -268,20 +275,24 @@ class Calls:
 def cuda_program(
     chance: random.Random, num_calls: int, *, rejects: bool = True, kinds: Sequence[int] = (0,)
 ) -> Program:
-    """``kinds``: of private pools, of which there are some if there is a choice."""
+    """Returns a program; ``kinds`` are its private pools, some of which occur if there is a choice."""
     total = chance.choice([64, 100, 256, 513, 1024, 4096, 20480]) * MIB
     total += chance.choice([1, 511, 4096, 700_000]) if chance.random() < 0.2 else 0
     level = chance.choice([0, 1, 2, 3] if len(kinds) == 1 else [2, 2, 3])
     done = chance.choice(["now", "manual"]) if level else "now"
     conf, calls = cuda_conf(chance, rejects=rejects), list(Calls(chance, total, level, kinds=kinds).draw(num_calls))
-    if len(kinds) > 1 and chance.random() < 0.5:  # ids that meet in hash tables
+    if len(kinds) > 1 and chance.random() < 0.5:  # ids that collide in hash tables
         ids = dict(enumerate(chance.sample(range(1, 60), 5), 1))
         calls = [call._replace(tensor=ids[call.tensor]) if call.op.startswith("pool_") else call for call in calls]
     return Program(conf, total, done, calls)
 
 
 def npu_program(chance: random.Random, num_calls: int, *, total: int = 0, done: str = "") -> Program:
-    """``total``, ``done``: of the device, where it is there already; settings that need more of it are left out then."""
+    """Returns a program.
+
+    Args:
+        total, done: Properties of an existing device; settings that need more of it are then omitted.
+    """
     total = total or chance.choice([64, 128, 600, 1024, 4096, 4096, 20480]) * MIB
     level = chance.choice([0, 0, 1]) if not done or done == "now" else 1
     done = done or (chance.choice(["now", "manual"]) if level else "now")

@@ -1,7 +1,7 @@
-"""PyTorch itself on a stand-in device, with graphs, private pools and all: a seed goes in, the snapshot of its run comes out.
+"""PyTorch itself on a simulated device, with graphs and private pools: returns the snapshot of a seed's run.
 
-The stand-in is no part of this repository: a folder with ``with_fake.sh`` (sets the library path and runs the Python
-that has torch). The memory of the device is read when the library is loaded, so there is one worker for each.
+The simulated device is not part of this repository: a folder with ``with_fake.sh`` (sets the library path and runs the
+Python that has torch). The device memory is read when the library is loaded, so there is one worker for each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 class Worker:
-    """A process with torch in it that runs programs on one device. ``done``: when streams are through (now, manual)."""
+    """A process with torch in it that runs programs on one device.
+
+    ``done``: when streams are finished (now, manual).
+    """
 
     def __init__(self, folder: Path, total: int, done: str, scratch: Path) -> None:
         env = {
@@ -35,7 +38,7 @@ class Worker:
         )
 
     def run(self, seed: int, num_calls: int, conf: str) -> Path | None:
-        """Runs a program; None if it did not come to its end."""
+        """Runs a program; returns None if it did not complete."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         path = self.scratch / f"program-{self.process.pid}-{self.number}.pickle"

@@ -1,8 +1,8 @@
-"""PyTorch's own CUDA allocator on a stand-in device: a program goes in, its rows and log come out.
+"""PyTorch's own CUDA allocator on a simulated device: returns rows and log of a program.
 
-The stand-in is no part of this repository: a folder with ``bin/oracle_native``, linked with the libc10_cuda of one
-torch version, that reads calls and writes rows as the records below. For pools of several kinds it must heed the size
-of a pool_begin: when the pool is made, 1 is setNoSplit, 2 setUseOnOOM (taken back before a pool_release), 3 both.
+The simulated device is not part of this repository: a folder with ``bin/oracle_native``, linked with the libc10_cuda of
+one torch version, that reads calls and writes rows as described below. For several kinds of pools, it must use the size
+of a pool_begin: when the pool is created, 1 is setNoSplit, 2 setUseOnOOM (reset before a pool_release), 3 both.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Crashed(Exception):
 
 @dataclass
 class Rows:
-    """What it did: one row a call, its own log, and the addresses of the ranges that it was given, in order."""
+    """Its result: one row per call, its own log, and the addresses of its ranges, in order."""
 
     rows: np.ndarray
     log: np.ndarray
@@ -81,7 +81,7 @@ def real(folder: Path, program: Program, *, addresses: str = "bump") -> Rows:
     """Runs a program. ``addresses``: how the driver chooses them (bump, first, lifo, down).
 
     Raises:
-        Crashed: As it does where it goes on with memory that it has given back.
+        Crashed: It does so after continuing with memory that it has released.
     """
     calls = np.zeros(len(program.calls), CALL)
     calls["op"] = [OPS.index(call.op) for call in program.calls]

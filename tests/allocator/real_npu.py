@@ -1,8 +1,8 @@
-"""torch_npu's own allocator on a stand-in runtime: a program goes in, what it did comes out.
+"""torch_npu's own allocator on a simulated runtime: returns the result of a program.
 
-The stand-in is no part of this repository: a folder with ``run.sh`` (sets the library path and runs a command) and
-``venv/bin/python`` that has torch and torch_npu. The memory of the device is read when the library is loaded, so there
-is one worker for each.
+The simulated runtime is not part of this repository: a folder with ``run.sh`` (sets the library path and runs a
+command) and ``venv/bin/python`` with torch and torch_npu. The device memory is read when the library is loaded, so
+there is one worker for each.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from tests.allocator.programs import Program
 
 OPS = ("alloc", "free", "empty_cache", "record_stream")
 RAISED = 3
-NEVER = 1_000_000_000  # queries until an event is through
+NEVER = 1_000_000_000  # queries until an event is complete
 
 
 @dataclass
 class Done:
-    """What it did.
+    """The result of a program.
 
     Attributes:
-        status, addr: Of each call (0 ok, 1 out of memory, 2 skipped, 3 it raised, or had raised before; -1: no
-        address).
-        checked, values: Calls after which the counters were read (one row each, in the order of ``rows.COUNTERS``; -1:
-        not known).
+        status, addr: Per call (0 ok, 1 out of memory, 2 skipped, 3 it raised, or had raised before; -1 for no address).
+        checked, values: Calls after which the counters were read (one row each, in the order of ``rows.COUNTERS``; -1
+            if unknown).
         log: Its own entries: action, address, size.
     """
 
@@ -65,7 +64,7 @@ class Worker:
         )
 
     def run(self, program: Program) -> Done | None:
-        """Runs a program; None if the process ended."""
+        """Runs a program; returns None if the process ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         path = self.scratch / f"program-{self.number}.npz"

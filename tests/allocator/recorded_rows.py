@@ -1,4 +1,4 @@
-"""Recorded rows of the real allocators (folders of .npz files), and what the engine makes of the same calls."""
+"""Recorded rows of the real allocators (folders of .npz files), and the engine's rows for the same calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK = 0
 
 
 def workload_of(recorded: Any) -> Workload:
-    """The calls of a file."""
+    """Returns the calls of a file."""
     names = [str(name) for name in recorded["ops"]]
     op = np.array([OP_CODES.get(name, NOTHING) for name in names], np.int8)[recorded["op"]]
     keys, stream = recorded["id"].astype(np.int64), recorded["stream"].astype(np.int32)
@@ -43,7 +43,7 @@ def workload_of(recorded: Any) -> Workload:
 
 
 def expected(recorded: Any, setting: int) -> dict[str, np.ndarray]:
-    """What the real allocator did; seg, off and addr count where a request succeeded."""
+    """Returns the rows of the real allocator; seg, off and addr count only for successful requests."""
     if f"{setting}/addr" in recorded:
         columns = {
             name: recorded[f"{setting}/{name}"].astype(np.int64) for name in ("oom", "addr", "reserved", "allocated")
@@ -54,7 +54,7 @@ def expected(recorded: Any, setting: int) -> dict[str, np.ndarray]:
 
 
 def columns_of(result: Replay, names: Any) -> dict[str, np.ndarray]:
-    """The same columns of a replay; addr: from the lowest address of the run."""
+    """Returns the same columns of a replay; addr is relative to the lowest address of the run."""
     found = {name: np.asarray(getattr(result, name), np.int64) for name in names if name != "addr"}
     if "addr" in names:
         placed = result.seg >= 0
@@ -63,13 +63,13 @@ def columns_of(result: Replay, names: Any) -> dict[str, np.ndarray]:
             if len(result.bases)
             else result.off
         )
-        found["status"] = (found["status"] == OUT_OF_MEMORY).astype(np.int64)  # all that is recorded there
+        found["status"] = (found["status"] == OUT_OF_MEMORY).astype(np.int64)  # nothing else is recorded there
         found["addr"] = np.where(placed, address - (address[placed].min() if placed.any() else 0), -1)
     return found
 
 
 def failing_rows(recorded: Any, setting: int, work: Workload, policy: str) -> tuple[np.ndarray, str]:
-    """Rows in which any column differs, and what differs in the first."""
+    """Returns the different rows, and the difference in the first."""
     conf = str(recorded["confs"][setting])
     result = replay(work, policy, conf=conf, capacity=work.capacity_bytes)
     want = expected(recorded, setting)
@@ -92,5 +92,5 @@ def failing_rows(recorded: Any, setting: int, work: Workload, policy: str) -> tu
 
 
 def files(folder: Path) -> list[Path]:
-    """All recorded files of a folder."""
+    """Returns all recorded files of a folder."""
     return sorted(folder.glob("*.npz"))

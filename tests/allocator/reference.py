@@ -1,8 +1,8 @@
-"""A caching allocator in plain objects, as slow as it is simple: the truth that the engine is compared with.
+"""A caching allocator in plain objects, as slow as it is simple: the reference for the engine.
 
-Written from the published behaviour of PyTorch's CUDACachingAllocator, and itself held against recorded rows of the
-real one. Nothing is shared with the package, so that one mistake cannot be made on both sides: even the settings are
-read here again (valid ones only).
+It was written from the published behaviour of PyTorch's CUDACachingAllocator, and is itself compared with recorded rows
+of the real one. It shares nothing with the package, so the same mistake cannot be on both sides: it even parses the
+(valid) settings itself.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Reference(Freeing):
     # -------------------------------------------------------------------------------------------------------- allocating
 
     def alloc(self, tensor: int, requested: int, stream: int = 0, pool: int | None = None) -> Block | None:
-        """Returns the block of ``tensor``; None where nothing was asked for.
+        """Returns the block of ``tensor``, or None for a request of 0 bytes.
 
         Raises:
-            OutOfMemory: There is none; Undefined: see there.
+            OutOfMemory: There is none; Undefined: see its docstring.
         """
         if not requested:
             return None
@@ -53,7 +53,7 @@ class Reference(Freeing):
         rest = 0 if owner is not None and owner.kind & 1 else block.size - size
         if rest >= 512 if home.small or self.settings.expandable else size < self.settings.max_split and rest > MIB:
             remainder = block.segment.cut(block, size)
-            block.made, remainder.made = remainder.made, block.made  # the part handed out is the new object
+            block.made, remainder.made = remainder.made, block.made  # the allocated part is the new object
             remainder.free_since = home.num_searches
         block.tensor, block.requested, block.idle = tensor, requested, False
         self.live[tensor] = block
@@ -75,7 +75,7 @@ class Reference(Freeing):
         return self.private[pool].pools if pool else self.default
 
     def rank(self, block: Block) -> tuple[int, ...]:
-        """The order of free blocks of one pool and stream."""
+        """Returns the sort key of free blocks of one pool and stream."""
         segment = block.segment
         if self.version <= (2, 11):
             return block.size, segment.base, block.off
@@ -107,9 +107,9 @@ class Reference(Freeing):
         return found[0]
 
     def obtain(self, pool: Pool, stream: int, size: int) -> Block:
-        """Everything that follows a search without result.
+        """Does everything that follows an unsuccessful search.
 
-        The free blocks are not searched again, whatever comes back.
+        The free blocks are not searched again, whatever is released.
         """
         if self.collects:
             self.collect_garbage()
@@ -127,7 +127,7 @@ class Reference(Freeing):
         return block
 
     def borrow(self, pool: Pool, stream: int, size: int) -> Block | None:
-        """A free block of a private pool that is there for that; the allocator opens a scope of each to look."""
+        """Returns a free block of a lending private pool; the allocator opens a scope of each to search it."""
         lenders = self.lenders if pool.owner is None else []
         for private in sorted(lenders, key=lambda private: private.number * 0.6180339887498949 % 1):
             if not private.num_users or any(number == private.number for number, _ in self.scopes):
@@ -144,7 +144,7 @@ class Reference(Freeing):
         if self.limit is not None and self.reserved + wanted > self.limit:
             return None
         if self.reject_above is not None and self.reserved + wanted > self.reject_above:
-            raise OutOfMemory  # at once, and in no counter
+            raise OutOfMemory  # immediate, and not counted
         block = self.grow(pool, stream, size) if self.settings.expandable else self.malloc(pool, stream, wanted)
         if block is not None and pool.owner is not None:
             pool.owner.count += 1  # once, however many ranges were mapped for it
@@ -185,7 +185,7 @@ class Reference(Freeing):
         return block
 
     def holds(self, gap: Block, size: int) -> Block | None:
-        """The block from which the request fits, if it does: the gap, or the free block right before it."""
+        """Returns the block from which the request fits: the gap, or the free block right before it."""
         before = gap.neighbour(-1)
         start = before if before is not None and before.idle else gap
         got, block = 0, start
@@ -208,7 +208,7 @@ class Reference(Freeing):
         return True
 
     def unmap(self, block: Block) -> None:
-        """Gives back the whole pages within a free block."""
+        """Releases the whole pages within a free block."""
         segment = block.segment
         first, last = round_up(block.off, segment.page), (block.off + block.size) // segment.page * segment.page
         if first >= last:
@@ -244,7 +244,7 @@ class Reference(Freeing):
         self.device_frees += 1
 
     def merge(self, block: Block) -> None:
-        """Joins a free or unmapped block with its neighbours of the same kind; what comes of it is free from now on."""
+        """Merges a block with its free or unmapped neighbours of the same kind; the result is free from now on."""
         blocks = block.segment.blocks
         for step in (-1, 1):
             other = block.neighbour(step)
@@ -257,7 +257,7 @@ class Reference(Freeing):
     def drop(self, block: Block) -> None:
         if (
             not block.whole
-        ):  # with pages of 1 GiB a block above max_split_size_mb can be the rest of a segment: the driver refuses
+        ):  # with pages of 1 GiB, a block above max_split_size_mb can be the rest of a segment: the driver refuses
             raise Undefined
         self.note("segment_free", block, block.size)
         block.segment.pool.segments.remove(block.segment)
@@ -287,7 +287,7 @@ class Reference(Freeing):
         if not private.count:
             del self.released[number], self.private[number]
             if any(block.mapped for pool in private.pools for segment in pool.segments for block in segment.blocks):
-                raise Undefined  # deleted under its own blocks
+                raise Undefined  # deleted while its blocks exist
 
     def release_oversize(self, pool: Pool, stream: int, size: int) -> bool:
         split = self.settings.max_split

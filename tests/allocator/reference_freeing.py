@@ -1,6 +1,6 @@
-"""The reference allocator's frees: whole and in halves, streams that are not through, private pools.
+"""The reference allocator's frees: complete and in two halves, pending streams, private pools.
 
-How it looks for memory is in ``reference.py``.
+Its allocations are in ``reference.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.allocator.reference_heap import Block, Device, Pool, Private, Setting
 
 
 class Freeing:
-    """Everything that an allocator holds, and how it comes back.
+    """The state of an allocator, and its frees.
 
     Attributes:
         log: Its entries: action, segment, offset, size, stream, pool, tensor.
@@ -50,11 +50,11 @@ class Freeing:
         self.limit = None if fraction == 1.0 or self.capacity is None else floor(fraction * self.capacity)
 
     def merge(self, block: Block) -> None:
-        """Joins what has become free with its free neighbours."""
+        """Merges a freed block with its free neighbours."""
         raise NotImplementedError
 
     def release_private(self, number: int) -> None:
-        """Gives back what a private pool without users holds."""
+        """Releases the memory of a private pool without users."""
         raise NotImplementedError
 
     # -------------------------------------------------------------------------------------------------------- freeing
@@ -67,7 +67,7 @@ class Freeing:
         return block
 
     def free(self, tensor: int) -> bool:
-        """Frees what is live; returns whether it was."""
+        """Frees a live tensor; returns whether it was live."""
         block = self.request_free(tensor)
         if block is None:
             return False
@@ -78,7 +78,7 @@ class Freeing:
         return True
 
     def watch(self, block: Block) -> None:
-        """Lets an event follow what was asked of each stream that uses the block; without any, its free is complete."""
+        """Records an event on each stream that uses the block; without any, its free is complete."""
         for stream in sorted(block.uses):
             self.num_issued[stream] = self.num_issued.get(stream, 0) + 1
             self.events.append((stream, self.num_issued[stream], block))
@@ -95,7 +95,7 @@ class Freeing:
         self.merge(block)
 
     def free_requested(self, tensor: int) -> bool:
-        """A free as a recording has it: the block waits for ``free_completed``, or for somebody to wait for all streams."""
+        """Executes a free as recorded: the block waits for ``free_completed``, or for a wait for all streams."""
         block = self.request_free(tensor)
         if block is not None:
             self.halves[tensor] = block
@@ -119,18 +119,21 @@ class Freeing:
 
     @property
     def captures(self) -> bool:
-        """Up to 2.12 an open pool is taken for a graph capture, in which nothing may be waited for."""
+        """Returns whether an open pool counts as a graph capture (up to 2.12), in which waiting is not allowed."""
         return self.version <= (2, 12) and bool(self.scopes)
 
     def watch_deferred(self) -> None:
-        """What was freed in a capture: uses from within it are the graph's affair."""
+        """Records events for blocks freed in a capture; uses within it belong to the graph."""
         deferred, self.deferred = self.deferred, []
         for block in deferred:
             block.uses -= block.captured_uses
             self.watch(block)
 
     def poll(self) -> None:
-        """What every allocation begins with: blocks come back whose streams are through, in each stream up to the first that is not."""
+        """Completes frees of finished streams, as every allocation does first.
+
+        In each stream up to the first pending one.
+        """
         self.watch_deferred()
         for stream in sorted({stream for stream, _, _ in self.events}):
             for event in [e for e in self.events if e[0] == stream]:
@@ -145,7 +148,7 @@ class Freeing:
             self.finish(event[2])
 
     def wait(self, owner: Private | None = None) -> None:
-        """Waits for all streams that blocks (of one private pool) wait for; what was before on these streams is then done as well."""
+        """Waits for all streams of pending blocks (of one private pool), which also completes earlier work on these streams."""
         if self.captures:
             raise Undefined
         self.watch_deferred()
@@ -197,11 +200,11 @@ class Freeing:
         self.device.others = size
 
     def set_total(self, size: int) -> None:
-        self.device.total = size  # the limit stays that of the capacity read at the start
+        self.device.total = size  # the limit remains that of the capacity read at the start
 
     @property
     def bases(self) -> dict[int, int]:
-        """Address of every range that there ever was, by number."""
+        """Returns the address of every range ever reserved, by number."""
         return dict(enumerate(self.device.bases))
 
     @property

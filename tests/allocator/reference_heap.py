@@ -1,7 +1,6 @@
-"""What the reference allocator is made of: settings, blocks in segments, pools, and a driver whose memory is a sum.
+"""The parts of the reference allocator: settings, blocks in segments, pools, and a driver whose memory is a sum.
 
-A segment is a list of blocks that covers it; what is free is what is in that list and idle, and nobody keeps account of
-it.
+A segment is the list of its blocks; free memory is the idle part of that list, without separate bookkeeping.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 MIB = 1 << 20
-GRAIN = 2 * MIB  # what the device gives memory out in
+GRAIN = 2 * MIB  # the device's allocation granularity
 NO_LIMIT = 1 << 62
 
 
 class OutOfMemory(Exception):
-    """The request failed; the allocator goes on."""
+    """The request failed; the allocator continues."""
 
 
 class Undefined(Exception):
-    """The real allocator stops at an assertion of its own, or goes on with memory that it has given back."""
+    """The real allocator fails an assertion, or continues with memory that it has released."""
 
 
 def round_up(number: int, unit: int) -> int:
@@ -32,7 +31,10 @@ def round_up(number: int, unit: int) -> int:
 
 
 def divisions(text: str) -> list[int]:
-    """The 16 numbers of roundup_power2_divisions: number k is for sizes from 2^k MiB on, the first also for all below."""
+    """Returns the 16 numbers of roundup_power2_divisions.
+
+    Number k is for sizes from 2^k MiB on, the first also for all below.
+    """
     if not text.startswith("["):
         return [int(text)] * 16
     numbers, last = [0] * 16, None
@@ -43,7 +45,7 @@ def divisions(text: str) -> list[int]:
             numbers[first:] = [int(number)] * (16 - first)
             continue
         at = min(int(boundary).bit_length() - 1, 15)
-        for k in range(at + 1 if last is None else 0):  # only the first boundary fills what is below it
+        for k in range(at + 1 if last is None else 0):  # only the first boundary fills all entries below it
             numbers[k] = int(number)
         numbers[at] = int(number)
         last = at
@@ -52,7 +54,7 @@ def divisions(text: str) -> list[int]:
 
 @dataclass
 class Settings:
-    """The numbers behind a text of settings."""
+    """The numbers in a settings string."""
 
     text: str = ""
     values: dict[str, str] = field(init=False)
@@ -74,7 +76,7 @@ class Settings:
 
 @dataclass(eq=False)
 class Block:
-    """A piece of a segment: in use, waiting for streams, free, or (of an expandable segment) not mapped."""
+    """A block of a segment: in use, waiting for streams, free, or (of an expandable segment) unmapped."""
 
     segment: Segment
     off: int
@@ -86,10 +88,8 @@ class Block:
     uses: set[int] = field(default_factory=set)
     captured_uses: set[int] = field(default_factory=set)
     num_events: int = 0
-    free_since: int = 0  # number of the search of its pool
-    made: int = field(
-        default_factory=itertools.count().__next__
-    )  # in 2.12 ties go to the block that is older as an object
+    free_since: int = 0  # number of its pool's search
+    made: int = field(default_factory=itertools.count().__next__)  # in 2.12, ties go to the older object
 
     @property
     def whole(self) -> bool:
@@ -101,14 +101,14 @@ class Block:
 
     @property
     def room(self) -> int:
-        """Bytes that it has or could have by mapping what follows."""
+        """Bytes of the block, including bytes it could get by mapping the following block."""
         after = self.neighbour(1)
         return self.size + (after.size if after and not after.mapped else 0)
 
 
 @dataclass(eq=False)
 class Segment:
-    """A range of addresses from the driver; ``page`` bytes are mapped at a time, 0: all of it is held from the beginning."""
+    """A range of addresses from the driver; ``page`` bytes are mapped at a time, or with 0 everything at once."""
 
     number: int
     pool: Pool
@@ -122,7 +122,7 @@ class Segment:
         return bisect_left(self.blocks, block.off, key=lambda b: b.off)
 
     def cut(self, block: Block, size: int) -> Block:
-        """Shortens a block to its first ``size`` bytes and returns the rest as a block."""
+        """Truncates a block to its first ``size`` bytes and returns the rest as a block."""
         rest = Block(self, block.off + size, block.size - size, block.mapped)
         block.size = size
         self.blocks.insert(self.place(block) + 1, rest)
@@ -151,10 +151,10 @@ class Pool:
 
 @dataclass(eq=False)
 class Private:
-    """A private pool; ``num_users`` counts who may allocate in it, ``count`` the ranges it is thought to have.
+    """A private pool; ``num_users`` counts its open scopes, ``count`` the ranges it is assumed to have.
 
-    ``kind``: 1, no block of it is ever cut; 2, it lends free blocks to the default pool where the driver has no more;
-    3, both.
+    ``kind``: 1, its blocks are never split; 2, it lends free blocks to the default pool when the driver has no more
+    memory; 3, both.
     """
 
     number: int
@@ -168,7 +168,7 @@ class Private:
 
 @dataclass
 class Device:
-    """The driver: memory is a sum; addresses only go up."""
+    """The driver: memory is a sum; addresses only increase."""
 
     total: int | None
     used: int = 0
@@ -192,7 +192,10 @@ class Device:
 
     @staticmethod
     def behind(size: int, page: int) -> int:
-        """Device memory behind ``size`` bytes: one piece, or pages (of an odd number of MiB, say) that take whole ones of its own each."""
+        """Returns the device memory of ``size`` bytes.
+
+        One range, or separate pages, which are rounded up individually.
+        """
         return size // page * round_up(page, GRAIN) if page else round_up(size, GRAIN)
 
     def range(self, pool: Pool, stream: int, size: int, page: int) -> Segment:

@@ -1,4 +1,4 @@
-"""The reference allocator with the ways of torch_npu: padded sizes, aligned blocks, pages of 1 GiB, events looked at late."""
+"""The reference allocator for torch_npu: padded sizes, aligned blocks, pages of 1 GiB, late event checks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NpuReference(Reference):
         return self.search(pool, stream, size)
 
     def align(self, block: Block, size: int) -> Block:
-        """Blocks of 2 MiB and more of expandable segments start at multiples; what is skipped stays free in front."""
+        """Aligns blocks of 2 MiB and more in expandable segments; the skipped part remains free before them."""
         if not self.settings.expandable or not self.alignment or size < GRAIN:
             return block
         skip = -(block.segment.base + block.off) % self.alignment
@@ -62,4 +62,4 @@ class NpuReference(Reference):
         return rest
 
     def wait_for_stream(self, stream: int) -> None:
-        """Unmapping waits for no stream of its own: the whole device was waited for."""
+        """Does nothing: unmapping waits for the whole device instead."""

@@ -1,9 +1,8 @@
-"""Re-verifies a replay the slow way, from its log alone: whatever made the replay, blocks must lie where blocks can lie.
+"""Verifies a replay independently, from its log alone.
 
-Nothing of the engine is used here. The log is gone through entry by entry with sets of intervals: what is held from the
-driver, what of it is free. That shows blocks that overlap, neighbours that were not merged (a request that passed over
-a piece which merged neighbours offer), wrong sizes, curves that are no sums, counters that the log does not bear out,
-limits that were passed.
+It does not use the engine. It processes the log entry by entry with sets of intervals: reserved memory, and the free
+part of it. It detects overlapping blocks, neighbours that were not merged (a request that ignored a sufficient merged
+range), wrong sizes, curves that are not sums, counters that do not match the log, and exceeded limits.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from memdiag.units import MIB
 _GRAIN = 512
 _DEVICE_PAGE = 2 * MIB
 _MOST_FAULTS = 20
-_CACHING = ("caching", "expandable", "npu", "npu-expandable")  # search, split and round in the way that is checked here
+_CACHING = ("caching", "expandable", "npu", "npu-expandable")  # search, split and round as checked here
 
 
 @dataclass
 class _Intervals:
-    """Disjoint intervals that touch nowhere: those that would are one."""
+    """Disjoint, non-adjacent intervals: adjacent ones are merged."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
     def around(self, start: int, end: int) -> tuple[int, int] | None:
-        """The interval that ``[start, end)`` lies in."""
+        """Returns the interval that contains ``[start, end)``."""
         at = bisect_right(self.starts, start) - 1
         return (self.starts[at], self.ends[at]) if at >= 0 and end <= self.ends[at] else None
 
@@ -44,7 +43,7 @@ class _Intervals:
         return at < len(self.starts) and self.starts[at] < end
 
     def add(self, start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-        """Adds what is in none of them; returns those that it touched, and what has become of all."""
+        """Adds an interval that overlaps none; returns the adjacent ones, and the merged interval."""
         first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
         touched = list(zip(self.starts[first:last], self.ends[first:last], strict=True))
         joined = min([start, *(a for a, _ in touched)]), max([end, *(b for _, b in touched)])
@@ -52,7 +51,7 @@ class _Intervals:
         return touched, joined
 
     def cut(self, start: int, end: int) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-        """Takes ``[start, end)`` out of the one around it; returns that one, and what is left of it."""
+        """Removes ``[start, end)`` from its containing interval; returns that one, and the remainders."""
         at = bisect_right(self.starts, start) - 1
         whole = self.starts[at], self.ends[at]
         left = [(a, b) for a, b in ((whole[0], start), (end, whole[1])) if a < b]
@@ -78,7 +77,7 @@ class _Block:
 
 
 class _Checker:
-    """Goes through a log; ``faults`` is what it found."""
+    """Processes a log; ``faults`` are the errors found."""
 
     def __init__(self, workload: Workload, replay: Replay, *, keep_start: bool) -> None:
         self.workload, self.replay, self.keep_start = workload, replay, keep_start
@@ -87,15 +86,15 @@ class _Checker:
         self.is_caching = replay.policy in _CACHING
         self.ranges: dict[int, _Range] = {}
         self.blocks: dict[int, _Block] = {}
-        self.gaps: dict[tuple[int, bool, int], list[int]] = {}  # sizes of the free pieces, sorted
-        self.addresses = _Intervals()  # all that is held
+        self.gaps: dict[tuple[int, bool, int], list[int]] = {}  # sizes of the free ranges, sorted
+        self.addresses = _Intervals()  # all reserved memory
         self.reserved = self.allocated = self.active = self.requested = self.behind = 0
         self.device_allocs = self.device_frees = self.ooms = self.others = 0
         self.limit, self.total = replay.limit_bytes, replay.capacity_bytes
         self.faults: list[str] = []
         self.call = -1
         self.lane_of_call: tuple[int, bool, int] | None = None
-        self.wanted = 0  # rounded size of the request that is being made
+        self.wanted = 0  # rounded size of the current request
         self.is_searched = True  # the search of this call is over
         self.is_retried = False
 
@@ -124,7 +123,7 @@ class _Checker:
     # -------------------------------------------------------------------------------------------------------- pieces
 
     def give(self, seg: int, start: int, end: int) -> None:
-        """``[start, end)`` of a range becomes free."""
+        """Marks ``[start, end)`` of a range as free."""
         sizes = self.gaps.setdefault(self.ranges[seg].lane, [])
         touched, joined = self.ranges[seg].free.add(start, end)
         for a, b in touched:
@@ -132,7 +131,10 @@ class _Checker:
         insort(sizes, joined[1] - joined[0])
 
     def take(self, seg: int, start: int, end: int) -> tuple[int, int] | None:
-        """``[start, end)`` of a range is free no longer; returns the piece that it was in, None if it was not free."""
+        """Marks ``[start, end)`` of a range as used.
+
+        Returns the free range that contained it, or None if it was not free.
+        """
         found = self.ranges[seg].free.around(start, end) if seg in self.ranges else None
         if found is None:
             return None
@@ -252,7 +254,7 @@ class _Checker:
             self.fault("the log has another allocation than the workload")
         if tensor in self.blocks:
             self.fault(f"tensor {tensor} was allocated twice")
-        if self.call < 0:  # the size of the block is in no row: what is left of a piece tells
+        if self.call < 0:  # the size of the block is in no row: the remainder of a range shows it
             block = self.block_of_start(seg, off, block)
         piece = self.ranges[seg].free.around(off, off + block) if seg in self.ranges else None
         if piece is not None:
@@ -280,7 +282,7 @@ class _Checker:
         return (self.conf.max_split is None or rounded < self.conf.max_split) and rest > MIB
 
     def check_piece(self, seg: int, off: int, block: int, size: int, piece: tuple[int, int]) -> None:
-        """The block is what the request and the piece that it was cut from make of it."""
+        """Checks that the block matches the request and the free range it was split from."""
         if (block % _GRAIN and not self.rules.one_division_is_exact) or block < size:
             self.fault(f"a request for {size} bytes has a block of {block}")
         if not self.is_caching:
@@ -297,7 +299,11 @@ class _Checker:
             self.fault(f"a request for {size} bytes in a piece of {piece[1] - piece[0]} has a block of {block}")
 
     def check_search(self, taken: int | None) -> None:
-        """What the search must have found among the free pieces: the smallest that fits; ``taken``: the piece it took, None: none."""
+        """Checks the search's result among the free ranges: the smallest that fits.
+
+        Args:
+            taken: The range it used, or None.
+        """
         if self.is_searched or self.lane_of_call is None or not self.is_caching:
             return
         self.is_searched = True
@@ -313,7 +319,7 @@ class _Checker:
         refused = split is not None and (
             self.wanted < split <= best or (self.wanted >= split and best >= self.wanted + conf.non_split_rounding)
         )
-        # A request that waits for streams before it tries again gets what comes back without searching it.
+        # A request that waits for streams before its retry gets released memory without searching it.
         if not refused and not self.is_retried and not (conf.expandable and split is not None):
             self.fault(f"a piece of {best} bytes was passed over by a request for {self.wanted}")
 
@@ -382,12 +388,12 @@ def _entries(replay: Replay) -> Iterator[tuple[int, ...]]:
 
 
 def check(workload: Workload, replay: Replay, *, keep_start: bool = True) -> tuple[str, ...]:
-    """Returns what is wrong with a replay that kept its log, at most 20 things, in order; nothing where it holds.
+    """Returns the errors of a replay that kept its log, at most 20, in order.
 
     Args:
-        workload: What was replayed.
-        replay: As ``replay()`` gave it, with ``log=True``.
-        keep_start: As it was given to ``replay()``.
+        workload: The replayed workload.
+        replay: Result of ``replay()`` with ``log=True``.
+        keep_start: As passed to ``replay()``.
     """
     checker = _Checker(workload, replay, keep_start=keep_start)
     if keep_start:

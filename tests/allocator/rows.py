@@ -1,4 +1,4 @@
-"""Recorded rows of the real allocators, and how a reference goes through calls."""
+"""Recorded rows of the real allocators, and the execution of calls by a reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def calls(recorded: Any) -> list[Call]:
 
 
 def do(allocator: Any, call: Call) -> tuple[int, Block | None]:
-    """One call: its status, and the block that it gave."""
+    """Executes one call; returns its status and its block."""
     name, tensor, size, stream = call
     given = {
         "alloc": (tensor, size, stream),
@@ -56,7 +56,7 @@ def do(allocator: Any, call: Call) -> tuple[int, Block | None]:
 
 
 def run(allocator: Any, todo: Iterable[Call]) -> Iterator[tuple[int, ...]]:
-    """Status, segment, offset and size of the block, then the counters, of every call up to the first after which nothing is known."""
+    """Yields status, segment, offset and size of the block, then the counters, of every call up to undefined behaviour."""
     for call in todo:
         status, block = do(allocator, call)
         where = (block.segment.number, block.off, block.size) if block else (-1, -1, -1)
@@ -66,6 +66,6 @@ def run(allocator: Any, todo: Iterable[Call]) -> Iterator[tuple[int, ...]]:
 
 
 def expected(recorded: Any, setting: int) -> dict[str, np.ndarray]:
-    """Columns of the real CUDA allocator; the status is as recorded (3: it raised)."""
+    """Returns columns of the real CUDA allocator; the status is as recorded (3: it raised)."""
     found = {name: np.cumsum(recorded[f"{setting}/{name}"]) for name in ("seg", "off", *COUNTERS)}
     return {"status": recorded[f"{setting}/status"], **found}

@@ -1,4 +1,4 @@
-"""A replay as a trace: that of the recorded settings is the recording, and what is written opens again as what it was."""
+"""A replay as a trace: with the recorded settings it equals the recording, and written files read back identically."""
 
 from __future__ import annotations
 

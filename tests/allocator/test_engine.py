@@ -1,4 +1,4 @@
-"""The engine does what the reference allocator does: random programs, random settings, several versions, from any start."""
+"""The engine agrees with the reference allocator: random programs, settings, versions, and initial states."""
 
 import random
 from itertools import accumulate
@@ -22,7 +22,7 @@ VERSIONS = [(2, 11), (2, 12), (2, 13)]
 
 
 def chance_of(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - a program, no secret
+    return random.Random(seed)  # noqa: S311 - a program, not a secret
 
 
 def policy(program: Program, backend: str) -> str:
@@ -37,7 +37,10 @@ def assert_same(
     before: dict[str, int] | None = None,
     logged: int = 0,
 ) -> None:
-    """Rows up to what is undefined: addresses, sizes of blocks, counters (from ``before`` on) and, from entry ``logged`` on, the log."""
+    """Compares rows up to undefined behaviour: addresses, block sizes, counters (since ``before``) and the log.
+
+    The log is compared from entry ``logged`` on.
+    """
     wanted = np.array(rows, np.int64)
     end = len(wanted)
     if wanted[-1, 0] == UNDEFINED:
@@ -75,7 +78,7 @@ def assert_same(
 
 
 def in_one_order(log: list[tuple]) -> list[tuple]:
-    """Frees that end together end in any order: a recording does not say in which they began."""
+    """Sorts frees that complete together: a recording does not contain the order of their requests."""
     run_of = list(accumulate(log, lambda number, entry: number + (entry[0] != "free_completed"), initial=0))[1:]
     order = sorted(
         range(len(log)),
@@ -138,7 +141,7 @@ def test_npu(seed):
 
 
 def in_halves(chance: random.Random, calls: list[Call]) -> list[Call]:
-    """The same calls with some frees in two halves, as recordings have those that wait for streams."""
+    """Splits some frees of the calls into two halves, as in recordings of frees that wait for streams."""
     todo: list[Call] = []
     open_: list[int] = []
     for call in calls:
@@ -155,7 +158,7 @@ def in_halves(chance: random.Random, calls: list[Call]) -> list[Call]:
 def recorded_program(chance: random.Random, num_calls: int, *, gc: bool = True) -> Program:
     total = chance.choice([100, 256, 1024]) * MIB
     conf = cuda_conf(chance)
-    if not gc:  # how long blocks have been free is in no recording
+    if not gc:  # no recording contains how long blocks have been free
         conf = ",".join(
             part for part in conf.replace("garbage_collection_threshold", "\0").split(",") if not part.startswith("\0")
         )
@@ -182,7 +185,7 @@ def test_frees_in_two_halves(seed):
 
 
 def start_of(allocator: Reference) -> Start:
-    """What an allocator holds now, as a recording has it: held pieces, and the blocks that are not free."""
+    """Returns an allocator's current state in the form of a recording: reserved ranges, and blocks in use."""
     pieces: list[tuple[int, ...]] = []
     blocks: list[tuple[int, ...]] = []
     pending = {id(block): tensor for tensor, block in allocator.halves.items()}
@@ -190,7 +193,7 @@ def start_of(allocator: Reference) -> Start:
         for segment in pool.segments:
             about = (0, segment.stream, pool.small, segment.page > 0, segment.number)
             if segment.page:
-                pieces.append((segment.base, 0, *about))  # where the range begins
+                pieces.append((segment.base, 0, *about))  # the start of the range
             for block in segment.blocks:
                 at = segment.base + block.off
                 if block.mapped and pieces and pieces[-1][0] + pieces[-1][1] == at and pieces[-1][6] == segment.number:
@@ -230,7 +233,7 @@ def test_a_start_in_the_middle(version, seed):
     first = chance.randrange(len(program.calls))
     allocator = Reference(program.total, program.conf, version, "manual")
     list(run(allocator, program.calls[:first]))
-    # A range of which nothing is mapped, since the driver had no memory left for it, is in no recording.
+    # A range without mapped pages, because the driver had no memory left for it, is in no recording.
     assume(
         all(any(block.mapped for block in segment.blocks) for pool in allocator.default for segment in pool.segments)
     )

@@ -42,7 +42,7 @@ def digest(result: Replay) -> str:
 def digests() -> str:
     found = []
     for seed in SEEDS:
-        chance = random.Random(seed)  # noqa: S311 - a program, no secret
+        chance = random.Random(seed)  # noqa: S311 - a program, not a secret
         program = cuda_program(chance, 300)
         found.append(digest(replay(program.workload(), "caching", conf=program.conf, capacity=program.total, log=True)))
         program = npu_program(chance, 300)

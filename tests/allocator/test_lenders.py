@@ -1,4 +1,4 @@
-"""Pools that lend are asked in the order of the allocator's hash table."""
+"""Lending pools are used in the order of the allocator's hash table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def order(pools: list[int], gone: tuple[int, ...] = ()) -> list[int]:
 @pytest.mark.parametrize(
     ("pools", "expected"),
     [
-        ([1, 2, 3], [2, 1, 3]),  # by where the multiples of the golden ratio fall
-        ([2, 5], [2, 5]),  # both belong into the first of four slots: the first one has it
+        ([1, 2, 3], [2, 1, 3]),  # by the multiples of the golden ratio
+        ([2, 5], [2, 5]),  # both hash to the first of four slots: the first one gets it
         ([5, 2], [5, 2]),
-        ([2, 5, 1], [5, 2, 1]),  # of eight slots each has one of its own
+        ([2, 5, 1], [5, 2, 1]),  # with eight slots, each has its own
     ],
 )
 def test_the_place_in_the_table_decides_and_who_was_first(pools: list[int], expected: list[int]) -> None:

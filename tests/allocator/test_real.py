@@ -1,4 +1,4 @@
-"""A few random programs through the engine and the real allocators, where these are available (see real_cuda.py and real_npu.py)."""
+"""A few random programs in the engine and the real allocators, if available (see real_cuda.py and real_npu.py)."""
 
 import os
 import random
@@ -17,7 +17,7 @@ CUDA, NPU = os.environ.get("MEMDIAG_REAL_CUDA"), os.environ.get("MEMDIAG_REAL_NP
 @pytest.mark.skipif(not CUDA, reason="MEMDIAG_REAL_CUDA names no folder with PyTorch's allocator on a stand-in device")
 @pytest.mark.parametrize("seed", range(10))
 def test_cuda(seed):
-    program = cuda_program(random.Random(seed), 400)  # noqa: S311 - a program, no secret
+    program = cuda_program(random.Random(seed), 400)  # noqa: S311 - a program, not a secret
     assert fuzz_cuda.difference(program, Path(CUDA), "2.13", "bump", Counter()) == ""
 
 
@@ -25,7 +25,8 @@ def test_cuda(seed):
 def test_npu(tmp_path):
     worker = Worker(Path(NPU), 600 << 20, "now", tmp_path)
     for seed in range(10):
-        program = npu_program(random.Random(seed), 400, total=600 << 20, done="now")  # noqa: S311 - a program, no secret
+        # A program, not a secret.
+        program = npu_program(random.Random(seed), 400, total=600 << 20, done="now")  # noqa: S311
         truth = worker.run(program)
         assert truth is not None
         assert fuzz_npu.difference(program, truth) == ""

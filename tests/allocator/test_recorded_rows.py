@@ -1,4 +1,4 @@
-"""The engine does in every row what the real allocators did."""
+"""The engine reproduces every recorded row of the real allocators."""
 
 from __future__ import annotations
 

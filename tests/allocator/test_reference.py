@@ -1,4 +1,4 @@
-"""The reference allocator does what was recorded of the real ones, row by row."""
+"""The reference allocator reproduces the recordings of the real ones, row by row."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.allocator.rows import COUNTERS, OUT_OF_MEMORY, SHARED, UNDEFINED, cal
 
 CUDA, NPU = sorted((SHARED / "oracle").glob("*.npz")), sorted((SHARED / "oracle-npu").glob("*.npz"))
 EVERY = bool(os.environ.get("MEMDIAG_TEST_EVERY_ROW"))
-MANY = 10**9 if EVERY else 1500  # the later rows of a file show little that its first do not
+MANY = 10**9 if EVERY else 1500  # the later rows of a file add little
 
 
 def cases(files, num_settings):

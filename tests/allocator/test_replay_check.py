@@ -1,4 +1,4 @@
-"""The checker has nothing to say about replays, and says what is wrong with each kind of broken one."""
+"""The checker accepts replays, and detects every kind of broken one."""
 
 import random
 from dataclasses import replace as with_fields
@@ -20,7 +20,7 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE = (
 
 
 def calls(*steps):
-    """Steps are (tensor, bytes) and (tensor, bytes, stream): allocations; -tensor: a free; "empty_cache"."""
+    """Builds calls from (tensor, bytes) and (tensor, bytes, stream): allocations; -tensor: a free; "empty_cache"."""
     made = []
     for step in steps:
         if isinstance(step, tuple):
@@ -59,7 +59,7 @@ def entry_of(result, action, number=0):
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_random_replays_hold(seed):
-    chance = random.Random(seed)  # noqa: S311 - programs, no secret
+    chance = random.Random(seed)  # noqa: S311 - programs, not secrets
     for program, policies in (
         (cuda_program(chance, 200), ("caching", "expandable")),
         (npu_program(chance, 200), ("npu", "npu-expandable")),
@@ -118,7 +118,7 @@ def test_a_tensor_is_allocated_once():
 
 
 def test_neighbours_that_were_not_merged():
-    """The third request opened a segment, as on a stream of its own, where the two freed neighbours make one piece that fits."""
+    """The third request reserved a segment, as on another stream, although the two freed neighbours form a sufficient range."""
     pieces = (1, 12 * MIB), (2, 12 * MIB), (3, 12 * MIB)
     halves = [(1, 9 * MIB), (2, 9 * MIB), -1, -2, (3, 18 * MIB, 1)]
     work, result = replayed(*halves)
@@ -129,7 +129,7 @@ def test_neighbours_that_were_not_merged():
 
 
 def test_the_smallest_piece_that_fits():
-    """Claiming that both pieces were on one stream, the larger one was taken."""
+    """Claims that both ranges were on one stream, and that the larger one was used."""
     work, result = replayed((1, 30 * MIB), (2, 20 * MIB, 1), -1, -2, (3, 20 * MIB))
     claimed = with_fields(work, stream=np.zeros_like(work.stream))
     lied = relogged(result, entry_of(result, SEGMENT_ALLOC, 1), stream=0)

@@ -1,4 +1,4 @@
-"""A replay that begins in the middle, with what was there then, goes on as the one from the beginning does."""
+"""A replay that begins in the middle with the state at that point continues like the complete one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFS = [
 
 
 def start_after(work: Workload, whole: Replay, calls: int) -> Start:
-    """What was held after so many calls, from the log of a replay."""
+    """Returns the state after a number of calls, from the log of a replay."""
     log = whole.log or {}
     pages: dict[int, set[int]] = {}  # by range, in MiB
     expandable: set[int] = set()

@@ -1,4 +1,4 @@
-"""A small language for heaps: tests write down what an allocator did, and get the trace of it."""
+"""A small language for heaps: tests list an allocator's actions, and get the trace."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ class Heap:
         return len(self.entries) - 1
 
     def segment(self, at, size, stream=0, where="", expandable=False):
-        """A segment (or pages) is obtained from the driver."""
+        """Reserves a segment (or pages) from the driver."""
         return self._add("segment_map" if expandable else "segment_alloc", int(at * MIB), size, stream, where)
 
     def release(self, at, size, stream=0, where="", expandable=False):
-        """It is given back."""
+        """Releases it."""
         return self._add("segment_unmap" if expandable else "segment_free", int(at * MIB), size, stream, where)
 
     def alloc(self, at, size, stream=0, where=""):
-        """A tensor is made.
+        """Allocates a tensor.
 
         ``where`` is a name like "f12": function f12 at line 12 of train.py; or several, innermost first.
         """
         return self._add("alloc", int(at * MIB), size, stream, where)
 
     def free(self, at, size, stream=0, pending=False, where=""):
-        """It is freed; with ``pending`` the free does not complete yet."""
+        """Frees it; with ``pending``, the free is not completed yet."""
         last = self._add("free_requested", int(at * MIB), size, stream, where)
         return last if pending else self._add("free_completed", int(at * MIB), size, stream, where)
 
     def complete(self, at, size, stream=0):
-        """A pending free completes."""
+        """Completes a pending free."""
         return self._add("free_completed", int(at * MIB), size, stream, "")
 
     def oom(self, size, stream=0, device_free=-1, where=""):
@@ -65,15 +65,15 @@ class Heap:
         return self._add("oom", device_free, size, stream, where)
 
     def other(self, action, size=0):
-        """Any other entry."""
+        """Adds any other entry."""
         return self._add(action, 0, size, 0, "")
 
     def wait(self, microseconds):
-        """Time passes."""
+        """Lets time pass."""
         self.clock += microseconds
 
     def checkerboard(self, survivors=8, temporary=30, kept=10, at=0):
-        """A segment for each pair of a tensor that goes and one that stays, in MiB."""
+        """Reserves a segment for each pair of a freed and a retained tensor, in MiB."""
         size = temporary + kept
         for i in range(survivors):
             start = at + i * 2 * size
@@ -84,7 +84,10 @@ class Heap:
             self.free(at + i * 2 * size, temporary * MIB)
 
     def held(self):
-        """What is held from the driver at the end: (start, size, stream, small, expandable) of each segment, in order of address."""
+        """Returns the reserved memory at the end.
+
+        (start, size, stream, small, expandable) of each segment, by address.
+        """
         segments, pages = {}, {}
         for action, addr, size, stream, _ in self.entries:
             small = size == PAGE
@@ -107,7 +110,7 @@ class Heap:
         return sorted(rows)
 
     def trace(self, backend="cuda", settings=None, layout=None, format="torch-snapshot", pools=None, timed=True, **raw):
-        """Returns the trace of what was written down."""
+        """Returns the trace of the listed actions."""
         stacks, ids = Stacks.from_lists([entry[4] for entry in self.entries])
         column = {
             name: [entry[i] for entry in self.entries] for i, name in enumerate(("action", "addr", "size", "stream"))

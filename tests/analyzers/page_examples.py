@@ -1,6 +1,6 @@
-"""The findings that docs/findings/MD….md show as examples. Run this file to write their reports into the pages again.
+"""The findings shown as examples in docs/findings/MD….md. Run this file to rewrite their reports in the pages.
 
-Each example is a small trace, or a recorded snapshot of tests/goldens, that an analyzer reads like any other.
+Each example is a small trace, or a recorded snapshot of tests/goldens, which an analyzer reads like any other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 
 class Program(Heap):
-    """A heap whose places are written as in a report: ``model.py:31 forward``, or several of these, innermost first.
+    """A heap with call sites as written in a report: ``model.py:31 forward``, or several of these, innermost first.
 
     ``named`` replaces names that a test uses.
     """
@@ -65,7 +65,7 @@ class Program(Heap):
 
 
 def _of(name):
-    """The functions of a test of the same analyzer, which builds the program that is shown."""
+    """Returns the functions of a test of the same analyzer, which builds the example program."""
     return import_module(f"tests.analyzers.test_{name}")
 
 
@@ -164,12 +164,12 @@ def _late():
 
 
 def _golden(name):
-    """The findings of a recorded snapshot, replays included."""
+    """Returns the findings of a recorded snapshot, including replays."""
     return build_report(load(GOLDENS / name / "snapshot.pickle")).findings
 
 
 def _training(**options):
-    """Three steps of a small model that fill the device."""
+    """Runs three steps of a small model that fill the device."""
     training = _of("peak")
     return peak.analyze(training.trained(**options).trace(capacity_bytes=made_by_hand.SEGMENT), Context())
 
@@ -337,7 +337,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
 }
 
 
-# Arguments of ``memdiag conf``, by the finding of settings that it then reports.
+# Arguments of ``memdiag conf``, by the settings finding that they cause.
 CONF = {
     "MD651": ["max_split_size:128"],
     "MD652": ["garbage_collection_threshold:80"],
@@ -363,7 +363,7 @@ def _of_trace(code: str) -> str:
 
 
 def shown(code: str) -> str:
-    """Returns the finding as ``memdiag analyze`` or ``memdiag conf`` prints it, 80 columns wide."""
+    """Returns the finding as printed by ``memdiag analyze`` or ``memdiag conf``, 80 columns wide."""
     lines = (_of_settings(code) if code in CONF else _of_trace(code)).split("\n")
     first = next(number for number, line in enumerate(lines) if line.startswith(f"  {code}  "))
     own = "\n".join(line.rstrip() for line in lines[first : lines.index("", first)])

@@ -1,4 +1,4 @@
-"""Every analyzer takes every moment of every golden snapshot, and says nothing without evidence."""
+"""Every analyzer works at every moment of every golden snapshot, and reports nothing without evidence."""
 
 from itertools import pairwise
 

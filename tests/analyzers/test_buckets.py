@@ -1,4 +1,4 @@
-"""Buffers of buckets are told by the library that makes them, and by staying."""
+"""Bucket buffers are recognised by the library that allocates them, and by their lifetime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def findings(trace):
 
 
 def filled(heap, where, size=100, count=4, stay=True):
-    """Some buffers, and what else there is."""
+    """Creates some buffers, and other tensors."""
     heap.segment(0, 4000 * MIB)
     for i in range(count):
         heap.alloc(i * 200, size * MIB, where=where)
@@ -60,9 +60,9 @@ def test_each_library_s_buckets_are_found_with_its_remedy(heap, where, library, 
     ("where", "changed"),
     [
         (["relative_position_bucket", "forward"], {}),  # another kind of bucket
-        (["sync5", "_pre_forward", "forward"], {}),  # made by something else on the way
+        (["sync5", "_pre_forward", "forward"], {}),  # allocated by another function within
         (["_ddp_init_helper"], {"stay": False}),
-        (["_ddp_init_helper"], {"size": 5}),  # not much
+        (["_ddp_init_helper"], {"size": 5}),  # too little
     ],
 )
 def test_what_is_no_bucket_or_no_matter_is_silent(heap, where, changed):

@@ -1,4 +1,4 @@
-"""A card is all memory of a device; the room is the allocator's part.
+"""The capacity is the total device memory; the room is the allocator's part.
 
 The rest is recorded, given by the user, or unknown.
 """
@@ -35,7 +35,7 @@ def sample(when, outside, reserved=20 * MIB, **more):
 
 @pytest.fixture
 def recording(goldens, tmp_path):
-    """Returns a file of a recording to which the recorder has added some facts."""
+    """Returns a file of a recording to which the recorder added some facts."""
 
     def made(**facts):
         content = pickle.loads((goldens / "cuda-2.13.0-recorded" / "snapshot.pickle").read_bytes())

@@ -1,4 +1,7 @@
-"""Sizes that change from step to step are told from sizes that only differ; what counts is new memory taken while enough was free."""
+"""Sizes that change from step to step are separated from merely different sizes.
+
+Only new memory despite enough free bytes counts.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 
 MIB = 1 << 20
-SMALL = 1 << 20  # MiB: where the small tensor of backward lies, which ends a step
+SMALL = 1 << 20  # MiB: address of the small tensor of backward, which ends a step
 MODEL = ("forward", "model7")
 
 
 def train(heap, steps, *, where=MODEL, reuse=False, expandable=False):
-    """One entry a step: the sizes (MiB) asked for in it.
+    """Adds one step per entry: the sizes (MiB) requested in it.
 
-    Every request has a segment of its own, or, with ``reuse``, one of its size.
+    Every request has its own segment, or, with ``reuse``, one of its size.
     """
     heap.segment(SMALL, 2 * MIB)
     place, of_size = 0, {}
@@ -45,7 +48,7 @@ def number(finding, words):
 
 def test_sizes_that_are_new_in_every_step_are_found_with_what_they_took(heap):
     found = findings(train(heap, [(64,), (60,), (72,), (58,), (70,), (66,)]))["MD126"]
-    # 72 MiB did not fit beside 124 free ones, 60 not into 64: all that come after the first step
+    # 72 MiB did not fit although 124 were free, 60 did not fit into 64: all requests after the first step.
     assert number(found, "no cached block fitted") == 5
     assert number(found, "reserved from the driver for them") == (60 + 72 + 58 + 70 + 66) * MIB
     assert number(found, "most memory free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
@@ -64,7 +67,7 @@ def test_new_memory_for_more_than_was_free_is_no_miss(heap):
     [
         [(64, 60, 72, 58)] * 6,  # many sizes, but the same ones in every step: layers
         [(64,)] * 5 + [(60,)],  # a shorter batch at the end
-        [(64,), (60,), (72,)],  # too few steps to tell
+        [(64,), (60,), (72,)],  # too few steps to decide
         [(6,), (5,), (7,), (4,), (8,), (3,)],  # too little to matter
     ],
 )
@@ -81,7 +84,7 @@ def test_cached_blocks_that_fit_cost_nothing(heap):
     assert findings(train(heap, [(64,), (60,), (64,), (60,), (64,), (60,)], reuse=True)) == {}
 
 
-@pytest.mark.parametrize("where", ["", "copy3"])  # no stack; no pass that tells steps apart
+@pytest.mark.parametrize("where", ["", "copy3"])  # no stack; no forward or backward that separates steps
 def test_without_places_or_steps_nothing_is_said(heap, where):
     assert findings(train(heap, [(64,), (60,), (72,), (58,), (70,), (66,)], where=where)) == {}
 
@@ -104,7 +107,7 @@ def test_retries_for_such_requests_are_counted(heap):
         heap.free(SMALL, 4096)
         place, last = place + 4096, size
     found = findings(heap.trace())["MD126"]
-    assert number(found, "after the cache was released") == 3  # 60, 58 and 66 were less than what was free
+    assert number(found, "after the cache was released") == 3  # 60, 58 and 66 were smaller than the free memory
     assert found.severity == "warning"
 
 

@@ -1,4 +1,4 @@
-"""With Chinese chosen, findings have no English sentence left, and with English chosen no Chinese sign."""
+"""With Chinese selected, findings contain no English sentence, and with English selected no Chinese character."""
 
 import re
 

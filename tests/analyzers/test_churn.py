@@ -25,7 +25,7 @@ def bursts(trace):
 
 
 def cache(heap, at, count=3, size=100):
-    """Segments that are wholly free."""
+    """Creates wholly free segments."""
     for i in range(count):
         heap.segment(at + i * 200, size * MIB)
         heap.alloc(at + i * 200, size * MIB)
@@ -34,7 +34,7 @@ def cache(heap, at, count=3, size=100):
 
 
 def retry(heap, at, new, size=300, where="greedy5", count=3, released=100):
-    """All cached segments go, then the request gets a new one."""
+    """Releases all cached segments; then the request gets a new one."""
     for i in range(count):
         heap.release(at + i * 200, released * MIB, where=where)
     heap.segment(new, size * MIB, where=where)

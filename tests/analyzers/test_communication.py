@@ -1,4 +1,4 @@
-"""Shards that are gathered into a list and joined are told from gathers into one tensor."""
+"""Shards gathered into a list and concatenated are separated from gathers into one tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number(finding, words):
 
 
 def gather(heap, ranks=4, size=20, joined=80, made=GATHER, then=JOIN, between=0, gone=False):
-    """A list of shards, and one tensor of them."""
+    """Allocates a list of shards, and one tensor for all of them."""
     heap.segment(0, 2000 * MIB)
     for rank in range(ranks):
         heap.alloc(rank * size, size * MIB, where=made)
@@ -74,9 +74,9 @@ def test_the_copy_that_the_library_makes_counts_too(heap):
         {"made": ["fill8", "foreach_all_gather_copy_out"], "then": ["cat9", "foreach_all_gather"]},
         {"joined": 70},  # not their sum
         {"between": 20},  # not soon
-        {"gone": True},  # the list is not there any more
+        {"gone": True},  # the list was freed
         {"ranks": 1, "joined": 20},
-        {"size": 1, "joined": 4},  # not worth a word
+        {"size": 1, "joined": 4},  # too little to mention
     ],
 )
 def test_what_only_looks_alike_is_silent(heap, changed):

@@ -1,4 +1,4 @@
-"""Whether a request would fit, and what stands in its way."""
+"""Whether a request would fit, and the live tensors that block it."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_no_range_is_named_where_no_segment_is_as_long_as_the_request(example):
 
 
 def slow_cheapest(topology, group, request):
-    """Every run of blocks of every segment, one by one."""
+    """Checks every run of blocks of every segment individually."""
     best = None
     segment, size, tensor = (topology.blocks[name] for name in ("segment", "size", "tensor"))
     for i in range(len(size)):

@@ -1,4 +1,4 @@
-"""FSDP's units are told by what their gathering asks for; the largest must be most of a forward."""
+"""FSDP units are recognised by their gathering requests; the largest must be most of a forward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_par
 
 
 def found(units, frames=SECOND, *, fails=False, passes=1):
-    """A forward whose units gather so many MiB, one after the other; the largest is there at the peak."""
+    """Runs a forward whose units gather these MiB one after the other; the largest is live at the peak."""
     program = Training(size=8 * MIB)
     program.initialise()
     program.now = 0

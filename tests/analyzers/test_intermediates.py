@@ -1,4 +1,4 @@
-"""Chains of operators are told from other runs of equal tensors by how long each link lives."""
+"""Chains of operators are separated from other runs of equal tensors by the lifetime of each link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def number(finding, words):
 
 
 def chain(heap, links=5, size=64, where="forward", overlap=True, kept=False, sizes=None):
-    """Each tensor is freed when the next is there; the last stays."""
+    """Frees each tensor when the next one exists; the last one remains."""
     heap.segment(0, 4000 * MIB)
     last = None
     for i in range(links + 1):
@@ -63,8 +63,8 @@ def test_lines_below_the_same_forward_are_one_chain(heap):
         {"links": 3},  # too short
         {"size": 8},  # too small to matter
         {"where": "step"},  # in no module
-        {"overlap": False},  # one after the other: no link needs the one before
-        {"kept": True},  # kept for backward: activations
+        {"overlap": False},  # one after the other: no link needs the previous one
+        {"kept": True},  # retained for backward: activations
         {"sizes": (64, 65)},
     ],
 )

@@ -36,7 +36,7 @@ NPU_WORKSPACE_MESSAGE = (
 
 
 def printed(size):
-    """A size as PyTorch prints it."""
+    """Returns a size as PyTorch prints it."""
     for limit, unit in ((1024, ""), (MIB, "KiB"), (GIB, "MiB")):
         if size <= limit:
             return f"{size} bytes" if not unit else f"{size / (limit // 1024):.2f} {unit}"
@@ -44,7 +44,7 @@ def printed(size):
 
 
 def message(requested, allocated, reserved, free, total=GIB, device=0, limit=None, others=(), pool=0):
-    """The message of PyTorch 2.5 and later for these numbers."""
+    """Returns the message of PyTorch 2.5 and later for these numbers."""
     text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. GPU {device} has a total capacity of "
     text += f"{printed(total)} of which {printed(free)} is free. "
     text += "".join(f"Process {pid} has {printed(size)} memory in use. " for pid, size in others)
@@ -60,7 +60,7 @@ def joined(text, trace):
 
 
 def told(heap, **options):
-    """The one message that a heap's trace makes by itself."""
+    """Returns the one message built from a heap's trace."""
     [only] = join(None, heap.trace(**options)).messages
     return only
 
@@ -76,7 +76,7 @@ def parts(message):
 
 @pytest.fixture
 def pieces(heap):
-    """Four segments of 40 MiB, the first 30 MiB of each free: 120 MiB in pieces, 40 MiB in use."""
+    """Creates four segments of 40 MiB with the first 30 MiB free: 120 MiB in fragments, 40 MiB in use."""
     for i in range(4):
         heap.segment(100 * i, 40 * MIB)
         heap.alloc(100 * i, 30 * MIB, where="f1")
@@ -132,7 +132,7 @@ def test_what_stands_between_the_pieces_is_named(heap):
 def test_too_few_free_bytes_are_capacity(pieces):
     pieces.oom(200 * MIB, device_free=30 * MIB)
     only = told(pieces)
-    # without the size of the device, other processes may hold the rest of it
+    # Without the size of the device, other processes may hold the rest of it.
     assert (only.judgement.verdict, only.judgement.confidence, only.judgement.alternatives) == (
         "capacity",
         "medium",
@@ -333,7 +333,7 @@ def test_recorded_failures(goldens, name):
     device = trace.devices[0]
     at = int(np.flatnonzero(device.events.action == schema.OOM)[0])
     usage = device.usage_at(at)
-    # the ledger takes what is reserved apart to the byte
+    # The ledger splits reserved memory to the byte.
     mine = [entry.bytes for entry in alone.ledger if entry.owner == "this process"]
     assert sum(mine) == usage["reserved"]
     assert alone.judgement.verdict == "fragmentation"
@@ -350,7 +350,10 @@ def test_recorded_failures(goldens, name):
 
 
 def test_numbers_of_a_recorded_failure(goldens):
-    """Counted by hand in the snapshot: 8 pieces of 3 MiB, behind blocks of 17 MiB or less in segments of 20 MiB."""
+    """Counted manually in the snapshot.
+
+    8 free blocks of 3 MiB, after blocks of 17 MiB or less in segments of 20 MiB.
+    """
     [one] = join(None, load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).messages
     assert says(
         one,

@@ -1,4 +1,4 @@
-"""What autograd keeps of element-wise chains: runs of one number of elements in one forward, less what a fused operator would keep."""
+"""Tensors that autograd retains for element-wise chains, minus those that a fused operator would retain."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NORM = (
 
 
 def layers(heap, chain=NORM, count=6, where="norm"):
-    """In each layer a chain in one forward, then a matrix product in a module of its own.
+    """Builds layers with a chain in one forward, then a matrix product in a separate module.
 
-    All that is kept is freed at the end.
+    All retained tensors are freed at the end.
     """
     heap.segment(0, 8000 * MIB)
     at, kept = 0, []
@@ -72,10 +72,10 @@ def test_on_an_npu_the_operator_of_torch_npu_is_named(heap):
 @pytest.mark.parametrize(
     "chain",
     [
-        ((64, True), (64, True)),  # two tensors: no chain
+        ((64, True), (64, True)),  # two tensors: not a chain
         ((64, True), (64, False), (64, False)),  # backward needs one of them
-        ((64, True), (37, True), (64, True)),  # not of one number of elements
-        ((4, True), (4, True), (4, True)),  # next to nothing
+        ((64, True), (37, True), (64, True)),  # different numbers of elements
+        ((4, True), (4, True), (4, True)),  # too little
     ],
 )
 def test_other_runs_are_left_alone(heap, chain):

@@ -1,4 +1,4 @@
-"""Forward passes that are kept count where no backward was to use them."""
+"""Retained forward passes count only if no backward was expected for them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EVALUATE = Frame("/app/train.py", 55, "evaluate")
 
 
 class Evaluated(Training):
-    """Three steps of training, then passes that are kept."""
+    """Runs three training steps, then retained forward passes."""
 
     def passes(self, count: int, *, kept: float = 1.0, backward: bool = False) -> None:
-        """``kept``: of each pass; ``backward``: one for all of them."""
+        """Runs passes; ``kept`` is per pass, ``backward`` is one for all of them."""
         graphs = []
         for _ in range(count):
             self.phase = "forward"
@@ -38,7 +38,11 @@ class Evaluated(Training):
 
 
 def found(program, *, marked=True):
-    """``marked``: with the phases as a recorder marks them; from stacks alone, passes that follow each other are one."""
+    """Returns the finding.
+
+    Args:
+        marked: Whether phases are marked as by a recorder; from stacks alone, consecutive passes count as one.
+    """
     trace = program.trace()
     (device,) = trace.devices
     if marked:
@@ -64,7 +68,7 @@ def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_t
     program = trained(count=6)
     (finding,) = found(program)
     facts = {fact.what.key: (fact.value, fact.where) for fact in finding.evidence}
-    earlier = 5 * 3 * 2 * program.size  # the sixth is the one that runs
+    earlier = 5 * 3 * 2 * program.size  # the sixth is the running one
     assert facts["kept_passes.kept"][0] == earlier
     assert facts["kept_passes.site"] == (earlier, "train.py:55 evaluate")
     assert facts["kept_passes.graphs"][0] == 5

@@ -1,4 +1,4 @@
-"""Where a trace begins with tensors and cache already there, all commands tell savings against the same beginning."""
+"""For a trace that begins with tensors and cache, all commands measure savings from the same initial state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What initialisation leaves behind counts only as far as nothing uses it later."""
+"""Memory left by initialisation counts only if it is not used later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def findings(trace, **options):
 
 
 def loaded(heap, stays=0, used=0, released=False, early=True):
-    """A temporary of 200 MiB in a segment, beside it a weight (``stays``), and a step that uses some of it (``used``)."""
+    """Creates a temporary of 200 MiB in a segment, a weight next to it (``stays``), and a step that uses part of it (``used``)."""
     heap.segment(0, 400 * MIB, where=INIT)
     heap.alloc(0, 200 * MIB, where=INIT if early else PASS)
     if stays:

@@ -1,4 +1,4 @@
-"""Lifetime-segregated pools are judged by replays, and the part of HCCL comes from the numbers of the trace."""
+"""Lifetime-segregated pools are judged by replays, and HCCL's part is computed from the trace's numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memdiag.units import GIB, MIB
 
 
 def runs(plain: tuple[int, int], expandable: tuple[int, int] | None, pools: tuple[int, int], bound: int = GIB) -> _Runs:
-    """Peaks in GiB and failures."""
+    """Returns peaks in GiB and failures."""
     made = [
         None if each is None else Run(kind, each[0] * GIB, each[1])
         for kind, each in (("recorded", plain), ("expandable", expandable), ("lifecycle", pools))

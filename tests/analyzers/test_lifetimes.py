@@ -28,7 +28,7 @@ def number(finding, words):
 
 
 class KeepsLogits(Training):
-    """The logits of a step go when the next ones are there."""
+    """Frees the logits of a step when the next ones exist."""
 
     logits = -1
 
@@ -66,7 +66,7 @@ def test_what_piles_up_is_left_to_the_analyzer_of_leaks():
 
 
 class PeaksInForward(Training):
-    """Backward needs little, forward a lot."""
+    """Backward needs little memory, forward much."""
 
     def _forward(self, size):
         activations = super()._forward(size)
@@ -86,7 +86,10 @@ def test_gradients_that_stay_through_the_forward():
 
 
 class Accumulates(Training):
-    """Gradients stay: each backward makes its own, adds it, and drops it; activations go as it proceeds."""
+    """Retains gradients: each backward allocates its own, adds it, and drops it.
+
+    Activations are freed as it proceeds.
+    """
 
     def _backward(self, activations, _size):
         self.phase = "backward"
@@ -143,7 +146,7 @@ def test_the_four_long_lived_kinds_are_told_apart():
 
 
 def test_memory_that_is_of_no_use_among_long_lived_tensors():
-    # small long-lived tensors in segments of their own, and a request that fits into none of them
+    # Small long-lived tensors in their own segments, and a request that fits into none of them.
     program = Training(size=300 * MIB)
     program.entries.clear()
     program.phases.clear()

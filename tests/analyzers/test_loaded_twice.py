@@ -1,4 +1,4 @@
-"""A checkpoint on the device counts as far as the model has the same once more."""
+"""A checkpoint on the device counts only if the model has equal tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOAD = (
 
 
 def found(sizes, *, forget=False):
-    """A model of 32, 64 and 96 MiB that is trained, and what a loader made of these ``sizes`` (MiB)."""
+    """Trains a model of 32, 64 and 96 MiB, with tensors of these ``sizes`` (MiB) from a loader."""
     program = Training(size=32 * MIB)
     program.initialise()
     loaded = [program.alloc(size * MIB, LOAD, "unknown") for size in sizes]

@@ -1,4 +1,7 @@
-"""The split of what is free at a moment, and the moment that is looked at: the worked example of docs/fragmentation.md, to the byte."""
+"""The split of free memory at a moment, and the chosen moment.
+
+The worked example of docs/fragmentation.md, to the byte.
+"""
 
 from pathlib import Path
 
@@ -54,7 +57,8 @@ def test_every_number_of_a_split_is_that_after_the_event(example):
     trace, before = example
     split = fragmentation_at(trace.devices[0], before + 1)
     assert split.reference_kind == "this request"
-    assert split.largest_free_bytes == 32 * MIB  # the segment just opened for it; what it found is in References
+    # The segment just reserved for it; the state that it found is in References.
+    assert split.largest_free_bytes == 32 * MIB
     assert trace.devices[0].references.largest_free[-1] == 24 * MIB
 
 
@@ -110,7 +114,10 @@ def chosen(heap, at="default", **options):
 
 
 def train_step(heap):
-    """Reserved rises to its peak by a large segment, later by a small one with little live; returns the events of both requests."""
+    """Raises reserved memory to its peak by a large segment, later by a small one with little live memory.
+
+    Returns the events of both requests.
+    """
     heap.segment(0, 1000 * MIB)
     heap.alloc(0, 600 * MIB)
     heap.segment(2000, 400 * MIB)

@@ -1,4 +1,4 @@
-"""Names of tensors in findings, sites and by module, where a recorder has given them."""
+"""Names of tensors in findings, call sites and modules, if a recorder stored them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARAMETER = schema.CATEGORIES.index("parameter")
 
 
 def named(trace, name_of, category=None):
-    """A trace whose tensors have names: ``name_of`` returns that of a stack's short name, "" for none."""
+    """Returns a trace whose tensors have names: ``name_of`` maps the short name of a stack to a name, or ""."""
     (device,) = trace.devices
     labels = [trace.stacks.label(int(stack)) for stack in device.tensors.stack]
     strings = sorted({name_of(label) for label in labels} - {""})

@@ -103,7 +103,7 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
 
 
 def test_a_title_names_the_moment_of_its_bytes():
-    """They are of the report's moment, or else of an event that the title names."""
+    """The bytes are those of the report's moment, or of an event that the title names."""
     program = trained(steps=2)
     program.now += 1
     program.phase = "forward"

@@ -1,4 +1,4 @@
-"""Tensors that are made anew a little larger: only in long rows at one place, and where they are a good part of the memory."""
+"""Tensors that are reallocated slightly larger: only in long series at one call site, and if they use much memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def findings(trace):
 
 
 def grown(heap, sizes, *, late=False, elsewhere=False, other=0):
-    """A tensor of ``sizes`` MiB, one after the other; the one before goes right after, or (``late``) after five others went."""
+    """Allocates tensors of ``sizes`` MiB in turn.
+
+    The previous one is freed right after, or (``late``) after five other frees.
+    """
     heap.segment(0, 2100 * MIB, where=["main"])
     if other:
         heap.alloc(2000, other * MIB, where=["main"])
@@ -45,7 +48,7 @@ def test_a_cache_that_is_joined_with_what_is_new(heap):
         (range(120, 100, -2), {}),
         (range(100, 120, 2), {"late": True}),
         (range(100, 120, 2), {"elsewhere": True}),
-        (range(4, 24, 2), {"other": 2000}),  # of no weight
+        (range(4, 24, 2), {"other": 2000}),  # too little
     ],
 )
 def test_what_does_not_grow_so(heap, sizes, options):

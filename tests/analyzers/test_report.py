@@ -31,12 +31,12 @@ def trained(steps=3, **options):
 
 
 def check(report: Report, trace) -> None:
-    """What holds of every report."""
+    """Checks the invariants of every report."""
     assert report.headline
     assert report.headline[0].isupper() or report.headline[0].isdigit()
     severities = [SEVERITIES.index(f.severity) for f in report.findings]
     assert severities == sorted(severities)
-    # What a line of settings saves comes before what takes more; the others by how many bytes they are about.
+    # Findings whose settings save something come before larger ones; the others are sorted by bytes.
     others = [(SEVERITIES.index(f.severity), -f.weight_bytes) for f in report.findings if not f.saving]
     assert others == sorted(others)
     for finding in report.findings:
@@ -71,7 +71,7 @@ def test_a_report_adds_up():
     check(report, trace)
     device = report.devices[0]
     assert device.moment.kind == "peak"
-    assert device.peak.phase == "initialisation"  # all of the memory is taken at once here
+    assert device.peak.phase == "initialisation"  # all of the memory is used at once here
     assert device.peak_allocated.phase == "backward"
     assert device.peak_allocated.step == 1
     assert device.counts == {"num_segments_allocated": 1, "num_segments_freed": 0, "num_retries": 0, "num_ooms": 0}
@@ -133,7 +133,7 @@ def test_every_golden_adds_up(golden):
             assert mine.counts["num_ooms"] == device["num_ooms"]
             early = golden.name.endswith(
                 ("-gc-threshold", "-max-split")
-            )  # they give cached memory back before there is need
+            )  # they release cached memory before it is necessary
             assert early or mine.counts["num_retries"] == device["num_alloc_retries"]
 
 

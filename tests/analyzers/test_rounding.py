@@ -1,4 +1,4 @@
-"""What is lost to rounding, and behind blocks of exact multiples of 2 MiB on an NPU."""
+"""Bytes lost to rounding, and after blocks of exact multiples of 2 MiB on an NPU."""
 
 from memdiag.analyzers import fragmentation
 from memdiag.analyzers.support import rounding

@@ -1,4 +1,7 @@
-"""Long-lived tensors in blocks of their own: what one buffer would save is replayed, and without a saving there is no finding."""
+"""Long-lived tensors in separate blocks.
+
+The saving of one buffer is replayed, and without a saving there is no finding.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ MIB = 1 << 20
 
 
 def kept(trace, category="optimizer_state", lifetime="optimizer_state"):
-    """The same trace with every tensor of one category and lifetime."""
+    """Returns the same trace with every tensor in one category and lifetime."""
     (device,) = trace.devices
     tensors = {name: device.tensors[name].copy() for name in device.tensors}
     tensors["category"][:] = CATEGORIES.index(category)
@@ -29,7 +32,7 @@ def kept(trace, category="optimizer_state", lifetime="optimizer_state"):
 
 
 def states(heap, count=64, size=11, segment=12, where="exp7"):
-    """Tensors in segments of their own, which are larger by a little."""
+    """Allocates tensors in their own, slightly larger segments."""
     for i in range(count):
         heap.segment(i * 100, segment * MIB, where=where)
         heap.alloc(i * 100, size * MIB, where=where)
@@ -78,7 +81,7 @@ def test_few_tensors_or_short_lives_are_silent(heap, changed, marked):
 
 
 def workload(calls):
-    """Calls as (op, tensor, size)."""
+    """Returns calls as (op, tensor, size)."""
     op, tensor, size = (np.array(column) for column in zip(*calls, strict=True))
     zeros = np.zeros(len(op), np.int64)
     count = int(tensor.max()) + 1

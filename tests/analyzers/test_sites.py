@@ -19,7 +19,7 @@ LIBC = Frame("/build/sysdeps/x86_64/clone3.S", 81, "clone3")
 
 
 def viewed(*where):
-    """One tensor for each stack, of 1 MiB, 2 MiB, …"""
+    """Returns one tensor for each stack, of 1 MiB, 2 MiB, …"""
     stacks, ids = Stacks.from_lists(where)
     device = RawDevice(
         device=0,

@@ -14,7 +14,7 @@ def number(finding, words):
 
 
 def waiting(heap, count=4, size=50, where="copy4", between=3):
-    """Tensors that are freed while another stream still uses them."""
+    """Frees tensors while another stream still uses them."""
     for i in range(count):
         heap.segment(i * 100, size * MIB)
         heap.alloc(i * 100, size * MIB, where=where)
@@ -33,7 +33,7 @@ def test_freed_memory_that_waits_is_counted_in_bytes_and_time(heap):
     assert found.severity == "warning"
     assert number(found, "highest amount waiting") == 200 * MIB
     assert number(found, "tensors whose free was delayed") == 4
-    # each of 50 MiB waits for 7 entries of 1 us: in the order of the frees
+    # Each of 50 MiB waits for 7 entries of 1 us, in the order of the frees.
     assert number(found, "waiting bytes x time") == round(4 * 50 * 7 / 1000, 3)
     assert found.evidence[-1].unit == "MiB x ms"
     assert found.evidence[-1].where == "train.py:4 copy4"

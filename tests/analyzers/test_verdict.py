@@ -1,4 +1,4 @@
-"""The verdict card: the first remedy is one that a replay confirms, and every figure on it is that of the report."""
+"""The verdict card: a replay confirms the first remedy, and every number is that of the report."""
 
 from __future__ import annotations
 

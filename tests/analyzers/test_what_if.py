@@ -1,4 +1,4 @@
-"""Savings of remedies are replayed on the trace; what cannot be calibrated is not quoted."""
+"""Savings of remedies are replayed on the trace; without calibration they are not quoted."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_saving_is_what_simulate_tells(goldens):
 
 
 def one(trace, code="MD201"):
-    """The only finding of that code, with the replay of its first remedy."""
+    """Returns the only finding with that code, and the replay of its first remedy."""
     report = build_report(trace)
     (finding,) = [finding for finding in report.findings if finding.code == code]
     (result,) = [result for result in report.what_if if result.change == finding.fixes[0].change]

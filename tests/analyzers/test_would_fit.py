@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def on_card(trace, capacity=None, outside=None, fraction=None):
-    """The trace, on a card of so many MiB, of which so many lay outside the allocator."""
+    """Returns the trace with a device of this many MiB, and this much memory outside the allocator."""
     samples = () if outside is None else (MemorySample("end", 0, 1000 * MIB, (1000 - outside) * MIB, 0),)
     known = {"capacity_bytes": None if capacity is None else capacity * MIB, "card": Card(samples, fraction)}
     return dataclasses.replace(trace, devices=(dataclasses.replace(trace.devices[0], **known),))
@@ -38,7 +38,7 @@ def asked(trace, mib, at="end"):
 
 @pytest.fixture
 def crossed(heap):
-    """72 MiB reserved: 12 and 18 MiB free around 10 MiB, and an unused segment of 32 MiB in another stream."""
+    """Reserves 72 MiB: 12 and 18 MiB free around 10 MiB, and an unused segment of 32 MiB in another stream."""
     heap.segment(0, 40 * MIB)
     heap.alloc(0, 12 * MIB, where="f1")
     heap.alloc(12, 10 * MIB, where="f2")
@@ -168,7 +168,7 @@ def test_at_a_failure_the_failed_size_does_not_fit_and_the_driver_says_what_it_h
 
 
 def test_the_requests_of_a_recording_fit_as_the_allocator_served_them(root):
-    """Before each request the answer is "cache" exactly if the real allocator took no new segment for it."""
+    """Before each request, the answer is "cache" exactly if the real allocator reserved no new segment for it."""
     trace = load(root / "tests/goldens/cuda-2.13.0-train/snapshot.pickle")
     device, settings = trace.devices[0], AllocatorSettings.of(trace)
     [view] = Context(at="end").views(trace)

@@ -1,4 +1,4 @@
-"""Hands the reports of tests/render/sample_report.py to tests."""
+"""Provides the reports of tests/render/sample_report.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of ``memdiag analyze``, on reports made by hand."""
+"""The options of ``memdiag analyze``, with made-up reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memdiag.results.report import Report
 
 @pytest.fixture
 def asked(monkeypatch, samples):
-    """Replaces the analysis by the sample report; returns what it was asked for."""
+    """Replaces the analysis by the sample report; returns its arguments."""
     calls = []
 
     def report(path, at, top, device, **_):

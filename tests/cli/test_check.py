@@ -1,4 +1,4 @@
-"""``memdiag check`` as people and CI systems call it."""
+"""``memdiag check`` as used by people and CI systems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train(goldens):
 
 @pytest.fixture
 def checked(capsys):
-    """Runs the command; returns exit code, what it printed, and what it said on stderr."""
+    """Runs the command; returns exit status, stdout and stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -46,7 +46,10 @@ def checked(capsys):
 
 @pytest.fixture
 def run_of(tmp_path):
-    """Writes a run directory: ``run_of("a", [[("f", 10, 2)]])`` is one rank in which f keeps two tensors of 10 MiB."""
+    """Writes a run directory.
+
+    ``run_of("a", [[("f", 10, 2)]])`` is one rank in which f retains two tensors of 10 MiB.
+    """
 
     def write(name, ranks, folder="/home/ann/job", line=5):
         run = tmp_path / name

@@ -1,4 +1,4 @@
-"""``memdiag compare`` as people and scripts call it."""
+"""``memdiag compare`` as used by people and scripts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYS = [
 
 @pytest.fixture
 def said(capsys):
-    """Runs the command, which must succeed, and returns what it printed."""
+    """Runs the command, which must succeed, and returns its output."""
 
     def ask(*arguments: object) -> str:
         capsys.readouterr()
@@ -42,7 +42,7 @@ def said(capsys):
 
 @pytest.fixture
 def refused(capsys):
-    """Runs the command, which must end with an error, and returns it."""
+    """Runs the command, which must fail, and returns the error."""
 
     def ask(*arguments: object) -> str:
         assert main(["compare", *map(str, arguments)]) == 2

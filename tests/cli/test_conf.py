@@ -1,4 +1,4 @@
-"""``memdiag conf`` as people and scripts call it: settings in many forms, what is said of them, and the line to paste."""
+"""``memdiag conf`` as used by people and scripts: settings in many forms, the report, and the line to paste."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEAVY = (
 
 @pytest.fixture
 def asked(capsys):
-    """Runs the command with --json and returns what it printed."""
+    """Runs the command with --json and returns its output."""
 
     def ask(*arguments: str) -> dict:
         status = main(["conf", "--json", *arguments])
@@ -42,7 +42,7 @@ def asked(capsys):
 
 @pytest.fixture
 def clean(monkeypatch):
-    """An environment without anything that the command looks at."""
+    """An environment without any variable that the command reads."""
     for name in (*ALLOC_VARIABLES, *(variable.name for variable in VARIABLES)):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch

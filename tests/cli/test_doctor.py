@@ -1,4 +1,4 @@
-"""``memdiag doctor`` tries what it says."""
+"""``memdiag doctor`` verifies its statements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def asked(capsys, *options):
 
 
 def with_fake_torch(folder, python=sys.executable):
-    """A Python that has the stand-in for torch and nothing else, memdiag included."""
+    """Creates a Python with only the fake torch, without memdiag."""
     subprocess.run([str(python), "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = next(Path(folder).glob("lib/python*/site-packages"))
     (packages / "torch").symlink_to(FAKE_TORCH / "torch", target_is_directory=True)

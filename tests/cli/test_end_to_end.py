@@ -1,4 +1,4 @@
-"""The whole path on the snapshot that ships in examples/: file in, report out, in a process of its own where that makes a difference."""
+"""The whole path on the snapshot in examples/: file in, report out, in a separate process where that matters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag export``: the format is what the file's name ends in, and what is written is said."""
+"""``memdiag export``: the file suffix selects the format, and the written files are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag fleet`` as people call it: folders, broken files, what is kept, interruptions, forms, exit codes."""
+"""``memdiag fleet`` as used by people: folders, broken files, stored results, interruptions, forms, exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memdiag.fleet.work import work
 
 @pytest.fixture
 def run_of(goldens, tmp_path):
-    """A run directory: one golden recording for each rank."""
+    """Creates a run directory: one golden recording for each rank."""
 
     def make(*names):
         folder = tmp_path / "memdiag-run"
@@ -34,7 +34,7 @@ def run_of(goldens, tmp_path):
 
 
 class Inline:
-    """Reads files in this very process: what processes do is shown in tests/fleet/test_local.py."""
+    """Reads files in this process; tests/fleet/test_local.py covers processes."""
 
     def __init__(self, **_):
         self.workers = 1
@@ -90,9 +90,9 @@ def test_the_moment_of_every_rank_can_be_chosen(fleet, run_of, tmp_path):
 
     chosen = held("--at", "end")
     assert chosen[0] < held()[0]
-    assert chosen == held("--at", "end")  # what is kept of another moment is not taken for it
+    assert chosen == held("--at", "end")  # stored results of another moment are not used
     broken = json.loads(fleet(folder, "--json", "--at", "oom").out)["unreadable"]
-    assert [row["rank"] for row in broken] == [0]  # it did not run out
+    assert [row["rank"] for row in broken] == [0]  # it did not run out of memory
     assert "--at" in fleet(folder, "--at", "never", code=2).err
 
 
@@ -175,7 +175,7 @@ def test_names_from_files_do_nothing(fleet, goldens, tmp_path):
 
 
 def test_redacted(goldens, tmp_path):
-    """In a process of its own: the switch is for a whole process."""
+    """Runs in a separate process: the switch affects a whole process."""
     folder = tmp_path / "home" / "jdoe-secret"
     folder.mkdir(parents=True)
     shutil.copy(goldens / "cuda-2.13.0-recorded" / "snapshot.pickle", folder / "rank0.pkl")
@@ -191,7 +191,10 @@ def test_redacted(goldens, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent in another way there")
 def test_ctrl_c_keeps_what_is_done(run_of, tmp_path):
-    """The second file is a pipe that nobody writes to: refused at once unless something waits for it; so the boot of readers is slowed."""
+    """The second file is a pipe without a writer, refused at once unless something waits for it.
+
+    So reader start-up is delayed.
+    """
     folder = run_of("cuda-2.13.0-recorded", "cuda-2.13.0-recorded")
     slow = tmp_path / "slow.py"
     slow.write_text(

@@ -1,4 +1,4 @@
-"""The help of every command: grouped by task, with examples that are right, options that stand alone, and one wording of exit status."""
+"""The help of every command: grouped by task, valid examples, self-contained options, one wording of exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: what it loads, its exit codes, and what becomes of errors."""
+"""The command line as a whole: its imports, exit status, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAVY = {"numpy", "pandas", "numba", "llvmlite", "torch", "memdiag.trace", "memd
 
 
 def loaded(*arguments):
-    """Modules that a run of ``memdiag`` in a process of its own has loaded at its end."""
+    """Returns the modules loaded at the end of a ``memdiag`` run in a separate process."""
     program = (
         f"import sys; from memdiag.cli.main import main; code = main({list(arguments)!r})\n"
         "print('\\0'.join(['', *sys.modules])); sys.exit(code)"
@@ -34,7 +34,7 @@ def test_nothing_heavy_is_loaded_for_help(arguments):
     modules = loaded(*arguments)
     assert not HEAVY & modules
     ours = {name for name in modules if name.startswith("memdiag")}
-    # help lists kinds of pictures and forms, which are names
+    # The help lists kinds of plots and forms, which are names.
     light = {"memdiag", "memdiag.cli", "memdiag.errors", "memdiag.registry", "memdiag.text", "memdiag.version"}
     assert {name for name in ours if not name.startswith("memdiag.cli.")} <= light
 
@@ -173,7 +173,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 
 def stderr_of(program, **variables):
-    """What a program writes to a terminal as its stderr."""
+    """Returns the output of a program to a terminal as its stderr."""
     import pty
 
     parent, child = pty.openpty()
@@ -190,7 +190,7 @@ def stderr_of(program, **variables):
     try:
         while piece := os.read(parent, 1000):
             written += piece
-    except OSError:  # how Linux says that the other end was closed
+    except OSError:  # Linux's error for a closed other end
         pass
     os.close(parent)
     return written.decode()
@@ -246,7 +246,8 @@ def test_python_dash_m():
 def test_a_closed_stdout_is_an_error_and_no_bug(goldens, command, closed):
     file = goldens / "cuda-2.13.0-oom" / "snapshot.pickle"
     line = f"{shlex.quote(sys.executable)} -m memdiag {command.replace('FILE', shlex.quote(str(file)))} {closed}"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)  # noqa: S602 - closing needs a shell
+    # Closing needs a shell.
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert done.returncode == 2
     if "2>&-" not in closed:
         assert done.stderr.startswith("error: stdout is closed")

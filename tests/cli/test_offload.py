@@ -1,4 +1,4 @@
-"""``memdiag simulate --policy offload`` from the outside."""
+"""``memdiag simulate --policy offload`` from the command line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_where_rates_come_from_is_said(capsys, link):
 
 
 def test_a_message_of_mindspore_leads_to_the_plan_with_its_numbers(capsys, tmp_path):
-    """The card of the message is the budget of the command it ends in, and that command runs on a recording."""
+    """The device in the message is the budget of the suggested command, which runs on a recording."""
     name, message = mindspore.EXAMPLES[0]
     (tmp_path / "log").write_text(message)
     assert main(["oom", str(tmp_path / "log"), "--json"]) == 0

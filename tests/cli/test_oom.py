@@ -1,4 +1,4 @@
-"""``memdiag oom`` as people and scripts call it: whatever they give it, and what comes back where."""
+"""``memdiag oom`` as used by people and scripts: all inputs, and the outputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def log(tmp_path) -> Path:
 
 @pytest.fixture
 def stdin(monkeypatch):
-    """Puts text on standard input, as a pipe would."""
+    """Provides text on standard input, as a pipe would."""
 
     def put(text: str) -> None:
         monkeypatch.setattr(

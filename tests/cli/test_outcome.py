@@ -1,4 +1,4 @@
-"""The verdict of ``memdiag try`` on a whole new run: to its end, again out of memory, or something else."""
+"""The outcome of a new run in ``memdiag try``: it ends, runs out of memory again, or fails otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag plan``: its forms, its files, and what it refuses."""
+"""``memdiag plan``: its forms, its files, and invalid input."""
 
 from __future__ import annotations
 

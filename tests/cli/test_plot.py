@@ -1,4 +1,4 @@
-"""``memdiag plot``: where pictures go, and what it refuses."""
+"""``memdiag plot``: output files, and invalid input."""
 
 from __future__ import annotations
 

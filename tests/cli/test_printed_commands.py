@@ -1,7 +1,8 @@
 """Every command that a report prints runs as it is printed.
 
-``memdiag record`` runs up to the start of the program. A stand-in then copies a committed recording into the run
-directory. A command that needs a trace is printed only if a trace exists, or after the command that records one.
+``memdiag record`` runs up to the start of the program. The tests replace the program by one that copies a committed
+recording into the run directory. A command that needs a trace is printed only if a trace exists, or after the command
+that records one.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def stand_in(goldens, monkeypatch, tmp_path):
 
 
 def printed(text: str) -> list[str]:
-    """Returns the commands that have a line of their own, in order."""
+    """Returns the commands on their own line, in order."""
     return [line.strip() for line in _LINE.findall(text)]
 
 

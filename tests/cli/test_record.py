@@ -1,4 +1,4 @@
-"""``memdiag record`` from start to end: the files of a run, what is said afterwards, and why a recording is empty."""
+"""``memdiag record`` from start to end: the files of a run, the summary, and reasons for empty recordings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAIN = "import torch; torch.empty(1000); torch.step(); torch.empty(2000); "
 
 
 def real_torch():
-    """A Python with torch, this one or the one that MEMDIAG_TEST_TORCH_PYTHON names; skips where there is none."""
+    """Returns a Python with torch, this one or MEMDIAG_TEST_TORCH_PYTHON; skips without one."""
     named = os.environ.get("MEMDIAG_TEST_TORCH_PYTHON")
     python = named or PYTHON
     if not named and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode:
@@ -39,7 +39,7 @@ def real_torch():
 
 @pytest.fixture
 def record(tmp_path):
-    """Runs memdiag record in an empty folder, with the stand-in for torch."""
+    """Runs memdiag record in an empty folder, with the fake torch."""
 
     def run(*command, options=(), fake=True, **more):
         base = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
@@ -188,7 +188,7 @@ def test_a_shell_script(record, tmp_path):
 
 
 def test_a_recording_inside_a_recording(record, tmp_path):
-    """The inner one has what is below it; the outer one says so."""
+    """The inner one records the processes below it; the outer one reports that."""
     inner = [*MEMDIAG, "record", "-q", "-o", "inner", "--", PYTHON, "-c", TRAIN]
     done = record(*inner, options=["-o", "outer"])
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""``memdiag simulate`` as people and scripts call it."""
+"""``memdiag simulate`` as used by people and scripts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CURVES = ("reserved", "allocated", "active", "requested", "retries", "ooms", "de
 
 @pytest.fixture
 def asked(capsys):
-    """Runs the command with --json and returns what it printed."""
+    """Runs the command with --json and returns its output."""
 
     def ask(*arguments: object) -> dict:
         assert main(["simulate", "--json", *map(str, arguments)]) == 0
@@ -44,7 +44,7 @@ def asked(capsys):
 
 @pytest.fixture
 def refused(capsys):
-    """Runs the command and returns the error and the hint that it must end with."""
+    """Runs the command, which must fail, and returns the error and the hint."""
 
     def ask(*arguments: object) -> tuple[str, str]:
         assert main(["simulate", *map(str, arguments)]) == 2

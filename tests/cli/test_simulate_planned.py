@@ -1,4 +1,4 @@
-"""``memdiag simulate --policy plan,bound`` as people and scripts call it."""
+"""``memdiag simulate --policy plan,bound`` as used by people and scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag try``: what is run again, and what is said of it."""
+"""``memdiag try``: the rerun command, and the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]
 NPU = npu_python()
 
-# Between every two large tensors one stays: what is freed lies in pieces.
+# Between every two large tensors a small one is retained, so freed memory is fragmented.
 FRAGMENTS = """
 import torch, torch_npu
 keep = []
@@ -68,7 +68,7 @@ def test_it_is_run_as_it_was(run):
     assert order.environment == {
         "NCCL_DEBUG": "INFO",
         "PYTORCH_NPU_ALLOC_CONF": "a:b",
-    }  # ranks are the launcher's to give
+    }  # the launcher sets ranks
     assert order.settings == {"backends": ("npu",), "every": 2, "max_events": 9, "first_step": 0, "last_step": None}
 
 
@@ -102,7 +102,7 @@ def test_a_trace_without_a_run(tmp_path):
 
 @pytest.mark.skipif(not NPU, reason=NO_NPU)
 def test_the_prediction_comes_true(tmp_path):
-    """On a device that is not there it does so to the byte, and a run that died goes on."""
+    """On a simulated device the prediction is exact to the byte, and a run that died continues."""
     (tmp_path / "fragments.py").write_text(FRAGMENTS)
     base = {
         name: value

@@ -1,4 +1,4 @@
-"""``memdiag tune`` on recordings: calibrated first, one line for all ranks, nothing within the error, nothing that the version lacks."""
+"""``memdiag tune`` on recordings: calibrated first, one line for all ranks, only supported, significant settings."""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""``memdiag view``: without a terminal it says what to use instead; in one it comes up, ends on q, and leaves the terminal as it was."""
+"""``memdiag view``: without a terminal it names alternatives.
+
+In one it starts, ends on q, and restores the terminal.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def test_a_moment_that_is_none_is_refused(at, capsys):
 
 
 def in_terminal(arguments, *, answers=(), term="xterm-256color", **environment):
-    """Runs memdiag in a terminal of 80 x 24; ``answers``: what to wait for, and what to type then.
+    """Runs memdiag in a terminal of 80 x 24; ``answers`` are texts to wait for, and input to type then.
 
     Returns exit code and output.
     """
@@ -73,7 +76,7 @@ def in_terminal(arguments, *, answers=(), term="xterm-256color", **environment):
 
 
 def test_a_stream_without_an_encoding_is_written_to(monkeypatch):
-    """As textual's is, which takes the place of stderr while the screen is up: compiling is announced then, too."""
+    """Covers textual's replacement of stderr while the screen is active, since compilation is announced then, too."""
     lines = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lines.append, flush=lambda: None, isatty=lambda: False))
     say("compiling → about 20 s")
@@ -83,7 +86,7 @@ def test_a_stream_without_an_encoding_is_written_to(monkeypatch):
 def test_in_a_terminal_it_comes_up_and_ends_on_q():
     code, seen = in_terminal([EXAMPLE, "--at", "peak", "--no-replay"], answers=[("5 About", ""), ("Findings (", "q")])
     assert code == 0
-    assert "\x1b[?1049l" in seen  # the screen of before is back
+    assert "\x1b[?1049l" in seen  # the previous screen is back
     assert "Traceback" not in seen
 
 

@@ -1,4 +1,4 @@
-"""Small snapshots for comparisons: a list of places and what they keep, written as PyTorch writes it."""
+"""Small snapshots for comparisons: a list of call sites and their retained tensors, in PyTorch's format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ MIB = 1 << 20
 
 @pytest.fixture
 def snapshot(tmp_path):
-    """Writes a snapshot in which places make tensors, one after the other; each lies in a segment of its own."""
+    """Writes a snapshot in which call sites allocate tensors in turn, each in its own segment."""
 
     def write(name, held, folder="/home/ann/job", conf=""):
-        """``held``: (file, line, function, MiB, how many); ``folder`` goes before each file."""
+        """Writes a snapshot.
+
+        Args:
+            held: (file, line, function, MiB, number of tensors).
+            folder: Prefix of each file.
+            conf: Settings string.
+        """
         entries, segments, addr = [], [], 0
         for file, line, function, size, count in held:
             frames = [{"filename": f"{folder}/{file}", "line": line, "name": function}]

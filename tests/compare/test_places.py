@@ -1,4 +1,4 @@
-"""Places are found again: on another machine, after edits above and inside a function, under another name."""
+"""Call sites are matched across machines, after edits above and inside a function, and after renaming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison says of traces of which everything is known."""
+"""Statements of a comparison of fully known traces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A message and a trace of the same failure never disagree.
 
-Random failures are told twice: as the message that PyTorch would print, read by ``memdiag oom``, and as the facts that
-a trace holds. For recorded failures, the message is made from the numbers of the trace.
+Random failures are expressed in two ways: as the message that PyTorch would print, read by ``memdiag oom``, and as the
+facts in a trace. For recorded failures, the message is made from the numbers of the trace.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Failure:
         return text + f"and {printed(self.pieces)} is reserved by PyTorch but unallocated."
 
     def trace(self, *, total: bool = True) -> Facts:
-        """Returns what a trace holds of it: nothing of limits and other processes."""
+        """Returns the facts in a trace: none about limits and other processes."""
         return Facts(
             request=self.request,
             requested=self.segment,
@@ -97,7 +97,7 @@ def printed(size: int) -> str:
 
 @st.composite
 def failures(draw: st.DrawFn, unit: int) -> Failure:
-    """Draws failures that PyTorch could report: the driver had too little for the segment, or a limit was reached."""
+    """Draws failures that PyTorch could report: the driver lacked memory for the segment, or a limit was reached."""
     total = draw(st.integers(8 * GIB // unit, 192 * GIB // unit)) * unit
     cuts = sorted(draw(st.lists(st.integers(0, total // unit), min_size=5, max_size=5)))
     sizes = [(high - low) * unit for low, high in zip([0, *cuts], [*cuts, total // unit], strict=True)]
@@ -184,7 +184,7 @@ def message_of(facts: Facts, total: int, backend: str) -> str:
 
 
 def compare(trace: Trace) -> int:
-    """Compares message and trace for the failures of a trace, on a device as small and one as large as it can be; returns how many."""
+    """Compares message and trace for the failures of a trace, on the smallest and largest possible device; returns their number."""
     compared = 0
     for device in trace.devices:
         for failure in every_failure(trace, device.device)[:MOST_FAILURES]:
@@ -197,7 +197,7 @@ def compare(trace: Trace) -> int:
                 [message] = read_text(message_of(facts, total, facts.backend)).messages
                 sure = {one.verdict for one in (message.judgement, alone) if one.confidence == "high"}
                 assert len(sure) <= 1, (total, message.judgement, alone)
-                if total == smallest and not facts.pending:  # nothing outside: the trace lacks nothing
+                if total == smallest and not facts.pending:  # nothing outside: the trace is complete
                     allowed = {message.judgement.verdict, *message.judgement.alternatives}
                     assert alone.verdict == message.judgement.verdict or (
                         alone.rule == "refused" and alone.verdict in allowed

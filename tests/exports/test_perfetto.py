@@ -1,4 +1,4 @@
-"""Perfetto traces: counters are the curves, tensors are slices that do not overlap within their lane, and nothing in a name breaks out."""
+"""Perfetto traces: counters are the curves, tensors are non-overlapping slices per lane, and names are escaped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exported(trace, tmp_path, name="t.perfetto.json", **wanted):
 
 
 def nanos(event):
-    """Exact: a stamp has at most three digits behind the point."""
+    """Exact: a time stamp has at most three digits after the point."""
     return round(event["ts"] * 1000)
 
 
@@ -126,7 +126,10 @@ def test_every_tensor_is_a_slice_and_lanes_do_not_overlap(name, tmp_path):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_event_has_what_its_kind_must_have(name, tmp_path):
-    """As the published description of the format has it; chrome://tracing drops asynchronous events without a name, also where they end."""
+    """Follows the published format description.
+
+    Chrome://tracing drops asynchronous events without a name, even end events.
+    """
     content = exported(memdiag.load(GOLDENS / name / "snapshot.pickle"), tmp_path)
     assert "displayTimeUnit" not in content, "times are microseconds; some viewers have taken it for their unit"
     needed = {

@@ -1,4 +1,4 @@
-"""Flame graphs for speedscope: in its own format, and the bytes are those of the trace."""
+"""Flame graphs for speedscope: in its own format, with the bytes of the trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def exported(trace, tmp_path, **wanted):
 
 
 def is_speedscope(content):
-    """What speedscope's file-format schema asks of a file of sampled profiles."""
+    """Checks the requirements of speedscope's file-format schema for files of sampled profiles."""
     assert content["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert content.keys() <= {"$schema", "shared", "profiles", "name", "activeProfileIndex", "exporter"}
     frames = content["shared"]["frames"]

@@ -1,4 +1,4 @@
-"""Recordings replayed under their own settings: every address and segment event, and what is said where one differs."""
+"""Replays recordings with their own settings: compares every address and segment event, and explains differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Table
 from memdiag.units import GIB, MIB
 
-# The trace of this file is not that of its segments: none of its blocks lies in any of them.
+# The trace of this file does not match its segments: none of its blocks is in any of them.
 NOT_OF_ONE_PIECE = {"facebookresearch__mosaic__test__snapshots__output.pickle"}
 
 
@@ -72,7 +72,7 @@ def test_one_difference_counts_once(goldens):
     runs = []
 
     def astray(part, *arguments, **options):
-        """The engine, but for one block of the first run: it and all after it lie 512 bytes off."""
+        """The engine, with one block of the first run and all after it shifted by 512 bytes."""
         result = replay(part, *arguments, **options)
         runs.append(len(part.op))
         if len(runs) > 1:
@@ -131,7 +131,7 @@ def test_what_was_refused_tells_how_much_there_was(goldens, name, capacity):
 
 
 def test_garbage_collections_tell_the_limit_of_the_process(goldens):
-    """The golden ran with 3 GiB, half of which it might use, and collected from 0.6 of that on."""
+    """The golden ran with 3 GiB, half of which it could use, and garbage collection started at 0.6 of that."""
     ((_, found),) = calibrations(goldens / "cuda-2.13.0-gc-threshold" / "snapshot.pickle")
     low, high = found.limits.limit_range
     assert low <= found.limits.limit_bytes < high
@@ -167,7 +167,10 @@ def test_a_trace_without_addresses_is_not_calibrated(tmp_path):
 
 
 def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_replay_lacks():
-    """A block of 40 MiB is free when all is given back and a request of 39 MiB gets a new segment: no retry would have come to that."""
+    """A block of 40 MiB is free when everything is released and a request of 39 MiB gets a new segment.
+
+    No retry would have been needed for that.
+    """
     a, b, c = (1 << 40, (1 << 40) + 256 * MIB, (1 << 40) + 512 * MIB)
     entries = [
         ("segment_alloc", a, 100 * MIB),
@@ -193,7 +196,7 @@ def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_repla
 
 
 def test_a_second_range_of_addresses_beside_a_full_one_is_seen():
-    """Pages far behind those mapped so far are of a range of their own."""
+    """Pages far after those mapped so far belong to a separate range."""
     trace, device = device_of(
         [
             ("segment_map", 1 << 40, 20 * MIB),

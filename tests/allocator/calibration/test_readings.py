@@ -1,4 +1,4 @@
-"""What a recording leaves open is told from what follows: captures, kinds of private pools, why memory was given back."""
+"""Facts missing from a recording are inferred from later events: captures, kinds of private pools, release causes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memdiag.units import MIB
 
 
 def recorded(calls, *, capacity=None, conf="", no_split=(), since=0):
-    """A recording of calls (op, tensor, size, pool) from call ``since`` on, and the replay that it is of."""
+    """Returns a recording of calls (op, tensor, size, pool) from call ``since`` on, and the replay it belongs to."""
     op, tensor, size, pool = (np.array([call[k] for call in calls], np.int64) for k in range(4))
     work = Workload(
         op=op.astype(np.int8),
@@ -54,11 +54,11 @@ OUTSIDE_AND_IN_A_CAPTURE = [
     (ALLOC, 0, 30 * MIB, 0),
     (ALLOC, 1, 30 * MIB, 0),
     (FREE, 1, 0, -1),
-    (ALLOC, 2, 10 * MIB, 1),  # the driver has no more: what is cached is given back
+    (ALLOC, 2, 10 * MIB, 1),  # the driver has no more memory: cached memory is released
     (ALLOC, 3, 20 * MIB, 0),
     (FREE, 3, 0, -1),
     (CAPTURE, -1, 1, 1),
-    (ALLOC, 4, 12 * MIB, 1),  # fails, though as much is cached
+    (ALLOC, 4, 12 * MIB, 1),  # fails, though that much is cached
     (CAPTURE, -1, 0, 1),
     (ALLOC, 5, 1000, 0),
     (ALLOC, 6, 12 * MIB, 1),
@@ -73,7 +73,7 @@ def test_a_pool_is_used_outside_of_captures_and_in_one():
     assert found.is_exact
     turned = np.flatnonzero(workload.op == CAPTURE)
     assert workload.size[turned].tolist() == [1, 0]
-    assert workload.tensor[turned[0] + 1 : turned[1]].tolist()  # the request that failed lies between
+    assert workload.tensor[turned[0] + 1 : turned[1]].tolist()  # the failed request is in between
 
 
 def test_an_empty_cache_that_looks_like_a_retry_is_told_by_what_was_there_later():
@@ -123,7 +123,7 @@ def test_an_expandable_segment_begins_below_what_it_held_when_the_recording_bega
         (ALLOC, 1, 100 * MIB, 0),
         (FREE, 0, 0, -1),
         (EMPTY_CACHE, -1, 0, -1),
-        (ALLOC, 2, 60 * MIB, 0),  # where the first one was: recorded from here on
+        (ALLOC, 2, 60 * MIB, 0),  # at the address of the first one: recorded from here on
         (FREE, 1, 0, -1),
         (FREE, 2, 0, -1),
         (EMPTY_CACHE, -1, 0, -1),

@@ -1,4 +1,4 @@
-"""How far two runs ask for the same."""
+"""How far two runs make the same requests."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ FREE_A = (FREE, 0, 0, 0)
             (A, FREE_A),
             (A, (FREE_REQUESTED, 0, 0, 0), (FREE_COMPLETED, 0, 0, 0)),
             (2, 2),
-        ),  # when it is complete is the allocator's affair
-        ((A, (EMPTY_CACHE, -1, 0, -1), B), (A, B), (3, 2)),  # so is when cached memory is given back
+        ),  # the allocator determines when it is complete
+        ((A, (EMPTY_CACHE, -1, 0, -1), B), (A, B), (3, 2)),  # and when cached memory is released
         ((A, B), ((ALLOC, 7, 1000, 0), (ALLOC, 3, 2000, 0)), (2, 2)),  # numbers of tensors are rows of a table
         ((A, (ALLOC, 1, 2000, 1)), ((ALLOC, 0, 1000, 1), (ALLOC, 1, 2000, 0)), (2, 2)),  # streams by their first use
         ((A, (ALLOC, 1, 2000, 1)), (A, B), (1, 1)),

@@ -1,4 +1,4 @@
-"""Instances of placement, made up, and the slow way to the best placement of a few buffers."""
+"""Made-up placement instances, and a slow optimal placement of a few buffers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 
 def columns(rows):
-    """Sizes, lower and upper of rows (lower, upper, size)."""
+    """Returns sizes, lower and upper of rows (lower, upper, size)."""
     table = np.array(rows, np.int64).reshape(-1, 3)
     return table[:, 2].copy(), table[:, 0].copy(), table[:, 1].copy()
 
 
 def lowest_height(rows):
-    """The height of the best placement: of all orders, each buffer as low as it can be."""
+    """Returns the height of the best placement: over all orders, each buffer as low as possible."""
     best = sum(size for _, _, size in rows)
     for order in permutations([row for row in rows if row[0] < row[1] and row[2]]):
         placed = []
@@ -33,7 +33,7 @@ def lowest_height(rows):
 
 
 def cut(num, width, height, seed):
-    """A rectangle of time and bytes cut into ``num`` buffers: they fit into ``height`` without a gap."""
+    """Cuts a rectangle of time and bytes into ``num`` buffers: they fit into ``height`` without a gap."""
     chance = np.random.default_rng(seed)
     pieces = [(0, width, 0, height)]
     while len(pieces) < num:

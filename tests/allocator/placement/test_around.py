@@ -1,4 +1,4 @@
-"""Buffers are placed around others that have their places; rounds of search are a matter of work."""
+"""Buffers are placed around pinned ones; search rounds are limited by work."""
 
 from __future__ import annotations
 

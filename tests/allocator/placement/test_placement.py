@@ -1,4 +1,4 @@
-"""Plans are right, as low as can be where that can be told, and the same every time."""
+"""Plans are valid, provably optimal where possible, and deterministic."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ def test_challenging_ones_fit_their_capacity(name):
 
 
 def test_large_ones_are_improved_too(made_up, monkeypatch):
-    """What is done for thousands of buffers, done for sixty: passes of first fit, descents that check the crowded sections only."""
+    """Uses the method for thousands of buffers on sixty.
+
+    First-fit passes, and descents that check only crowded sections.
+    """
     monkeypatch.setattr(improve, "LARGE", 10)
     monkeypatch.setattr(improve, "STEPS_OF_ROOM", 1)
     monkeypatch.setattr(solver, "PROPAGATE_UP_TO", 0)

@@ -1,4 +1,4 @@
-"""The search leaves no placement out and claims none that is not there: against all orders of a few buffers."""
+"""The search is complete and sound, compared with all orders of a few buffers."""
 
 from __future__ import annotations
 

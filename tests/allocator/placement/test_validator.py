@@ -1,4 +1,4 @@
-"""The checker finds what is wrong with a placement."""
+"""The checker detects every kind of error in a placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every policy in the registry keeps the contract of ``Policy``, whatever its mechanism."""
+"""Every registered policy keeps the contract of ``Policy``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for settings: what it may choose, what it finds, and what it does not recommend."""
+"""The search for settings: allowed choices, results, and choices that it does not recommend."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,10 @@ def scored(work, policy, conf, capacity, part=None):
 
 
 def growing(num_rounds=24):
-    """Buffers that grow from round to round, with small ones kept between: segments of the old sizes cannot serve the new ones."""
+    """Creates buffers that grow from round to round, with small retained ones.
+
+    Old segments cannot serve new buffers.
+    """
     calls, number = [], 0
     for k in range(num_rounds):
         calls += [

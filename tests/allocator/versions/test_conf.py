@@ -1,4 +1,4 @@
-"""Settings become numbers as the allocator of each version reads them."""
+"""Settings are converted to numbers as each allocator version reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Best fit without size classes, against a reference of plain lists; and what it makes of a recorded training."""
+"""Best fit without size classes, compared with a reference of plain lists, and on a recorded training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reference:
         return sum(segment.size for segment in self.segments)
 
     def malloc(self, asked: int, stream: int) -> tuple[Segment, int, int] | None:
-        """Returns segment, offset and bytes of the block; None: out of memory."""
+        """Returns segment, offset and bytes of the block, or None if out of memory."""
         size = max(-(-asked // 512) * 512, 512)
         fitting = [
             (room, segment.number, offset, segment)
@@ -72,7 +72,7 @@ class Reference:
         return segment, offset, size
 
     def release(self, segment: Segment, offset: int, size: int) -> None:
-        """Frees a block and merges it with free blocks beside it."""
+        """Frees a block and merges it with adjacent free blocks."""
         for other in list(segment.free):
             if other[0] + other[1] == offset or offset + size == other[0]:
                 segment.free.remove(other)
@@ -83,7 +83,7 @@ class Reference:
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
-    """Calls as (op, tensor, size, stream)."""
+    """Returns calls as (op, tensor, size, stream)."""
     calls: list[tuple[int, int, int, int]] = []
     live: list[int] = []
     for tensor in range(draw(st.integers(1, 60))):

@@ -1,4 +1,4 @@
-"""Programs written down call by call, run by the reference and by the compiled allocator alike."""
+"""Programs written call by call, run by both the reference and the compiled allocator."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rows_of(replay: StitchReplay) -> list[dict[str, object]]:
 def by_reference(
     program: Program, settings: GMLakeSettings, capacity: int | None = None, fraction: float | None = None
 ) -> tuple[Allocator, list[dict[str, object]]]:
-    """Runs the reference; returns it, and a row a call."""
+    """Runs the reference; returns it, and one row per call."""
     allocator = Allocator(settings, capacity, program.done, fraction)
     rows = []
     for call in program.calls:
@@ -113,7 +113,7 @@ def _do(allocator: Allocator, op: int, tensor: int, size: int, stream: int) -> d
 def check(
     program: Program, settings: GMLakeSettings, capacity: int | None = None, *, fraction: float | None = None
 ) -> StitchReplay:
-    """Runs both and holds every row of one against the other's."""
+    """Runs both and compares every row."""
     replay = replayed(program, settings, capacity, fraction=fraction)
     _, expected = by_reference(program, settings, capacity, fraction)
     for number, (mine, other) in enumerate(zip(rows_of(replay), expected, strict=True)):

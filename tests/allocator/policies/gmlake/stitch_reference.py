@@ -1,7 +1,7 @@
-"""GMLake's allocator in plain objects, chunk by chunk and as slow as can be: what the compiled one is held against.
+"""GMLake's allocator in plain objects, chunk by chunk and as slow as possible: the reference for the compiled one.
 
-A chunk is 2 MiB of a large range (512 bytes of a small one) and knows which tensor has it. Free blocks are not kept:
-they are looked for whenever they are needed, as the longest rows of free chunks. Stitched blocks are lists of chunks.
+A chunk is 2 MiB of a large range (512 bytes of a small one) and knows the tensor that uses it. Free blocks are not
+stored: they are searched on demand, as the longest runs of free chunks. Stitched blocks are lists of chunks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Range:
         return len(self.owners) * self.unit
 
     def free_runs(self) -> list[tuple[int, int]]:
-        """Begin and length of each longest row of free chunks."""
+        """Returns begin and length of each longest run of free chunks."""
         runs: list[tuple[int, int]] = []
         for at, owner in enumerate(self.owners):
             if owner is None and runs and sum(runs[-1]) == at:
@@ -69,7 +69,7 @@ class Tensor:
     asked: int
     chunks: list[Chunk]
     stitched: Stitched | None
-    uses: dict[int, int] = field(default_factory=dict)  # stream, and the event on it once it is freed
+    uses: dict[int, int] = field(default_factory=dict)  # stream, and its event once the block is freed
     is_pending: bool = False
 
     @property
@@ -187,7 +187,7 @@ class Allocator:
     # ------------------------------------------------------------------------------------------------------- searches
 
     def blocks(self, small: bool, stream: int) -> list[tuple[int, Range, int]]:
-        """Size, range and first chunk of all free blocks, the smallest first, among equals by address."""
+        """Returns size, range and first chunk of all free blocks, the smallest first, equal ones by address."""
         found = [
             (length * home.unit, home.number, home, at)
             for home in self.ranges
@@ -215,7 +215,7 @@ class Allocator:
         return None
 
     def part(self, home: Range, at: int, there: int, size: int) -> list[Chunk]:
-        """The chunks that a request gets of one free block."""
+        """Returns the chunks of one free block that a request gets."""
         if not home.small and size >= self.settings.max_split_bytes:
             size = there
         return [(home, at + k) for k in range(size // home.unit)]
@@ -268,7 +268,7 @@ class Allocator:
     def give_back(self, home: Range) -> None:
         self.ranges.remove(home)
         self.device_frees += 1
-        # A stitched block that lost a part is of no use any more; one in use goes when its tensor does.
+        # A stitched block that lost a part is useless; one in use is removed with its tensor.
         self.stitched = [
             each for each in self.stitched if each.in_use or all(owner is not home for owner, _ in each.chunks)
         ]

@@ -1,4 +1,4 @@
-"""Stitching against the reference in plain objects, on programs of every kind, and what must hold whatever is asked for."""
+"""Stitching compared with the reference in plain objects on all kinds of programs, and general invariants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memdiag.trace import schema
 from tests.allocator.policies.gmlake.stitch_program import Program, check, replayed, rows_of
 from tests.allocator.policies.gmlake.stitch_reference import CHUNK, MIB
 
-# Few sizes, so that they come again; around every boundary.
+# A few sizes, so that they repeat; around every boundary.
 SIZES = (
     1,
     512,
@@ -42,7 +42,7 @@ OTHERS = (w.EMPTY_CACHE, w.SYNC, w.COMPLETE, w.EXTERNAL, w.SET_FRACTION)
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Any calls in any order, frees of what is gone and of what never was among them."""
+    """Draws any calls in any order, including frees of freed and of unknown tensors."""
     dice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     program = Program(done=("recorded", "manual", "now")[dice.integers(3)])
     sizes, num_streams, frees = dice.choice(SIZES, dice.integers(1, 8)), dice.integers(1, 4), dice.uniform(0.4, 0.7)
@@ -111,7 +111,7 @@ def test_what_comes_later_changes_nothing(
 
 
 def verify(program: Program, replay: StitchReplay) -> None:
-    """Goes through the log alone: who has which bytes of what the driver gave, and on which stream."""
+    """Verifies the log alone: owners of the driver's bytes, and their streams."""
     log = replay.log
     assert log is not None
     owner: dict[int, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Stitching, scenario by scenario; what is told of it; and the replay as a trace."""
+"""Stitching, scenario by scenario; its report; and the replay as a trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALWAYS = GMLakeSettings(frag_limit_bytes=2 * MIB)
 
 
 def holes(*sizes: int) -> Program:
-    """Free blocks of these sizes, each between blocks in use; tensors from 100 on are free to use."""
+    """Creates free blocks of these sizes, each between used blocks; tensors from 100 on are available."""
     program = Program()
     for number, size in enumerate(sizes):
         program.alloc(2 * number, size).alloc(2 * number + 1, size)
@@ -45,7 +45,7 @@ def test_several_free_blocks_serve_one_request_the_largest_first_and_the_last_on
     assert found.seg[-2:].tolist() == [
         2,
         0,
-    ]  # the tensor begins in the block of 60 MiB; what is left of the one of 40 MiB serves again
+    ]  # the tensor begins in the block of 60 MiB; the remainder of the one of 40 MiB is reused
     assert found.reserved[-1] == 200 * MIB
     told = found.stitching
     assert told is not None
@@ -58,7 +58,7 @@ def test_a_stitched_block_serves_again_when_all_of_it_is_free_up_to_the_limit_of
     )
     found = check(program.alloc(103, 90 * MIB), ALWAYS)
     assert found.how is not None
-    # 8 MiB fit into a free block; then a part of the stitched block is in use, and free blocks are stitched anew
+    # 8 MiB fit into a free block; then a part of the stitched block is in use, and free blocks are stitched again.
     assert found.how[-4:].tolist() == [2, -1, 1, 3]
     assert found.stitching is not None
     assert found.stitching.num_reused == 1

@@ -1,4 +1,4 @@
-"""Programs written down call by call, run by the reference and by the compiled pools alike."""
+"""Programs written call by call, run by both the reference and the compiled pools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK, OOM, SKIPPED = "ok", "oom", "skipped"
 
 @dataclass
 class Program:
-    """Calls (op, tensor, size, stream) and marks (call that follows, kind)."""
+    """Calls (op, tensor, size, stream) and marks (next call, kind)."""
 
     calls: list[tuple[int, int, int, int]] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
@@ -91,7 +91,7 @@ def replayed(
 def by_reference(
     program: Program, settings: Settings | None = None, capacity: int | None = None
 ) -> tuple[Allocator, list[dict[str, object]]]:
-    """Runs the reference; returns it, and a row a call."""
+    """Runs the reference; returns it, and one row per call."""
     allocator = Allocator(settings, capacity)
     rows: list[dict[str, object]] = []
     waiting = list(program.marks)
@@ -137,7 +137,7 @@ LEVELS = ("", "P1", "P2", "P3", "P4", "P5", "oom")
 
 
 def rows_of(replay: LifecycleReplay) -> list[dict[str, object]]:
-    """The same rows of a replay."""
+    """Returns the same rows of a replay."""
     lifecycle = replay.lifecycle
     assert lifecycle is not None
     columns = {
@@ -162,7 +162,7 @@ def rows_of(replay: LifecycleReplay) -> list[dict[str, object]]:
 
 
 def check(program: Program, settings: Settings | None = None, capacity: int | None = None) -> LifecycleReplay:
-    """Runs both and holds every row of one against the other's."""
+    """Runs both and compares every row."""
     replay = replayed(program, settings, capacity)
     _, expected = by_reference(program, settings, capacity)
     for number, (mine, other) in enumerate(zip(rows_of(replay), expected, strict=True)):

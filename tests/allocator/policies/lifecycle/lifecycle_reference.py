@@ -1,8 +1,8 @@
-"""MindSpeed's lifetime-segregated allocator in plain objects, line by line: what the compiled one is held against.
+"""MindSpeed's lifetime-segregated allocator in plain objects, line by line: the reference for the compiled one.
 
-As slow as it is simple: pools are lists that are searched, a segment is the list of blocks that covers it, tables
-(``lifecycle_tables``) are sets that are walked. Nothing is shared with the package but the numbers of calls and marks,
-so that one mistake cannot be made on both sides.
+It is as slow as it is simple: pools are lists that are searched, a segment is the list of its blocks, and tables
+(``lifecycle_tables``) are sets that are walked. It shares only the numbers of calls and marks with the package, so the
+same mistake cannot be on both sides.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ MIB = 1 << 20
 NO_LIMIT = 1 << 62
 GRAIN, SMALL = 512, MIB
 SMALL_SEGMENT, LARGE_SEGMENT, LARGE_FROM, PAGE = 2 * MIB, 20 * MIB, 10 * MIB, 2 * MIB
-VERY_LARGE = 1_800_000_000  # blocks that small and temporary work does not nibble at
+VERY_LARGE = 1_800_000_000  # blocks so small that temporary work does not split them
 PREJUDGED = 200 * MIB
 MUCH_LARGER = 1_395_864_371  # of a segment, by which it exceeds a request
 MOST_CANDIDATES = 3
-UNKNOWN_DEVICE = 1 << 40  # what address space is reserved for where the device is not known
+UNKNOWN_DEVICE = 1 << 40  # reserved address space if the device is unknown
 
 
 class OutOfMemory(Exception):
-    """The request failed; the allocator goes on."""
+    """The request failed; the allocator continues."""
 
 
 def up(number: int, unit: int) -> int:
@@ -40,7 +40,7 @@ class Block:
     size: int
     used: bool = False
     requested: int = 0
-    mapped: bool = True  # of an expandable segment: there is memory behind it
+    mapped: bool = True  # of an expandable segment: it is backed by memory
 
     @property
     def whole(self) -> bool:
@@ -53,11 +53,11 @@ class Segment:
     size: int
     pool: tuple[str, str]  # default or long, small or large
     stream: int
-    page: int = 0  # in which an expandable segment grows; 0: it is none
+    page: int = 0  # page size of an expandable segment; 0 for others
     blocks: list[Block] = field(default_factory=list)
 
     def join(self, block: Block) -> None:
-        """Makes a block one with its idle neighbours of the same kind."""
+        """Merges a block with its idle neighbours of the same kind."""
         at = self.blocks.index(block)
         if at + 1 < len(self.blocks) and not self.blocks[at + 1].used and self.blocks[at + 1].mapped == block.mapped:
             block.size += self.blocks.pop(at + 1).size
@@ -65,7 +65,7 @@ class Segment:
             self.blocks[at - 1].size += self.blocks.pop(at).size
 
     def cut(self, block: Block, size: int) -> Block:
-        """Shortens a block; returns the rest."""
+        """Truncates a block; returns the rest."""
         rest = Block(self, block.off + size, block.size - size, mapped=block.mapped)
         self.blocks.insert(self.blocks.index(block) + 1, rest)
         block.size = size
@@ -85,7 +85,7 @@ class Settings:
 class Allocator:
     """The four pools.
 
-    After each call: ``reserved``, ``allocated``, ``requested`` (bytes), counters, and the latest ``step`` taken.
+    After each call: ``reserved``, ``allocated``, ``requested`` (bytes), counters, and the last ``step`` used.
     """
 
     def __init__(self, settings: Settings | None = None, capacity: int | None = None) -> None:
@@ -96,7 +96,7 @@ class Allocator:
             self.set_fraction(self.settings.fraction)
         self.external = 0
         self.lifetimes = Lifetimes(self.settings.default_lc_threshold)
-        self.segments: list[Segment] = []  # held, in the order in which they were obtained
+        self.segments: list[Segment] = []  # reserved, in the order in which they were obtained
         self.num_segments = 0
         self.usable_total: int | None = None
         self.reserved = self.allocated = self.requested = 0
@@ -195,7 +195,7 @@ class Allocator:
     def _optimized(
         self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int
     ) -> Block | None:
-        """As the source has it: a segment that is not much larger than the request ends the search with nothing."""
+        """Implements the source: a segment not much larger than the request ends the search without a result."""
         for candidate in self._candidates(size, pool, stream)[:MOST_CANDIDATES]:
             if self._rejected(candidate, size, pool, own, segment_size):
                 return None
@@ -207,7 +207,7 @@ class Allocator:
         return None
 
     def _wanted_meanwhile(self, segment_size: int) -> bool:
-        """Whether, while the request is predicted to live, something is expected that would want such a segment for itself."""
+        """Returns whether, during the predicted lifetime, another request is expected that needs such a whole segment."""
         predicted = self.lifetimes.predicted
         if predicted is None:
             return False
@@ -219,7 +219,7 @@ class Allocator:
         )
 
     def _candidates(self, size: int, pool: tuple[str, str], stream: int) -> list[Block]:
-        """Free blocks that are large enough, the smallest first; of equal ones the lowest address."""
+        """Returns sufficiently large free blocks, the smallest first; equal ones by address."""
         free = [
             block
             for segment in self.segments
@@ -278,7 +278,7 @@ class Allocator:
         return block
 
     def _take(self, size: int) -> bool:
-        """Obtains memory from the device; whether it has as much."""
+        """Reserves memory from the device; returns whether it has that much."""
         if self.capacity is not None and self.reserved + size > self.capacity - self.external:
             return False
         self.reserved += size
@@ -295,7 +295,7 @@ class Allocator:
     # ---- expandable segments
 
     def _grow(self, pool: tuple[str, str], size: int, stream: int) -> Block | None:
-        """The lowest place with so many idle bytes in a row that begin with a hole, or with the free block right before one."""
+        """Returns the lowest run of enough idle bytes that begins with a hole, or with the free block before one."""
         mine = [
             segment for segment in self.segments if segment.page and (segment.pool, segment.stream) == (pool, stream)
         ]
@@ -335,7 +335,7 @@ class Allocator:
         return room
 
     def _unmap(self, block: Block) -> None:
-        """Gives back the whole pages of a free block."""
+        """Releases the whole pages of a free block."""
         segment, page = block.segment, block.segment.page
         begin, end = up(block.off, page), (block.off + block.size) // page * page
         if begin >= end:
@@ -348,7 +348,7 @@ class Allocator:
         self.reserved -= block.size
         self.device_frees += 1
         segment.join(block)
-        if len(segment.blocks) == 1:  # nothing is left of it
+        if len(segment.blocks) == 1:  # nothing remains of it
             self.segments.remove(segment)
 
     def _release_oversize(self, pool: tuple[str, str], size: int, stream: int) -> bool:

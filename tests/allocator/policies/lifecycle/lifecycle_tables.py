@@ -1,18 +1,21 @@
-"""How MindSpeed's allocator decides how long a tensor will live, line by line: the other half of the reference.
+"""MindSpeed's prediction of a tensor's lifetime, line by line: the other half of the reference.
 
-As slow as it is simple: tables are sets that are walked from their latest entry to the earliest.
+It is as slow as it is simple: tables are sets, walked from the latest entry to the earliest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-NEVER = 1 << 62  # the end of what is not freed in its window
+NEVER = 1 << 62  # the end of an entry that is not freed in its window
 DEFAULT, LONG = "default", "long"
 
 
 class Table:
-    """What one kind of window (forward, or step) learns: entries (start, end, size) of this pass, the last one, and new branches."""
+    """What one kind of window (forward, or step) learns.
+
+    Entries (start, end, size) of the current and last pass, and branches.
+    """
 
     def __init__(self) -> None:
         self.tik = 1
@@ -24,7 +27,7 @@ class Table:
         self.met_unknown = False
 
     def look_up(self, size: int) -> tuple[int, int] | None:
-        """Start and end of the nearest entry of this size at this place or before it."""
+        """Returns start and end of the nearest entry of this size at or before this position."""
         number = self.look_ups
         self.look_ups += 1
         for table in [self.last, *self.history]:
@@ -51,16 +54,16 @@ class Table:
 
 @dataclass(eq=False)
 class Life:
-    """What is remembered of a tensor: where its entries stand."""
+    """Recorded facts about a tensor: the positions of its entries."""
 
     requested: int
     rounded: int
-    forward: tuple[int, int] | None = None  # start, and the number of the window
+    forward: tuple[int, int] | None = None  # start, and number of the window
     step: tuple[int, int] | None = None
 
 
 class Lifetimes:
-    """Decides how long a tensor will live."""
+    """Predicts the lifetime of tensors."""
 
     def __init__(self, threshold: float = 0.0) -> None:
         self.threshold = threshold
@@ -70,7 +73,7 @@ class Lifetimes:
         self.in_step = False
         self.forward = Table()
         self.step = Table()
-        self.predicted: tuple[int, int] | None = None  # what the step tables said of the latest request
+        self.predicted: tuple[int, int] | None = None  # prediction of the step tables for the last request
 
     def mark(self, kind: str) -> None:
         if kind == "precise_begin":

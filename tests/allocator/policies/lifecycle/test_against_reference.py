@@ -1,4 +1,4 @@
-"""The compiled pools against the reference in plain objects, on programs of every kind; what comes later changes nothing earlier."""
+"""The compiled pools agree with the reference on all kinds of programs; later events change nothing earlier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, NO_LIMIT
 from tests.allocator.replay_check import check as checked
 
 KIB = 1024
-# Few sizes, so that they come again; around every boundary, and some that share a rounded size.
+# A few sizes, so that they repeat; around every boundary, and some that share a rounded size.
 SIZES = (
     1,
     512,
@@ -55,7 +55,7 @@ MARKS = ("precise_begin", "precise_end", "forward_begin", "forward_end", "step_b
 
 @st.composite
 def wild(draw: st.DrawFn) -> Program:
-    """Any calls and marks in any order: windows within windows, ends without beginnings."""
+    """Draws any calls and marks in any order: nested windows, ends without beginnings."""
     dice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     sizes = dice.choice(SIZES + HUGE if dice.random() < 0.3 else SIZES, dice.integers(1, 7))
     program, live = Program(), []
@@ -76,12 +76,12 @@ def wild(draw: st.DrawFn) -> Program:
 
 @st.composite
 def training(draw: st.DrawFn) -> Program:
-    """Steps of layers that are much alike: what the tables are made for."""
+    """Draws steps of similar layers, for which the tables are made."""
     program, tensor = Program(), 0
     size = st.sampled_from(draw(st.lists(st.sampled_from(SIZES), min_size=2, max_size=5)))
     layer = draw(
         st.lists(st.tuples(size, st.booleans()), min_size=1, max_size=5)
-    )  # size, and whether it is kept for backward
+    )  # size, and whether it is retained for backward
     program.mark("precise_begin").alloc(0, draw(size)).alloc(1, draw(size)).mark(
         "precise_end", "forward_begin", "forward_end"
     )
@@ -93,7 +93,7 @@ def training(draw: st.DrawFn) -> Program:
             program.mark("forward_begin")
             short: list[int] = []
             for bytes_, stays in layer:
-                if draw(st.integers(0, 9)) == 0:  # a pass that differs a little
+                if draw(st.integers(0, 9)) == 0:  # a slightly different pass
                     continue
                 program.alloc(tensor, draw(size) if draw(st.integers(0, 9)) == 0 else bytes_)
                 (kept if stays else short).append(tensor)
@@ -153,7 +153,7 @@ def test_blocks_lie_apart_and_sums_are_right(
 ) -> None:
     workload = program.workload()
     replay = replay_lifecycle(workload, program.hooks, conf_of(chosen), capacity, log=True, is_oracle=is_oracle)
-    assert checked(workload, replay, keep_start=False) == ()  # memdiag's own checker, which looks at logs of any policy
+    assert checked(workload, replay, keep_start=False) == ()  # memdiag's own checker for logs of any policy
     lifecycle = replay.lifecycle
     assert lifecycle is not None
     for call in {0, len(program.calls) - 1, lifecycle.peak_call} if program.calls else ():

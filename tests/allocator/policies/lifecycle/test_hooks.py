@@ -1,4 +1,4 @@
-"""When the hooks would run is found in recordings with marks, with stacks only, and with neither."""
+"""The hook positions are inferred in recordings with marks, with stacks only, and with neither."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def test_stacks_and_marks_see_the_same_calls(goldens: Path, kind: str, hooks: st
     (by_marks, _), (by_stacks, _) = found(path, hooks), found(path, hooks, recorded=None)
     assert by_stacks.bases["forward"] == "stacks"
     assert (by_stacks.kind == by_marks.kind).all()
-    assert (
-        abs(by_stacks.at - by_marks.at).max() <= 1
-    )  # frees on the way out of a layer: stacks do not tell whose they are
+    assert abs(by_stacks.at - by_marks.at).max() <= 1  # frees at the end of a layer: stacks do not show their layer
 
 
 def test_stacks_show_loops_over_layers() -> None:
@@ -105,7 +103,7 @@ def test_a_trace_from_the_midst_has_no_set_up_and_no_first_optimizer_step(golden
     assert (marks.bases["setup"], marks.bases["optimizer"]) == ("none", "none")
     assert count["precise_begin"] == count["release"] == 0
     assert count["forward_begin"] >= 1
-    assert marks.at[0] == 0  # the empty window that let the next one count is over
+    assert marks.at[0] == 0  # the empty window that lets the next one count is over
 
 
 def test_there_are_two_kinds_of_hooks() -> None:
@@ -122,12 +120,12 @@ class _Device:
 
 @pytest.fixture
 def _placed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Marks stand at the event that they give as their time."""
+    """Places marks at the event that they give as their time."""
     monkeypatch.setattr(module_calls, "place", lambda _recorded, _device, columns: columns["time_ns"])
 
 
 def recorded(*marks: tuple[int, str]) -> Recorded:
-    """Returns marks placed by hand: (event, path; "" for none)."""
+    """Returns marks with explicit positions: (event, path; "" for none)."""
     names = tuple(dict.fromkeys(path for _, path in marks if path))
     modules = {
         "time_ns": np.array([at for at, _ in marks], np.int64),
@@ -249,7 +247,7 @@ def test_where_marks_begin_a_call_may_be_under_way() -> None:
 
 @pytest.mark.usefixtures("_placed_by_hand")
 def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
-    again = [(20, True), (24, False), (24, True), (26, False)]  # from backward, the marks have a place
+    again = [(20, True), (24, False), (24, True), (26, False)]  # from backward, the marks have a position
     stacks = [(2, True), (10, False), (30, True), (40, False)]
     guessed = [(2, True), (6, False), (6, True), (10, False), (15, True), (17, False), (30, True), (40, False)]
     assert edges(with_those_too_deep(again, stacks, guessed)) == "(2 )6 (6 )10 (20 )24 (24 )26 (30 )40"
@@ -260,7 +258,7 @@ def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
 
 
 def seen(*lines: tuple[int, ...], backward_from: int | None = None) -> str:
-    """Calls of layers and of the stack that allocations show, each given by the lines of its functions ``forward``, the outermost first."""
+    """Returns the calls of layers and of the stack that allocations show, given by lines of ``forward``, outermost first."""
     stacks, number = Stacks.from_lists(
         [[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines]
     )
@@ -301,7 +299,7 @@ def test_what_backward_computes_again_begins_with_the_layer_itself() -> None:
         (),
         *alone,
         *alone,
-    ]  # more calls again than in forward must not hide those in forward
+    ]  # repeated calls must not hide those in forward
     again = "(20 )23 (23 )26 (27 )30 (30 )33"
     assert seen((5,), *layer * 6, (9,), *two_at_a_time, backward_from=20) == f"{forward} {again} / (1 )19"
 

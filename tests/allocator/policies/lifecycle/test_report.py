@@ -1,4 +1,4 @@
-"""What is told of a replay: who was misfiled and what that cost, what each pool held; the start; perfect knowledge; simulate."""
+"""The report on a replay: misclassified tensors and their cost, pools, initial state, perfect prediction, simulate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def told(program: Program, *, is_oracle: bool = False) -> Lifecycle:
 
 
 def first_forward() -> Program:
-    """In its first forward window, where everything is taken for long-lived: one that is freed in it, one that is not."""
+    """Creates a first forward window, where everything counts as long-lived: one tensor is freed in it, one is not."""
     program = Program().mark("forward_begin", "forward_end", "forward_begin")
     return program.alloc(0, 30 * MIB).alloc(1, 50 * MIB).free(0).mark("forward_end").alloc(2, 5 * MIB)
 
@@ -117,7 +117,7 @@ def test_what_was_there_at_the_start_is_made_first_as_long_lived() -> None:
     workload = replace(program.workload(), start=start, num_tensors=4)
     found = replay_lifecycle(workload, program.hooks, log=True)
     assert found.reserved.tolist() == [28 * MIB] * 3  # 2 for the small one, 6 for the large one, 20 for the new one
-    assert found.allocated.tolist() == [9 * MIB + 512, 3 * MIB + 512, 3 * MIB]  # 1 MiB is not cut off
+    assert found.allocated.tolist() == [9 * MIB + 512, 3 * MIB + 512, 3 * MIB]  # a remainder of 1 MiB is not split off
     assert found.device_allocs.tolist() == [1, 1, 1]
     assert found.log is not None
     assert found.log["call"].tolist() == [-1, -1, -1, -1, 0, 0, 1, 1, 2, 2]

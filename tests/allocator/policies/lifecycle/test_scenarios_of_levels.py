@@ -1,4 +1,4 @@
-"""Where requests find memory: each restriction, each level, each limit. Every program is run by the reference too."""
+"""How requests are served: each restriction, level and limit. The reference runs every program too."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def long_lived(program: Program, tensor: int, size: int) -> Program:
 
 
 def in_forward(program: Program) -> Program:
-    """Opens a forward window in which A is known to be short-lived: 3 MiB, at any place."""
+    """Opens a forward window in which A (3 MiB) is known to be short-lived at any position."""
     program.mark("forward_begin", "forward_end", "forward_begin").alloc(900, 3 * MIB).free(900).mark("forward_end")
     return program.call(w.EMPTY_CACHE).mark("forward_begin")
 
 
 def last(program: Program, settings: Settings | None = None, capacity: int | None = CARD) -> dict[str, object]:
-    """What came of the last call."""
+    """Returns the result of the last call."""
     return rows_of(check(program, settings, capacity))[-1]
 
 
@@ -60,7 +60,7 @@ def test_blocks_are_cut_where_the_rest_is_worth_it() -> None:
     assert last(Program().alloc(0, 19 * MIB - 512))["block"] == 19 * MIB - 512
     assert (
         last(long_lived(Program(), 0, 29 * MIB // 10))["block"] == -(-29 * MIB // 10 // 512) * 512
-    )  # its tail stays in the pool
+    )  # its tail remains in the pool
 
 
 def test_what_is_freed_joins_its_neighbours_and_stays_in_its_pool() -> None:
@@ -130,12 +130,12 @@ def test_a_long_lived_request_reuses_segments_that_it_would_reserve_only() -> No
 
     assert again(30 * MIB, 30 * MIB) == "P1"
     assert again(30 * MIB, 29 * MIB) == "P1"  # the same segment
-    assert again(30 * MIB, 28 * MIB) == "P2"  # not the one that it would obtain
+    assert again(30 * MIB, 28 * MIB) == "P2"  # not the one that it would reserve
     cut = (
         long_lived(Program(), 0, 5 * MIB).mark("precise_begin").alloc(1, 2 * MIB).mark("precise_end")
     )  # a segment of 6, one of 2
     assert last(long_lived(cut.free(0), 2, 6 * MIB))["level"] == "P1"
-    borrowed = long_lived(Program(), 0, 30 * MIB).free(0).alloc(1, 3 * MIB)  # 27 MiB are left of it
+    borrowed = long_lived(Program(), 0, 30 * MIB).free(0).alloc(1, 3 * MIB)  # 27 MiB of it remain
     assert last(long_lived(borrowed, 2, 27 * MIB))["level"] == "P2"
     assert last(long_lived(borrowed, 3, 26 * MIB - 512))["level"] == "P2"
 
@@ -175,21 +175,21 @@ def test_other_streams_put_nothing_off() -> None:
     assert last(program)["seg"] == 0
 
 
-# ---- P2: new memory, and what holds it back
+# ---- P2: new memory, and its limits
 
 
 def test_what_is_left_is_looked_at_only_after_the_first_time() -> None:
     capacity = 300 * MIB
     assert last(Program().alloc(0, 250 * MIB), capacity=capacity)["level"] == "P2"  # nothing is known yet
     program = Program().alloc(0, 60 * MIB).alloc(1, 40 * MIB)
-    assert last(program, capacity=capacity)["level"] == "P2"  # 60 + 40 + 200 is just all there is
+    assert last(program, capacity=capacity)["level"] == "P2"  # 60 + 40 + 200 is exactly everything
     assert last(Program().alloc(0, 60 * MIB).alloc(1, 42 * MIB), capacity=capacity)["level"] == "P5"
 
 
 def test_the_look_is_an_old_one() -> None:
     program = Program().alloc(0, 20 * MIB).call(w.EXTERNAL, 200 * MIB).alloc(1, 20 * MIB)
-    assert last(program, capacity=300 * MIB)["level"] == "P2"  # that others took memory since is not known
-    assert last(program.alloc(2, 20 * MIB), capacity=300 * MIB)["level"] == "P5"  # now it is
+    assert last(program, capacity=300 * MIB)["level"] == "P2"  # the memory taken by others in the meantime is unknown
+    assert last(program.alloc(2, 20 * MIB), capacity=300 * MIB)["level"] == "P5"  # now it is known
 
 
 def test_after_others_gave_back_it_goes_on_being_held_back() -> None:
@@ -202,7 +202,7 @@ def test_after_others_gave_back_it_goes_on_being_held_back() -> None:
         .alloc(2, 20 * MIB)
     )
     levels = [row["level"] for row in rows_of(check(program, capacity=300 * MIB))]
-    assert levels == ["", "P2", "", "P5", "P2"]  # the retry looks, and the next one knows
+    assert levels == ["", "P2", "", "P5", "P2"]  # the retry checks, and the next one knows
 
 
 def test_a_card_without_bounds_is_never_known() -> None:
@@ -239,7 +239,7 @@ def test_oversize_blocks_are_given_back_for_new_memory() -> None:
 
 
 def full(program: Program) -> Program:
-    """From here on the device has nothing left that would be asked for."""
+    """Fills the device, so that nothing remains for requests."""
     return program.call(w.SET_FRACTION, 0)
 
 
@@ -279,7 +279,7 @@ def test_small_requests_cut_large_blocks_at_last() -> None:
     assert last(program) == {**last(program), "level": "P4", "block": 512}
     own_first = full(long_lived(Program().alloc(0, 30 * MIB), 1, 30 * MIB).free(0, 1)).alloc(2, 512)
     assert last(own_first)["seg"] == 0
-    waste = full(Program().alloc(0, 18 * MIB + 512)).alloc(1, MIB)  # less than 1 MiB would be left
+    waste = full(Program().alloc(0, 18 * MIB + 512)).alloc(1, MIB)  # less than 1 MiB would remain
     assert last(waste)["block"] == 2 * MIB - 512
 
 
@@ -327,7 +327,7 @@ def test_a_much_larger_segment_is_taken_unless_something_is_to_come_for_it() -> 
     step = Program().mark("step_begin").alloc(0, 3 * MIB, 1).alloc(1, segment).free(1, 0).mark("step_end")
     step.mark("step_begin").alloc(
         2, 3 * MIB
-    )  # lives from the first to the third place; the segment is wanted at the second
+    )  # lives from the first to the third position; the segment is needed at the second
     assert last(step, optimized)["level"] == "P2"
     apart = Program().mark("step_begin").alloc(0, 3 * MIB, 1).free(0).alloc(1, segment).free(1).mark("step_end")
     assert last(apart.mark("step_begin").alloc(2, 3 * MIB), optimized)["level"] == "P1"
@@ -336,7 +336,7 @@ def test_a_much_larger_segment_is_taken_unless_something_is_to_come_for_it() -> 
 def test_the_next_larger_segment_is_taken_where_the_first_is_wanted() -> None:
     optimized, segment = Settings(memory_optimize=True), 1400 * MIB
     sizes = [segment + 2 * MIB * more for more in range(4)]
-    for wanted, level in ((1, "P1"), (2, "P1"), (3, "P2")):  # three are looked at
+    for wanted, level in ((1, "P1"), (2, "P1"), (3, "P2")):  # three are checked
         program = Program()
         for tensor, size in enumerate(sizes):
             program.alloc(tensor, size, 0)

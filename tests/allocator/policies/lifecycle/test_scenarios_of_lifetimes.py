@@ -1,6 +1,6 @@
-"""How lifetimes are decided: what each mark does, and each branch of the look-ups.
+"""How lifetimes are predicted: the effect of each mark, and each branch of the look-ups.
 
-Every program is run by the reference too.
+The reference runs every program too.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ A, B, C = 3 * MIB, 5 * MIB, 7 * MIB  # three requested sizes
 
 
 def started() -> Program:
-    """A program whose set-up is over: the next forward window counts."""
+    """Returns a program whose set-up is over: the next forward window counts."""
     return Program().mark("forward_begin", "forward_end")
 
 
 def decided(program: Program, settings: Settings | None = None) -> str:
-    """One letter an allocation: L long-lived, d not; the same by reference and machine."""
+    """Returns one letter per allocation: L long-lived, d not; equal in reference and machine."""
     lifecycle = check(program, settings).lifecycle
     assert lifecycle is not None
     return "".join("L" if long else "d" for long in lifecycle.is_long[lifecycle.level > 0].tolist())
@@ -54,7 +54,7 @@ def test_starts_within_a_precise_phase_do_not_count() -> None:
 def test_a_start_within_a_precise_phase_sets_the_place_back() -> None:
     program = started().mark("forward_begin").alloc(0, A).alloc(1, B).free(1).mark("forward_end")
     program.mark("forward_begin", "precise_begin").alloc(2, C).mark("forward_begin", "precise_end")
-    program.alloc(3, B)  # the place is 1 again, and B was seen at 2
+    program.alloc(3, B)  # the position is 1 again, and B was seen at 2
     assert decided(program) == "LLLd"
 
 
@@ -127,7 +127,7 @@ def test_a_failed_request_moves_nothing() -> None:
     program.free(1).mark("forward_begin").alloc(2, 4096 * MIB).alloc(3, A)
     lifecycle = check(program, capacity=64 * MIB).lifecycle
     assert lifecycle is not None
-    assert not lifecycle.is_long[-1]  # A was seen at the second place, and this is still the first
+    assert not lifecycle.is_long[-1]  # A was seen at the second position, and this is still the first
 
 
 def test_windows_within_windows_end_the_outer_one() -> None:
@@ -141,13 +141,13 @@ def test_windows_within_windows_end_the_outer_one() -> None:
 
 def test_an_inner_window_sets_the_place_back_and_adds_to_the_entries() -> None:
     program = started().mark("forward_begin").alloc(0, A).mark("forward_begin").alloc(1, B).mark("forward_end")
-    program.mark("forward_begin").alloc(2, B).alloc(3, A)  # both were seen at the first place
+    program.mark("forward_begin").alloc(2, B).alloc(3, A)  # both were seen at the first position
     assert decided(program) == "LLLL"
 
 
 def test_twins_of_a_nested_window_are_one_entry() -> None:
     program = started().mark("forward_begin").alloc(0, A).mark("forward_begin").alloc(1, A).free(1).mark("forward_end")
-    assert decided(program.mark("forward_begin").alloc(2, A)) == "LLd"  # the free took the end away from both
+    assert decided(program.mark("forward_begin").alloc(2, A)) == "LLd"  # the free removed the end from both
     program = started().mark("forward_begin").alloc(0, A).free(0).mark("forward_begin").alloc(1, A).mark("forward_end")
     assert decided(program.mark("forward_begin").alloc(2, A)) == "LLL"
 
@@ -156,7 +156,7 @@ def test_twins_of_a_nested_window_are_one_entry() -> None:
 
 
 def twice(extra: int) -> Program:
-    """A window of A, then one that begins with ``extra`` and has A too."""
+    """Returns a window of A, then one that begins with ``extra`` and has A too."""
     program = started().mark("forward_begin").alloc(0, A).mark("forward_end")
     return program.mark("forward_begin").alloc(1, extra).alloc(2, A).mark("forward_end")
 
@@ -174,10 +174,8 @@ def test_a_window_that_met_nothing_new_is_forgotten() -> None:
 
 
 def test_the_last_window_outweighs_the_remembered_and_of_those_the_oldest() -> None:
-    program = twice(B)  # remembered: B outlived its window
-    program.mark("forward_begin").alloc(3, A).alloc(4, C).alloc(5, B).free(5).mark(
-        "forward_end"
-    )  # remembered: B did not
+    program = twice(B)  # recorded: B outlived its window
+    program.mark("forward_begin").alloc(3, A).alloc(4, C).alloc(5, B).free(5).mark("forward_end")  # recorded: B did not
     program.mark("forward_begin").alloc(6, A).mark("forward_end")
     program.mark("forward_begin").alloc(7, A).alloc(8, A).alloc(9, B).mark("forward_end")  # by the oldest: long
     program.mark("forward_begin").alloc(10, A).alloc(11, A).alloc(12, B).free(12).mark("forward_end")
@@ -189,8 +187,8 @@ def test_the_last_window_outweighs_the_remembered_and_of_those_the_oldest() -> N
 
 def test_a_remembered_window_is_passed_over_where_it_saw_the_size_later_only() -> None:
     program = started().mark("forward_begin").alloc(0, A).alloc(1, A).alloc(2, A).mark("forward_end")
-    program.mark("forward_begin").alloc(3, A).alloc(4, A).alloc(5, B).mark("forward_end")  # B third: remembered
-    program.mark("forward_begin").alloc(6, B).free(6).mark("forward_end")  # B first: not found, and remembered too
+    program.mark("forward_begin").alloc(3, A).alloc(4, A).alloc(5, B).mark("forward_end")  # B third: recorded
+    program.mark("forward_begin").alloc(6, B).free(6).mark("forward_end")  # B first: not found, and recorded too
     program.mark("forward_begin").alloc(7, A).mark("forward_end")
     program.mark("forward_begin").alloc(8, B).alloc(9, A).alloc(10, A).alloc(
         11, B

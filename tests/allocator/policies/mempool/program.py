@@ -1,9 +1,9 @@
-"""Trains a little model on a CUDA device, with PyTorch's own allocator, and writes down what it held:
+"""Trains a small model on a CUDA device with PyTorch's own allocator, and records its memory.
 
     python program.py plain FOLDER          # -> FOLDER/plain.pickle, a snapshot of the run as it is
     python program.py pools FOLDER          # -> FOLDER/truth.json, what the allocator counted with three pools of the program's own
 
-The pools are opened as docs/mempool.md says. Any device will do: sizes and their order are all that counts.
+The pools are opened as docs/mempool.md says. Any device works: only sizes and their order matter.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class Model(nn.Module):
 
 
 def hooked(module):
-    """Opens the pool of layers while the module's forward call runs."""
+    """Opens the pool of layers during the module's forward call."""
 
     def enter(_module, _args):
         opened.append(contextlib.ExitStack())
@@ -68,7 +68,7 @@ def hooked(module):
 
 
 def neutral(x):
-    """Makes file names in the frames say nothing of the machine."""
+    """Makes file names in the frames independent of the machine."""
     if isinstance(x, dict):
         if "filename" in x:
             x["filename"] = re.sub(

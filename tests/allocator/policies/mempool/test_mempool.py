@@ -1,4 +1,4 @@
-"""Pools of the program's own: which requests go where, that nothing looks ahead, and that the real rules of private pools hold."""
+"""A program's own pools: routing of requests, no look-ahead, and the real rules of private pools."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def scopes(*spans: tuple[int, int, int]) -> Scopes:
 
 
 def training() -> tuple[Workload, Scopes]:
-    """Weights, then steps of two layers, a backward and an optimizer step each."""
+    """Returns weights, then steps of two layers, a backward and an optimizer step each."""
     calls = [(w.ALLOC, 0, 30 * MIB), (w.ALLOC, 1, 30 * MIB)]
     spans = [(0, 2, WEIGHTS)]
     tensor = 2
@@ -166,7 +166,7 @@ def test_a_scope_counts_as_a_capture_before_torch_2_13() -> None:
     calls = [(w.ALLOC, 0, 40 * MIB), (w.FREE, 0, 0), (w.ALLOC, 1, 40 * MIB)]
     opened = scopes(
         (2, 3, LAYERS)
-    )  # what is cached is in the default pool; the request within a scope cannot have it given back
+    )  # the cached memory is in the default pool; the request within a scope cannot have it released
     for version, ooms in (("2.12", 1), ("2.13", 0)):
         found = replayed(workload_of(calls), opened, capacity=64 * MIB, torch_version=version)
         assert found.ooms[-1] == ooms
@@ -248,7 +248,7 @@ def test_as_a_trace_the_pools_are_told_apart(goldens: Path, kind: str) -> None:
 
 
 def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -> None:
-    """Both ran on PyTorch's own allocator (program.py): here the plain one is replayed, there the other was counted."""
+    """Both ran on PyTorch's own allocator (program.py): one is replayed, the other was counted."""
     folder = Path(__file__).parent
     truth = json.loads((folder / "truth.json").read_text())
     trace = read(folder / "plain.pickle")

@@ -1,4 +1,4 @@
-"""Trainings written down call by call, and a checker of what became of them that shares nothing with the machine."""
+"""Trainings written call by call, and an independent checker of their replay."""
 
 from __future__ import annotations
 
@@ -73,13 +73,15 @@ class Program:
 def training(
     lengths: list[int], *, layers: int = 4, extra: dict[int, int] | None = None, keeps_output: bool = False
 ) -> Program:
-    """Weights, then steps: a layer keeps an activation, the backward makes gradients, the first step's optimizer makes states.
+    """Returns weights, then steps.
+
+    A layer saves an activation, the backward allocates gradients, and the first optimizer step allocates states.
 
     Args:
-        lengths: Of each step's batch, MiB an activation takes.
-        layers: Of the model.
-        extra: Bytes that a step asks for besides, after the forward, until it ends.
-        keeps_output: The last output lives until there is a new one.
+        lengths: Batch size of each step, in MiB of an activation.
+        layers: Number of layers.
+        extra: Additional bytes that a step requests after the forward, until it ends.
+        keeps_output: Whether the last output lives until there is a new one.
     """
     program = Program()
     for _ in range(layers):
@@ -112,7 +114,7 @@ def training(
 
 
 def problems(replay: PlannedReplay) -> list[str]:
-    """What is wrong with a replay, told from its log and curves alone."""
+    """Returns the errors of a replay, from its log and curves alone."""
     log = replay.log
     assert log is not None
     found: list[str] = []
@@ -158,7 +160,7 @@ def problems(replay: PlannedReplay) -> list[str]:
 
 
 def load(workload: Workload) -> int:
-    """The most bytes that are live at one moment, by 512."""
+    """Returns the peak of live bytes, in units of 512."""
     live, most, size = 0, 0, dict[int, int]()
     for op, tensor, asked in zip(workload.op.tolist(), workload.tensor.tolist(), workload.size.tolist(), strict=True):
         if op == w.ALLOC:

@@ -1,4 +1,7 @@
-"""A plan of one step serves the others as far as it fits; what is left falls back; nothing looks ahead; the bound is one."""
+"""A plan of one step serves similar steps; other requests fall back; nothing looks ahead.
+
+The bound is a lower bound.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def test_what_the_plan_has_no_place_for_gets_a_gap_or_falls_back():
     told = program.replay().planned
     assert told.unseen_requests.num_in_gaps == 1
     assert told.fallback_bytes == 0
-    program = training([4, 4, 1], extra={2: 200 * 1024})  # small ones may stay for long: no gap for them
+    program = training([4, 4, 1], extra={2: 200 * 1024})  # small ones may stay long: no gap for them
     told = program.replay().planned
     assert (told.unseen_requests.num_in_gaps, told.unseen_requests.num_unknown) == (0, 1)
     assert told.fallback_bytes == 2 * MIB
@@ -113,7 +116,7 @@ def test_a_place_is_not_used_again_before_other_streams_are_through():
     found = program.replay()
     assert problems(found) == []
     assert peak(found) == 16 * MIB
-    late = Program()  # the second step's free is complete later than the planned one's
+    late = Program()  # the second step's free is completed later than the planned one's
     for step in range(3):
         late.begin()
         first = late.alloc(8 * MIB, 1)
@@ -172,7 +175,7 @@ def test_plans_are_the_same_every_time():
 
 @st.composite
 def programs(draw):
-    """Trainings with steps that differ, a second stream, frees that take time, and things that stay."""
+    """Draws trainings with different steps, a second stream, delayed frees, and long-lived tensors."""
     program = Program(done=draw(st.sampled_from(["recorded", "now", "manual"])))
     kinds = draw(st.lists(st.tuples(st.integers(1, 12), st.integers(-1, 3), st.integers(0, 1)), min_size=1, max_size=8))
     stay = [program.alloc(draw(st.integers(1, 3 * MIB)), 7) for _ in range(draw(st.integers(0, 3)))]
@@ -300,4 +303,4 @@ def test_recorded_trainings_need_two_percent_more_than_the_bound_at_most(name):
         assert int(usage.allocated.max()) == int(each.allocated.max())
         assert set(simulated.device.anomalies) <= {
             "gap"
-        }  # a plan takes other places than the beginning of what is free
+        }  # a plan uses other addresses than the start of the free range

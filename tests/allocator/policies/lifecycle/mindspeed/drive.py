@@ -1,11 +1,12 @@
-"""Issues calls through torch_npu with MindSpeed's allocator plugged in: drive.py LIBRARY CALLS.npz…
+"""Issues calls through torch_npu with MindSpeed's allocator plugged in.
+
+Usage: drive.py LIBRARY CALLS.npz…
 
 Each file has columns op, id, size, stream: the kinds of calls of process.h (0 alloc, 1 free, 2 empty_cache, 3
-set_fraction in billionths, then the starts and ends of the three hooks, 10 what others hold of the device from here
-on), and ``environment``, words NAME=VALUE. A tensor is made by torch.empty on the current stream and freed by dropping
-it. An allocation that fails is passed over, as is the free of its tensor. What the allocator decided comes out as
-CALLS.npz.log, rows of process.h. Each file has a process of its own, made by fork after the slow import and before the
-device is touched.
+set_fraction in billionths, then the starts and ends of the three hooks, 10 memory of other processes from here on), and
+``environment``, words NAME=VALUE. A tensor is made by torch.empty on the current stream and freed by dropping it. A
+failing allocation is skipped, and so is the free of its tensor. The allocator's decisions are written to CALLS.npz.log,
+rows of process.h. Each file has a separate process, forked after the slow import and before the device is used.
 """
 
 import ctypes
@@ -29,14 +30,14 @@ HOOKS = (
 
 
 class Others:
-    """What else holds memory of the device: collectives, other processes."""
+    """Other memory of the device: collectives, other processes."""
 
     def __init__(self) -> None:
         self.runtime = ctypes.CDLL("libascendcl.so")
         self.at = ctypes.c_void_p()
 
     def hold(self, size: int) -> None:
-        """Holds so many bytes instead of those before."""
+        """Holds this many bytes instead of the previous number."""
         torch.npu.init()
         if self.at:
             self.runtime.aclrtFree(self.at)
@@ -81,7 +82,7 @@ def run(library: str, path: str) -> None:
 
 
 def main() -> None:
-    """Runs each file in a process of its own."""
+    """Runs each file in a separate process."""
     library, *paths = sys.argv[1:]
     failed = False
     for path in paths:

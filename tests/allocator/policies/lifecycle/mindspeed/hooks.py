@@ -1,7 +1,7 @@
-"""MindSpeed's Python side: plugs the allocator into torch_npu and calls it where the training enters and leaves its phases.
+"""MindSpeed's Python side: plugs the allocator into torch_npu and calls it when the training enters and leaves a phase.
 
-Which functions are wrapped, and when, is section 3 of the feature's specification; upstream wraps those of Megatron, a
-program of another kind wraps its own with the same functions.
+Section 3 of the feature's specification lists the wrapped functions. Upstream wraps those of Megatron; other programs
+wrap their own with the same functions.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import torch_npu
 
 
 def plug_in(library: str) -> ctypes.CDLL:
-    """Makes the library the process's allocator; before the first tensor is on the device.
+    """Makes the library the process's allocator, before the first tensor is on the device.
 
     Returns it, for the phase calls.
     """
@@ -39,9 +39,9 @@ def _between(function, start, end):
 
 
 def hook_setup(feature: ctypes.CDLL, setup):
-    """The making of model and optimizer: all of it is long.
+    """Hooks the construction of model and optimizer, all of which is long-lived.
 
-    Then a window of nothing, which only counts as the first forward.
+    An empty window follows, which only counts as the first forward.
     """
 
     @functools.wraps(setup)
@@ -55,24 +55,27 @@ def hook_setup(feature: ctypes.CDLL, setup):
 
 
 def hook_forward(feature: ctypes.CDLL, module: torch.nn.Module) -> None:
-    """Each call of the module is a window."""
+    """Makes each call of the module a window."""
     module.forward = _between(module.forward, feature.memory_recorder_start, feature.memory_recorder_end)
 
 
 def hook_layers(feature: ctypes.CDLL, model: torch.nn.Module) -> None:
-    """The first generation: every child whose name is a number, so the elements of lists of layers."""
+    """Hooks the first generation: every child whose name is a number, so the elements of layer lists."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2].isdigit():
             hook_forward(feature, module)
 
 
 def hook_step(feature: ctypes.CDLL, train_step):
-    """One step of training is a window."""
+    """Makes one training step a window."""
     return _between(train_step, feature.malloc_recorder_start, feature.malloc_recorder_end)
 
 
 def hook_optimizer(feature: ctypes.CDLL, step):
-    """Until the first step that is one, its tensors are long; ``step`` returns a tuple that begins with success, as Megatron's does."""
+    """Marks tensors as long-lived until the first real step.
+
+    ``step`` returns a tuple that begins with success, as in Megatron.
+    """
     is_made = False
 
     @functools.wraps(step)

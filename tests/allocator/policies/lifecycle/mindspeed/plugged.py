@@ -1,6 +1,6 @@
-"""MindSpeed's allocator in C++, compiled, given the calls of a workload, and held against memdiag's simulation of the same calls.
+"""MindSpeed's allocator in C++, compiled, run on the calls of a workload, and compared with memdiag's simulation.
 
-It runs in two places: alone, on a device that only counts, and plugged into torch_npu on the phantom NPU
+It runs in two places: alone, on a device that only counts, and plugged into torch_npu on the simulated NPU
 (``drive.py``).
 """
 
@@ -85,7 +85,7 @@ def compiled(folder: Path, *, alone: bool, sources: Path = HERE) -> Path:
     """Returns the program that runs alone, or the library for torch_npu, compiled into the folder.
 
     Raises:
-        MemdiagError: There is no compiler.
+        MemdiagError: No compiler was found.
     """
     made = folder / ("alone" if alone else "mindspeed.so")
     names = (*CORE, "alone" if alone else "plug")
@@ -108,8 +108,8 @@ class Calls:
 
     Attributes:
         rows: Kind, tensor, size, stream of each.
-        number: Which call of the workload it is; -1: a hook, or it makes what was there before.
-        num_before: How many of the first ones do that.
+        number: Index of the workload's call, or -1 for a hook or a call that creates the initial state.
+        num_before: Number of leading calls that create the initial state.
     """
 
     rows: np.ndarray
@@ -120,7 +120,7 @@ class Calls:
     def of(cls, workload: Workload, marks: HookMarks, fraction: float | None = None) -> Calls:
         """Puts the marks between the calls.
 
-        What was there before the first call is made anew, by address, in a phase of its own.
+        The initial state is created by address, in a separate phase.
         """
         rows: list[tuple[int, int, int, int]] = []
         number: list[int] = []
@@ -165,7 +165,7 @@ def _before(workload: Workload) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class Run:
-    """Calls, and in what they are issued: a device of ``total`` bytes, the settings (PYTORCH_NPU_ALLOC_CONF, ALR_MAX)."""
+    """Calls and their environment: a device of ``total`` bytes, and settings (PYTORCH_NPU_ALLOC_CONF, ALR_MAX)."""
 
     calls: Calls
     total: int
@@ -174,7 +174,7 @@ class Run:
 
     @property
     def settings(self) -> dict[str, str]:
-        """As variables."""
+        """The settings as environment variables."""
         alr_max = {} if self.alr_max is None else {"ALR_MAX": str(self.alr_max)}
         return {**({"PYTORCH_NPU_ALLOC_CONF": self.conf} if self.conf else {}), **alr_max}
 
@@ -190,10 +190,10 @@ def run_alone(program: Path, run: Run, folder: Path) -> np.ndarray:
 
 
 def run_on_npu(python: str, library: Path, runs: Sequence[Run], folder: Path) -> list[np.ndarray]:
-    """Returns the logs of the calls, issued through torch_npu on phantom NPUs, one process for all runs of a device.
+    """Returns the logs of the calls, issued through torch_npu on simulated NPUs, one process for all runs of a device.
 
-    What others hold from beginning to end is held by the byte, as a runtime's own memory; what changes takes whole
-    pages.
+    Memory that other processes hold throughout is reserved to the byte, like a runtime's own; changing amounts take
+    whole pages.
     """
     given: dict[str, list[Path]] = {}
     for number, run in enumerate(runs):
@@ -222,7 +222,7 @@ def _plain() -> dict[str, str]:
 
 
 def rows_of_calls(calls: Calls, log: np.ndarray) -> np.ndarray:
-    """Returns for each call the row of the log that it left; -1: none (the free of a tensor that was never made, and EXTERNAL)."""
+    """Returns, for each call, the log row that it left, or -1 (the free of an unknown tensor, and EXTERNAL)."""
     at = np.full(len(calls.rows), -1, np.int64)
     live: set[int] = set()
     row = 0
@@ -242,7 +242,7 @@ def rows_of_calls(calls: Calls, log: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Compared:
-    """Calls that were compared, of these allocations and failed ones, and what differs, in words."""
+    """Number of compared calls, with successful and failed allocations, and the differences in words."""
 
     num_calls: int
     num_allocs: int
@@ -252,7 +252,7 @@ class Compared:
 
 
 def compare(replay: Replay, calls: Calls, log: np.ndarray) -> Compared:
-    """Holds the log against the simulation, call by call: level, lifetime, segment, offset, size, sums, retries and failures."""
+    """Compares log and simulation call by call: level, lifetime, segment, offset, size, sums, retries and failures."""
     at = rows_of_calls(calls, log)
     used = np.flatnonzero((at >= 0) & (calls.number >= 0))
     mine, number = log[at[used]], calls.number[used]

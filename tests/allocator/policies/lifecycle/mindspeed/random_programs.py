@@ -1,7 +1,7 @@
-"""Random programs for MindSpeed's allocator: calls, hooks, settings and a device, all drawn from one seed.
+"""Random programs for MindSpeed's allocator: calls, hooks, settings and a device, all determined by one seed.
 
-Two kinds: any calls with hooks in any order, and training: layers forward, their backward, an optimizer, again and
-again, with a pass that differs now and then. Sizes are few, so that they come again, and lie around every boundary.
+There are two kinds: any calls with hooks in any order, and training, which repeats forward layers, their backward and
+an optimizer, with an occasional different pass. There are few sizes, so that they repeat, around every boundary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HUGE = (300 * MIB, 1000 * MIB, 1400 * MIB, 1_800_000_000, 1_900_000_000, 3500 * 
 
 @dataclass(frozen=True)
 class Program:
-    """What a seed stands for."""
+    """The program of a seed."""
 
     workload: Workload
     marks: HookMarks
@@ -81,7 +81,7 @@ class _Writer:
             self.calls.append((op, -1, size, 0))
 
     def hold_outside(self, size: int) -> None:
-        """Others hold so much of the device: more at the beginning than ever after, since there may be no more left."""
+        """Lets others hold device memory: most at the beginning, since later there may be none left."""
         self.calls.append((w.EXTERNAL, -1, size, 0))
         self.outside = size
 
@@ -105,8 +105,8 @@ class _Writer:
 
 
 def program(seed: int, num_calls: int) -> Program:
-    """Returns the program of a seed, of about so many calls."""
-    chance = random.Random(seed)  # noqa: S311 - a program, no secret
+    """Returns the program of a seed, with about this many calls."""
+    chance = random.Random(seed)  # noqa: S311 - a program, not a secret
     sizes = chance.sample(SIZES, chance.randint(2, 9)) + (chance.sample(HUGE, 2) if chance.random() < 0.3 else [])
     writer = _Writer(chance, chance.choice([1, 1, 1, 3]))
     total = chance.choice([256, 512, 1024, 4096, 8192, 32768]) * MIB
@@ -203,7 +203,7 @@ def _layer(writer: _Writer, layer: list[tuple[int, bool]], sizes: list[int], mos
             continue
         held += size
         if chance.random() < 0.03:
-            size = chance.choice(sizes)  # a pass that differs
+            size = chance.choice(sizes)  # a different pass
         (kept if stays else short).append(writer.alloc(size))
         if len(short) > 2 or (short and chance.random() < 0.5):
             writer.free(short.pop(0))
@@ -216,7 +216,7 @@ def _layer(writer: _Writer, layer: list[tuple[int, bool]], sizes: list[int], mos
 
 def _backward(writer: _Writer, kept: list[int], layer: list[tuple[int, bool]]) -> None:
     chance = writer.chance
-    if chance.random() < 0.1:  # computed anew
+    if chance.random() < 0.1:  # recomputed
         kept += _layer(writer, layer, [layer[0][0]], 1 << 60, hooked=True)
     while kept:
         gradient = writer.alloc(chance.choice(layer)[0])

@@ -1,4 +1,4 @@
-"""MindSpeed's allocator, written in C++ from its description by another hand, and memdiag's simulation of it do the same, call by call."""
+"""MindSpeed's allocator, independently written in C++ from its description, and memdiag's simulation agree call by call."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_random_programs_go_alike(alone: Path, tmp_path: Path) -> None:
         found = compare(_simulated(chosen), run.calls, log)
         assert not found.differences, f"seed {seed}: {found.differences}"
         levels |= set(log["level"][log["call"] == MALLOC].tolist())
-    assert levels == set(range(1, NOT_AT_ALL + 1))  # each has been seen
+    assert levels == set(range(1, NOT_AT_ALL + 1))  # each occurs
 
 
 @pytest.mark.skipif(not PYTHON, reason=NO_NPU)
