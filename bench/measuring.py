@@ -18,6 +18,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
+# No measured program starts another one in the background; the run that warms the caches waits for the compiler.
+os.environ.setdefault("MEMDIAG_COMPILE", "now")
+
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
