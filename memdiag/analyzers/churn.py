@@ -91,26 +91,33 @@ def find_bursts(view: DeviceView) -> Bursts:
     begin, end = edges[::2], edges[1::2]
     first, last = loud[begin], loud[end - 1]
     then = np.append(loud, num_events)[end]
-    size = np.where(np.isin(events.action, _RELEASE), events.size, 0)
-    total = np.concatenate(([0], np.cumsum(size)))
-    return Bursts(first, last, total[last + 1] - total[first], then, _is_call(view, first, last, then))
+    releases = loud[released]
+    total = np.concatenate(([0], np.cumsum(events.size[releases])))
+    size = total[np.searchsorted(releases, last, side="right")] - total[np.searchsorted(releases, first)]
+    return Bursts(first, last, size, then, _is_call(view, first, last, then))
 
 
 def _is_call(view: DeviceView, first: Array, last: Array, then: Array) -> Array:
     events, usage = view.device.events, view.device.usage
-    action = np.append(events.action, schema.UNKNOWN)[then]
+    action = _values_at(events.action, then, schema.UNKNOWN)
     in_malloc = np.isin(action, (*_OPEN, schema.OOM))
     # Test whether the next request would have fitted without the release. It would if more than the sum was reserved at
     # another time.
     before = np.where(first > 0, usage.reserved[np.maximum(first - 1, 0)], view.device.start["reserved"])
-    wanted = np.append(events.size, 0)[then]
+    wanted = _values_at(events.size, then, 0)
     roomy = (before + wanted <= SPARE * max(int(usage.reserved.max()), 1)) & (action != schema.OOM)
     stack = events.stack[last]
     says_so = (stack >= 0) & _has_name(view, "empty_cache")[np.maximum(stack, 0)]
-    same_request = (stack >= 0) & (stack == np.append(events.stack, -1)[then])
+    same_request = (stack >= 0) & (stack == _values_at(events.stack, then, -1))
     asked_for = (first > 0) & (events.action[np.maximum(first - 1, 0)] == schema.EMPTY_CACHE)
     looks_like_call: Array = says_so | asked_for | ~in_malloc | (roomy & ~same_request)
     return looks_like_call
+
+
+def _values_at(column: Array, rows: Array, missing: int) -> Array:
+    """Returns values of a column that is not empty; ``missing`` for the row after the last one."""
+    values: Array = np.where(rows < len(column), column[np.minimum(rows, len(column) - 1)], missing)
+    return values
 
 
 def _has_name(view: DeviceView, name: str) -> Array:

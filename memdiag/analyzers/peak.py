@@ -253,8 +253,8 @@ def _after_model(device: DeviceTrace) -> Array:
     phase = device.events.phase
     changes = np.flatnonzero(np.concatenate(([True], phase[1:] != phase[:-1])))
     before = np.concatenate(([-1], phase[changes][:-1]))
-    visit = np.searchsorted(changes, np.arange(len(phase)), side="right") - 1
-    after: Array = (phase == schema.PHASES.index("outside")) & (before[visit] == schema.PHASES.index("forward"))
+    follows = np.repeat(before == schema.PHASES.index("forward"), np.diff(np.append(changes, len(phase))))
+    after: Array = (phase == schema.PHASES.index("outside")) & follows
     return after
 
 

@@ -162,4 +162,6 @@ class ColumnReader:
             text = str(self.tape.text(row))
             if text:
                 number[row] = self.strings.setdefault(text, len(self.strings))
+        if (number < 0).all():
+            return np.broadcast_to(np.int32(-1), len(column))  # takes no memory
         return np.asarray(number[column])

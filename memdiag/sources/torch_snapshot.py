@@ -30,6 +30,7 @@ from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import build_trace
 from memdiag.trace.model import Trace
+from memdiag.trace.process_memory import return_free_memory
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.snapshot_fields import BLOCK, ENTRY, SEGMENT, TEXT_COLUMNS, fields_of, ignored_of
 from memdiag.trace.table import Array, Table
@@ -82,6 +83,7 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         # The tape is larger than the columns read from it, so it is deleted before the trace is built.
         columns = _SnapshotReader(read_tape(content, name, ENTRIES)).read()
         del content
+        return_free_memory()
         return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), _RECORD) from None

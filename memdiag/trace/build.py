@@ -15,6 +15,7 @@ from memdiag.trace.layout import Layout
 from memdiag.trace.lifecycles import Lifecycles
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.notes import notes_on
+from memdiag.trace.process_memory import return_free_memory
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.recording import Recorded
 from memdiag.trace.references import find_references, no_references
@@ -58,6 +59,7 @@ def build_trace(
 
     used = layout or Layout()
     devices = tuple(_build_device(raw, used) for raw in raws)
+    return_free_memory()
     trace = Trace(
         path=path,
         format=format,
@@ -74,7 +76,9 @@ def build_trace(
         layout=used,
         bases=dict(bases or {}),
     )
-    return annotate(trace, recorded)
+    found = annotate(trace, recorded)
+    return_free_memory()
+    return found
 
 
 def _complete(devices: Sequence[DeviceTrace]) -> bool | None:
