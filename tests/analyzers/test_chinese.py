@@ -7,7 +7,8 @@ import pytest
 from memdiag.text import speaking
 from tests.analyzers.page_examples import EXAMPLES
 
-ENGLISH = re.compile(r"[A-Za-z]{2,}(?:[ ,;:]+[A-Za-z]{2,}){2,}")  # three words in a row: names and settings have fewer
+# Three words in a row: names have fewer, and settings are joined by underscores.
+ENGLISH = re.compile(r"(?<![\w:])[A-Za-z]{2,}(?:[ ,;:]+[A-Za-z]{2,}){2,}(?![\w:])")
 CHINESE = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
 

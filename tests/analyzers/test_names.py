@@ -105,7 +105,7 @@ def test_modules_are_summed_with_their_share(heap):
         PARAMETER,
     )
     modules = by_module(view_of(trace), view_of(trace).live, 10)
-    assert [(m.name, m.bytes, m.num_tensors, m.share) for m in modules] == [
+    assert [(m.name, m.bytes, m.num_tensors, m.fraction) for m in modules] == [
         ("head", 6 * MIB, 3, 0.5),
         ("layers.*.up", 6 * MIB, 3, 0.5),
     ]
@@ -117,7 +117,7 @@ def test_without_names_nothing_is_said(heap):
     heap.alloc(0, 2 * MIB, where="f1")
     report = build_report(heap.trace(), at=1)
     assert report.devices[0].by_module is None
-    assert report.devices[0].top_sites[0].names == ()
+    assert report.devices[0].top_sites[0].tensor_names == ()
 
 
 def test_names_stand_with_the_largest_first(heap):
@@ -195,7 +195,7 @@ def test_a_recording_tells_modules_names_and_what_they_rest_on(goldens, name):
     assert {"blocks.*.up", "blocks.*.down", "embed", "head"} <= set(modules)
     assert modules["embed"].bytes >= 3 * 512 * 64 * 4  # its weight, and two states
     assert sum(module.bytes for module in device.by_module) <= sum(device.by_category.values())
-    assert any("blocks.*.act" in called for site in device.top_sites for called in site.names)
+    assert any("blocks.*.act" in called for site in device.top_sites for called in site.tensor_names)
     assert report.source.bases == {
         **dict.fromkeys(("phase", "step", "category"), "marks"),
         "lifetime": "marks+earlier_steps",

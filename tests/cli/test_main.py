@@ -34,8 +34,10 @@ def test_nothing_heavy_is_loaded_for_help(arguments):
     modules = loaded(*arguments)
     assert not HEAVY & modules
     ours = {name for name in modules if name.startswith("memdiag")}
-    # The help lists kinds of plots and forms, which are names.
+    # The help lists kinds of plots, policies and forms, which are names in registries.
     light = {"memdiag", "memdiag.cli", "memdiag.errors", "memdiag.registry", "memdiag.text", "memdiag.version"}
+    light |= {"memdiag.allocator", "memdiag.allocator.policies", "memdiag.allocator.policies.base"}
+    light |= {"memdiag.views", "memdiag.views.plots"}
     assert {name for name in ours if not name.startswith("memdiag.cli.")} <= light
 
 

@@ -95,7 +95,7 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
         text=True,
         check=True,
     )
-    assert json.loads(shown.stdout)["source"]["phantom"] is True
+    assert json.loads(shown.stdout)["source"]["is_phantom"] is True
     _, (again,) = recorded(tmp_path / "two", "npu:910b-64g", *command)
     assert events(again) == events(snapshot)
     assert len(events(snapshot)) > 1000

@@ -192,10 +192,10 @@ def test_cached_code_that_names_a_removed_class_is_compiled_again() -> None:
     class Cache:
         is_empty = False
 
-        def _load_overload(self, *_: object) -> object:
+        def _load_overload(self, _signature: object, _context: object) -> object:
             raise AttributeError("Can't get attribute 'Plan' on <module …>")
 
-        def load_overload(self, *_: object) -> str:
+        def load_overload(self, _signature: object, _context: object) -> str:
             return "compiled" if self.is_empty else "the same error"
 
         def flush(self) -> None:

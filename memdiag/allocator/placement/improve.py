@@ -119,24 +119,24 @@ class _Chain:
 
     def __init__(self, partition: Partition, order: Array) -> None:
         self._part = partition
-        self._order = order
+        self.order = order
 
     def passes(self, aim: int, chance: np.random.Generator, stop: Array) -> Outcome:
         """Returns the best of some passes; the next call goes on from the last."""
         partition, best = self._part, Outcome()
         for _ in range(PASSES):
-            found = _in_order(partition, self._order, stop)
+            found = _in_order(partition, self.order, stop)
             if found.offsets is None:
                 break
             if best.offsets is None or found.height < best.height:
                 best = found
             if best.height <= aim:
                 break
-            place = np.empty(len(self._order))
-            place[self._order] = np.arange(1, len(self._order) + 1)
+            place = np.empty(len(self.order))
+            place[self.order] = np.arange(1, len(self.order) + 1)
             high = found.offsets + partition.size > aim
             place[high] *= chance.random(int(high.sum()))
-            self._order = np.argsort(place, kind="stable")
+            self.order = np.argsort(place, kind="stable")
         return best
 
 
@@ -209,7 +209,11 @@ def _search(
                 partial(chain.passes, aim, np.random.default_rng((seed, wave, number)))
                 for number, chain in enumerate(chains)
             ]
+        orders_before = [chain.order for chain in chains]
         outcomes = effort.run(attempts, aim)
+        for chain, order_before, outcome in zip(chains, orders_before, outcomes, strict=False):
+            if outcome.offsets is None:  # it was stopped, at a moment that depends on the load of the machine
+                chain.order = order_before
         gained = [_take(solution, outcome, "search") for outcome in outcomes]
         ruled_out = any(outcome.impossible for outcome in outcomes)
         if ruled_out:  # then halve what is left between
