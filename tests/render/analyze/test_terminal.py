@@ -323,7 +323,7 @@ def test_it_says_what_phases_rest_on(samples):
 
 
 GOLDENS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "goldens").glob("*/snapshot.pickle"))
-_AMOUNT = re.compile(r"(?<![\w./-])\d[\d,]*\.\d\d(?!\d)(?!\s+[KMGT]iB\b)")
+_AMOUNT = re.compile(r"(?<![\w./-])\d[\d,]*\.\d\d(?!\.?\d)(?!\s+[KMGT]iB\b)")
 
 
 @pytest.mark.parametrize("width", [40, 50, 60, 80])
