@@ -1,1 +1,1 @@
-"""Models of allocators: what a recorded program would have needed under other settings, versions, policies and on other devices."""
+"""Allocator models: replay a recorded program under other settings, versions, policies and devices."""

@@ -1,7 +1,7 @@
-"""A trace, simulated or not, as a file: a genuine PyTorch snapshot, which opens in PyTorch's own viewer and in ``memdiag analyze``.
+"""Writes a recorded or simulated trace as a PyTorch snapshot, for PyTorch's own viewer and ``memdiag analyze``.
 
-It holds builtin containers only, in pickle protocol 4. That it is simulated, of what and under which settings, stands
-under the extra key ``memdiag``, with marks that carry over phases, steps and the names of tensors.
+The file holds builtin containers only, in pickle protocol 4. The extra key ``memdiag`` records that the trace is
+simulated, its source and its settings, and carries marks for phases, steps and tensor names.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -
     columns["addr"] = np.maximum(columns["addr"], 0)
     if (events.time_us >= 0).any():
         columns["time_us"] = np.maximum(events.time_us, 0)
-    # what is not of this allocator's memory, or logged by none, is left out
+    # workspace snapshots and later actions are not entries of this allocator
     kept = np.flatnonzero(events.action < schema.WORKSPACE_SNAPSHOT)
     entries = rows_of(ENTRY, {name: column[kept] for name, column in columns.items()}, strings, frames.of)
     own, action = events.group[kept].tolist(), events.action[kept].tolist()

@@ -1,7 +1,7 @@
-"""A replay as a trace like any other, so that everything that looks at recordings looks at predictions too.
+"""Converts a replay to a trace, so that every analyzer of recordings also works on predictions.
 
-Entries stand in the order of the simulated allocator; stacks, times, phases, names and categories are those of the
-recording, since what the program did is the same. Addresses of ranges that the recording did not have are invented.
+Entries are in the order of the simulated allocator. Stacks, times, phases, names and categories are copied from the
+recording, because the program does the same in both. Ranges that the recording did not have get invented addresses.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def as_trace(
 
 
 def _addresses(replay: Replay, log: dict[str, Array]) -> Array:
-    """Where each entry's memory lies; of a failed request what the driver had left, as in a snapshot."""
+    """Returns the address of each entry; for a failed request, the free bytes of the device, as in a snapshot."""
     seg, off = log["seg"], log["off"].astype(np.int64)
     if not len(replay.bases):
         return off
@@ -123,7 +123,7 @@ def _at(column: Array, row: Array, otherwise: int) -> Array:
 
 
 def _stacks(device: DeviceTrace, log: dict[str, Array], row: Array) -> Array:
-    """Where each entry comes from: of a tensor where it was made or freed, of anything else what the program did then."""
+    """Returns the stack of each entry: a tensor's allocation or free, otherwise the program's stack at that time."""
     tensors, tensor = device.tensors, log["tensor"]
     own = (tensor >= 0) & (tensor < len(tensors))
     at = np.where(own, tensor, 0)
@@ -135,7 +135,7 @@ def _stacks(device: DeviceTrace, log: dict[str, Array], row: Array) -> Array:
 
 
 def _carry(new: DeviceTrace, old: DeviceTrace, log: dict[str, Array], row: Array, start: Start) -> DeviceTrace:
-    """Returns ``new`` with what the recording tells of its events and tensors."""
+    """Returns ``new`` with the details that the recording has about its events and tensors."""
     number = np.full(len(new.tensors), -1, np.int64)
     made = np.flatnonzero((log["action"] == schema.ALLOC) & (new.events.tensor >= 0))
     number[new.events.tensor[made]] = log["tensor"][made]

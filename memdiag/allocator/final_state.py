@@ -1,4 +1,4 @@
-"""What an allocator holds when a replay is over, as a snapshot lists it: needed where the replay began with what was there before."""
+"""The allocator's segments and blocks at the end of a replay, in the form in which a snapshot lists them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CLOSES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 
 
 def final_state(replay: Replay, workload: Workload, start: Start, addr: Array) -> tuple[Table, Table]:
-    """Returns the segments and blocks (free ones left out) at the end of ``replay``.
+    """Returns the segments and the blocks that are not free at the end of ``replay``.
 
     Args:
         replay: With a log.
         workload: Its workload.
-        start: What it began with.
+        start: The allocator's state at the start of the replay.
         addr: Address of each entry of the log.
     """
     segments = _segments(replay, workload, start, addr)
@@ -32,8 +32,8 @@ def _segments(replay: Replay, workload: Workload, start: Start, addr: Array) -> 
     log = replay.log or {}
     rows = np.flatnonzero(np.isin(log["action"], _OPENS + _CLOSES))
     action, size = log["action"][rows], log["size"][rows]
-    # What becomes of the address space, cut at every boundary that occurs: the opener of each piece, the ranges at the
-    # start first.
+    # Cut the address space at every boundary that occurs. ``owner`` has the number of the range that contains each
+    # piece; the ranges at the start come first.
     lo_at = np.concatenate((start.base, addr[rows]))
     hi_at = lo_at + np.concatenate((start.size, size))
     bounds = np.unique(np.concatenate((lo_at, hi_at)))

@@ -1,8 +1,8 @@
-"""In which order pools that lend to the default pool are asked: as they lie in a hash table of the allocator's.
+"""The order in which the allocator tries the pools that lend to the default pool: their order in its hash table.
 
-The table (ska::flat_hash_set in c10) has slots in powers of two, at most half of them full, and a few more behind. An
-id belongs into the slot that Fibonacci hashing gives it, or as close behind as may be: of two that meet, the one that
-is further from its own slot stays.
+The table (ska::flat_hash_set in c10) has a power of two of slots, at most half of them full, and a few overflow slots.
+Fibonacci hashing gives each id its slot; if the slot is taken, the id goes as close behind it as possible. When two ids
+collide, the one that is further from its slot keeps the place.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def hash_of(pool: tuple[int, int]) -> int:
 
 
 def turns_of(workload: Workload) -> list[int]:
-    """The pools (index) that stand in for the default pool, in the order in which they are asked as long as no two have one slot."""
+    """Returns the indices of the lending pools in the order in which they are tried, if no two share a slot."""
     return sorted(workload.stand_in, key=lambda index: hash_of(workload.pools[index]))
 
 
 def changes_of(workload: Workload) -> list[int]:
-    """The ends of calls after which other pools may stand in than before."""
+    """Returns the ends of the calls after which the set of lending pools may change."""
     return [
         at + 1
         for at, (op, pool) in enumerate(zip(workload.op.tolist(), workload.pool.tolist(), strict=True))
@@ -47,7 +47,7 @@ class FlatHashSet:
         return [slot[1] for slot in self.slots if slot is not None]
 
     def add(self, member: int) -> None:
-        """Adds a member that is not there yet."""
+        """Adds a member that the table does not have yet."""
         if 2 * (len(self.members()) + 1) > self.num_slots:
             self._grow()
         most = max(_FEWEST_SLOTS, self.num_slots.bit_length() - 1)
@@ -88,7 +88,7 @@ class Lenders:
         self.put_in_order(rows)
 
     def put_in_order(self, rows: Nodes) -> None:
-        """Gives those that stand in now their turns."""
+        """Sets the turn of every pool that lends at this moment."""
         now = [index for index in range(len(rows)) if rows[index].use_on_oom]
         before = self.table.members()
         for index in before:

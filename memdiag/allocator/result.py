@@ -1,4 +1,4 @@
-"""What a replay gives: where every tensor came to lie, what was held after every call, and what the driver was asked for."""
+"""The result of a replay: the place of every tensor, the memory held after every call, and the driver calls."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from typing import Any, Self
 from memdiag.allocator.scenario import Scenario
 from memdiag.trace.table import Array
 
-# Of every call. UNDEFINED: the real allocator stops at an assertion of its own here, or goes on with freed memory; so
-# does all after it.
+# Status of a call. UNDEFINED: the real allocator fails an assertion here or continues with freed memory; every later
+# call is undefined too.
 STATUSES: tuple[str, ...] = ("ok", "oom", "skipped", "undefined")
 OK, OUT_OF_MEMORY, SKIPPED, UNDEFINED = range(4)
 
 
 @dataclass(frozen=True)
 class Replay:
-    """One replay. Columns have one value a call of the workload, as it stands after the call; bytes are int64.
+    """One replay. Each column has one value per call of the workload, taken after the call; bytes are int64.
 
     Attributes:
-        policy, conf, torch_version: What was replayed.
-        capacity_bytes, limit_bytes: Of the device; what the process may hold of it. None: unlimited.
+        policy, conf, torch_version: The policy, settings and version that were replayed.
+        capacity_bytes, limit_bytes: Size of the device; limit of the process. None: unlimited.
         status: Index into ``STATUSES`` (int8).
-        seg: Number of the range from the driver that a new block lies in (ranges at the start first, by address); -1:
-            none (int32).
-        off: Bytes from the beginning of that range; -1: none.
-        block: Bytes of the block; -1: none.
+        seg: Number of the driver range that contains a new block (ranges at the start first, by address); -1: none
+            (int32).
+        off: Offset of the block in that range; -1: none.
+        block: Size of the block; -1: none.
         reserved, allocated, active, requested: Bytes.
         retries, ooms, device_allocs, device_frees: Counted from the first call on (int32).
-        bases: Address of each range: as recorded for those at the start, else invented, going up.
-        log: The allocator's own entries in order, as it would have traced them: columns action (``trace.schema.ACTIONS``), call, seg,
-            off, size, stream (index), pool (index), tensor (-1: none). None where only the curves were asked for.
-        pools: Ids of the pools of the log, where the policy has pools of its own; None: those of the workload.
+        bases: Address of each range: the recorded one for ranges at the start, otherwise invented and increasing.
+        log: The entries that the allocator would have traced, in order: columns action (``trace.schema.ACTIONS``),
+            call, seg, off, size, stream (index), pool (index), tensor (-1: none). None if only the curves were
+            requested.
+        pools: Ids of the pools of the log if the policy has its own pools; None: the pools of the workload.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""A replay as rows: one for each event of the input, as it stands after it."""
+"""Converts a replay to rows: one for each input event, with the allocator state after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rows_of(replay: Replay, workload: Workload, *, with_addresses: bool) -> dict
     """Returns int64 columns: seg, off (-1: no address), the curves, and (for NPU) addr from the lowest address of the run."""
     count = workload.num_rows
     rows = workload.row
-    # The last call at or before each event; before the first one stands what was there at the start.
+    # The last call at or before each event; events before the first call show the state at the start.
     last = np.searchsorted(rows, np.arange(count), side="right") - 1
     known = last >= 0
     columns = {}

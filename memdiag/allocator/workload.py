@@ -1,8 +1,8 @@
-"""What a program asked of an allocator: calls in order, and what the allocator held before the first of them.
+"""A workload: the allocator calls of a program in order, and the allocator state before the first of them.
 
-A workload knows nothing of segments or addresses to come: replaying it through a policy makes those. Several rows of a
-trace can be one call (an allocation and the segment events within it), and a call can come from no row of its own (a
-release seen by its burst of frees).
+A workload contains no segments or addresses of new memory: replaying it through a policy creates those. Several rows of
+a trace can form one call (an allocation and the segment events within it). A call can also have no row of its own, for
+example a release that is only visible as a burst of frees.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ def _empty(dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class Start:
-    """What the allocator held before the first call: ranges from the driver, and the blocks in them that were not free.
+    """The allocator state before the first call: ranges from the driver, and the blocks in them that are not free.
 
     Attributes:
-        base, size: Per range: first address and bytes (int64). Of an expandable segment, a range is a mapped piece.
+        base, size: Per range: first address and bytes (int64). In an expandable segment, each mapped piece is a range.
         pool, stream: Per range: index into the workload's pools and streams (int32).
         small, expandable: Per range (bool).
-        order: Per range: when it was obtained, as far as known; a smaller number is earlier (int64).
+        order: Per range: when it was obtained, if known; a smaller number is earlier (int64).
         block_range, block_off, block_size: Per block, by address: row of its range, bytes from its base, bytes (int32,
-        int64, int64).
+            int64, int64).
         block_tensor: Number of the tensor in it, as in ``Workload.tensor`` (int32).
-        block_requested: Bytes that it asked for (int64).
-        block_pending: Freed, waiting for a stream (bool): a FREE_COMPLETED of its tensor ends it.
+        block_requested: Requested bytes (int64).
+        block_pending: Freed, but waiting for a stream (bool); a FREE_COMPLETED of its tensor ends the wait.
     """
 
     base: Array = field(default_factory=lambda: _empty("int64"))
@@ -91,35 +91,34 @@ class Start:
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls, one numpy array a column, all of one length.
+    """The calls of a program, one numpy array per column, all of the same length.
 
     Attributes:
         op: Index into ``OPS`` (int8).
-        tensor: Number of the allocation that is made, freed, recorded (int32, dense from 0; one number is allocated once at most); -1:
-            none.
-        size: Bytes asked for; of SET_FRACTION the fraction times 10^9; of EXTERNAL and SET_TOTAL device bytes (int64).
-            Of
-            POOL_RELEASE 0: its memory is given back at once; 1: with the next that is (a graph that is deleted). Of CAPTURE:
-            whether memory in the pool is asked for while a graph is captured, from here on.
-        stream: Index into ``streams``; of COMPLETE -1: all (int32). Of RECORD_STREAM: the stream that uses the tensor. Of POOL_BEGIN -1:
-            allocations of every stream go to the pool.
-        pool: Of ALLOC: index into ``pools`` that the recording saw it in, -1: as the scopes opened by POOL_BEGIN say, else the default
-            pool. Of POOL_BEGIN, POOL_END, POOL_RELEASE, CAPTURE: the pool (int32).
-        row: Index of the event of the trace after which the call is done; never falls (int64).
-        num_rows: Events of the trace.
-        num_tensors: Numbers in use.
-        streams: Handles of the streams, in increasing unsigned order: the order in which the allocator keeps them
-            (uint64).
+        tensor: Number of the allocation that is made, freed or recorded; -1: none. Numbers are dense from 0, and each
+            is allocated at most once (int32).
+        size: Requested bytes. For SET_FRACTION: the fraction times 10^9. For EXTERNAL and SET_TOTAL: device bytes. For
+            POOL_RELEASE: 0 releases the memory at once, 1 at the next release (a graph that is deleted). For CAPTURE:
+            whether requests in the pool belong to a graph capture from this call on (int64).
+        stream: Index into ``streams``. For COMPLETE, -1: all streams. For RECORD_STREAM: the stream that uses the
+            tensor. For POOL_BEGIN, -1: allocations of every stream go to the pool (int32).
+        pool: For ALLOC: index into ``pools`` of the recorded pool; -1: the pool of the scopes opened by POOL_BEGIN,
+            otherwise the default pool. For POOL_BEGIN, POOL_END, POOL_RELEASE and CAPTURE: the pool (int32).
+        row: Index of the trace event after which the call is done; never decreases (int64).
+        num_rows: Number of events of the trace.
+        num_tensors: Number of tensor numbers in use.
+        streams: Handles of the streams in increasing unsigned order, which is the allocator's own order (uint64).
         pools: Pool ids; the first is the default pool (0, 0).
-        no_split: Pools (indices) whose blocks are whole segments, never cut: ``MemPool(no_split=True)``.
-        stand_in: Pools that serve a request of the default pool, from what they have free, where the driver has no more:
+        no_split: Indices of the pools whose blocks are whole segments: ``MemPool(no_split=True)``.
+        stand_in: Pools whose free memory serves the default pool when the driver has no more:
             ``MemPool(use_on_oom=True)``.
-        captured: Pools in which memory is asked for only while a CUDA graph is captured: nothing can be waited for then, so that cached
-            memory is not given back to try again. Of a pool of which that holds at times only, calls CAPTURE say when.
-        start: What was there before.
-        done: When other streams are through: "now" (by the next call), "manual" (at COMPLETE and SYNC) or "recorded"
-            (at FREE_COMPLETED).
-        capacity_bytes: Bytes of the device as the source says; None: unknown.
+        captured: Pools that are used only during a CUDA graph capture. A capture cannot wait for events, so a failed
+            request does not release cached memory and retry. CAPTURE calls mark the captures of a pool that is also
+            used outside of them.
+        start: The allocator state before the first call.
+        done: When the work of other streams completes: "now" (by the next call), "manual" (at COMPLETE and SYNC) or
+            "recorded" (at FREE_COMPLETED).
+        capacity_bytes: Size of the device according to the source; None: unknown.
     """
 
     op: Array

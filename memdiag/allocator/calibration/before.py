@@ -1,8 +1,8 @@
-"""What the allocator held at one event of a recording: the state that a replay begins with.
+"""The allocator state at one event of a recording: the state with which a replay begins.
 
-Ranges are segments as a snapshot at that moment lists them: of an expandable segment, each mapped piece. Which pieces
-share a reserved range of addresses is not recorded; but pages that are mapped below all of a lane's pieces later on lie
-where its range begins.
+Ranges are the segments that a snapshot at that moment would list; in an expandable segment, each mapped piece. The
+recording does not show which pieces share a reserved range of addresses. If pages are later mapped below all pieces of
+a lane, the range begins at those pages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Replays a recording under its own settings and says how far that gives what was recorded: every address, every segment event.
+"""Replays a recording under its own settings and measures the calibration error in addresses and segment events.
 
-A prediction is worth as much as this. After a difference the replay begins anew from the recorded state behind it, so
-that one difference counts once, and not again for all that lies elsewhere because of it.
+Predictions carry the same error. After a difference the replay restarts from the recorded state behind it, so one
+difference counts once, and its effects on later addresses do not count again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from memdiag.trace.table import Array
 
 # Steps that are replayed at once after a difference; twice as many after each stretch without one.
 _FIRST_STRETCH = 256
-_MOST_READINGS = 64  # a step each: what a recording leaves open is settled difference by difference
-# With so many differences the model is not that of the recording: what is left is counted from single replays of longer
-# stretches.
+_MOST_READINGS = 64  # a step each: ambiguities of a recording are resolved difference by difference
+# With this many differences the model does not match the recording. The remaining ones are counted from single replays
+# of longer stretches.
 _MOST_DIFFERENCES = 2000
 
 Replayer = Callable[..., Replay]
@@ -35,24 +35,23 @@ Replayer = Callable[..., Replay]
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far the replay of the recorded settings is what was recorded.
+    """How well the replay of the recorded settings matches the recording.
 
     Attributes:
-        policy, conf, torch_version: What was replayed.
-        is_version_known: The file says which version it was; else the one that fits best was taken.
-        is_conf_known: The file says which settings there were.
-        num_requests, exact_requests: Requests (failed ones included), and those with the recorded address. None: no
-        addresses.
-        num_segment_events, exact_segment_events: Segments obtained and given back; what a replay did in addition counts
-        as not exact.
-        first: The first difference; None: there is none.
-        num_differences: How many there are.
-        error_bytes: Largest difference of reserved bytes over the whole trace between recording and a replay of it all.
-            None: unknown.
+        policy, conf, torch_version: The policy, settings and version that were replayed.
+        is_version_known: The file names the version; otherwise memdiag chose the one that matches best.
+        is_conf_known: The file has the settings.
+        num_requests, exact_requests: Requests (including failed ones), and those with the recorded address. None: the
+            recording has no addresses.
+        num_segment_events, exact_segment_events: Segments obtained and released; additional ones of the replay count as
+            not exact.
+        first: The first difference; None: no differences.
+        num_differences: Number of differences.
+        error_bytes: Largest difference in reserved bytes between the recording and one replay of the whole trace. None:
+            unknown.
         peak_error_bytes: Replayed reserved peak - recorded one.
-        bases: Addresses of the ranges that the driver gave while it was recorded, in order, and what they were for (two
-            rows).
-        limits: The room that the allocator had.
+        bases: Addresses of the ranges that the driver gave during the recording, in order, and their lanes (two rows).
+        limits: The memory that was available to the allocator.
     """
 
     policy: str
@@ -88,25 +87,26 @@ class Calibration:
 
     @property
     def is_exact(self) -> bool:
-        """Whether everything is as recorded."""
+        """Returns whether everything is as recorded."""
         return self.exact is not None and self.exact == self.events and self.first is None
 
 
 def calibrate(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Calibration:
-    """Replays what was recorded on ``device`` and compares.
+    """Replays the recording of ``device`` and compares the result with it.
 
     Args:
         trace, device: The recording.
-        replayer: In place of ``memdiag.allocator.replay.replay``.
+        replayer: Used instead of ``memdiag.allocator.replay.replay``.
     """
     return described_best(trace, device, replayer)[1]
 
 
 def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> tuple[Workload, Calibration]:
-    """Returns what was asked for on ``device``, and the calibration.
+    """Returns the workload of ``device``, and the calibration.
 
-    Why memory was given back is not always told: by a request that was refused, by garbage collection, by the program. Where a replay
-    differs on that, it is tried the other way; what fits better is taken. So it is with the kinds of private pools.
+    A recording does not always show why memory was released: for a refused request, by garbage collection, or by the
+    program. If a replay differs there, the other readings are tried, and the one that matches best is used. The kinds
+    of private pools are found in the same way.
     """
     reading = Reading()
     best = _read(trace, device, reading, replayer)
@@ -243,7 +243,7 @@ def _resumptions(
     run: Callable[[Workload, int], Replay],
     end: int,
 ) -> Iterator[ReplayComparison]:
-    """Yields what comes of replays that begin behind each difference, until the trace is through."""
+    """Yields the comparisons of replays that begin behind each difference, until the end of the trace."""
     stretch = _FIRST_STRETCH
     since = seen.bad
     while since is not None:

@@ -12,7 +12,7 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
 
-# Order among calls that are told from the same event.
+# Order among calls that are inferred from the same event.
 EARLIER, ITSELF, LATER, LAST = range(-1, 3)
 _COLUMNS = ("op", "tensor", "size", "stream", "pool", "row", "place", "rank")
 _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
@@ -21,8 +21,8 @@ _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 class RecordedCalls:
     """Calls, a block of rows at a time.
 
-    ``row`` is the event after which a call is done; ``place`` the event that it is told from (the same unless said), and ``rank`` its order
-    among those of one event.
+    ``row`` is the event after which a call is done. ``place`` is the event from which it is inferred (by default
+    ``row``), and ``rank`` its order among the calls of one event.
     """
 
     def __init__(self, handles: Array) -> None:
@@ -53,13 +53,14 @@ class RecordedCalls:
         self._parts.append({name: np.broadcast_to(np.asarray(value, np.int64), count) for name, value in given.items()})
 
     def add_frees(self, device: DeviceTrace, rows: Array, late: Array | None = None) -> None:
-        """Adds the frees of tensors. Both halves right after one another are one FREE: no other stream used the tensor.
+        """Adds the frees of tensors; a request directly followed by its completion forms one FREE.
 
         Args:
             device: The device.
             rows: The tensors (rows of ``device.tensors``).
-            late: Per event: an allocation that it is a part of, whose retry had to wait for other streams (its event); -1: none. What comes
-                free there does so after that allocation has looked for a block, so it must stand behind it.
+            late: Per event: the event of the allocation that it belongs to, if that allocation's retry waited for other
+                streams; -1: none. The allocation searched for a block before these frees completed, so they come after
+                it.
         """
         tensors, n = device.tensors, device.num_events
         asked, done = tensors.free_requested_at[rows], tensors.free_completed_at[rows]
@@ -81,7 +82,7 @@ class RecordedCalls:
             self.add(op, row=row, tensor=rows[which], place=event, rank=rank)
 
     def with_external(self, steps: Array) -> RecordedCalls:
-        """Adds what others hold of the device from some events on (rows: event, bytes); returns itself."""
+        """Adds the device memory that other processes hold from some events on (rows: event, bytes); returns itself."""
         if len(steps):
             self.add(w.EXTERNAL, row=steps[:, 0] - 1, size=steps[:, 1], place=steps[:, 0], rank=EARLIER - 2)
         return self
@@ -128,7 +129,7 @@ class RecordedCalls:
 
 
 def _is_own(device: DeviceTrace, rows: Array, at: Array) -> Array:
-    """Whether the event of a free is an entry of that very tensor's."""
+    """Returns, per free, whether its event is an entry of the same tensor."""
     n = device.num_events
     inside = (at >= 0) & (at < n)
     event = np.where(inside, at, 0)

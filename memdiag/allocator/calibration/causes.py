@@ -1,4 +1,4 @@
-"""Why a replay may differ from its recording where it first does: what a recording leaves out, in words."""
+"""Explains in words the first difference between a replay and its recording: information that the recording lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.units import format_bytes
 
-_NEAR_START = 200  # events: what is unknown of the time before shows up soon
+_NEAR_START = 200  # events: unknown state from before the trace causes differences soon
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _in_private_pool(device: DeviceTrace, event: int) -> bool:
 
 
 def _has_new_segment_beside_room(replay: Replay, seen: ReplayComparison) -> bool:
-    """Whether a segment was obtained though free memory would have done, in a version that does not say whose it was."""
+    """Returns whether a segment was obtained despite enough free memory; before 2.13, its owner is unknown."""
     opens = [action in (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP) for action, _, _ in seen.missing]
     version = tuple(int(part) for part in replay.torch_version.split(".")[:2] if part.isdigit())
     return bool(opens) and all(opens) and not seen.extra and version < (2, 13)
@@ -166,14 +166,14 @@ def _collects(conf: str, seen: ReplayComparison) -> bool:
 
 
 def _is_elsewhere(device: DeviceTrace, seen: ReplayComparison) -> bool:
-    """Whether pages were mapped at another place of an expandable segment that was there before the trace."""
+    """Returns whether pages were mapped at another place of an expandable segment from before the trace."""
     kinds = [[action for action, _, _ in events] for events in (seen.missing, seen.extra)]
     before = device.regions.expandable & (device.regions.opened_at < 0)
     return kinds[0] == kinds[1] and schema.SEGMENT_MAP in kinds[0] and bool(before.any())
 
 
 def _is_tie(device: DeviceTrace, workload: Workload, seen: ReplayComparison) -> bool:
-    """Whether the block that was taken and the one that should have been were of one size."""
+    """Returns whether the block used and the expected block have the same size."""
     if seen.expected is None or seen.got is None or min(seen.expected, seen.got) < 0 or seen.call < 0:
         return False
     if workload.op[seen.call] != w.ALLOC:

@@ -47,7 +47,7 @@ class RecordedColumns:
 
     @classmethod
     def of(cls, workload: Workload, device: DeviceTrace) -> RecordedColumns:
-        """Returns what was recorded on ``device``, of which ``workload`` is made."""
+        """Returns the recorded columns of ``device``, from which ``workload`` was made."""
         events = device.events
         steps = np.unique(workload.row[np.isin(workload.op, _OWNERS)])
         requests = np.unique(workload.row[workload.op == w.ALLOC])
@@ -67,7 +67,7 @@ class RecordedColumns:
 
 
 def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
-    """What each opening (event) was for: pool, small or not, stream as one number; -1: not known."""
+    """Returns the lane of each opening (event): pool, small or not, and stream as one number; -1: unknown."""
     regions, groups = device.regions, device.groups
     opened = np.flatnonzero(regions.opened_at >= 0)
     opened = opened[np.argsort(regions.opened_at[opened], kind="stable")]
@@ -86,10 +86,10 @@ def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
 
 
 def _is_new_range(device: DeviceTrace, at: Array) -> Array:
-    """Whether each opening is of a new range of addresses: any cudaMalloc, and pages that no range of their pool reaches to.
+    """Returns whether each opening starts a new range: any cudaMalloc, and pages outside every range of their pool.
 
-    The pages of a range are mapped from its beginning on, so that new ones lie within or right behind those ever mapped. Of a range from
-    before the trace, the first ones may have been given back before it.
+    The pages of a range are mapped from its beginning on, so new pages are within or directly behind the pages mapped
+    before. In a range from before the trace, the first pages may have been released before the trace.
     """
     events, regions = device.events, device.regions
     is_new: Array = events.action[at] == schema.SEGMENT_ALLOC
@@ -127,11 +127,11 @@ def _is_new_range(device: DeviceTrace, at: Array) -> Array:
 
 @dataclass(frozen=True)
 class ReplayComparison:
-    """What came of one replay, up to the first step that differs.
+    """The result of one replay, up to the first step that differs.
 
     Attributes:
-        bad: Event at which that step ends; None: all are as recorded.
-        num_requests, exact_requests, num_segment_events, exact_segment_events: Counted up to that step, itself included.
+        bad: Event at which that step ends; None: all steps are as recorded.
+        num_requests, exact_requests, num_segment_events, exact_segment_events: Counted up to and including that step.
         num_extra: Segment events of the replay in that step that were not recorded.
         expected, got: Address of the request's block in that step; None: it has no request; -1: out of memory.
         missing, extra: Segment events of that step that are only in the recording, or only in the replay.

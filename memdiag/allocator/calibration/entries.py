@@ -1,9 +1,9 @@
-"""From an allocator's own entries to the calls that made them.
+"""Infers the calls of a program from the allocator's own entries.
 
-One call leaves several entries: a request may release cached segments, wait for other streams and obtain a new segment
-before its block is handed out. Its alloc (or oom) comes last, so that everything of that kind right before it belongs
-to it. Releases that no request follows
-were asked for: an ``empty_cache``. Where a request follows, only what it did next tells the two apart (``_is_retry``).
+One call can make several entries: a request may release cached segments, wait for other streams and obtain a new
+segment before it returns a block. Its alloc (or oom) entry comes last, so the entries directly before it belong to it.
+Releases without a following request come from ``empty_cache``. If a request follows, only the next entries show whether
+the releases belong to it (``_is_retry``).
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def calls_of_entries(
         pool=pool,
     )
 
-    # A request that failed says its rounded size. Where the program went on without it, it is given up at once should
-    # it succeed.
+    # The entry of a failed request has only the rounded size. If the program continued after the failure, a replay that
+    # succeeds frees the tensor at once.
     ooms = np.flatnonzero(events.action == schema.OOM)
     pool_of_oom = np.empty(0, np.int64)
     if len(ooms):
@@ -136,7 +136,7 @@ def calls_of_entries(
 
 
 def _is_captured(device: DeviceTrace) -> Array:
-    """Whether each event is of a pool whose memory is asked for only while a graph is captured: it has an id that torch gave it."""
+    """Returns, per event, whether its pool is used only during graph captures: a pool with an id from torch itself."""
     if not len(device.groups):
         return np.zeros(device.num_events, bool)
     group = device.events.group
@@ -145,7 +145,7 @@ def _is_captured(device: DeviceTrace) -> Array:
 
 
 def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) -> bool:
-    """Whether garbage was collected, as far as it looks: memory was given back for a request, and not all that could have been."""
+    """Returns whether there was probably garbage collection: a request released some of the cached memory, not all."""
     if not shares.threshold or shares.fraction is not None:
         return bool(shares.threshold)
     if trace.layout.max_split is not None:  # blocks of that size are given back one by one, too
@@ -251,7 +251,7 @@ class _Parts:
 
 
 def _mapped_bytes(device: DeviceTrace, layout: Layout, rounded: Array) -> Array:
-    """What the device must have for that, at most."""
+    """Returns an upper bound on the device memory that each request needs."""
     if not (device.regions.expandable.any() or device.segments.expandable.any()):
         return allocation_sizes(rounded, layout.large_segment)
     page = np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, layout.large_segment)
@@ -265,11 +265,11 @@ def _reserved_before(device: DeviceTrace, begins: Array) -> Array:
 
 
 def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float) -> Array:
-    """Returns, per event: whether it is a request for which cached segments were given back, by itself: since the driver had no more.
+    """Returns, per event: whether it is a request that released cached segments because the driver had no more memory.
 
-    With garbage collection there is another reason to. Releases before a request that then got new memory may also be an ``empty_cache``
-    that happens to stand there. They are, if their stack says so, if the request would have found a block before (a retry does not look
-    again), or if as much was held at another time.
+    Garbage collection also releases memory for a request. Releases before a request that then got new memory can also
+    be an ``empty_cache`` that the program called just before. They are if their stack shows it, if the request would
+    have found a block before them (a retry does not search again), or if as much was reserved at another time.
     """
     events, layout, n = device.events, trace.layout, device.num_events
     retried = np.zeros(n, bool)
@@ -353,9 +353,9 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     failed = events.action[at] == schema.OOM
     rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
     begins = parts.begins[at]
-    # What an oom entry says was left when it failed, after everything was given back.
+    # Bytes left after everything was released, according to the oom entry.
     before = np.where(failed, reserved[at] if len(at) else 0, _reserved_before(device, begins))
-    # The limit is held against whole segments, also where an expandable one grows by more or less than that.
+    # The limit is compared with whole segments, even if an expandable segment grows by more or less than that.
     opened = np.where(np.isin(events.action, _OPENS), events.size, 0)
     grown = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (events.action == schema.ALLOC))
     sums = np.concatenate(([0], np.cumsum(opened)))
@@ -379,7 +379,7 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
 
 
 def _hidden_bytes(device: DeviceTrace, layout: Layout) -> Array:
-    """Returns what the device gives beyond what is reserved, in whole pages of its own: before the first event, then after each."""
+    """Returns the device bytes beyond the reserved ones, in whole pages: before the first event, then after each."""
     regions, n = device.regions, device.num_events
     page = np.where(
         regions.expandable,

@@ -1,7 +1,7 @@
-"""Finds the limit of a process that was not recorded: the one under which its replay goes furthest as recorded.
+"""Finds the limit of a process if it was not recorded: the limit under which the replay matches longest.
 
-With too low a limit a replay collects, retries or fails where the recording did not; with too high a one it does not
-where the recording did. So the first difference tells on which side the limit lies.
+With too low a limit, a replay collects garbage, retries or fails where the recording did not. With too high a limit,
+the recording did so and the replay does not. The first difference therefore shows on which side the limit is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memdiag.allocator.calibration.limits import Limits
 from memdiag.trace.schema import SEGMENT_FREE, SEGMENT_UNMAP
 from memdiag.units import MIB
 
-_FINE = MIB // 2  # what is reserved comes in pages of 2 MiB, of which a threshold takes a share
+_FINE = MIB // 2  # memory is reserved in pages of 2 MiB, and a threshold is a fraction of them
 _MOST_TRIES = 24
 _RELEASES = (SEGMENT_FREE, SEGMENT_UNMAP)
 
@@ -55,7 +55,7 @@ def with_limit(limits: Limits, limit: int) -> Limits:
 
 
 def _side(seen: ReplayComparison) -> int:
-    """Whether the limit was too low (-1) or too high (1) for what was recorded; 0: the difference does not tell."""
+    """Returns -1 if the limit was too low for the recording, 1 if it was too high, 0 if the difference is unrelated."""
     if seen.expected is not None and seen.got is not None and seen.expected != seen.got:
         if seen.got < 0:
             return -1

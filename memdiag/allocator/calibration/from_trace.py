@@ -1,9 +1,9 @@
-"""From a trace to a workload: what the program asked for, and what the allocator held when the trace began.
+"""Converts a trace to a workload: the calls of the program, and the allocator state at the start of the trace.
 
-Three kinds of traces become the same thing. Recordings with addresses have entries of the allocator, from which calls
-are told (``entries.py``), a state before the first event (``before.py``) and limits that failures prove
-(``limits.py``). Plain events have one call a row already. What has neither (profiler files, lists of lifetimes) has
-tensors that are made and freed; those from before it are made first.
+There are three kinds of traces. Recordings with addresses have entries of the allocator, from which the calls are
+inferred (``entries.py``), a state before the first event (``before.py``) and failures that prove limits
+(``limits.py``). Plain events already have one call per row. The rest (profiler files, lists of lifetimes) only have
+tensors with an allocation and a free; tensors from before the trace are allocated first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memdiag.trace.table import Array
 PLAIN_EVENTS = "event-npz"
 _NO_CALL = -1
 
-# What a row of plain events is. A free, if its tensor is known, is complete at once as far as its caller can tell.
+# The operation of each plain event. A free of a known tensor is complete at once, as its caller sees it.
 _OP_OF_ACTION = {
     schema.ACTION_CODES[name]: w.OP_CODES[name]
     for name in (
@@ -62,9 +62,9 @@ def described(
     asked_for: Collection[int] = (),
     refused: Collection[int] = (),
 ) -> tuple[Workload, Limits]:
-    """Returns the workload, and what is known of the room that the allocator had.
+    """Returns the workload, and the known limits of the allocator's memory.
 
-    ``collects``, ``asked_for`` and ``refused`` say what the entries alone do not (see ``calls_of_entries``).
+    ``collects``, ``asked_for`` and ``refused`` resolve ambiguities of the entries (see ``calls_of_entries``).
     """
     handles = _streams(device)
     if trace.format == PLAIN_EVENTS:
@@ -90,7 +90,7 @@ def described(
 
 
 def resumed(workload: Workload, device: DeviceTrace, at: int) -> Workload:
-    """Returns what follows event ``at`` of a recording with addresses, beginning from the state recorded after it."""
+    """Returns the rest of a recording with addresses after event ``at``, starting from the state recorded there."""
     rest = np.flatnonzero(workload.row > at)
     columns = {name: getattr(workload, name)[rest] for name in ("op", "tensor", "size", "stream", "pool", "row")}
     captured = set(workload.captured)
@@ -128,9 +128,10 @@ def _pools(device: DeviceTrace) -> tuple[tuple[int, int], ...]:
 
 
 def _plain(trace: Trace, device: DeviceTrace, handles: Array) -> Workload:
-    """One call a row.
+    """Returns a workload with one call per row.
 
-    What cannot be a call (a free of what was never made) is one too: it is skipped, as the caller's own was.
+    Rows that cannot be calls (a free of a tensor that was never allocated) become calls too. The replay skips them, as
+    the program's allocator did.
     """
     events, n = device.events, device.num_events
     op = np.full(n, w.NOTHING, np.int8)
@@ -184,7 +185,7 @@ def _tensor_alive(device: DeviceTrace, identity: Array, at: Array) -> Array:
 
 
 def _lifetimes(device: DeviceTrace, handles: Array) -> Workload:
-    """Tensors that are made and freed; those that were there before are made before the first event."""
+    """Returns calls that allocate and free tensors; tensors from before the trace are allocated first."""
     tensors, n = device.tensors, device.num_events
     calls = RecordedCalls(handles)
     there = np.flatnonzero((tensors.alloc_at < 0) & (tensors.free_completed_at >= 0))

@@ -1,12 +1,13 @@
-"""How much memory the allocator could have: what the file says, else what its failures prove.
+"""The memory that was available to the allocator, as stated in the file or as proven by failed requests.
 
-Two sizes must not be confused. The card is all memory of the device, as its driver says. The room is what the allocator
-could hold of it: the rest lay outside, for the context, buffers of NCCL or HCCL, and other processes.
+Two sizes must not be confused. The card is the total memory of the device according to its driver. The room is the part
+that the allocator could reserve. The rest was outside the allocator: the context, buffers of NCCL or HCCL, and other
+processes.
 
-memdiag's own recordings say what lay outside (``trace.card``). Others do not, nor which fraction the process may use.
-But a request that the driver refused says that there was less than it wanted, each range that was obtained says that
-there was that much, and an out-of-memory entry says how much was left. Where nothing was refused, there is no limit
-that anybody met.
+memdiag's own recordings include the memory outside the allocator (``trace.card``). Other files have neither that nor
+the per-process memory fraction. There, a request that the driver refused proves that less memory was free than
+requested. Each range that was obtained proves that this much was free, and an out-of-memory entry has the bytes left.
+If no request was refused, no limit was reached.
 """
 
 from __future__ import annotations
@@ -29,20 +30,19 @@ _NO_STEPS = np.empty((0, 2), np.int64)
 
 @dataclass(frozen=True)
 class Limits:
-    """The room that the allocator had.
+    """The memory that was available to the allocator.
 
     Attributes:
-        capacity_bytes: Bytes of the card; where ``is_known`` is False the room, inferred from what was refused; None:
-            nothing tells.
-        is_known: The file says how large the card is.
-        steps: What others held of it, from which event on (rows: event, bytes; int64).
+        capacity_bytes: Size of the card; if ``is_known`` is False, the room, inferred from refused requests; None:
+            unknown.
+        is_known: The file has the size of the card.
+        steps: Memory that others held, and from which event on (rows: event, bytes; int64).
         num_refused: Requests that the driver refused at first.
-        limit_bytes: What the process itself may hold, as far as what it was refused, or collected, shows; None: nothing
-            does.
-        limit_range: Bytes between which that lies, the second excluded.
-        outside_basis: What says how much lay outside the allocator: "recorded" (the driver was asked), "refused" (requests that the
-            driver refused show it), "given" (by the user); "": nothing does, and none is assumed.
-        share: The fraction of the card that the process may use, as recorded; None: unknown, or not set.
+        limit_bytes: Limit of the process itself, inferred from refused requests or garbage collection; None: unknown.
+        limit_range: Lower and upper bound of that limit in bytes, the upper excluded.
+        outside_basis: Evidence for the memory outside the allocator: "recorded" (reported by the driver), "refused"
+            (requests that the driver refused), "given" (by the user); "": no evidence, and none is assumed.
+        share: The per-process memory fraction, as recorded; None: unknown, or not set.
     """
 
     capacity_bytes: int | None
@@ -83,7 +83,7 @@ def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
 
 
 def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
-    """Returns limits with what the recorder asked of the driver, where failures do not show it."""
+    """Returns limits with the recorder's readings from the driver, where failures prove nothing about the limits."""
     card, capacity = device.card, device.capacity_bytes
     if capacity is None:
         return limits
@@ -135,10 +135,11 @@ def _seen(failures: Failures, limit: int) -> int:
 
 
 def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int, int]] | None:
-    """Returns the limit of the process (its memory fraction) under which it did what was recorded, and between which bytes it lies.
+    """Returns the limit of the process (its memory fraction), inferred from the recording, and its bounds.
 
-    None: nothing points to one. What points to one: the setting; garbage collection, which begins when more than a share of the limit is
-    reserved; failures while the driver had enough. It lies between what was granted and what was refused.
+    None: no evidence of a limit. Evidence is the setting, garbage collection (which begins when more than a fraction of
+    the limit is reserved), or failures while the driver had enough. The limit is between the largest granted and the
+    smallest refused total.
     """
     shares, failed = failures.shares, failures.failed
     refused_with_room = failed & (failures.device_free >= failures.mapped)
@@ -165,7 +166,7 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     outside = device.card.outside_bytes
     asked = (
         -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside
-    )  # what the driver says there was
+    )  # free bytes according to the driver
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
     hidden = failures.hidden_after
     needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
@@ -184,8 +185,8 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     ):
         if failures.shares.threshold and not failed:
             continue  # given back by garbage collection, for all that is known
-        # What was left is what there was, unless it would have been enough: then a limit of the process stood in the
-        # way.
+        # The bytes left at a failure give the exact room. If they would have been enough for the request, the limit of
+        # the process refused it instead.
         exact = before + free if failed and 0 <= free < need else -1
         marks.append((at if failed else begins - 1, max(exact, 0), before + need, exact))
     marks.sort(key=lambda mark: mark[0])
@@ -203,7 +204,7 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
         pieces.append((begin + 1, _room(said, low, high, asked)))
         begin, low, high, said = at - 1, max(at_least, 0), below, exact
     pieces.append((begin + 1, _room(said, low, high, asked)))
-    # A stretch in which nothing was refused: as in its neighbour, but at least what it held.
+    # A stretch without a refusal has the room of its neighbour, but at least the bytes that it held.
     rooms = [room for _, room in pieces]
     bound = [room if room >= 0 else max(rooms) for room in rooms]  # below 0 throughout: nothing was refused at all
     return [(start, room) for (start, _), room in zip(pieces, bound, strict=True)]

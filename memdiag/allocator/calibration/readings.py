@@ -1,9 +1,9 @@
-"""What a recording leaves open, as it may be read: why memory was given back, which private pools are cut, what was captured.
+"""Possible readings of an ambiguous recording: reasons for releases, private pools that never split, and captures.
 
-None of that is in a recording, but what follows from it is. In a CUDA graph capture nothing is waited for, so that no
-cached memory is given back where the driver has no more; in a pool that is not cut a block is a whole segment. The pool
-of a graph's own is used in captures only. A pool that was made by itself can be used in captures and outside of them; a
-capture is a run of requests with none of another pool between.
+A recording contains none of these facts, only their effects. A CUDA graph capture waits for no events, so it releases
+no cached memory when the driver has no more. In a pool that does not split, a block is a whole segment. The private
+pool of a graph is used only in captures. A pool that the program made can be used inside and outside of captures; a
+capture is a run of requests without requests of other pools between them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Reading:
     turned: tuple[tuple[int, int], ...] = ()
 
     def described(self, trace: Trace, device: DeviceTrace) -> tuple[Workload, Limits]:
-        """Returns what was asked for, read in this way, and the room that there was."""
+        """Returns the workload under this reading, and the limits of the allocator's memory."""
         workload, limits = described(
             trace, device, collects=self.collects, asked_for=self.asked_for, refused=self.refused
         )
@@ -95,7 +95,7 @@ def _call_of(workload: Workload, event: int) -> int:
 
 
 def _is_captured(workload: Workload, call: int) -> bool:
-    """Whether a graph is thought to be captured in the pool of the request ``call``."""
+    """Returns whether this reading assumes a graph capture in the pool of the request ``call``."""
     pool = workload.pool[call]
     said = np.flatnonzero((workload.op[:call] == CAPTURE) & (workload.pool[:call] == pool))
     return bool(workload.size[said[-1]]) if len(said) else int(pool) in workload.captured
@@ -113,7 +113,7 @@ def _run_of_requests(workload: Workload, call: int) -> tuple[int, int]:
 
 
 def _with_turned(workload: Workload, first: int, last: int) -> Workload:
-    """Says of the requests from ``first`` to ``last`` the opposite of what is thought of the first one."""
+    """Returns the workload with the assumed capture state of the first request inverted for ``first`` to ``last``."""
     kind, pool = _is_captured(workload, first), workload.pool[first]
     call = np.arange(len(workload.op))
     kept = ~((workload.op == CAPTURE) & (workload.pool == pool) & (call >= first) & (call <= last))

@@ -1,7 +1,7 @@
-"""Under which settings a trace was recorded: policy, settings text and version, as a replay takes them.
+"""The settings of a recording: policy, settings text and version, in the form that a replay takes.
 
-The text is written anew from what the file says in effect: settings can be changed at run time, and only those that
-decide where blocks lie matter.
+The text is rebuilt from the settings that the file reports as effective. Settings can change at run time, and only
+those that affect block placement matter.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _OLDEST = {"cuda": (2, 0), "npu": (2, 1)}  # that write a snapshot with a histor
 
 @dataclass(frozen=True)
 class RecordedSettings:
-    """What to replay, so that it is what was recorded.
+    """The settings with which a replay reproduces the recording.
 
     Attributes:
-        policy: Name of the policy: the backend's own.
-        backend: "cuda" or "npu": whose rules.
-        conf: Settings in effect that decide where blocks lie; "": all defaults.
-        versions: Versions of torch that it may have been, the likeliest first.
-        is_version_known: The file says which one it was.
-        is_conf_known: The file says which settings there were.
+        policy: Name of the policy, that of the backend.
+        backend: "cuda" or "npu": the backend whose rules apply.
+        conf: Settings in effect that affect block placement; "": all defaults.
+        versions: Possible versions of torch, the most likely first.
+        is_version_known: The file has the version.
+        is_conf_known: The file has the settings.
     """
 
     policy: str
@@ -59,7 +59,7 @@ class RecordedSettings:
 
 
 def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
-    """Returns the settings under which ``device``'s part of ``trace`` was recorded, as far as the file tells."""
+    """Returns the settings with which ``device``'s part of ``trace`` was recorded, where the file has them."""
     backend = _NPU if trace.backend == _NPU else "cuda"
     said = trace.settings
     text = next(

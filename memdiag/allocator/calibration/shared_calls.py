@@ -1,7 +1,7 @@
-"""How far two recordings of one program are the same: the same allocations and frees in the same order.
+"""The common part of two recordings of one program: the same allocations and frees in the same order.
 
-A prediction made from one run can be held against another only as far as both runs asked for the same; a run that died
-of an out-of-memory error stops there, and its rerun goes on.
+A prediction made from one run can be verified against another run only within the calls that both runs share. A run
+that failed with an out-of-memory error stops there, and its rerun continues.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from memdiag.trace.table import Array
 
 
 def shared_calls(one: Workload, other: Workload, first_failed: int, layout: Layout) -> tuple[int, int]:
-    """Returns how many leading calls of each are the common part: it ends after the last allocation or free that both have.
+    """Returns how many leading calls of each run are common: up to the last allocation or free that both have.
 
-    Compared are what the program itself does: allocations with their sizes and streams, and frees of the same ones. When a free is
-    complete, and when cached memory is given back, is the allocator's affair.
+    Only calls of the program itself are compared: allocations with their sizes and streams, and frees of the same
+    tensors. The allocator decides when a free completes and when cached memory is released, so those are not compared.
 
     Args:
         one: The run that may have failed.
         other: The run to compare it with.
-        first_failed: Tensors of ``one`` from this number on are requests that failed: of those a recording has the
-            rounded size only.
-        layout: How ``one`` rounded.
+        first_failed: Tensors of ``one`` from this number on are failed requests, for which a recording has only the
+            rounded size.
+        layout: The rounding rules of ``one``.
     """
     rows_one, rows_other = _own(one), _own(other)
     count = min(len(rows_one), len(rows_other))

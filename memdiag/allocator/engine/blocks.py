@@ -42,7 +42,7 @@ def record_trace(state: State, nodes: Nodes, log: Array, action: int, block: int
 
 @lean_part
 def record_oom(state: State, nodes: Nodes, log: Array, lane: int, size: int, tensor: int) -> None:
-    """Adds an entry for a failed request of ``size`` bytes to the log (record_trace); its offset is what the device has left."""
+    """Logs a failed request of ``size`` bytes (record_trace); the entry's offset is the free memory of the device."""
     if state.log_level == LOG_ALL:
         device_free = max(state.device_free, 0)
         add_entry(state, log, schema.OOM, -1, device_free, size, nodes[lane].stream, pool_index(nodes, lane), tensor)
@@ -80,7 +80,7 @@ def new_block(state: State, nodes: Nodes, segment: int, offset: int, size: int, 
 
 @lean_part
 def split_tail(state: State, nodes: Nodes, block: int, size: int) -> int:
-    """Shortens ``block`` to its first ``size`` bytes; returns the remainder as a block of its own, in no set."""
+    """Shortens ``block`` to its first ``size`` bytes; returns the remainder as a new block, in no set."""
     remainder = new_block(
         state, nodes, nodes[block].segment, nodes[block].offset + size, nodes[block].size - size, nodes[block].kind
     )

@@ -19,10 +19,10 @@ def take_device_bytes(state: State, wanted: int) -> bool:
 
 @lean_part
 def new_segment(state: State, nodes: Nodes, lane: int, length: int, page: int) -> int:
-    """Returns a new range of addresses, at the address that the driver gave while recording where that is known.
+    """Returns a new range of addresses, at the address that the driver gave while recording if that is known.
 
-    If it is known which lane each recorded address was for, a lane gets only its own: a recording does not show reserved ranges of which
-    nothing was ever mapped.
+    If the lane of each recorded address is known, a lane gets only its own addresses: a recording does not show
+    reserved ranges without mapped pages.
     """
     number = state.num_segments
     state.num_segments += 1

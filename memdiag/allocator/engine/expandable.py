@@ -37,7 +37,7 @@ from memdiag.trace.table import Array
 
 @lean_part
 def has_available_address_space(nodes: Nodes, block: int, size: int) -> bool:
-    """Whether the idle blocks from ``block`` on, free or unmapped, are enough (has_available_address_space)."""
+    """Returns whether the idle blocks from ``block`` on are large enough (has_available_address_space)."""
     room = 0
     while block != NONE and nodes[block].kind <= FREE and room < size:
         room += nodes[block].size
@@ -72,7 +72,7 @@ def try_allocate_expandable_block(state: State, nodes: Nodes, log: Array, lane: 
         insert_into_blocks(state, nodes, found)
     if nodes[found].kind == UNMAPPED:
         found = map_block(state, nodes, log, found, min(nodes[found].size, size))
-    while found != NONE and nodes[found].size < size:  # what was mapped stays mapped if a later step fails
+    while found != NONE and nodes[found].size < size:  # pages that are mapped stay mapped if a later step fails
         following = nodes[found].next
         if following == NONE:
             return NONE
@@ -123,6 +123,6 @@ def unmap_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
     )  # unmap synchronizes the stream first, so process_events sees its events as done
     merge_unmapped(state, nodes, block)
     count_device_free(state, nodes, lane, size, page)
-    if nodes[block].prev == NONE and nodes[block].next == NONE:  # nothing is left of the range
+    if nodes[block].prev == NONE and nodes[block].next == NONE:  # the range has no other blocks
         remove(nodes, block)
         drop_node(state, nodes, block)

@@ -46,7 +46,7 @@ from memdiag.trace import schema
 from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array
 
-Own = Any  # what a policy keeps beside state and nodes: a tuple of arrays and records
+Own = Any  # a policy's additional state: a tuple of arrays and records
 
 
 class Calls(NamedTuple):
@@ -150,7 +150,7 @@ def _change_pool(state: State, nodes: Nodes, log: Array, code: int, index: int, 
             state.num_use_on_oom_pools -= 1
             nodes[pool].use_on_oom = 0
         _unuse(nodes, pool)
-        if nodes[pool].is_freeable and size == 0:  # emptying one pool waits for the events of its own blocks only
+        if nodes[pool].is_freeable and size == 0:  # emptying one pool waits only for events of that pool's blocks
             synchronize_and_free_events(state, nodes, log, pool)
             release_private_pool(state, nodes, log, index)
     elif code == CAPTURE:
@@ -159,13 +159,13 @@ def _change_pool(state: State, nodes: Nodes, log: Array, code: int, index: int, 
 
 @lean_part
 def has_own_room(own: Own, i: int) -> bool:
-    """Whether the policy's own arrays suffice for call ``i``."""
+    """Returns whether the policy's arrays have enough room for call ``i``."""
     return True
 
 
 @lean_part
 def prepare(state: State, nodes: Nodes, log: Array, own: Own, i: int) -> bool:
-    """Does what is due before call ``i``; returns whether the loop must look again if there is room before it makes the call."""
+    """Does the work due before call ``i``; returns True if the loop must check for room again before the call."""
     return False
 
 
@@ -233,7 +233,7 @@ def empty_cache(state: State, nodes: Nodes, log: Array, own: Own) -> None:
 
 @lean_part
 def finish(state: State, nodes: Nodes, log: Array, out: Array, own: Own, i: int) -> None:
-    """Does what is due after call ``i``, before its results are written."""
+    """Does the work due after call ``i``, before its results are written."""
 
 
 @lean_part

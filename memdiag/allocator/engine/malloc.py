@@ -39,7 +39,7 @@ def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
     if (
         state.gc and state.limit >= 0 and lane < state.lanes + 2 * state.num_streams
     ):  # a lane of the large half of the default pool
-        state.get_free_blocks_call_count += 1  # the clock of garbage collection, which stands still without a limit
+        state.get_free_blocks_call_count += 1  # the clock of garbage collection, which does not run without a limit
     block = lower_bound(nodes, lane, size)
     if block == lane:
         return NONE

@@ -1,11 +1,10 @@
 """The state of the model, with named fields: one record of settings and counters, and one array of nodes.
 
-Compiled functions get ``state`` (one record) and ``nodes`` (an array of records). Both can be kept, copied and made
-larger between two calls. A node is a block, a segment from the driver, a pool, a set of free blocks, a stream or an
-event; links between them are indices
-into ``nodes``. Node 0 is none: it looks like a block in use, so that nothing merges with it. Fields that no node has at
-the same time share their place, as in a C union, so that a node has 128 bytes and what a search reads lies in its first
-cache line.
+Compiled functions get ``state`` (one record) and ``nodes`` (an array of records). Both can be kept, copied and enlarged
+between two calls. A node is a block, a segment from the driver, a pool, a set of free blocks, a stream or an event.
+Links between nodes are indices into ``nodes``. Node 0 means none: it looks like a block in use, so that nothing merges
+with it. Fields that are never used at the same time share their place, as in a C union. A node therefore has 128 bytes,
+and the fields that a search reads are in its first cache line.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ _STATE = (
     "collects_expandable",
     "reuse_needs_capture",
     "scope_end_frees",
-    # Where nodes of a kind begin, and how many there are.
+    # First node and number of nodes of each kind.
     "streams_finish",
     "num_streams",
     "num_pools",
@@ -157,7 +156,7 @@ _STATE = (
 # When streams finish their work (``state.streams_finish``).
 BY_NEXT_CALL, BY_HAND, AS_RECORDED = range(3)
 
-# What is logged (``state.log_level``).
+# The entries that are logged (``state.log_level``).
 LOG_NOTHING, LOG_SEGMENTS, LOG_ALL = range(3)
 LOG_COLUMNS = ("action", "call", "seg", "off", "size", "stream", "pool", "tensor")
 

@@ -38,7 +38,7 @@ from memdiag.allocator.workload import SET_FRACTION, SET_TOTAL, Workload
 from memdiag.trace.table import Array
 
 FIRST_ADDRESS = 1 << 44  # of invented ranges
-UNKNOWN_DEVICE = 1 << 40  # what a device of unknown size reserves address space for
+UNKNOWN_DEVICE = 1 << 40  # device size for reserving address space if the real size is unknown
 _ROOM = 4096  # nodes
 STREAMS_FINISH = {"now": BY_NEXT_CALL, "manual": BY_HAND, "recorded": AS_RECORDED}  # by ``Workload.done``
 LOG_CALL = LOG_COLUMNS.index("call")
@@ -185,15 +185,15 @@ def segments(state: State, nodes: Nodes) -> Array:
 
 @dataclass
 class Model:
-    """An allocator model, ready for a workload: its state, and what the loop over the calls reads and fills.
+    """An allocator model, ready for a workload: its state, and the inputs and results of the loop over the calls.
 
     Attributes:
         state, nodes: See ``memory``.
         log: LOG_COLUMNS x room.
         out: Results: RESULTS, then those of the policy, x calls.
-        calls: What the program asks for.
+        calls: The calls of the program.
         blocks: Block of each tensor.
-        first: The number of calls in front that stand for what the allocator held at the start.
+        first: Number of leading calls that recreate the allocator state at the start.
         limit: Bytes that the process may reserve at the start; -1: no limit.
     """
 

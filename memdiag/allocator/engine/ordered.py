@@ -36,7 +36,7 @@ def insert(nodes: Nodes, head: int, node: int) -> None:
         x = right if is_smaller else left
     _set_child(nodes, parent, is_right, node)
     nodes[node].parent = parent
-    # The new member splits what is below it: smaller ones become its left subtree, larger ones its right one.
+    # The new member splits the subtree below it: smaller ones become its left subtree, larger ones its right one.
     low, low_is_right, high, high_is_right = node, False, node, True
     while x != NONE:
         if (nodes[x].key < key) | ((nodes[x].key == key) & (nodes[x].tie < tie)):
@@ -95,7 +95,7 @@ def lower_bound(nodes: Nodes, head: int, key: int) -> int:
 
 @lean_part
 def stays(nodes: Nodes, head: int, node: int, key: int, tie: int) -> bool:
-    """Whether ``node`` could have this key and tie without changing its position in its set."""
+    """Returns whether ``node`` could have this key and tie without changing its position in its set."""
     before, after = nodes[node].pred, nodes[node].succ
     return (before == head or nodes[before].key < key or (nodes[before].key == key and nodes[before].tie < tie)) and (
         after == head or nodes[after].key > key or (nodes[after].key == key and nodes[after].tie > tie)

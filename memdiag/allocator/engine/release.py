@@ -23,13 +23,13 @@ def lane_of(state: State, pool: int, small: int, stream: int) -> int:
 
 @lean_part
 def is_unsplit(nodes: Nodes, block: int) -> bool:
-    """Whether a block is a whole segment (!block->is_split())."""
+    """Returns whether a block is a whole segment (!block->is_split())."""
     return nodes[block].prev == NONE and nodes[block].next == NONE
 
 
 @lean_part
 def is_expandable(nodes: Nodes, block: int) -> bool:
-    """Whether a block lies in an expandable segment."""
+    """Returns whether a block belongs to an expandable segment."""
     return nodes[nodes[block].segment].page != 0
 
 
@@ -95,7 +95,7 @@ def release_private_pool(state: State, nodes: Nodes, log: Array, index: int) -> 
             return
         for lane in range(lane_of(state, index, 0, 0), lane_of(state, index + 1, 0, 0), 2):
             unmapped = nodes[lane + UNMAPPED_SET].succ
-            while unmapped != lane + UNMAPPED_SET:  # reserved ranges of which nothing is mapped go with the pool
+            while unmapped != lane + UNMAPPED_SET:  # reserved ranges without mapped pages are released with the pool
                 following = nodes[unmapped].succ
                 remove(nodes, unmapped)
                 drop_node(state, nodes, unmapped)

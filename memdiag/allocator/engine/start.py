@@ -1,9 +1,8 @@
-"""Loads into the model what an allocator held before the first call: segments, blocks, and what is free between them.
+"""Loads the allocator state before the first call into the model: segments, blocks, and the free blocks between them.
 
-A snapshot shows the mapped pieces of an expandable segment and not the range of addresses that was reserved for it. One
-that begins at the
-lowest piece stands for it: pages lie as the pieces do, and what may have been reserved below is not known. A piece of
-no bytes says where the range begins.
+A snapshot shows the mapped pieces of an expandable segment, but not the range of addresses that was reserved for it.
+The model uses a range that begins at the lowest piece, with its pages at the recorded distances. Addresses that may
+have been reserved below the lowest piece are unknown. A piece of zero bytes marks the beginning of the range.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def _append(state: State, nodes: Nodes, segment: int, last: int, offset: int, si
 
 @lean(plain_seconds=2e-5)
 def _load(state: State, nodes: Nodes, where: Array, ranges: Ranges, blocks: Blocks) -> None:
-    """Makes nodes of segments and blocks, and counts what they hold; ``where`` gets the block of each tensor."""
+    """Creates the nodes of segments and blocks and counts their bytes; fills ``where`` with each tensor's block."""
     b = 0
     for k in range(len(ranges.base)):
         segment = new_node(state, nodes)

@@ -80,7 +80,7 @@ def _finish_event(state: State, nodes: Nodes, log: Array, event: int) -> None:
 
 @lean_part
 def is_capturing(state: State) -> bool:
-    """Whether the allocator takes a CUDA graph to be captured: before 2.13, while any scope of a private pool is open."""
+    """Returns whether the allocator assumes a graph capture: before 2.13, while any private pool's scope is open."""
     return state.scope_is_capture != 0 and state.num_scopes > 0
 
 

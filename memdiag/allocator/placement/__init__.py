@@ -1,6 +1,6 @@
-"""Offline placement: all lifetimes are known beforehand, and each tensor gets one offset for its whole life.
+"""Offline placement: all lifetimes are known in advance, and each tensor gets one offset for its whole life.
 
-The textbooks call it dynamic storage allocation; it is NP-complete. ``api.plan`` is the door: numpy columns in, a
-``Plan`` out. The height of a plan can never be below the *load*, the most bytes live at one moment; how far above it is
-what an allocator that knew the future would still lose.
+Textbooks call this problem dynamic storage allocation; it is NP-complete. The entry point ``api.plan`` takes numpy
+columns and returns a ``Plan``. The height of a plan is at least the *load*, the largest number of bytes live at one
+moment. The difference is the loss that even an allocator with full knowledge of the future would have.
 """

@@ -1,7 +1,7 @@
-"""Attempts side by side, and when to stop them: what is found is the same whatever the number of processors, unless time runs out.
+"""Runs attempts in parallel and stops them; unless time runs out, the result does not depend on the processor count.
 
-Attempts run in waves. The best of a wave is the one with the lowest height, and of equals the first; those behind a
-perfect one are stopped. Compiled code holds no lock of Python's, so that threads do.
+Attempts run in waves. The best of a wave is the one with the lowest height; ties go to the first. Attempts behind a
+perfect one are stopped. Compiled code releases the GIL, so threads are enough.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Effort:
                 flag[0] = 1
 
     def run(self, attempts: Sequence[Attempt], target: int) -> list[Outcome]:
-        """Runs attempts and returns what they gave; those behind the first that reached ``target`` may have given nothing."""
+        """Runs attempts and returns their results; those behind the first to reach ``target`` may have none."""
         flags = [np.zeros(1, np.int64) for _ in attempts]
         with self._lock:
             self._flags = flags

@@ -1,7 +1,7 @@
-"""One buffer after the other goes to the lowest place, or the tightest gap, that is free for all of its life. Compiled.
+"""Places buffers one by one at the lowest offset, or in the tightest gap, that is free for their whole life. Compiled.
 
-What was placed stands in a list by offset: a pass over it finds the gaps. With n buffers this takes n² / 4 short steps,
-a few seconds for 60,000.
+Placed buffers are in a list by offset; one pass over it finds the gaps. With n buffers this takes n² / 4 short steps, a
+few seconds for 60,000.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def fit(
 def first_fit(
     order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None, *, fixed: Array | None = None
 ) -> tuple[Array, int]:
-    """Returns offsets and height of placing the buffers in that order, each as low as it can be.
+    """Returns the offsets and the height when the buffers are placed in that order, each as low as possible.
 
-    ``fixed``: what has its place already, by offset: rows offset, end, lower and upper (4 x any number); None:
-    nothing.
+    ``fixed`` has the buffers that already have a place, by offset: rows offset, end, lower and upper (4 x any number).
+    None: no buffer has one.
     """
     return _run(order, lower, upper, size, tightest=False, forgets=False, stop=stop, fixed=fixed)
 

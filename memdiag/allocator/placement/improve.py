@@ -83,7 +83,7 @@ def solve(
 
 
 def _take(solution: Solution, outcome: Outcome, method: str) -> bool:
-    """Keeps what is lower than all before."""
+    """Keeps the outcome if it is lower than all before."""
     if outcome.offsets is None or (len(solution.offsets) and outcome.height >= solution.height):
         return False
     solution.offsets, solution.height, solution.method = outcome.offsets, outcome.height, method
@@ -166,7 +166,7 @@ def _search(
     between: int,
     most_waves: int,
 ) -> Iterator[Solution]:
-    """Searches by waves: the first goes for the target; where it fails, one of ``between`` for what lies between."""
+    """Searches in waves: the first aims at the target; after a failure, one of ``between`` aims at a height above."""
     num_buffers = len(partition.buffer_idxs)
     tracked, total = _tracked(partition), highest_totals(partition)
     split_every = 1 if num_buffers <= 2_000 else 1 + num_buffers // 500
@@ -204,7 +204,7 @@ def _search(
             )
             attempts.append(partial(attempt, order, aim, limit))
             tried += 1
-        if num_buffers > LARGE and wave % 4 != 3:  # passes of first fit are quick beside a descent
+        if num_buffers > LARGE and wave % 4 != 3:  # passes of first fit are quick compared with a descent
             attempts = [
                 partial(chain.passes, aim, np.random.default_rng((seed, wave, number)))
                 for number, chain in enumerate(chains)
@@ -216,7 +216,7 @@ def _search(
                 chain.order = order_before
         gained = [_take(solution, outcome, "search") for outcome in outcomes]
         ruled_out = any(outcome.impossible for outcome in outcomes)
-        if ruled_out:  # then halve what is left between
+        if ruled_out:  # then halve the remaining interval
             middle = 0.5
             solution.bound = max(solution.bound, aim + 1)
             target = max(target, solution.bound)

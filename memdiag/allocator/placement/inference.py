@@ -1,4 +1,4 @@
-"""What the search infers about all unplaced buffers: is there room for them, and do they fall into partitions.
+"""Infers from all unplaced buffers if there is room for them, and if they form independent partitions.
 
 Compiled.
 """
@@ -39,15 +39,15 @@ def infer_offsets(
         buffer_idxs, first, last: The unplaced buffers are ``buffer_idxs[first:last]``.
         last_offset, last_preorder_idx: Where the last buffer was placed, and its place in the preordering.
         height: Units.
-        rounds: How often conclusions are drawn from conclusions; 1: none are.
+        rounds: How many times conclusions are drawn from earlier conclusions; 1: not at all.
         size, preorder_idx: Per buffer.
         min_offset: Per buffer: the highest end of the placed buffers below it.
         inferred_offset: Result: the lowest offset that each buffer can still have.
         tracked_lower, tracked_upper: Per buffer: the tracked sections in which it is live.
         section_lower, section_upper: Those of all of them.
         total: Per tracked section: units of unplaced buffers.
-        floor, second_floor, lowest_buffer: Per tracked section, for use here: the two lowest inferred offsets in it,
-            and the lowest buffer if it must lie below all others there.
+        floor, second_floor, lowest_buffer: Per tracked section, scratch memory: the two lowest inferred offsets in it,
+            and the lowest buffer if it must be below all others in that section.
     """
     min_height, later_height = FAR, FAR
     for position in range(first, last):
@@ -60,7 +60,7 @@ def infer_offsets(
         buffer = buffer_idxs[position]
         offset = min_offset[buffer]
         if offset < last_offset or (offset == last_offset and preorder_idx[buffer] < last_preorder_idx):
-            offset = later_height  # passed over: it lies on something that is still to come
+            offset = later_height  # passed over: it must be above a buffer that is still unplaced
         if offset + size[buffer] > height:
             return -1
         inferred_offset[buffer] = offset
@@ -80,7 +80,7 @@ def infer_offsets(
             if total[section] > 0:
                 if floor[section] + total[section] > height:
                     return -1
-                # none but one of them can be the lowest: then all others lie above it
+                # only one of them can be the lowest: all others are above it
                 if (
                     second_floor[section] < FAR
                     and second_floor[section] + total[section] > height
@@ -131,7 +131,7 @@ def sort_partitions(
     num_live, last_partition = 0, 0
     for section in range(section_lower, section_upper):
         num_live += partition_of[section]
-        if section > section_lower and num_live == 0:  # nothing is live on both sides
+        if section > section_lower and num_live == 0:  # no buffer is live on both sides
             last_partition += 1
             ends[last_partition] = 0
         partition_of[section] = last_partition

@@ -1,4 +1,4 @@
-"""What the planner works on, and what it gives."""
+"""The inputs and results of the planner."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Partition:
-    """Buffers that share no section with any others, except for those that lie below all of them.
+    """Buffers that share no section with any others, except with those below all of them.
 
     Attributes:
         buffer_idxs: Rows of the whole problem.
-        base: Units below them that are taken all the time.
-        lower, upper: Per buffer: the sections in which it is live, ``lower <= section < upper`` (int64). In a section,
-            the live buffers do not change; a section whose buffers are all live in another one is left out.
+        base: Units below the partition that are always occupied.
+        lower, upper: Per buffer: the sections in which it is live, ``lower <= section < upper`` (int64). The live
+            buffers do not change within a section. A section is dropped if another has all of its live buffers.
         size: Per buffer: units (int64, above 0).
         total: Per section: units live (int64).
     """

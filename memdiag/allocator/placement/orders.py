@@ -1,4 +1,4 @@
-"""Orders in which buffers are worth placing: what is hard to place comes first."""
+"""Orders in which to place buffers: the ones that are hardest to place come first."""
 
 from __future__ import annotations
 
@@ -43,12 +43,11 @@ def all_orders(partition: Partition) -> dict[str, Array]:
 
 
 def mixed(partition: Partition, total: Array, chance: np.random.Generator) -> Array:
-    """Returns an order by a mixture of how long, how large, how crowded and how late, drawn at random.
+    """Returns a random order that weighs length of life, size, crowdedness and time.
 
-    Long lives weigh most: in trials, most searches that found a tight placement quickly had such an order. Early or
-    late first counts
-    not at all, somewhat or much: where all lives are short, what is wrong on one side is then found before the other is
-    looked at.
+    Long lives weigh most: in trials, most searches that quickly found a tight placement had such an order. The time
+    (early or late first) weighs nothing, something or much. If all lives are short, a bad start on one side is then
+    found before the search reaches the other side.
     """
     weights = chance.standard_normal(4)
     weights[0] = 1.0 + abs(weights[0])

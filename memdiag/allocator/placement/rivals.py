@@ -1,4 +1,4 @@
-"""What a plan is measured against: one pass of first fit by size, and allocators that do not know the future."""
+"""Baselines for a plan: one pass of first fit by size, and allocators that do not know the future."""
 
 from __future__ import annotations
 

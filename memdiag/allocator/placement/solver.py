@@ -2,25 +2,25 @@
 
 Compiled.
 
-Any placement can be pushed down until each buffer lies at 0 or on another; read by offset (equal ones by their place in the preordering), it is
-then a sequence in which each buffer lies on the highest of those before it that it shares a moment with. Only such
-sequences are tried, after the manner of MiniMalloc (Moffitt, ASPLOS 2023), the lowest and then the earliest in
-the preordering first. A branch is left where
+Any placement can be pushed down until each buffer is at 0 or directly on top of another one. Sorted by offset (ties in
+the order of the preordering), it is then a sequence. In it, each buffer is on top of the highest earlier buffer with
+which it shares a moment. Only such sequences are tried, as in MiniMalloc (Moffitt, ASPLOS 2023), the lowest offset
+first and then the earliest in the preordering. The search abandons a branch in these cases:
 
-* a buffer that is still to come could lie wholly below the next one: the same with it there is no worse, and is tried
-  elsewhere;
-* of two buffers alike in life and size, the one earlier in the preordering is still to come: they could change places;
-* in some section, what is still to come does not fit above the lowest place that any of it can have. A buffer that
-  could have been placed
-  lower than the last one was not: it must lie on one that is still to come. Where only one can be the lowest, all
-  others lie on it;
-* the same was tried before: the same buffers were to come, over the same outline, with no more freedom.
+* An unplaced buffer would fit entirely below the next one. The placement with it there is no worse and is tried
+  elsewhere.
+* Of two buffers with equal lifetimes and sizes, the one earlier in the preordering is unplaced. They could change
+  places.
+* In some section, the unplaced buffers do not fit above the lowest offset that any of them can have. A buffer that
+  could have been placed lower than the last one was not placed there, so it must be on top of an unplaced one. If only
+  one buffer can be the lowest, all others are on top of it.
+* The same state was searched before: the same unplaced buffers over the same outline, with no more freedom.
 
-Where what is still to come falls into partitions that share no section, each is searched by itself: if one cannot be placed,
-the others are not tried again.
+If the unplaced buffers form partitions that share no section, each partition is searched separately. If one cannot be
+placed, the others are not tried again.
 
-Sections are looked at in two ways: partitions are found in all of them, room is checked in the ``tracked`` ones, which in
-large problems are the crowded ones only. Compiled code allocates nothing: its room to work in is made here.
+Partitions are found in all sections. Room is checked only in the ``tracked`` sections, which in large problems are only
+the crowded ones. Compiled code allocates no memory: its scratch memory is made here.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
 FOUND, IMPOSSIBLE, GAVE_UP = 1, 0, -1
-# Rows of the tables below. Of each task, a partition to be placed by itself: the range of its buffers in buffer_idxs,
-# the offset and place in the preordering below which nothing goes, the decision before it, the task after it, and its
-# tracked sections.
+# Rows of the tables below. A task is a partition to be placed by itself. It has the range of its buffers in
+# buffer_idxs, the offset and place in the preordering below which no buffer goes, the decision before it, the task
+# after it, and its tracked sections.
 FIRST, LAST, LAST_OFFSET, LAST_PREORDER_IDX, PARENT, NEXT, TRACKED_LOWER, TRACKED_UPPER = range(8)
 # Of each decision: the first four, the task, the lowest height, the buffer, how many tasks and changes of offsets there
 # were, and the key of the outline.

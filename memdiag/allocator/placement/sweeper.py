@@ -1,7 +1,7 @@
-"""Sweeps over time: sections in which nothing changes, partitions that have nothing to do with each other, and the load.
+"""Sweeps over time: sections without changes, independent partitions, and the load.
 
-What lives all through a partition can lie at its bottom without loss (lift everything that was below it by its size), so it
-is taken out; without it the partition may fall into smaller ones, and so on.
+A buffer that is live during a whole partition can go to its bottom without loss, if everything below it is lifted by
+its size. Such buffers are removed; the rest may then form smaller partitions, and so on.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ def problems(
     height: int | None = None,
     limit: int = 10,
 ) -> list[str]:
-    """Returns what is wrong with a placement, in words; empty: nothing.
+    """Returns the errors of a placement, in words; empty if there are none.
 
     Args:
-        offsets, size, lower, upper: Of each buffer, in bytes; it lives in [lower, upper). Where that is empty or the size 0, only the
-            alignment and the sign of its offset matter.
-        align: Every offset is a multiple of it.
-        height: No buffer ends above it; None: not checked.
-        limit: Stop after so many.
+        offsets, size, lower, upper: Per buffer, in bytes; it is live in [lower, upper). If that is empty or the size is
+            0, only the alignment and the sign of its offset are checked.
+        align: Every offset must be a multiple of it.
+        height: No buffer may end above it; None: not checked.
+        limit: Stop after this many errors.
     """
     if not len(offsets) == len(size) == len(lower) == len(upper):
         return [f"{len(offsets)} offsets for {len(size)} buffers"]
@@ -62,7 +62,7 @@ def _overlaps(offsets: Array, size: Array, lower: Array, upper: Array, limit: in
         if not is_birth:
             del live[at]
             continue
-        # the live ones do not overlap each other, once those found are left out: only the two beside it can overlap it
+        # Live buffers do not overlap each other once the reported ones are removed, so check only the two neighbours.
         for beside in live[max(at - 1, 0) : at + 1]:
             if beside[0] < place[row] + length[row] and place[row] < beside[0] + length[beside[1]]:
                 found.append(f"buffers {beside[1]} and {row} share bytes at {time}")

@@ -1,6 +1,7 @@
 """Allocator policies, one folder each: how a simulated allocator serves the requests of a program.
 
-``base.py`` says what a policy has. Another package adds policies by entry points of the group ``memdiag.policies``.
+``base.py`` defines the interface of a policy. Other packages add policies with entry points of the group
+``memdiag.policies``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The interface of an allocator policy. A policy decides where memory comes from; the engine carries it out.
 
-A policy is an object with these members, in a folder of its own and with one line in ``POLICIES``.
+A policy is an object with these members, in its own folder and with one line in ``POLICIES``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Prepared = TypeVar("Prepared")
 class Policy(Protocol[Prepared]):
     """How an allocator serves the requests of a program.
 
-    ``Prepared`` is what the policy needs to know about the program beside its requests.
+    ``Prepared`` holds the facts about the program that the policy needs in addition to its requests.
     """
 
     @property
     def backend(self) -> str:
-        """Whose settings and versions it goes by: "cuda", "npu" or "mindspeed"."""
+        """The backend whose settings and versions apply: "cuda", "npu" or "mindspeed"."""
 
     @property
     def standing(self) -> Standing:
@@ -42,7 +42,7 @@ class Policy(Protocol[Prepared]):
         """Names that it reads in the settings as ``NAME=VALUE``, as from the environment."""
 
     def effective_conf(self, conf: str) -> str:
-        """Returns the settings that apply when a user gives ``conf``: without variables, with what the policy itself sets."""
+        """Returns the settings in effect for a user's ``conf``: without variables, with the policy's own settings."""
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
         """Returns those settings of a recording (value by key of the backend) that make sense with this policy."""
@@ -60,7 +60,7 @@ class Policy(Protocol[Prepared]):
         """
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Prepared:
-        """Returns what the policy needs to know about a recorded program; the result can be used for several replays."""
+        """Returns the facts about a recorded program that the policy needs; usable for several replays."""
 
     def serve(self, workload: Workload, prepared: Prepared, scenario: Scenario, *, log: bool = False) -> Replay:
         """Replays a workload.

@@ -11,7 +11,7 @@ _BASES = ("marks", "annotations", "annotations+stacks", "stacks", "periodicity")
 
 
 def known_from(bases: Mapping[str, str]) -> Phrase:
-    """Returns what is known of the program and from which evidence, and what is not, as half a sentence."""
+    """Returns half a sentence on the known facts about the program, their evidence, and the unknown facts."""
     known = [
         phrase("policies.from", what=_what(what), basis=basis_name(basis))
         for what, basis in bases.items()

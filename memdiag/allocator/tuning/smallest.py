@@ -23,7 +23,7 @@ def smallest_capacity(run: Callable[[int | None], Replay], others_bytes: int) ->
     free = run(None)
     if not _goes_through(free):
         return None
-    # What live tensors take is the least; what an unlimited run holds is enough, since nothing is refused then.
+    # Live tensors are a lower bound; the peak of an unlimited run is always enough, because it refuses no request.
     low = int(free.active.max(initial=0)) // GRAIN
     high = -(-(int(free.reserved.max(initial=0)) + others_bytes) // GRAIN)
     low = min(low + others_bytes // GRAIN, high) - 1

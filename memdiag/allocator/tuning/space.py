@@ -1,8 +1,8 @@
-"""The settings that ``memdiag tune`` tries: every key that decides where blocks lie, with sensible values, as far as each version knows it.
+"""The settings that ``memdiag tune`` tries: every key that affects block placement, with sensible values per version.
 
-A choice is a plain ``{key: value}`` of such keys; {} stands for the defaults. What else was set is kept as it is.
-Whether an allocator takes a choice, its own parser says (``Conf.parse``); choices that come to the same numbers are
-one.
+A choice is a plain ``{key: value}`` of such keys; {} means the defaults. All other settings are kept as they are. The
+allocator's own parser (``Conf.parse``) decides if a choice is valid. Choices that parse to the same numbers are
+equivalent.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ GRID: dict[str, tuple[str, ...]] = {
     LAZY: ("True",),
 }
 _NPU_ONLY = {SEGMENT, ALIGNED, PAGES, LAZY}
-# What is refined by going half way to the next value of the grid, with what it must be a multiple of.
+# Keys that are refined by going half way to the next value of the grid, and the divisor of the refined value.
 _STEPS: dict[str, int] = {MAX_SPLIT: 1, ROUNDING: 1, LARGE: 2, SEGMENT: 2}
 _LOWEST = 12
 _HIGHEST = {MAX_SPLIT: 4096, ROUNDING: 1024, LARGE: 512, SEGMENT: 512}
 _NEEDS = {ROUNDING: MAX_SPLIT, SEGMENT: EXPANDABLE, ALIGNED: EXPANDABLE}
-# torch_npu refuses the pair; on CUDA the second does next to nothing beside the first.
+# torch_npu refuses both keys of a pair together; on CUDA the second key then has almost no effect.
 _EXCLUDES = ((EXPANDABLE, MAX_SPLIT), (EXPANDABLE, GC), (LARGE, SEGMENT))
 
 
@@ -83,12 +83,12 @@ class Space:
         )
 
     def text(self, choice: Choice, member: int = 0) -> str:
-        """Returns the settings of a choice for one trace: what is fixed, then the choice."""
+        """Returns the settings text of a choice for one trace: the fixed settings, then the choice."""
         chosen = ",".join(f"{key}:{choice[key]}" for key in GRID if key in choice)
         return ",".join(part for part in (self.fixed[member], chosen) if part)
 
     def numbers(self, choice: Choice) -> tuple[Conf, ...] | None:
-        """Returns what each trace's allocator makes of a choice; None where one of them refuses it, or it makes no sense."""
+        """Returns the parsed settings of a choice for each trace; None if an allocator refuses it or it has no use."""
         if any(key not in GRID or key not in self.keys for key in choice):
             return None
         if any(one in choice and other in choice for one, other in _EXCLUDES):
@@ -112,14 +112,14 @@ class Space:
                 yield {**base, key: value}
 
     def pairs(self, values: list[tuple[str, str]]) -> Iterator[Choice]:
-        """Yields every two of some values of keys, and each with what it needs."""
+        """Yields every pair of the given key values, each with the other keys that it needs."""
         for at, (key, value) in enumerate(values):
             for other, its_value in values[at + 1 :]:
                 if key != other:
                     yield {key: value, other: its_value}
 
     def neighbours(self, choice: Choice) -> Iterator[Choice]:
-        """Yields choices beside one: a key less, a key more, a value on either side of its own."""
+        """Yields the neighbours of a choice: one key removed, one key added, or one value changed by a step."""
         for key in choice:
             yield {other: value for other, value in choice.items() if other != key}
             for value in _beside(key, choice[key]):

@@ -1,8 +1,8 @@
-"""A search for allocator settings by replay: single settings, pairs of the good ones, then what lies beside the best.
+"""Searches for allocator settings by replay: single settings, pairs of the good ones, then neighbours of the best.
 
-Each choice is first replayed up to the peak of the recorded settings only. What it does there, it does at least: where
-that is already worse in everything than another choice over the whole trace, the rest is not replayed. Replays run in
-threads (they hold no lock).
+Each choice is first replayed only up to the peak of the recorded settings, which gives a lower bound of its result. If
+another choice over the whole trace is already better in everything, the rest is not replayed. Replays release the GIL
+and run in threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memdiag.allocator.tuning.space import EXPANDABLE, GRID, Choice, Space
 from memdiag.allocator.versions.conf import Conf
 from memdiag.results.tune import Score
 
-# What the peak must fall by for the price of twice as many driver calls, or retries, to be worth it.
+# The peak must fall by this fraction to justify twice as many driver calls, or retries.
 CALLS_PRICE, RETRIES_PRICE = 0.01, 0.02
 # The same for one more setting in the line, or one that is no round value: they may fit this run only.
 SETTING_PRICE = 0.002
@@ -58,9 +58,9 @@ class SearchState:
         return [(self.choices[key], self.scores[key]) for key in keys]
 
     def front(self) -> list[tuple[Choice, Score]]:
-        """Returns the choices that no other beats in everything, the smallest peak first; of equal ones the shortest.
+        """Returns the choices that no other choice beats in everything; smallest peak first, ties by shortest text.
 
-        Where some let every request through, those that do not are left out: that they hold less is no merit.
+        If some choices serve every request, those with failed requests are excluded: they hold less because they fail.
         """
         least = min(((score.num_failing, score.num_ooms) for score in self.scores.values()), default=(0, 0))
         shortest: dict[tuple[int, ...], tuple[Choice, Score]] = {}
@@ -81,7 +81,7 @@ class SearchState:
 
 
 def merit(score: Score, baseline: Score, choice: Choice) -> tuple[float, ...]:
-    """Returns what is to be small: first what fails, then the peak with a price for driver calls, retries and settings."""
+    """Returns the sort key to minimise: failed requests, then the peak plus a price for calls, retries and settings."""
     settings = len(choice) + sum(value not in GRID[key] for key, value in choice.items())
     calls = max(log2((score.num_driver_calls + 1) / (baseline.num_driver_calls + 1)), 0.0)
     price = 1 + CALLS_PRICE * calls + RETRIES_PRICE * log2(1 + score.num_retries) + SETTING_PRICE * settings
@@ -133,7 +133,7 @@ class _Search:
 
     @property
     def is_part_worth(self) -> bool:
-        """Whether looking at the first part alone spares more than it takes, as far as it was tried."""
+        """Returns whether replaying only the first part has saved more time than it cost so far."""
         return len(self.seen) < _TRIAL or self.found.num_cut_short > _LEAST_CUT * len(self.seen)
 
     @property
@@ -183,7 +183,7 @@ def search(
 
 
 def _good_values(found: SearchState, baseline: Score) -> list[tuple[str, str]]:
-    """Returns the two best values of every key, in the order of what they give."""
+    """Returns the two best values of every key, ordered by their savings."""
     values: dict[tuple[str, str], None] = {}
     counts: dict[str, int] = {}
     for choice, _ in found.ranked(baseline):

@@ -1,7 +1,7 @@
-"""The numbers that a settings text stands for: those of PYTORCH_CUDA_ALLOC_CONF and PYTORCH_NPU_ALLOC_CONF that decide places.
+"""Parses PYTORCH_CUDA_ALLOC_CONF and PYTORCH_NPU_ALLOC_CONF into the numbers that affect block placement.
 
-Texts are read as the allocator of that version reads them (``memdiag.settings.parsers``): what it would refuse is
-refused here.
+Texts are parsed as the allocator of that version parses them (``memdiag.settings.parsers``). A text that it would
+refuse is refused here.
 """
 
 from __future__ import annotations

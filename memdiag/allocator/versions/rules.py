@@ -1,6 +1,6 @@
-"""What the allocators did differently from version to version, as data: each row replaces a few of the rules before it.
+"""Differences of the allocators between versions, as data: each row replaces a few of the rules before it.
 
-Nothing else in this room asks for a version. Settings that a version does not know are refused by their own tables
+No other module of the allocator checks a version. Settings that a version does not have are refused by their own tables
 (``memdiag.settings``).
 """
 
@@ -21,33 +21,32 @@ class Rules:
 
     Attributes:
         pad: Bytes added to each request before it is rounded.
-        ties: Which of two equal free blocks is taken: the one at the lower address; the one whose block was made first; the one whose
-            segment was made first, then the lower address.
-        whole_fraction_is_limit: A memory fraction of 1 is a limit; otherwise it is none, and there is no garbage
-            collection either.
-        capacity_is_asked: A memory fraction is of what the device has when it is set; otherwise of what it had at the
-            start.
-        outermost_scope: Of several open scopes of private pools that take a stream the one opened first counts;
-            otherwise the last.
-        scope_is_capture: While a scope of a private pool is open, the allocator thinks that a graph is captured: no events are looked
-            at, frees that would need some are put off, and nothing is released to try again.
-        capture_uses_count: A block that was recorded on a stream in a capture and freed there waits for that stream when the capture is
-            over; otherwise it does not: that is the graph's affair.
-        reuse_needs_capture: With graph_capture_record_stream_reuse, a scope of a private pool that captures no graph is an assertion where
-            the allocator looks what could be reused.
-        scope_end_frees: With that setting, blocks of a private pool that were freed in a scope of it are free when it
-            is closed.
-        expandable_is_collected: Garbage collection and the release of oversize blocks take expandable segments for ordinary ones,
-            and then stop at an assertion.
-        one_division_is_exact: Requests for which roundup_power2_divisions says 1 are not rounded at all; otherwise as
-            without it.
-        rounding_follows_segment: max_non_split_rounding_mb is large_segment_size_mb where it is not set, otherwise 20.
-        private_is_expandable: Private pools have expandable segments, where the setting is on; otherwise they get whole
-            ones all the same.
-        lends_last: Private pools that stand in for the default pool are asked after all else has failed, even when they are released;
-            otherwise before any cached memory is given back.
-        lends_expandable: They do so with expandable segments, too.
-        own_stream_counts: A block recorded on the stream that it was allocated on waits for that stream.
+        ties: Which of two equal free blocks is used: the one at the lower address; the one whose block was made first;
+            or the one whose segment was made first, then the lower address.
+        whole_fraction_is_limit: A memory fraction of 1 is a limit; otherwise there is no limit and no garbage
+            collection.
+        capacity_is_asked: A memory fraction refers to the device memory when it is set; otherwise to the device memory
+            at the start.
+        outermost_scope: If several open private-pool scopes match a stream, the first one opened applies; otherwise the
+            last one.
+        scope_is_capture: While a private-pool scope is open, the allocator assumes a graph capture: it polls no events,
+            defers frees that need one, and does not release cached memory to retry.
+        capture_uses_count: A block that a capture recorded on a stream and freed waits for that stream after the
+            capture; otherwise it does not, because the graph orders that work.
+        reuse_needs_capture: With graph_capture_record_stream_reuse, a private-pool scope without a graph capture fails
+            an assertion when the allocator looks for reusable blocks.
+        scope_end_frees: With that setting, closing a private pool's scope frees the blocks that were freed in it.
+        expandable_is_collected: Garbage collection and the release of oversize blocks treat expandable segments as
+            ordinary ones, and then fail an assertion.
+        one_division_is_exact: Requests for which roundup_power2_divisions is 1 are not rounded at all; otherwise they
+            are rounded as without the setting.
+        rounding_follows_segment: The default of max_non_split_rounding_mb is large_segment_size_mb; otherwise 20.
+        private_is_expandable: Private pools use expandable segments if the setting is on; otherwise they always use
+            ordinary segments.
+        lends_last: Private pools that lend to the default pool are tried after all else failed, even if they were
+            released; otherwise they are tried before any cached memory is released.
+        lends_expandable: Private pools also lend from expandable segments.
+        own_stream_counts: A block recorded on the stream that allocated it waits for that stream.
     """
 
     pad: int = 0

@@ -1,4 +1,4 @@
-"""Variables that an allocator reads beside its settings, written in front of them: ``ALR_MAX=60000000000,max_split_size_mb:64``.
+"""Environment variables of an allocator, written before its settings: ``ALR_MAX=60000000000,max_split_size_mb:64``.
 
 Keys of settings are followed by a colon, variables by an equals sign, as in a shell.
 """

@@ -1,4 +1,4 @@
-"""The lower bound: the most bytes that are live at one moment. Each tensor has a range of its own while it lives."""
+"""The lower bound: the largest number of bytes live at one moment. Each live tensor has a separate range."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BoundPolicy:
         return rounded, rounded
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:
-        """Returns nothing: what the program was doing makes no difference."""
+        """Returns None: the lower bound does not depend on the program's phases."""
 
     def serve(self, workload: Workload, prepared: None, scenario: Scenario, *, log: bool = False) -> Replay:  # noqa: ARG002 - nothing is prepared
         """Replays a workload.

@@ -29,14 +29,15 @@ from memdiag.trace.table import Array
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a replay of PyTorch's own allocator begins.
+    """The state with which a replay of PyTorch's own allocator begins.
 
     Attributes:
-        keep_start: With the ranges and blocks of ``workload.start`` as they were; False: its tensors are allocated
+        keep_start: Keep the ranges and blocks of ``workload.start`` as they were. False: its tensors are allocated
             first, by address, under the settings of the replay. In the log these are calls -1; if one of them fails,
             ``ooms`` begins above 0.
         bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal
-            free blocks). As two rows: with what each was for, ``(2 * pool + small) * number of streams + stream``.
+            free blocks). A second row, if there is one, has the lane of each: ``(2 * pool + small) * number of streams
+            + stream``.
     """
 
     keep_start: bool = True

@@ -1,5 +1,5 @@
-"""GMLake's allocator: where no free block is large enough, several are mapped side by side and handed out as one.
+"""GMLake's allocator: if no free block is large enough, it maps several next to each other as one block.
 
-``settings`` reads what it can be told, ``blocks`` has the two kinds of blocks, ``loop`` makes the calls, ``replay`` is
-the way in.
+``settings`` reads its settings, ``blocks`` has the two kinds of blocks, ``loop`` makes the calls, and ``replay`` is the
+entry point.
 """

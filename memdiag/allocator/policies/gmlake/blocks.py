@@ -28,8 +28,8 @@ from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 CHUNK = 2 << 20
-# Of a stitched block (``nodes[x].use``): whether a tensor has it. DOOMED: one has it, and a part of it was released to
-# the driver since.
+# State of a stitched block (``nodes[x].use``). DOOMED: a tensor still uses it, but a part of it was released to the
+# driver.
 IDLE, IN_USE, DOOMED = range(3)
 STITCHING = record_type(
     "frag_limit",
@@ -57,13 +57,13 @@ TENSOR = record_type("first", "stitched", "size", "requested_size", "waits", "be
 
 
 class GMLake(NamedTuple):
-    """What GMLake keeps beside the nodes.
+    """GMLake's state in addition to the nodes.
 
     Attributes:
         stitching: Settings and counters.
-        used: Of each chunk there ever was, whether a tensor has it (int8).
+        used: Per chunk ever made: whether a tensor uses it (int8).
         tensors: Records.
-        most: Of each allocation: bytes of the largest stitched block that may serve it.
+        most: Per allocation: size of the largest stitched block that may serve it.
     """
 
     stitching: Any
@@ -92,7 +92,7 @@ def free_primitive_block(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def take_primitive_block(state: State, nodes: Nodes, segment: int, offset: int, size: int) -> int:
-    """Takes ``size`` bytes out of the free block that they lie in; returns them as a block in no set."""
+    """Takes ``size`` bytes out of the free block that contains them; returns them as a block in no set."""
     block = nodes[segment].first_block
     while nodes[block].offset + nodes[block].size <= offset:
         block = nodes[block].next
@@ -108,7 +108,7 @@ def take_primitive_block(state: State, nodes: Nodes, segment: int, offset: int, 
 
 @lean_part
 def _is_idle(nodes: Nodes, gmlake: GMLake, stitched: int) -> bool:
-    """Whether all chunks of a stitched block are free."""
+    """Returns whether all chunks of a stitched block are free."""
     part = nodes[stitched].first_part
     while part != NONE:
         first = nodes[nodes[part].segment].first_chunk + nodes[part].offset // CHUNK
@@ -121,9 +121,9 @@ def _is_idle(nodes: Nodes, gmlake: GMLake, stitched: int) -> bool:
 
 @lean_part
 def reuse(state: State, nodes: Nodes, gmlake: GMLake, stream: int, size: int, most: int) -> tuple[int, int]:
-    """Returns the smallest stitched block of ``size`` to ``most`` bytes of which nothing is in use; NONE: there is none.
+    """Returns the smallest idle stitched block of ``size`` to ``most`` bytes, or NONE.
 
-    With it comes the first primitive block that the request gets.
+    The second value is the first primitive block that the request gets.
     """
     head = gmlake.stitching.heads + stream
     stitched = lower_bound(nodes, head, size)

@@ -48,7 +48,7 @@ class Stitching:
     peak_stitched_bytes: int
 
     def rows(self, run: str) -> Iterator[DetailRow]:
-        """Yields how large requests got their memory, and what that cost in calls of the driver."""
+        """Yields how large requests got their memory, and their driver calls."""
         yield gap()
         limit = format_bytes(self.frag_limit_bytes)
         yield paragraph(phrase("policies.stitch", name=run), "bold", indent=2)

@@ -1,7 +1,7 @@
 """The loop over the calls with GMLake's functions in place of those of the caching allocator.
 
-A request looks for memory in the order of GMLake's malloc: a free block, a stitched block, fusing, new memory, and once
-more after releasing what is cached.
+A request looks for memory in the order of GMLake's malloc: a free block, a stitched block, fusing, and new memory. If
+all fail, it releases cached memory and tries again.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _hand_out(
 
 @lean_part
 def has_own_room(gmlake: GMLake, i: int) -> bool:
-    """Whether ``used`` has room for the chunks that any call can obtain."""
+    """Returns whether ``used`` has room for the chunks that any call can obtain."""
     return gmlake.stitching.next_chunk + gmlake.stitching.largest <= len(gmlake.used)
 
 
@@ -202,7 +202,7 @@ def use_on_stream(state: State, nodes: Nodes, blocks: Array, gmlake: GMLake, ten
 
 @lean_part
 def empty_cache(state: State, nodes: Nodes, log: Array, gmlake: GMLake) -> None:
-    """Releases what is cached, and unmaps the stitched blocks that no tensor has."""
+    """Releases cached memory, and unmaps the stitched blocks that no tensor uses."""
     release_cached_blocks(state, nodes, log, gmlake)
     unfuse_idle(state, nodes, gmlake, False)
 

@@ -1,8 +1,8 @@
 """Replays a workload through GMLake's allocator.
 
-Private pools are unknown to it: everything lands in one pool a stream. A tensor in a stitched block has one address
-there, which is none of
-memory: where its first piece lies is told instead, and in the log each piece is an entry of its own.
+GMLake has no private pools: all requests of a stream go to one pool. A tensor in a stitched block has a virtual address
+that belongs to no segment. Its reported place is that of its first primitive block, and in the log each primitive block
+is a separate entry.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
-_MOST_MEMORY = 1 << 46  # every chunk is kept track of: what no device has is not granted, without a limit either
-_RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)  # those of torch 2.0, which it was made from
+_MOST_MEMORY = 1 << 46  # more than any device has: every chunk is tracked, so an unlimited replay needs a bound too
+_RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)  # of torch 2.0, on which GMLake is based
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ def replay_stitch(
     log: bool = False,
     policy: str = "stitch",
 ) -> StitchReplay:
-    """Replays ``workload``; tensors that were there at the start are made first, by address.
+    """Replays ``workload``; tensors from before the start are allocated first, by address.
 
     Args:
-        workload: What the program asked for.
-        settings: How it stitches.
-        conf: Text that ``settings`` were read from, and
-        torch_version, policy: names said in the result.
-        capacity: Bytes of the device; None: unlimited.
-        fraction: Share of the device that the process may have.
-        log: Whether the allocator's entries are kept.
+        workload: The calls of the program.
+        settings: The settings of stitching.
+        conf: The text from which ``settings`` were read.
+        capacity: Size of the device in bytes; None: unlimited.
+        fraction: Per-process memory fraction.
+        torch_version, policy: Names for the result.
+        log: Keep the allocator's entries.
     """
     num_calls = len(workload.op)
     if len(workload.start.base):
@@ -133,7 +133,7 @@ def rounded_sizes(sizes: Array) -> Array:
 
 
 def _own(model: Model, workload: Workload, settings: GMLakeSettings, rounded: Array) -> GMLake:
-    """Returns what GMLake keeps beside the nodes, with an empty set of stitched blocks for each stream."""
+    """Returns GMLake's state in addition to the nodes, with an empty set of stitched blocks for each stream."""
     stitching, state = new_record(STITCHING), model.state
     stitching.frag_limit, stitching.level, stitching.collect_above = (
         settings.frag_limit_bytes,

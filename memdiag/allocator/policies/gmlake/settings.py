@@ -1,4 +1,4 @@
-"""What GMLake reads from its environment, beside the one key of PyTorch's settings that it heeds."""
+"""The settings that GMLake reads from its environment, in addition to the only PyTorch setting that it uses."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def free(state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, is_reco
     if not is_recorded and x == NONE:
         free_block(state, nodes, log, gmlake, t)
         return
-    while x != NONE:  # an event on each stream, after what it does now
+    while x != NONE:  # record an event on each stream, after its current work
         stream = state.streams + nodes[x].used_stream
         nodes[stream].num_issued += 1
         nodes[x].sequence = nodes[stream].num_issued

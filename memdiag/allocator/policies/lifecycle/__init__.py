@@ -1,6 +1,6 @@
-"""MindSpeed's memory fragmentation feature as a policy: long-lived and short-lived tensors in pools of their own.
+"""MindSpeed's memory fragmentation feature as a policy: lifetime-segregated pools.
 
-``marks`` tells when the program's functions ran that the feature hooks, ``tables`` predicts lifetimes from earlier
-windows, ``levels`` finds memory in the four ``pools``, ``loop`` is the loop over all calls, ``replay`` the way in, and
-``report`` says how well it went.
+``marks`` has the times at which the hooked functions ran, ``tables`` predicts lifetimes from earlier windows, and
+``levels`` finds memory in the four ``pools``. ``loop`` is the loop over all calls, ``replay`` the entry point, and
+``report`` measures the result.
 """

@@ -1,4 +1,4 @@
-"""The settings of MindSpeed's allocator: a parser of its own over PYTORCH_NPU_ALLOC_CONF, and ALR_MAX."""
+"""The settings of MindSpeed's allocator: its own parser of PYTORCH_NPU_ALLOC_CONF, and ALR_MAX."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True)
 class MindSpeedSettings:
-    """What the allocator reads at its start.
+    """The settings that the allocator reads at its start.
 
     Attributes:
-        max_split_bytes: Blocks of this size or more are never cut; ``NO_LIMIT``: none is that large.
-        threshold_bytes: Blocks of at most this many bytes are short-lived, whatever is predicted.
-        optimizes: open_memory_optimize: the first level has a search of its own.
-        alr_max_bytes: Most bytes that it may hold (the variable ALR_MAX); ``NO_LIMIT``: as many as there are.
-        expandable: expandable_segments, which the feature's own documentation forbids; its code has them all the same.
+        max_split_bytes: Blocks of this size or more are never split; ``NO_LIMIT``: no limit.
+        threshold_bytes: Blocks of at most this many bytes are short-lived, whatever the prediction.
+        optimizes: open_memory_optimize: the first level has a separate search.
+        alr_max_bytes: Limit on the reserved bytes (the variable ALR_MAX); ``NO_LIMIT``: no limit.
+        expandable: expandable_segments. The feature's own documentation forbids it, but its code supports it.
     """
 
     max_split_bytes: int = NO_LIMIT

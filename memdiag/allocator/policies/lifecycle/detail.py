@@ -74,7 +74,7 @@ class LifetimePools:
     pools: tuple[PoolState, ...]
 
     def rows(self, run: str) -> Iterator[DetailRow]:
-        """Yields the pools, misfiled tensors, and what is known of the program."""
+        """Yields the pools, misfiled tensors, and the known facts about the program."""
         yield gap()
         heads = (phrase(f"policies.head.{head}") for head in ("segments", "reserved", "used", "outlives"))
         rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=run), "bold"), *heads]]

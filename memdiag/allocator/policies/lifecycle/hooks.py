@@ -1,15 +1,17 @@
-"""Finds in a trace the moments that MindSpeed's hooks would have seen, and says on what each of them rests.
+"""Finds in a trace the moments that MindSpeed's hooks would have seen, and reports the evidence for each of them.
 
-Best are the marks of memdiag's own recorder; next come stacks; sizes that repeat tell steps and nothing else. What the
+The marks of memdiag's own recorder are the best evidence, followed by stacks. Repeating sizes show steps only. The
 hooks are:
 
-* set-up: ``setup_model_and_optimizer``. Here: from the first event of initialisation to the last tensor made in it that is still there
-  when the first step ends. After it the wrapper opens and closes one empty forward window.
+* set-up: ``setup_model_and_optimizer``. Here it starts with the first event of initialisation and ends with the last
+  tensor allocated in it that is still live when the first step ends. After it the wrapper opens and closes one empty
+  forward window.
 * forward: calls of layers, or of the whole stack of layers (``hooks``).
-* step: ``train_step``. Here: a training step, which ends where the next one begins.
-* optimizer: its first step that really updates, and those before it (skipped by the loss scaler). Here: up to the first one in which
-  optimizer state is made; without state, the first one. A trace that begins later has none of them. The step that is hooked is
-  Megatron's, which also scales and clips gradients: where stacks show it, it is longer than that of PyTorch's optimizer within it.
+* step: ``train_step``. Here it is a training step, which ends where the next one begins.
+* optimizer: its first step that really updates, and those before it (skipped by the loss scaler). Here it ends with the
+  first step that allocates optimizer state, or with the first step if there is no state. A trace that begins later has
+  none of them. The hooked step is Megatron's, which also scales and clips gradients. Where stacks show it, it is longer
+  than the step of PyTorch's optimizer within it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _STATE = schema.CATEGORIES.index("optimizer_state")
 _NONE = "none"
 _MEGATRON = "megatron/core/optimizer/"
 
-Event = tuple[int, int]  # the event before which a mark stands, and its kind
+Event = tuple[int, int]  # the event before which a mark is placed, and its kind
 
 
 def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str = "layer") -> HookMarks:
@@ -62,8 +64,7 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
     setup = _setup(trace, device, steps)
     forward, of_forward = _forward(trace, device, hooks)
     optimizer = _optimizer(trace, device, steps)
-    # Of marks before one event, those that end something stand before those that begin something, and the outer begin
-    # before the inner.
+    # Of the marks before one event, the ends come before the beginnings, and outer beginnings before inner ones.
     found = sorted(
         [
             (at, rank, i, kind)
@@ -114,7 +115,7 @@ def _setup(trace: Trace, device: DeviceTrace, steps: tuple[list[Event], list[Eve
 
 
 def _forward(trace: Trace, device: DeviceTrace, hooks: str) -> tuple[list[Event], str]:
-    """Returns the marks of forward calls, and on what they rest."""
+    """Returns the marks of forward calls, and the evidence for them."""
     edges: list[tuple[int, bool]] = []
     basis = _NONE
     if trace.recorded is not None:

@@ -1,13 +1,15 @@
-"""Where a request finds its memory, compiled: reuse under restrictions, new memory, reuse without them, giving back and trying again.
+"""Finds memory for a request: reuse with restrictions, new memory, reuse without them, release and retry. Compiled.
 
-"Own" is the pool of the lifetime that was decided, "other" the one of the other lifetime. Restrictions on a free block
-of the first level:
+The own pool is the pool of the request's decided lifetime; the other pool is that of the other lifetime. The first
+level has these restrictions on a free block:
 
-a. not a block that is never cut for a request that is smaller than those, nor one 20 MiB larger than a request that is
-as large; b. a large short-lived request outside of forward does not cut a block of 1.8 GB or mindspeed, unless it takes
-nearly all of it; c. a large short-lived request in a forward window takes nothing from the long-lived; d. a large
-long-lived request takes a whole segment of just the size that it would have obtained, or nothing; e. a large long-lived
-request takes nothing from the short-lived.
+a. A block that is never split does not serve a request below that size, nor a request that is at least that large but
+   more than 20 MiB smaller than the block.
+b. A large short-lived request outside of forward does not split a block of 1.8 GB or more unless it uses nearly all of
+   it.
+c. A large short-lived request in a forward window takes no block from the long-lived pool.
+d. A large long-lived request takes only a whole segment of exactly the size that it would have reserved.
+e. A large long-lived request takes no block from the short-lived pool.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from memdiag.trace.compiled_sizes import oversize_from
 from memdiag.trace.schema import SEGMENT_ALLOC
 from memdiag.trace.table import Array
 
-# Levels; of a request that nothing was found for, NOWHERE.
+# Levels; NOWHERE if a request found no memory.
 REUSE, NEW, ANY, LARGE_FOR_SMALL, AGAIN, NOWHERE = range(1, 7)
 
 _VERY_LARGE = 1_800_000_000
@@ -76,7 +78,7 @@ def find(
 
 @lean_part
 def _breaks_a(state: State, there: int, size: int) -> bool:
-    """Whether restriction a forbids a free block of ``there`` bytes."""
+    """Returns whether restriction a forbids a free block of ``there`` bytes."""
     return there >= oversize_from(size, state.max_split_size, LARGE_SEGMENT)
 
 
@@ -94,7 +96,7 @@ def _any(state: State, nodes: Nodes, lane: int, size: int) -> int:
 def _is_forbidden(
     state: State, nodes: Nodes, mindspeed: MindSpeed, block: int, size: int, lifetime: int, own: int, half: int
 ) -> bool:
-    """Whether a restriction forbids a free block at the first level."""
+    """Returns whether a restriction forbids a free block at the first level."""
     there = nodes[block].size
     if _breaks_a(state, there, size):
         return True
@@ -138,9 +140,9 @@ def _allowed(
 def alloc_block(
     state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, lane: int, size: int, needed: int, retry: bool
 ) -> int:
-    """Returns a new free block, in no set; NONE: the device, or a limit, has none.
+    """Returns a new free block, in no set; NONE: the device, or a limit, has no more memory.
 
-    Each real attempt looks at what the device has left.
+    Each real attempt reads the free memory of the device.
     """
     total = state.reserved + needed
     if not retry and mindspeed.pools.usable >= 0 and total + _PREJUDGED > mindspeed.pools.usable:

@@ -35,7 +35,7 @@ NUM_OWN_RESULTS = 2
 
 @lean_part
 def _mark(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, kind: int) -> None:
-    """Does what a hook of MindSpeed does."""
+    """Does the work of one of MindSpeed's hooks."""
     if kind == PRECISE_BEGIN or kind == PRECISE_END:
         mindspeed.pools.is_precise = kind == PRECISE_BEGIN
     elif kind == FORWARD_BEGIN:
@@ -78,7 +78,7 @@ def _is_long(mindspeed: MindSpeed, rounded: int, size_number: int, rounded_numbe
 
 @lean_part
 def prepare(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, i: int) -> bool:
-    """Does what the next mark before call ``i`` says; returns whether there was one."""
+    """Applies the next mark before call ``i``; returns whether there was one."""
     pools = mindspeed.pools
     if pools.next_mark >= len(mindspeed.mark_at) or mindspeed.mark_at[pools.next_mark] > i:
         return False

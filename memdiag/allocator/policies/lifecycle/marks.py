@@ -1,8 +1,8 @@
-"""When a program enters and leaves what MindSpeed's allocator hooks: model set-up, forward calls, steps, the first optimizer step.
+"""Marks for the functions that MindSpeed's allocator hooks: model set-up, forward calls, steps, first optimizer step.
 
-The allocator learns of five moments from wrappers around Python functions. A workload knows calls of the allocator
-only, so that marks stand between calls. Everything is *long-lived by phase* between PRECISE_BEGIN and PRECISE_END;
-FORWARD and STEP marks are the windows from which lifetimes are learned; RELEASE is the ``empty_cache()`` that the
+The allocator learns of five moments from wrappers around Python functions. A workload only has calls of the allocator,
+so each mark is placed between two calls. Every request is *long-lived by phase* between PRECISE_BEGIN and PRECISE_END.
+FORWARD and STEP marks are the windows from which lifetimes are learned. RELEASE is the ``empty_cache()`` that the
 wrapper of the optimizer makes before its first real steps.
 """
 
@@ -45,7 +45,7 @@ class HookMarks:
 
     @classmethod
     def none(cls) -> HookMarks:
-        """Returns no marks: nothing is predicted, and everything is short-lived."""
+        """Returns no marks: the predictor learns nothing, and every tensor is short-lived."""
         return cls(
             np.empty(0, np.int64),
             np.empty(0, np.int8),
@@ -100,7 +100,7 @@ class HookWindows:
 
 
 def _next(marks: HookMarks, kind: int, num_calls: int) -> Array:
-    """Returns, for each number of marks passed, where the next mark of a kind stands."""
+    """Returns, for each number of marks passed, the call of the next mark of a kind."""
     at = np.append(np.where(marks.kind == kind, marks.at, num_calls), num_calls)
     following: Array = np.minimum.accumulate(at[::-1])[::-1]
     return following

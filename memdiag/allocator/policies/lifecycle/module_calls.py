@@ -15,14 +15,14 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.recorded import place
 from memdiag.trace.recording import Recorded
 
-Edge = tuple[int, bool]  # the event before which it stands, and whether a call begins there or ends
+Edge = tuple[int, bool]  # the event that follows it, and whether a call begins or ends there
 
 
 def edges_of_layers(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
-    """Returns where calls of the parts of lists begin and end, in order; calls may stand within calls.
+    """Returns where calls of the elements of module lists begin and end, in order; calls may be nested.
 
-    A call begins with a mark of the very module. What runs of a layer without one is no call of the layer: activation checkpointing
-    computes a part of it again, and enters the part directly.
+    A call begins with a mark of the very module. If activation checkpointing recomputes a part of a layer, it enters
+    that part directly, without a mark of the layer. This is not a call of the layer.
     """
     edges: list[Edge] = []
     open_calls: list[str] = []
@@ -37,10 +37,11 @@ def edges_of_layers(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
 
 
 def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
-    """Returns where calls of the owners of lists begin and end.
+    """Returns where calls of the owners of module lists begin and end.
 
-    Of a list that the model itself owns, the call lasts from the first of its parts to the last that runs before the model returns. A part
-    that activation checkpointing computes again, from backward, is no call of the owner: nothing enters that.
+    If the model itself owns a list, the call lasts from its first element to the last one that runs before the model
+    returns. An element that activation checkpointing recomputes in backward is not a call of the owner, because the
+    owner is not entered.
     """
     # Parts of a list may be too deep to be placed, where events have no times; their names tell the owner all the same.
     owners = {
@@ -79,10 +80,10 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
 
 
 def with_those_too_deep(layers: list[Edge], stacks: list[Edge], guessed: list[Edge]) -> list[Edge]:
-    """Returns calls of layers, with those that are guessed where a call of a stack shows none.
+    """Returns calls of layers, plus guessed ones where a call of a stack shows none.
 
-    Marks of calls that lie deep within others have no place in recordings whose events have no times. The same layers computed again
-    from backward have one.
+    Marks of deeply nested calls cannot be placed in recordings whose events have no times. The marks of the same layers
+    can be placed when backward recomputes them.
 
     Args:
         layers: Edges of the layers that marks show.
@@ -103,7 +104,7 @@ def with_those_too_deep(layers: list[Edge], stacks: list[Edge], guessed: list[Ed
 
 
 def _marks(recorded: Recorded, device: DeviceTrace) -> Iterator[tuple[int, str]]:
-    """Yields (event, path of the module whose code runs from there on; "" for none), as far as they can be placed."""
+    """Yields (event, path of the module that runs from there on; "" for none) for all marks that can be placed."""
     where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)
     for at, name in zip(where[rows].tolist(), recorded.modules["name"][rows].tolist(), strict=True):

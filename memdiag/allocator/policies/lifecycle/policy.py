@@ -1,4 +1,4 @@
-"""MindSpeed's memory fragmentation feature: long-lived and short-lived tensors in pools of their own, chosen by hooks."""
+"""MindSpeed's memory fragmentation feature: lifetime-segregated pools, chosen by hooks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class LifecyclePolicy:
         return replace(found, conf=scenario.conf)
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:
-        """Returns what the pools held, and how good the predictions were."""
+        """Returns the use of the pools, and the quality of the predictions."""
         if not isinstance(replay, LifecycleReplay) or replay.lifecycle is None:
             return ()
         return (replay.lifecycle.detail(),)

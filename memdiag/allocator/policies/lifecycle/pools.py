@@ -25,11 +25,11 @@ DEFAULT, LONG = range(2)  # the pools
 IDS = (
     (0, 0),
     (0, 1),
-)  # what they are called where a simulated run is shown as a trace: the second one like a private pool
+)  # their names if a simulated run is shown as a trace: the second one like a private pool
 LARGE, SMALL = range(2)  # and their halves
 
-# What this allocator keeps beside the state of the engine: settings; usable: this process's bytes and what was left
-# when the device was last asked (-1: never); what the marks have said so far, and which is the next one.
+# The allocator's state in addition to the engine's: settings; usable: this process's bytes plus the bytes left when the
+# device was last asked (-1: never); the state that the marks have set, and the next mark.
 POOLS = record_type(
     "alr_max", "optimizes", "threshold", "usable", "in_forward", "in_step", "is_precise", "forward_starts", "next_mark"
 )

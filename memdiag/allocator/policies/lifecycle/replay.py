@@ -1,7 +1,7 @@
 """Replays a workload through MindSpeed's lifetime-segregated pools, with its own predictor or with perfect knowledge.
 
-What the original does not have is not here either: it installs no ``record_stream``, so that a block is free when its
-tensor is freed, whatever other streams do; private pools are unknown to it, so that everything lands in the four pools.
+The model omits the features that MindSpeed's allocator omits. It has no ``record_stream``, so a block is free when its
+tensor is freed, whatever other streams do. It has no private pools, so all requests go to the four pools.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OPS[[w.FREE, w.FREE_REQUESTED]] = w.FREE
 
 @dataclass(frozen=True)
 class LifecycleReplay(Replay):
-    """A replay, and what the pools and the predictor did; ``lifecycle`` is never None."""
+    """A replay, and the results of the pools and the predictor; ``lifecycle`` is never None."""
 
     lifecycle: Lifecycle | None = None
 
@@ -141,7 +141,7 @@ def replay_lifecycle(
 
 @dataclass(frozen=True)
 class _HookedCalls:
-    """The calls to replay, those that make what was there at the start first (``num_made``), and the marks among them."""
+    """The calls to replay, with the marks among them; the first ``num_made`` calls recreate the state at the start."""
 
     op: Array
     tensor: Array
@@ -161,7 +161,7 @@ class _HookedCalls:
         return deaths
 
     def most_in(self, made: Array, end: int) -> int:
-        """Returns how many allocations lie between two marks of a kind at most, given how many there are before each call."""
+        """Returns the largest number of allocations between two marks of a kind; ``made`` has the count before each."""
         at = np.concatenate(([0], np.minimum(self.marks.at[self.marks.kind == end], len(self.op)), [len(self.op)]))
         return int(np.diff(made[at]).max(initial=0))
 

@@ -1,4 +1,4 @@
-"""What lifetime-segregated pools did: how long tensors were thought to live and did live, what mistakes cost, and what each pool held."""
+"""Results of lifetime-segregated pools: predicted and actual lifetimes, cost of mistakes, and use of each pool."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ WINDOWS: tuple[str, ...] = ("outside", "precise", "forward", "step")
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """Beyond a ``Replay``. Tensors are allocations that succeeded, in order; those of the start have call -1.
+    """Results in addition to a ``Replay``. Tensors are successful allocations; those of the start have call -1.
 
     Attributes:
-        marks: What the replay was told of the program.
-        level: Of each call: the level at which an allocation found its memory (``levels``: 1 to 5, 6: it did not); -1:
-            no allocation.
-        is_long: Of each call: whether an allocation was long-lived by decision (bool).
-        call, death: Per tensor: the calls that make and free it; the number of calls: it is not freed (int64).
-        block: Bytes of its block.
+        marks: The marks that the replay used.
+        level: Per call: the level at which an allocation found its memory (``levels``: 1 to 5; 6: not found); -1: no
+            allocation.
+        is_long: Per call: whether an allocation was decided to be long-lived (bool).
+        call, death: Per tensor: the calls that allocate and free it; the number of calls if it is not freed (int64).
+        block: Size of its block.
         seg: Number of its segment.
-        thought_long, survives: Decided long-lived; still there when its window ended (bool).
-        window: Index into ``WINDOWS``: where it was made (int8).
-        change_call, change_seg, change_bytes: What the device gave (bytes > 0) and took back, in order: during which call (-1: for what
-            was there at the start), of which segment.
+        thought_long, survives: Decided long-lived; still live when its window ended (bool).
+        window: Index into ``WINDOWS``: the window of its allocation (int8).
+        change_call, change_seg, change_bytes: Segments that the device gave (bytes > 0) and took back, in order: the
+            call (-1: for tensors from before the start), the segment, the bytes.
         segment_pool: Per segment: index into ``pools.NAMES`` (int8).
-        opened_by: Per segment: row of the tensor that it was obtained for; -1: a request that failed all the same.
-        peak_call: The first call after which most is reserved; -1: the start.
+        opened_by: Per segment: row of the tensor for which it was obtained; -1: a request that failed nevertheless.
+        peak_call: The first call after which the reserved bytes are at their peak; -1: the start.
     """
 
     marks: HookMarks

@@ -1,10 +1,9 @@
-"""Forward calls of layers and of stacks of layers, guessed from call stacks where a recording has no module marks.
+"""Forward calls of layers and of stacks of layers, guessed from call stacks if a recording has no module marks.
 
-Stacks show functions named ``forward`` within each other. The frames do not say which object a method belongs to, but a
-loop over layers
-shows: the same line calls the same function again, which begins at its first line again. The outermost such loop is the
-one over layers, and the ``forward`` that holds it is that of the whole stack. What backward computes again begins with
-the layer itself: it is told by the lines of its ``forward``, which the loop has shown.
+Stacks show nested functions named ``forward``. The frames do not show to which object a method belongs, but they show a
+loop over layers: the same line calls the same function again, which begins at its first line again. The outermost such
+loop is the one over layers, and the ``forward`` that contains it belongs to the whole stack. Recomputation in backward
+begins with the layer itself, which is recognised by the lines of its ``forward`` in the loop.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
     lines = _lines_of(moments, found)
     calls: list[
         list[int]
-    ] = []  # first event of each, and the event after it; depth of what was entered since the one before
+    ] = []  # first event of each, and the event after it; depth of the frames entered since the previous one
     is_open, entered = False, 0
     for moment in moments:
         entered = min(entered, moment.entered)
@@ -107,7 +106,7 @@ def _loop_of(again: Counter[tuple[int, object]]) -> _Loop | None:
 
 
 def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[tuple[int, object]]]:
-    """Returns the allocations, and how often at each depth a site called anew what it had just called, backward left out."""
+    """Returns the allocations, and how often a site repeated its last call at each depth; backward is ignored."""
     chains = [_chain(stacks, stack) for stack in range(len(stacks))]
     asks = np.flatnonzero(device.events.action == schema.ALLOC)
     moments: list[_Moment] = []
@@ -146,6 +145,6 @@ def _site(chain: Chain, depth: int) -> object:
 
 
 def _chain(stacks: Stacks, stack: int) -> Chain:
-    """Returns the functions named ``forward`` on a stack, wrappers of PyTorch's left out."""
+    """Returns the functions named ``forward`` on a stack, without PyTorch's wrappers."""
     frames = [frame for frame in reversed(stacks[stack]) if frame.name == "forward" and frame.is_python]
     return tuple((frame.filename, frame.line) for frame in frames if not any(part in frame.filename for part in _INNER))

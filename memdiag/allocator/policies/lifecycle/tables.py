@@ -1,13 +1,13 @@
-"""The predictor, compiled: which sizes lived beyond their window, by the place in the window at which they were requested.
+"""The predictor of lifetimes: sizes that outlived their window, by the place in the window of their request. Compiled.
 
-A look-up finds the nearest entry of exactly this size at this place or before it: in the last window first, then in the
-windows that met something new, the oldest first. The original walks its sets; here the entries of a window are sorted
-once, when it ends. Of the remembered windows, for each size only those are kept that begin earlier with it than every
-older one: an older one answers for all others.
+A look-up finds the nearest entry of exactly this size at this place or before it. It searches the last window first,
+then the windows that added something new, the oldest first. The original walks its sets; here the entries of a window
+are sorted once, when it ends. A remembered window is kept for a size only if its entries begin earlier than those of
+every older window, because an older window answers all other look-ups.
 
-Sizes are numbers of distinct sizes here, so that size and place fit one integer: ``size << 32 | start``. There are two
-tables, of forward windows and of steps. Both have their parts in common arrays (``MindSpeed``); a table says where its
-parts begin.
+Sizes are replaced by numbers of distinct sizes, so that size and place fit one integer: ``size << 32 | start``. There
+are two tables, one of forward windows and one of steps. Both store their parts in common arrays (``MindSpeed``); a
+table has the offsets of its parts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TABLE = record_type(
     "num_old",
     "num_known",  # entries of this window, rows of the last and of remembered ones, stretches
     "start",
-    "until",  # start and end of what the latest look-up found
+    "until",  # start and end of the latest look-up's result
     "entries",
     "last",
     "old",
@@ -54,19 +54,18 @@ _START = (1 << 32) - 1
 
 
 class MindSpeed(NamedTuple):
-    """What MindSpeed's allocator keeps beside the nodes.
+    """The state of MindSpeed's allocator in addition to the nodes.
 
     Attributes:
         pools: Settings and counters (``pools.POOLS``).
         tables: Records of TABLE: FORWARD, STEP.
         entries, rows, stretches: Records of both tables.
         heads, tails, sizes: For each distinct size of each table: its first and last stretch, its bytes.
-        scratch: Of each table keys and entries being sorted, twice ``room`` of each.
-        recorded: Of each tensor its entry in each table, and the window of that (``ENTRY_OF``).
-        size_number, rounded_number: Of each allocation: its requested and its rounded size as numbers of distinct
-        sizes.
-        lifetime: Of each call, whether its tensor is long-lived (1, 0); empty: the tables predict it.
-        mark_at, mark_kind: Before which call a mark is, in order, and what it says.
+        scratch: Per table: scratch memory to sort keys and entries, twice ``room`` of each.
+        recorded: Per tensor: its entry in each table, and the window of that (``ENTRY_OF``).
+        size_number, rounded_number: Per allocation: its requested and its rounded size as numbers of distinct sizes.
+        lifetime: Per call: whether its tensor is long-lived (1, 0); empty: the tables predict it.
+        mark_at, mark_kind: Per mark, in order: the call that follows it, and its kind.
     """
 
     pools: Any
@@ -187,7 +186,7 @@ def _nearest(mindspeed: MindSpeed, begin: int, first: int, end: int, size: int, 
 
 @lean_part
 def expects(mindspeed: MindSpeed, t: int, segment: int) -> bool:
-    """Whether, between start and end of what the latest look-up found, an entry begins that would have such a segment for itself."""
+    """Returns whether an entry with such a segment for itself begins between start and end of the latest look-up."""
     table = mindspeed.tables[t]
     for begin, num in ((table.last, table.num_last), (table.old, table.num_old)):
         for row in range(begin, begin + num):

@@ -50,7 +50,7 @@ class Mempools:
     pools: tuple[PoolAtPeak, ...]
 
     def rows(self, run: str) -> Iterator[DetailRow]:
-        """Yields what each pool held, and where its scopes are."""
+        """Yields the bytes in each pool, and the evidence for its scopes."""
         yield gap()
         heads = (phrase(f"policies.head.{head}") for head in ("scopes", "reserved", "requested"))
         rows: list[Sequence[Cell]] = [[(phrase("policies.pools", name=run), "bold"), *heads]]

@@ -56,10 +56,10 @@ class MempoolPolicy:
         return scopes_of(trace, device, workload)
 
     def options(self, conf: str, scopes: Scopes) -> tuple[Scopes, bool]:
-        """Returns the scopes that are open, and whether the default pool may use what is free in their pools.
+        """Returns the open scopes, and whether the default pool may use the free memory of their pools.
 
-        ``use_on_oom=1`` in the settings makes the pools with ``MemPool(use_on_oom=True)``, and ``scopes=weights+layers``
-        opens only these scopes.
+        ``use_on_oom=1`` in the settings makes the pools with ``MemPool(use_on_oom=True)``, and
+        ``scopes=weights+layers`` opens only these scopes.
 
         Raises:
             MemdiagError: There is no such variable or scope.

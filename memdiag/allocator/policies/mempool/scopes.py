@@ -1,18 +1,18 @@
-"""Pools of the program's own (``torch.cuda.MemPool``), opened by what it is doing: what users can have today without another allocator.
+"""Private pools of the program (``torch.cuda.MemPool``), opened by phase: segregation without another allocator.
 
-A scope (``with use_mem_pool(pool)``) sends the requests of its thread to a pool; which pool a tensor goes to is decided
-when it is made, and by nothing else than the place in the program. So three scopes are laid over a recording:
+A scope (``with use_mem_pool(pool)``) sends the requests of its thread to a pool. Only the place in the program decides
+to which pool a tensor goes, at the time of its allocation. memdiag adds three scopes to a recording:
 
 * *weights*: around the set-up of the model;
-* *optimizer*: around the first optimizer step, which makes the states; later steps have none;
-* *layers*: around each forward call of a part of a list of modules, recomputed ones included.
+* *optimizer*: around the first optimizer step, which allocates the states; later steps allocate none;
+* *layers*: around each forward call of an element of a module list, including recomputed ones.
 
-All layers share one pool: more pools, one for each layer or kind of part, need more memory
+All layers share one pool, because one pool for each layer or kind of layer needs more memory
 (reports/mempool-modules.md).
 
-Gradients and all else that backward makes are made by a thread of autograd's, which no scope of the program's reaches:
-they stay in the default pool, with the rest. The pools live as long as the program, so that what is cached in them is
-never given back, not even when memory runs out.
+Gradients and other tensors of backward are allocated by a thread of autograd, which the program's scopes do not reach.
+They stay in the default pool, with the rest. The pools live as long as the program, so their cached memory is never
+released, not even when memory runs out.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _NONE = "none"
 
 @dataclass(frozen=True)
 class Scopes:
-    """Where scopes are open: [begin, end) in calls of a workload, in order, none within another.
+    """Where scopes are open: [begin, end) in calls of a workload, in order, not nested.
 
     Attributes:
         begin, end: Per scope (int64).
         pool: Index into ``NAMES`` (int64).
-        bases: On what they rest, for each of ``NAMES``: "marks", "stacks" … or "none".
+        bases: Evidence for each of ``NAMES``: "marks", "stacks" … or "none".
     """
 
     begin: Array
@@ -71,7 +71,7 @@ class Scopes:
 
 @dataclass(frozen=True)
 class MempoolReplay(Replay):
-    """A replay, and what the pools came to; ``mempools`` is None where the log was not kept."""
+    """A replay, and the use of the pools; ``mempools`` is None if the log was not kept."""
 
     mempools: Mempools | None = None
 
@@ -88,7 +88,7 @@ def scopes_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
 
 
 def _spans(marks: HookMarks) -> list[tuple[int, int, int]]:
-    """Returns (begin, end, pool) of each scope, from marks that may stand within each other: the first to open holds."""
+    """Returns (begin, end, pool) of each scope; of nested marks, the outermost counts."""
     spans: list[tuple[int, int, int]] = []
     depth, begin, pool, is_optimizer = 0, 0, LAYERS, False
     for at, kind in zip(marks.at.tolist(), marks.kind.tolist(), strict=True):
@@ -107,14 +107,14 @@ def _spans(marks: HookMarks) -> list[tuple[int, int, int]]:
 
 
 def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tuple[Workload, Array]:
-    """Returns a workload whose requests go to the pools of the scopes, and for each of its calls the one it was (-1: a scope's edge).
+    """Returns a workload with requests in the scopes' pools, and the original call of each call (-1: a scope's edge).
 
     Args:
-        workload: What was recorded; requests of private pools that it had stay there.
+        workload: The recorded calls; its requests of private pools stay there.
         scopes: Of ``workload``.
-        lends: ``MemPool(use_on_oom=True)``: the default pool may have what is free in them when the driver has no more.
+        lends: ``MemPool(use_on_oom=True)``: the default pool may use their free memory when the driver has no more.
 
-    What was there at the start is taken for what the first two scopes have made: it goes to the weights.
+    Tensors from before the start go to the weights: they are assumed to come from the first two scopes.
     """
     count, first = len(workload.op), len(workload.pools)
     taken = max((minor for major, minor in workload.pools if major == 0), default=0)
@@ -126,7 +126,7 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
     mine = (workload.op == w.ALLOC) & (workload.pool <= 0) & (inside >= 0)
     own = np.where(mine, first + inside, workload.pool)
     num = len(scopes.begin)
-    # An end stands before a beginning at the same place.
+    # At the same place, an end comes before a beginning.
     at = np.concatenate((scopes.end, scopes.begin, np.arange(count)))
     rank = np.concatenate((np.zeros(num), np.ones(num), np.full(count, 2)))
     order = np.lexsort((rank, at))
@@ -194,7 +194,7 @@ def replay_mempool(
 
 
 def _detail(result: MempoolReplay, workload: Workload, scopes: Scopes) -> Mempools:
-    """What each pool held at the peak of reserved bytes."""
+    """Returns the use of each pool at the peak of reserved bytes."""
     log = result.log or {}
     peak = int(np.argmax(result.reserved)) if len(result.reserved) else -1
     then = log["call"] <= peak

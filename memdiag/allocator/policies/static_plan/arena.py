@@ -1,10 +1,10 @@
-"""Arenas: the memory of a plan, one range from the driver for each stream, which is got when it is needed first.
+"""Arenas: the memory of a plan, one driver range for each stream, obtained when it is first needed.
 
 Compiled.
 
-What lies in an arena is a block of the engine like any other, so the engine waits for streams; but it has no
-neighbours, and its lanes are those of a pool that nobody asks (``own_pool``). When its free has ended it turns up in
-the set of such a lane, is taken out again (``sweep``), and its place is free.
+A tensor in an arena is an ordinary block of the engine, so the engine waits for its streams. The block has no
+neighbours, and its lanes are those of a pool without requests (``own_pool``). When its free completes, it appears in
+the set of such a lane; ``sweep`` removes it again and frees its place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _place_at(plan: SlotPlan, arena: int, num_taken: int, lower: int) -> int:
 
 @lean_part
 def _is_free(plan: SlotPlan, arena: int, num_taken: int, lower: int, upper: int) -> bool:
-    """Whether nothing lies in a part of an arena."""
+    """Returns whether a part of an arena is free."""
     position = _place_at(plan, arena, num_taken, lower)
     return (position == num_taken or plan.taken[arena, position].lower >= upper) and (
         position == 0 or plan.taken[arena, position - 1].upper <= lower
@@ -99,7 +99,7 @@ def _open(state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, la
 
 @lean_part
 def _is_to_come(plan: SlotPlan, slot: int, arena: int, horizon: int) -> bool:
-    """Whether a slot of an arena is among the next ones of this step, or is for what this step is to leave behind."""
+    """Returns whether a slot of an arena is among the next ones of this step, or for a tensor that it leaves."""
     if plan.slots[slot].arena != arena or plan.slots[slot].offset < 0:
         return False
     if slot >= plan.scripts[STAY].begin:
@@ -109,7 +109,7 @@ def _is_to_come(plan: SlotPlan, slot: int, arena: int, horizon: int) -> bool:
 
 @lean_part
 def _tightest_gap(plan: SlotPlan, arena: int, size: int, horizon: int, bottom: int, limit: int) -> int:
-    """Returns the beginning of the tightest gap between two places that nothing lies in and no slot to come is to have; -1: none."""
+    """Returns the start of the tightest free gap between two places that no upcoming slot needs; -1: none."""
     turn = 1 if plan.progress.cycle % 2 == 0 else 0
     num_taken, num_slots, position, slot_position = plan.arenas[arena].num_taken, plan.by_place.shape[1], 0, 0
     end_below, found, tightest = bottom, -1, 1 << 62

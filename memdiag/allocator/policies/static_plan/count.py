@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def detail_of(planned: Planned, out: Array) -> PlanDetail:
-    """Returns what is told of a replay, given the results of the loop."""
+    """Returns the reported details of a replay, computed from the results of the loop."""
     spans, which = planned.script.profile.spans, planned.script.profile.planned
     call, size, work = planned.requests.call, planned.requests.size, planned.workload
     way = out[loop.OUT_WAY, call]

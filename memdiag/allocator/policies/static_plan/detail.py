@@ -75,7 +75,7 @@ class PlanDetail:
     fallback_bytes: int
 
     def rows(self, run: str) -> Iterator[DetailRow]:
-        """Yields how low the plan is, how far it held in steps that it had not seen, and what came beside it."""
+        """Yields the height of the plan, its success in unseen steps, and the memory in addition to the plan."""
         yield gap()
         step = self.planned_step
         ratio = self.height_bytes / self.live_peak_bytes if self.live_peak_bytes else 1.0

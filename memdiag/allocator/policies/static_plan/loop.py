@@ -17,7 +17,7 @@ from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
-# Two more rows of the results: how a request was served (``arena.WAYS``), and what the arenas hold.
+# Two more rows of the results: the way a request was served (``arena.WAYS``), and the bytes of the arenas.
 OUT_WAY, OUT_ARENAS = 12, 13
 NUM_OWN_RESULTS = 2
 
@@ -62,7 +62,7 @@ def serve(
 
 @lean_part
 def finish(state: State, nodes: Nodes, log: Array, out: Array, plan: SlotPlan, i: int) -> None:
-    """Frees the places of completed frees, and writes what the arenas hold."""
+    """Frees the places of completed frees, and writes the bytes of the arenas."""
     sweep(state, nodes, log, plan)
     held = 0
     for arena in range(len(plan.arenas)):

@@ -12,14 +12,13 @@ from memdiag.trace.table import Array
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, and what it was made from.
+    """A plan, and its input.
 
     Attributes:
-        workload: With the tensors of its start as requests in front, which were not calls of the trace
+        workload: With the tensors of its start as leading requests, which were not calls of the trace
             (``num_before``).
-        pool, site, step: Of each call: pool of a request, where in the program it is made, number of the step; -1:
-        unknown, none.
-        basis: What the steps rest on: "marks", "stacks" … or "none".
+        pool, site, step: Per call: pool and allocation site of a request, and number of the step; -1: unknown, none.
+        basis: Evidence for the steps: "marks", "stacks" … or "none".
     """
 
     workload: Workload

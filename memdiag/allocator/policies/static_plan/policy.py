@@ -1,4 +1,4 @@
-"""A plan made offline: places for what stays and for one step, used by all steps, and PyTorch's allocator for what differs."""
+"""A plan made offline: places for permanent tensors and for one step; PyTorch's allocator serves all other requests."""
 
 from __future__ import annotations
 

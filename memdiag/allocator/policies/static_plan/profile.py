@@ -1,12 +1,14 @@
-"""What a plan is made from: initialisation, what stays for good, and one step of a recording, laid out as lifetimes for the planner.
+"""Input of a plan: the tensors of initialisation, permanent ones, and one step of a recording, as lifetimes.
 
-Time is the number of the call. The step that needs most is planned: a request that asks for less than was planned for
-can have the place all the same, one that asks for more cannot. A step is a circle: what it leaves to the next one
-(gradients that live until they are set to None, the last output) lives on from the end to the beginning. The circle is
-cut where the fewest bytes live across the cut. Where something lives a little longer than a step lasts, so that a new
-one is there before the old one has gone, either the circle is two steps, and even and odd ones have places of their
-own, or such requests rove: they have room beside the plan, where each takes the place of the one that has just gone.
-Which is better is tried out (``script``).
+Time is the number of the call. The step with the highest peak is planned. A request below the planned size can still
+use the place; a larger one cannot. A step is a circle: tensors that it leaves to the next one (gradients that live
+until they are set to None, the last output) continue from the end to the beginning. The circle is cut where the
+fewest bytes live across the cut.
+
+A tensor may live a little longer than a step, so that a new one is allocated before the old one is freed. There are two
+solutions. The circle can be two steps long, with separate places for even and odd steps. Otherwise such requests rove:
+they have room in addition to the plan, where each takes the place of the one that was just freed. ``script`` tries both
+and uses the better one.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Requests:
 
     @property
     def kind(self) -> Array:
-        """What is made again in each step: by the line that makes it, else by its size (int64)."""
+        """Returns an identity that repeats in each step: the allocation site if known, otherwise the size (int64)."""
         kind: Array = np.where(self.site < 0, -1 - self.size // GRAIN, self.site)
         return kind
 
@@ -126,7 +128,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Roving:
-    """Requests that have no place of their own.
+    """Requests without a fixed place.
 
     Attributes:
         row: Rows of ``Requests``, of the step.
@@ -166,12 +168,12 @@ class StepProfile:
 
 
 def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: bool = False) -> StepProfile:
-    """Chooses the step that needs most, and lays out what is planned.
+    """Chooses the step with the highest peak, and lays out the tensors to plan.
 
     Args:
         requests, spans: Of the recording.
         num_calls: Calls of the recording.
-        roves: What lives longer than a step lasts roves; False: it has places for even and for odd steps.
+        roves: Tensors that outlive a step rove; False: they have places for even and for odd steps.
     """
     none = np.empty(0, np.int64)
     nobody = Roving(none, none, none, none)
@@ -183,8 +185,8 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     planned = _most_telling(requests, spans, peaks)
     span, start = spans[planned], spans[0].begin
     length, is_last = span.end - span.begin, _is_last(requests, spans, planned)
-    # What the next step does not free stays; of the last step nobody knows, so that what is there in the end lives on
-    # to its end.
+    # Tensors that the next step does not free are permanent. After the last step this is unknown, so a tensor that is
+    # still live at the end is assumed to live to the end of the step.
     until = num_calls + 1 if is_last else spans[planned + 1].end  # frees from here on count as none
     inside = requests.within(span)
     stays = requests.death[inside] >= until
@@ -207,7 +209,7 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
         turns = _MOST_TURNS
     cut = (
         0 if is_last else _cheapest_cut(born, np.minimum(life, length), size, length)
-    )  # what the last one leaves is not known
+    )  # the frees of the last step's remaining tensors are unknown
     lower = start + (born - cut) % length + length * np.arange(turns)[:, None]
     end = start + turns * length
 
@@ -240,7 +242,7 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
 def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:
     """Returns which step to plan: the one that needs most; of whole ones that need about as much the first that leaves least behind."""
     near = np.flatnonzero(peaks >= _ABOUT * peaks.max()).tolist()
-    near = near[:-1] if len(near) > 1 and near[-1] == len(spans) - 1 else near  # what the last one leaves is not known
+    near = near[:-1] if len(near) > 1 and near[-1] == len(spans) - 1 else near  # the last step's frees are unknown
     rows = {k: requests.within(spans[k]) for k in near}
     most = max(len(of) for of in rows.values())
 
@@ -252,14 +254,14 @@ def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:
 
 
 def _is_left(requests: Requests, rows: Array, length: int, following: Array) -> Array:
-    """Whether requests of a step that outlive a step's length are never made again: what runs leave behind until they end (bool)."""
+    """Returns whether requests of a step that outlive its length are never repeated, so that they stay (bool)."""
     outlives = requests.death[rows] - requests.call[rows] > length
     left: Array = outlives & ~np.isin(requests.kind[rows], requests.kind[following])
     return left
 
 
 def _is_last(requests: Requests, spans: list[Span], planned: int) -> bool:
-    """Whether nothing but a part of a step follows on a step: then it is placed as it was, as if it were not to be made again."""
+    """Returns whether only a part of a step follows; the step is then placed as recorded, as if it did not repeat."""
     if planned + 2 == len(spans):
         own, following = (len(requests.within(span)) for span in spans[planned:])
         return following < _WHOLE * own

@@ -1,4 +1,4 @@
-"""Replays a workload through a plan that was made from it, or with a range of its own for each request: the bound."""
+"""Replays a workload with a plan made from it, or with a separate range for each request (the lower bound)."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def replay_planned(planned: Planned, policy: Policy[Any], scenario: Scenario, *,
 
 
 def replay_bound(workload: Workload, policy: Policy[Any], scenario: Scenario, *, log: bool = False) -> Replay:
-    """Replays ``workload`` with a range of its own for each request, given back as soon as it may be.
+    """Replays ``workload`` with a separate range for each request, released as soon as possible.
 
-    No allocator can be below it. Sizes are rounded up to 512 bytes, as all of PyTorch's allocators do. Arguments as of
-    ``replay_planned``.
+    The result is a lower bound for every allocator. Sizes are rounded up to 512 bytes, as in all of PyTorch's
+    allocators. The arguments are those of ``replay_planned``.
     """
     whole = _with_start(workload)
     of_pools = np.isin(whole.op, (w.POOL_BEGIN, w.POOL_END, w.POOL_RELEASE))
@@ -118,7 +118,7 @@ def _run(
 
 
 def _own(planned: Planned | None, num_calls: int, num_streams: int, own_pool: int) -> SlotPlan:
-    """Returns what the loop needs of the plan; None: each request has a segment of its own."""
+    """Returns the loop's form of the plan; None: each request has a separate segment."""
     progress, scripts, arenas = (
         new_record(PROGRESS),
         np.zeros(NUM_SCRIPTS, SCRIPT),

@@ -57,7 +57,7 @@ def _script(requests: Requests, profile: StepProfile, num_streams: int) -> Scrip
         rows[script] = np.sort(np.concatenate((rows[script], more)))
     row = np.concatenate(rows)
     begin = np.append(0, np.cumsum([len(each) for each in rows])).astype(np.int64)
-    # Of each place its slot, its turn (0: the only one, or that of even steps) and its lifetime.
+    # For each place: its slot, its turn (0: the only one, or that of even steps) and its lifetime.
     tables = []
     for first, each, part in zip(begin.tolist(), rows, parts, strict=False):
         lower, upper = (np.atleast_2d(column) for column in (part.lower, part.upper))
@@ -95,7 +95,7 @@ def _when(requests: Requests, profile: StepProfile, row: Array) -> tuple[Array, 
 
 
 def _places(size: Array, lower: Array, upper: Array, profile: StepProfile) -> tuple[Array, int, int]:
-    """Returns offsets, height and load. What ends after the circle does lives on from its beginning."""
+    """Returns offsets, height and load. Lifetimes that end after the circle continue from its beginning."""
     begin, end = profile.begin, profile.end
     crosses = np.flatnonzero(upper > end)
     whole_lower, whole_upper = lower.copy(), upper.copy()
@@ -110,7 +110,7 @@ def _places(size: Array, lower: Array, upper: Array, profile: StepProfile) -> tu
     made = plan(size, whole_lower, whole_upper, GRAIN, int(ENOUGH * load), seconds=None, rounds=ROUNDS)
     if made.height_bytes <= ENOUGH * load or not len(crosses):
         return made.offsets, made.height_bytes, load
-    # Those that cross lie at the bottom, one on the other.
+    # Lifetimes that cross the cut are at the bottom, stacked.
     stack = np.cumsum(size[crosses]) - size[crosses]
     pins = np.stack(
         (

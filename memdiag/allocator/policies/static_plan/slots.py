@@ -1,9 +1,9 @@
-"""Slots: requests that have places in a plan, and how a request of a run finds its own. Compiled.
+"""Slots: requests that have places in a plan, and how a request of a run finds its slot. Compiled.
 
-Three scripts stand one after the other: what initialisation asks for, what a step does, and what steps leave behind for
-good. In each there is a pointer to where it goes on. A request looks around it for a slot of its size that was made for
-the same line of the program; one that differs then costs no other its place. A step of another shape (a shorter batch)
-asks for other sizes in the same order: it is followed slot by slot, and places that were made for more serve less.
+There are three scripts in a row: the requests of initialisation, those of a step, and the permanent tensors that steps
+leave. Each has a pointer to its current position. A request looks near the pointer for a slot of its size and
+allocation site, so one differing request costs no other request its place. A step of another shape (a shorter batch)
+requests other sizes in the same order. It is followed slot by slot, and its smaller requests use the larger places.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from memdiag.trace.table import Array
 # A slot: bytes of its place, where in the program it was requested, arena, offsets of its places (second -1: it has
 # one), the cycle that has used it; the cycle that it was recorded in, and as which of its requests.
 SLOT = record_type("size", "site", "arena", "offset", "second", "used", "cycle", "ordinal")
-# Scripts: rows of slots in order. What initialisation requests, what a step requests, and what steps leave behind for
-# good. Of each: where it begins, goes on, ends.
+# Scripts: rows of slots in order, for the requests of initialisation, of a step, and for permanent tensors that steps
+# leave. Each has its begin, current position and end.
 SCRIPT = record_type("begin", "pointer", "end")
 INIT, STEP, STAY, NUM_SCRIPTS = range(4)
-# cycle: 0 in initialisation, then the number of the step; ordinal: requests of the cycle so far; strangeness: how many
-# of the latest 1024 asked for less than planned; is_alone: each request has a segment of its own; own_pool: the pool of
-# the arenas.
+# cycle: 0 in initialisation, then the number of the step. ordinal: requests of the cycle so far. strangeness: number of
+# the latest 1024 requests that were smaller than planned. is_alone: each request has a separate segment. own_pool: the
+# pool of the arenas.
 PROGRESS = record_type("cycle", "ordinal", "strangeness", "is_alone", "own_pool")
 ROVES = -2  # in place of a place: it takes any in the room for what roves
 
@@ -95,7 +95,7 @@ def _nearest(plan: SlotPlan, script: int, how: int, reach: int, size: int, site:
 
 @lean_part
 def _stays(plan: SlotPlan, size: int, site: int, arena: int) -> int:
-    """Returns the slot of what this step leaves behind for good about here; -1: nothing that is alike."""
+    """Returns the nearest slot of a permanent tensor like this one that this step leaves; -1: no similar one."""
     for slot in range(plan.scripts[STAY].pointer, plan.scripts[STAY].end):
         late = plan.slots[slot].ordinal - plan.progress.ordinal
         if plan.slots[slot].cycle > plan.progress.cycle or (
