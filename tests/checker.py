@@ -105,7 +105,7 @@ class Checker:
     def _group_of_entry(self, number: int) -> Group:
         """Returns the pool of a segment event.
 
-        From the entry, else from the final owner of the address, else the default pool.
+        It comes from the entry, else from the final owner of the address; otherwise it is the default pool.
         """
         entry = self.entries[number]
         pool: tuple[int, int] | None = tuple(entry["pool_id"]) if "pool_id" in entry else None  # type: ignore[assignment]
@@ -121,9 +121,9 @@ class Checker:
         return Group(pool or (0, 0), small, entry.get("stream", 0))
 
     def _unmapped_is_small(self, number: int, last: dict[str, Any] | None) -> bool:
-        """Returns whether an unmap is of the small pool.
+        """Returns whether an unmap belongs to the small pool.
 
-        From the previous map, else a block in it, else a later map or the end.
+        The previous map decides, else a block in it, else a later map or the final state.
         """
         start, end = self.entries[number]["addr"], self.entries[number]["addr"] + self.entries[number]["size"]
         over = [
@@ -317,7 +317,7 @@ class Checker:
     def reference_at(self, number: int) -> Reference | None:
         """Returns the reference request of event ``number``.
 
-        The next one that reserved memory or failed, else the last.
+        It is the next request that reserved memory or failed, else the last one.
         """
         return next((r for r in self.references if r.at >= number), self.references[-1] if self.references else None)
 

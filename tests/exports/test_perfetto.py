@@ -128,7 +128,7 @@ def test_every_tensor_is_a_slice_and_lanes_do_not_overlap(name, tmp_path):
 def test_every_event_has_what_its_kind_must_have(name, tmp_path):
     """Follows the published format description.
 
-    Chrome://tracing drops asynchronous events without a name, even end events.
+    chrome://tracing drops asynchronous events without a name, even end events.
     """
     content = exported(memdiag.load(GOLDENS / name / "snapshot.pickle"), tmp_path)
     assert "displayTimeUnit" not in content, "times are microseconds; some viewers have taken it for their unit"

@@ -53,7 +53,9 @@ class RecordedCalls:
         self._parts.append({name: np.broadcast_to(np.asarray(value, np.int64), count) for name, value in given.items()})
 
     def add_frees(self, device: DeviceTrace, rows: Array, late: Array | None = None) -> None:
-        """Adds the frees of tensors; a request directly followed by its completion forms one FREE.
+        """Adds the frees of tensors.
+
+        A request directly followed by its completion forms one FREE, since no other stream used the tensor.
 
         Args:
             device: The device.
