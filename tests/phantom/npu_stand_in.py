@@ -25,6 +25,16 @@ def on_phantom(device, *words, cwd=None, **more):
 
 
 def said(done):
-    """Returns the JSON objects that a program printed, one a line; it must have ended well."""
+    """Returns the JSON objects that a program printed; it must have ended well.
+
+    Two processes may print into one line: text and line end of a print are written separately.
+    """
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    found = []
+    for line in done.stdout.splitlines():
+        rest = line
+        while rest.startswith("{"):
+            value, end = json.JSONDecoder().raw_decode(rest)
+            found.append(value)
+            rest = rest[end:]
+    return found
