@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -120,9 +119,12 @@ def _run(
         if done.returncode:
             error = (done.stderr.strip().splitlines() or ["no output"])[-1]
             break
-        for row in rows:
-            found[row["id"]].append(_figure(row, family, done.stdout, out))
-    host = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        try:
+            for row in rows:
+                found[row["id"]].append(_figure(row, family, done.stdout, out))
+        except (OSError, KeyError, ValueError) as problem:
+            error = f"no figure in the output: {problem}"
+            break
     made = {}
     for row in rows:
         values = found[row["id"]]
@@ -133,20 +135,27 @@ def _run(
             "runs": len(values),
             "same": len(set(values)) == 1,
             "seconds": round(seconds, 1),
-            "host_bytes": host,
             "error": error,
-            "command": shlex.join(command[command.index("--phantom") :]).replace(str(logs.parents[1]), "FOLDER"),
+            "command": shlex.join(command[command.index("--phantom") :])
+            .replace(str(logs.parents[1]), "FOLDER")
+            .replace(f"{ROOT}/", ""),
         }
         print("  ", row["id"], row["published"], family["unit"], values, error, flush=True)
     return made
 
 
 def _figure(row: Mapping[str, Any], family: Mapping[str, Any], output: str, out: Path) -> int:
-    """Returns the figure of a row, in bytes."""
+    """Returns the figure of a row, in bytes.
+
+    Raises:
+        OSError, KeyError, ValueError: The program did not give it.
+    """
     pattern = row.get("figure") or family["figure"]
     if "(" in pattern:
         match = re.search(re.sub(r"\{(\w+)\}", lambda key: str(row[key[1]]), pattern), output)
-        value = float(match[1]) if match else float("nan")
+        if match is None:
+            raise ValueError(pattern)
+        value = float(match[1])
     else:
         value = json.loads(out.read_text(encoding="utf-8"))
         for key in pattern.split("."):
