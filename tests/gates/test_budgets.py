@@ -1,4 +1,4 @@
-"""Budgets and tolerances as people write them, and mistakes in them."""
+"""Parsing of budgets and tolerances, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_budgets_are_sizes_shares_and_counts():
     assert [str(budget) for budget in found[:3]] == ["60.00 GiB", "2% of reserved memory", "0"]
 
 
-def test_a_share_of_what_is_not_known_has_no_limit():
+def test_a_percentage_of_an_unknown_size_has_no_limit():
     silent = Measured({}, {}, reserved_bytes=None, capacity_bytes=None)
     assert [read_budget(name, "5%", "").limit(silent) for name in ("stranded", "peak_reserved")] == [None, None]
 
@@ -53,14 +53,14 @@ def test_a_share_of_what_is_not_known_has_no_limit():
         ("peak=" + "9" * 400 + "TiB", "not a size", ""),
     ],
 )
-def test_mistakes_are_named_with_what_to_write(given, said, hint):
+def test_invalid_budgets_raise_an_error_with_a_hint(given, said, hint):
     with pytest.raises(MemdiagError) as caught:
         read_budgets([given])
     assert said in caught.value.message
     assert hint in caught.value.hint
 
 
-def test_every_metric_can_have_a_budget_and_is_told_by_its_meaning():
+def test_every_metric_accepts_a_budget_and_has_a_description():
     for name, metric in METRICS.items():
         assert read_budget(name, "1", "").limit(measured()) == 1
         assert metric.meaning
@@ -86,11 +86,11 @@ def test_tolerances():
 
 
 @pytest.mark.parametrize("given", ["1GiB", "x", "strandd=1%", "stranded=x"])
-def test_mistakes_in_tolerances_are_named(given):
+def test_invalid_tolerances_raise_an_error(given):
     with pytest.raises(MemdiagError):
         read_tolerances([given])
 
 
-def test_every_metric_is_in_the_page(root):
+def test_every_metric_is_documented(root):
     page = (root / "docs" / "check.md").read_text(encoding="utf-8")
     assert [name for name in METRICS if f"`{name}`" not in page] == []

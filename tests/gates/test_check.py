@@ -1,4 +1,4 @@
-"""What traces are called in a baseline, and how a check is judged as a whole."""
+"""Names of traces in a baseline, and the overall result of a check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def judged(status):
         (["t.pkl", "t.pickle"], ["t.pkl", "t.pickle"]),
     ],
 )
-def test_a_trace_is_called_by_its_file_and_by_as_many_folders_as_are_needed(paths, keys):
+def test_baseline_names_are_file_stems_with_as_few_folders_as_needed(paths, keys):
     assert keys_of([Path("/data") / path for path in paths]) == keys
 
 
@@ -40,7 +40,7 @@ def test_a_trace_is_called_by_its_file_and_by_as_many_folders_as_are_needed(path
         (["ok"], ("rank3",), "unknown", 2),
     ],
 )
-def test_the_worst_decides_and_a_failure_outweighs_what_is_not_known(statuses, missing, status, code):
+def test_the_worst_result_decides_and_a_failure_outweighs_an_unknown(statuses, missing, status, code):
     report = CheckReport((DeviceCheck("t", "t.pkl", 0, checks=tuple(map(judged, statuses))),), missing)
     assert (report.status, report.exit_code) == (status, code)
 
@@ -50,7 +50,7 @@ def test_a_trace_that_could_not_be_read_cannot_be_judged():
     assert (report.status, report.verdict) == ("unknown", "1 could not be judged; 0 within limits.")
 
 
-def test_traces_are_checked_from_python_and_the_baseline_is_written(tmp_path):
+def test_python_checks_traces_and_writes_the_baseline(tmp_path):
     baseline = tmp_path / "base.json"
     written = CheckRequest.read(baseline=baseline, update=True).check([EXAMPLE])
     assert baseline.exists()

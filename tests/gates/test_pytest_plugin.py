@@ -1,4 +1,7 @@
-"""The plugin for pytest, in runs of its own: each is a process, so that many things are looked at in one."""
+"""Tests of the pytest plugin in separate pytest processes.
+
+Starting a process is slow, so each run checks several behaviours.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,7 @@ class TestOfAClass:
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs pytest on a file; returns its exit code, what each test came to, and what it printed."""
+    """Returns a function that runs pytest on a file and returns its exit code, each test's outcome and the output."""
     (tmp_path / "pytest.ini").write_text(INI)
 
     def start(tests, *options, **environment):
@@ -135,7 +138,7 @@ def run(tmp_path):
     return start
 
 
-def test_marked_tests_are_recorded_judged_and_held_against_a_baseline(run, tmp_path):
+def test_marked_tests_are_recorded_judged_and_compared_with_a_baseline(run, tmp_path):
     pytest.importorskip("torch", reason="needs torch, which records")
     code, found, said = run(TESTS, "-vv", "--memdiag-baseline=base.json", "--memdiag-update")
     assert code == 1
@@ -205,11 +208,11 @@ def test_marked_tests_are_recorded_judged_and_held_against_a_baseline(run, tmp_p
     assert "the trace is not in the baseline: --memdiag-update adds it" in found["test_that_allocates_nothing"][1]
 
 
-def test_a_test_on_two_devices_is_kept_by_device(tmp_path, goldens):
+def test_a_test_on_two_devices_has_one_baseline_entry_per_device(tmp_path, goldens):
     base, name = tmp_path / "base.json", "test_it.py::test_x"
 
     def judge(golden, *, updates):
-        """Judges a test that has recorded one of the goldens; returns what became of it, and writes the baseline."""
+        """Judges a test that recorded one of the goldens; returns its status and the names in the baseline."""
         recorded = RecordedTest(name, [], "")
         recorded._folder = tmp_path / "recording"
         recorded._folder.mkdir()
@@ -226,7 +229,7 @@ def test_a_test_on_two_devices_is_kept_by_device(tmp_path, goldens):
     assert judge("cuda-2.13.0-leak", updates=True) == ("ok", [name])
 
 
-def test_where_torch_is_missing_nothing_breaks_and_the_reason_is_told(run, tmp_path):
+def test_without_torch_marked_tests_fail_or_skip_with_the_reason(run, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
     tests = (
         "import pytest, sys\n"
