@@ -1,11 +1,11 @@
-"""Every row that torch's own CUDA allocator left on another stand-in, from the phantom CUDA device: place, bytes and failure of each call.
+"""Compares PyTorch's allocator on the simulated CUDA device with recorded rows: address, bytes, failure of each call.
 
     python -m tests.phantom.cuda_rows --python VENV/bin/python [--settings 10] [--json]
 
-The rows (../shared/data/oracle) are of torch 2.13: 39 programs of allocations under 10 settings each. Of a version with
-other rules the same calls are held against the machine's replay under those rules, up to where it says that the
-allocator itself stops; settings that the version does not know are left out. One process imports torch and forks for
-each program.
+The rows (../shared/data/oracle) were recorded with torch 2.13 and an independent driver stub: 39 allocation programs
+under 10 settings each. If another torch version has different allocator rules, its calls are compared with a replay
+under those rules, up to the call where the allocator itself stops. Settings that the version does not support are
+skipped. One process imports torch and forks once per program.
 """
 
 import argparse
@@ -38,7 +38,7 @@ NUM_SETTINGS = 10
 PROGRAM = Path(__file__).parent / "programs" / "replay_cuda.py"
 RECORDED = "2.13"
 OUT_OF_MEMORY = 1
-UNKNOWN = "not from Python"  # what replay_cuda.py says of what this version has in C++ only
+UNKNOWN = "not from Python"  # replay_cuda.py prints this for calls that this version offers only in C++
 FIELDS = (
     "seg",
     "off",
@@ -55,13 +55,13 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one program under one setting.
+    """The result of one program under one setting.
 
     Attributes:
-        program, conf: Which; of the setting, what the version knows.
-        num_calls, num_failures: How many calls were compared, and how many of them fail for lack of memory.
-        differs: What is not as it should be, with the first call where; empty: nothing.
-        said: Why there is nothing to compare; empty: there is.
+        program, conf: Name of the program, and the part of the setting that the version supports.
+        num_calls, num_failures: Number of compared calls, and how many of them are out-of-memory errors.
+        differs: Fields that differ, each with its first differing call; empty if all are equal.
+        said: Why the comparison was not possible; empty if it was.
     """
 
     program: str
@@ -73,7 +73,7 @@ class Result:
 
 
 def known(conf: str, version: str) -> str:
-    """The part of a settings text that a version of torch knows."""
+    """Returns the part of an allocator configuration that a version of torch supports."""
     kept: list[str] = []
     for part in re.findall(r"\w+:(?:\[[^\]]*\]|[^,\[]+)", conf):
         with suppress(MemdiagError):
@@ -83,7 +83,7 @@ def known(conf: str, version: str) -> str:
 
 
 def expected(recorded, setting: int, conf: str, version: str) -> dict[str, np.ndarray]:
-    """What the allocator of a version is to do, call by call, up to where it stops."""
+    """Returns the expected fields of every call, up to the call where the allocator itself stops."""
     if rules_for("cuda", version) == rules_for("cuda", RECORDED) and conf == str(recorded["confs"][setting]):
         counts = {name: np.cumsum(recorded[f"{setting}/{name}"]) for name in FIELDS}
         return {"status": recorded[f"{setting}/status"], **counts}
@@ -95,7 +95,7 @@ def expected(recorded, setting: int, conf: str, version: str) -> dict[str, np.nd
 
 
 def differences(found, wanted: dict[str, np.ndarray]) -> list[str]:
-    """What differs, with the first call where; of counters that a version does not have, nothing."""
+    """Returns the fields that differ, each with its first differing call; skips counters that the version lacks."""
     wrong = []
     for name, should in wanted.items():
         seen, column = np.asarray(found[name])[: len(should)], np.asarray(should)
@@ -108,7 +108,7 @@ def differences(found, wanted: dict[str, np.ndarray]) -> list[str]:
 
 
 class Rows:
-    """The phantom CUDA device of a Python, asked for one program under one setting after the other; to be closed."""
+    """A worker process on the simulated CUDA device that runs one program under one setting at a time."""
 
     def __init__(self, python: str):
         installed = installed_for([python], os.environ)
@@ -129,7 +129,7 @@ class Rows:
             )
 
     def of(self, path: Path, setting: int) -> Result:
-        """Runs one program."""
+        """Runs one program under one setting and returns the comparison."""
         recorded = np.load(path)
         conf = known(str(recorded["confs"][setting]), self.version)
         wanted = expected(recorded, setting, conf, self.version)
@@ -153,26 +153,26 @@ class Rows:
                 path.stem, conf, said=f"exit status {status}: {said.splitlines()[-1] if said else 'nothing was said'}"
             )
         found = np.load(out)
-        end = min(end, len(found["status"]))  # a version may lack what the last calls need
+        end = min(end, len(found["status"]))  # a version may lack functions that the last calls need
         wanted = {name: column[:end] for name, column in wanted.items()}
         num_failures = int((wanted["status"] == OUT_OF_MEMORY).sum())
         return Result(path.stem, conf, end, num_failures, tuple(differences(found, wanted)))
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the worker process."""
         self._worker.communicate()
         self._folder.cleanup()
 
 
 def some(num_settings: int) -> Iterator[tuple[Path, int]]:
-    """So many of the settings of each program, others for each."""
+    """Yields ``num_settings`` settings for each program, starting at a different setting for each."""
     for at, path in enumerate(FILES):
         for k in range(num_settings):
             yield path, (at + k) % NUM_SETTINGS
 
 
 def report(found: Sequence[Result]) -> str:
-    """How much came out, in a line."""
+    """Returns a one-line summary of the results."""
     known = [result for result in found if UNKNOWN not in result.said]
     failing = sum(bool(result.said or result.differs) for result in known)
     calls, failures = (sum(getattr(result, name) for result in known) for name in ("num_calls", "num_failures"))
@@ -181,7 +181,7 @@ def report(found: Sequence[Result]) -> str:
 
 
 def main() -> None:
-    """Prints what does not come out, and how many do; the exit status is 1 where any does not."""
+    """Prints the results that differ and a summary; exits with status 1 if any result differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", required=True)
     parser.add_argument("--settings", type=int, default=NUM_SETTINGS, help="so many of each program's ten")

@@ -1,4 +1,4 @@
-"""What the tests of the phantom CUDA device share: a Python with a CUDA build of torch, and programs that run in it on the device."""
+"""Helpers for tests of the simulated CUDA device: a Python with a CUDA build of torch, and a function to run it."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def libraries():
 
 
 def run(arguments, cwd, device="cuda:h100-80g", rank=None, world=None, **more):
-    """Runs the Python with these arguments on a phantom device; returns the completed process."""
+    """Runs that Python with these arguments on a simulated device; returns the completed process."""
     base = {key: value for key, value in os.environ.items() if "ALLOC_CONF" not in key}
     environment = (
         boot.environment(standin.environment(choose(device), libraries(), base), rank, world)

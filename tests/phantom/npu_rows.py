@@ -1,10 +1,11 @@
-"""Every row that torch_npu's own allocator left on another stand-in, from the phantom NPU: address, bytes and failure of each call.
+"""Compares torch_npu's allocator on the simulated NPU with recorded rows: address, bytes and failure of each call.
 
     python -m tests.phantom.npu_rows [--python VENV/bin/python] [--json]
 
-The rows (../shared/data/oracle-npu) are of torch_npu 2.13: 14 programs of allocations under 9 settings each. Of another
-version, settings that it does not know are told apart, and rows may differ by the rules of that version. One process
-imports torch_npu for each size of the device and forks for each program, so that all of it takes minutes.
+The rows (../shared/data/oracle-npu) were recorded with torch_npu 2.13 and an independent driver stub: 14 allocation
+programs under 9 settings each. Settings that another torch_npu version does not support are counted separately, and its
+rows may differ where its allocator rules do. One process per device size imports torch_npu and forks once per program.
+A full run takes minutes.
 """
 
 import argparse
@@ -28,19 +29,19 @@ ROWS = ROOT.parent / "shared/data/oracle-npu"
 FILES = sorted(ROWS.glob("*.npz"))
 NUM_SETTINGS = 9
 PROGRAM = Path(__file__).parent / "programs" / "replay.py"
-UNKNOWN = ("Unrecognized CachingAllocator option", "Unrecognized key")  # before 2.10, and since
+UNKNOWN = ("Unrecognized CachingAllocator option", "Unrecognized key")  # before 2.10, and since 2.10
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one program under one setting.
+    """The result of one program under one setting.
 
     Attributes:
-        program, conf: Which.
-        num_calls, num_failures: How many calls it made, and how many of them failed in the record for lack of memory.
-        differs: What is not as recorded ("oom", "addr", "reserved", "allocated"), with the first call where; empty:
-            nothing.
-        said: Why there is nothing to compare; empty: there is.
+        program, conf: Name of the program, and the setting.
+        num_calls, num_failures: Number of calls, and how many of them were out-of-memory errors in the recording.
+        differs: Columns that differ ("oom", "addr", "reserved", "allocated"), each with its first differing call;
+            empty if all are equal.
+        said: Why the comparison was not possible; empty if it was.
     """
 
     program: str
@@ -52,17 +53,17 @@ class Result:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether this version of torch_npu does not know a setting, and says so."""
+        """Returns whether this version of torch_npu rejected the setting as unknown."""
         return any(words in self.said for words in UNKNOWN)
 
 
 def device_of(path: Path) -> str:
-    """The phantom device that a program was recorded on."""
+    """Returns the simulated device that has the memory of the recorded one."""
     return f"npu:910b-64g,total={int(np.load(path)['total'])},context=0"
 
 
 def differences(path: Path, setting: int, rows: np.ndarray) -> list[str]:
-    """What differs between the recorded columns of a setting and the rows that replay.py wrote, with the first call where."""
+    """Returns the columns in which the rows of replay.py differ from the recording, each with its first such call."""
     expected = np.load(path)
     failed, address, reserved, allocated = rows.T
     lowest = address[address >= 0].min(initial=np.iinfo(np.int64).max)
@@ -76,9 +77,8 @@ def differences(path: Path, setting: int, rows: np.ndarray) -> list[str]:
     wrong = []
     for name, found in columns.items():
         recorded = expected[f"{setting}/{name}"]
-        counts = {"oom": np.ones(len(found), bool), "addr": used}.get(
-            name, recorded >= 0
-        )  # counters were recorded now and then
+        # Counters were recorded only after some of the calls.
+        counts = {"oom": np.ones(len(found), bool), "addr": used}.get(name, recorded >= 0)
         where = np.flatnonzero(counts & (found != recorded))
         if len(where):
             wrong.append(f"{name} in {len(where)} calls, first {where[0]}")
@@ -86,7 +86,15 @@ def differences(path: Path, setting: int, rows: np.ndarray) -> list[str]:
 
 
 def results(python: str, only: str = "") -> Iterator[Result]:
-    """All programs (whose name holds ``only``) under all settings that were recorded, on the phantom NPU of a Python with torch_npu."""
+    """Runs every program whose name contains ``only`` under every recorded setting on the simulated NPU.
+
+    Args:
+        python: A Python with torch_npu.
+        only: Part of the names of the programs to run.
+
+    Yields:
+        One result per program and setting.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         for device, paths in groupby(sorted((path for path in FILES if only in path.stem), key=device_of), device_of):
             environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTORCH_")}
@@ -131,7 +139,7 @@ def _of_program(worker, path, scratch, errors):
 
 
 def summary(found: Sequence[Result]) -> str:
-    """How many come out, in words."""
+    """Returns a one-line summary of the results."""
     known = [result for result in found if not result.is_unknown]
     good = sum(not result.differs and not result.said for result in known)
     calls, ooms = (sum(getattr(result, name) for result in known) for name in ("num_calls", "num_failures"))
@@ -141,7 +149,7 @@ def summary(found: Sequence[Result]) -> str:
 
 
 def main() -> None:
-    """Prints what does not come out, and how many do; the exit status is 1 where any does not."""
+    """Prints the results that differ and a summary; exits with status 1 if any result differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", default=str(ROOT / ".venv-npu/bin/python"))
     parser.add_argument("--only", default="", help="programs whose name holds this")

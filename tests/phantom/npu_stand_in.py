@@ -1,4 +1,4 @@
-"""What the tests of the phantom NPU share: a Python with torch_npu, and programs that run in it on the device."""
+"""Helpers for tests of the simulated NPU: a Python with torch_npu, and a function to run it."""
 
 import json
 import os
@@ -18,16 +18,16 @@ needs_npu = pytest.mark.skipif(not PYTHON, reason=NO_NPU)
 
 
 def on_phantom(device, *words, cwd=None, **more):
-    """Runs the Python with these words on a phantom device; returns the completed process."""
+    """Runs that Python with these arguments on a simulated device; returns the completed process."""
     command = [PYTHON, *map(str, words)]
     environment = launch.environment_for(choose(device), command, {**os.environ, **more})
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def said(done):
-    """Returns the JSON objects that a program printed; it must have ended well.
+    """Returns the JSON objects that a program printed, and asserts that it exited with status 0.
 
-    Two processes may print into one line: text and line end of a print are written separately.
+    Two processes may print on one line, because ``print`` writes the text and the line end separately.
     """
     assert done.returncode == 0, done.stderr[-3000:]
     found = []

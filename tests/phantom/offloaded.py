@@ -1,4 +1,4 @@
-"""The snippet that a plan for offloading ends in, run as it stands on a CPU and on devices that are not there: what their tests share."""
+"""Helpers for tests that run the snippet of an offloading plan unchanged on the CPU and on simulated devices."""
 
 import contextlib
 import io
@@ -14,11 +14,11 @@ PROGRAM = Path(__file__).with_name("programs") / "gpt_moved.py"
 
 
 def record(folder, device, python, **more):
-    """Records the GPT; returns what it printed, and the file."""
+    """Records the GPT program; returns the JSON object that it printed and the path of the trace."""
     phantom = [] if device == "cpu" else ["--phantom", device]
     program = [python, str(PROGRAM), device.partition(":")[0]]
     command = [sys.executable, "-m", "memdiag", "record", "-o", str(folder), *phantom, "--", *program]
-    # Threads that wait for each other's share of so little work take three times as long as one.
+    # The operators are so small that several threads take three times as long as one.
     env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -33,7 +33,10 @@ def simulated(path, *options):
 
 
 def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
-    """Records, plans for 70 % of the peak with activations only, runs the snippet, and compares."""
+    """Asserts that the snippet of a plan moves the planned bytes and reaches the predicted peak, within 2 %.
+
+    The plan offloads only activations and targets 70 % of the recorded peak.
+    """
     _, plain = record(tmp_path / "plain", device, python)
     peak = simulated(plain)["peak_reserved_bytes"]
     result = simulated(

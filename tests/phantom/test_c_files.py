@@ -1,4 +1,4 @@
-"""The C files of the simulated NPU call each other in one direction where they are about memory."""
+"""Among the C files of the simulated NPU, those that implement memory call each other in one direction only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 NPU = Path(__file__).parents[2] / "memdiag" / "phantom" / "npu"
-LAYERS = ("ranges", "known", "contents", "memory")  # each calls those before it only
+LAYERS = ("ranges", "known", "contents", "memory")  # each may call only those before it
 
 
 def test_memory_files_call_down_only():

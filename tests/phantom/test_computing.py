@@ -1,4 +1,4 @@
-"""--compute small: what a program reads of small tensors is true, and the allocator sees what it would have seen without."""
+"""``--compute small`` gives small tensors their real values and leaves the allocator events unchanged."""
 
 import json
 from pathlib import Path
@@ -36,14 +36,14 @@ def seen(request, tmp_path_factory):
     return [json.loads(done.stdout) for done in runs]
 
 
-def test_losses_and_decisions_are_those_of_the_cpu(seen):
+def test_losses_and_decisions_equal_those_of_the_cpu(seen):
     computed, _ = seen
     assert computed["device"].pop("losses") == pytest.approx(computed["cpu"].pop("losses"), rel=1e-4)
     assert computed["device"] == computed["cpu"]
     assert computed["device"]["stopped"] == 2
 
 
-def test_the_allocator_sees_the_same_as_without(seen):
+def test_computing_does_not_change_allocator_events(seen):
     computed, made_up = seen
     assert computed["num_events"] > 1000
     assert computed["events"] == made_up["events"]
@@ -51,13 +51,13 @@ def test_the_allocator_sees_the_same_as_without(seen):
     assert made_up["device"]["losses"] == [0] * 5
 
 
-def test_chance_is_the_devices_and_the_programs_own_is_left_alone(seen):
+def test_computing_does_not_advance_the_random_generator_of_the_cpu(seen):
     computed, made_up = seen
     assert computed["order"] == made_up["order"]
     assert computed["kept"] == [0, 2]
 
 
-def test_what_was_computed_is_counted(seen):
+def test_computed_operators_are_counted(seen):
     facts = seen[0]["facts"]
     assert facts["limit_bytes"] == SMALL_BYTES
     assert facts["computed"] > 500
@@ -70,11 +70,11 @@ def test_the_limit_can_be_set(text, limit):
 
 
 @pytest.mark.parametrize("text", ["large", "small=", "small=much", "small=0", ""])
-def test_other_words_are_errors(text):
+def test_invalid_values_of_compute_raise_an_error(text):
     with pytest.raises(MemdiagError):
         compute_bytes(text)
 
 
-def test_it_needs_a_phantom_device(capsys):
+def test_compute_requires_a_simulated_device(capsys):
     assert main(["record", "--compute", "small", "--", "true"]) == 2
     assert "--compute needs --phantom" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Programs on the phantom CUDA device: they run, they repeat, they read back what they wrote, and they touch no real one."""
+"""Programs on the simulated CUDA device run, are repeatable, read back their data, and never use a real device."""
 
 from pathlib import Path
 
@@ -11,26 +11,26 @@ PROGRAMS = Path(__file__).with_name("programs")
 pytestmark = needs_torch
 
 
-def test_what_was_written_is_read_back_and_nothing_else(tmp_path):
+def test_written_values_are_read_back_and_others_read_as_zeros(tmp_path):
     done = run([PROGRAMS / "values_cuda.py"], tmp_path)
     assert done.stdout == "all as documented\n", done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("kind", ["attention", "amp", "checkpointing", "graph", "convolutions", "lstm"])
-def test_two_runs_are_alike(kind, tmp_path):
+def test_two_runs_have_the_same_allocator_events(kind, tmp_path):
     first, second = (run([PROGRAMS / "train_cuda.py", kind], tmp_path) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr[-2000:]
     assert first.stdout == second.stdout
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_a_rank_of_a_world_that_is_not_there(kind, tmp_path):
+def test_one_rank_runs_without_the_rest_of_its_world(kind, tmp_path):
     runs = [run([PROGRAMS / "train_cuda.py", kind], tmp_path, rank=517, world=1024) for _ in range(3)]
     assert runs[0].returncode == 0, runs[0].stderr[-2000:]
     assert len({done.stdout for done in runs}) == 1
 
 
-def test_the_real_error_comes_at_the_capacity(tmp_path):
+def test_exceeding_the_capacity_raises_pytorchs_own_error(tmp_path):
     done = run(
         ["-c", "import torch; torch.empty(70 << 30, dtype=torch.uint8, device='cuda')"],
         tmp_path,
@@ -42,14 +42,14 @@ def test_the_real_error_comes_at_the_capacity(tmp_path):
     )
 
 
-def test_what_cannot_be_imitated_says_so(tmp_path):
+def test_unsupported_calls_fail_with_their_name(tmp_path):
     program = "import torch; x = torch.eye(2).to_sparse_csr().cuda(); x @ x"
     done = run(["-c", program], tmp_path)
     assert done.returncode == 1
     assert "the phantom device cannot imitate cusparseSpGEMM_createDescr of libcusparse.so" in done.stderr
 
 
-def test_no_real_driver_is_in_the_process(tmp_path):
+def test_no_real_driver_is_loaded(tmp_path):
     done = run([PROGRAMS / "isolation_cuda.py"], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     found = done.stdout.split()

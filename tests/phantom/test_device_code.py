@@ -1,4 +1,4 @@
-"""A simulated device runs the code that PyTorch contains for it, and fails as the real one where there is none."""
+"""A simulated device runs the code that PyTorch contains for it, and fails like the real device if there is no code."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = needs_torch
 
 
 @pytest.mark.parametrize("device", CUDA)
-def test_sorts_scans_and_selections_run_or_there_is_no_code_for_the_device(device, tmp_path):
+def test_operators_run_unless_torch_has_no_code_for_the_device(device, tmp_path):
     done = run([PROGRAM], tmp_path, device=device)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout in {"ok\n", "no kernels\n"}
@@ -22,6 +22,6 @@ def test_sorts_scans_and_selections_run_or_there_is_no_code_for_the_device(devic
     assert named == (done.stdout == "no kernels\n")
 
 
-def test_a_device_of_an_architecture_that_no_build_has_uses_older_code_of_its_generation(tmp_path):
+def test_a_device_without_code_of_its_own_runs_older_code_of_its_generation(tmp_path):
     done = run([PROGRAM], tmp_path, device="cuda:h100-80g,capability=8.7")
     assert done.stdout == "ok\n", done.stderr[-2000:]

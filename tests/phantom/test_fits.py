@@ -1,6 +1,6 @@
-"""Claims about fitting come true: for recordings that fail in the first and in the second step, and for the smallest card.
+"""Predictions of whether a program fits are correct for runs that failed early or late, and for the least memory.
 
-bench/fits.py does the same for many more sizes and writes reports/fits.md.
+bench/fits.py checks many more sizes and writes reports/fits.md.
 """
 
 import fits
@@ -22,30 +22,30 @@ def machine(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tried(machine):
-    """Runs that failed in the first step and in a later one."""
+    """Returns one run that failed in the first step and one that failed in a later step."""
     return list(fits.cases(machine, 2))
 
 
-def test_they_fail_in_the_first_step_and_later(tried):
+def test_the_runs_fail_in_the_first_and_in_a_later_step(tried):
     assert [each.step for each in tried] == [0, 1]
 
 
-def test_no_run_is_said_to_fit_that_does_not(tried):
+def test_every_run_predicted_to_fit_does_fit(tried):
     for each in tried:
         assert each.ran or not each.claims, each
 
 
-def test_the_recording_of_the_whole_run_tells(tried):
+def test_a_recording_of_the_whole_run_predicts_the_result(tried):
     for each in tried:
         assert each.whole == each.ran, each
 
 
-def test_estimates_of_the_rest_come_true(tried):
+def test_estimates_of_unrecorded_steps_are_correct(tried):
     for each in tried:
         assert not each.has_estimate or each.estimate == each.ran, each
 
 
-def test_the_smallest_card_is_the_real_one(machine):
+def test_the_program_runs_on_the_predicted_minimum_and_not_on_less(machine):
     card, room, runs, runs_on_less = fits.smallest(machine, ",context=1GiB", fits.EXPANDABLE)
     assert card - room == 1 << 30
     assert (runs, runs_on_less) == (True, False)

@@ -1,4 +1,4 @@
-"""What a command needs to run on a phantom device, and what is said where that is missing."""
+"""Requirements for running a command on a simulated device, and the errors if one is missing."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def script(path, text):
     return str(path)
 
 
-def test_the_python_of_a_command(tmp_path):
+def test_the_python_of_a_command_is_found(tmp_path):
     path = {"PATH": str(tmp_path / "bin")}
     python = script(tmp_path / "bin/python3", "#!/bin/sh\n")
     torchrun = script(tmp_path / "bin/torchrun", f"#!{python}\n")
@@ -43,7 +43,7 @@ def test_the_python_of_a_command(tmp_path):
         python_of(["nothing"], {"PATH": str(tmp_path)})
 
 
-def test_it_is_asked_without_importing_anything(tmp_path):
+def test_installed_packages_are_found_without_importing_them(tmp_path):
     package = tmp_path / "torch_npu"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
@@ -51,7 +51,7 @@ def test_it_is_asked_without_importing_anything(tmp_path):
     assert found.folder_of("torch_npu") == str(package)
 
 
-def test_a_python_that_does_not_run(tmp_path):
+def test_a_python_that_does_not_run_is_an_error(tmp_path):
     python = script(tmp_path / "bin/python3", "#!/bin/sh\nexit 1\n")
     with pytest.raises(MemdiagError, match="does not run"):
         installed_for([python], os.environ)
@@ -64,13 +64,13 @@ def test_a_python_that_does_not_run(tmp_path):
         ({"torch_npu": {"folder": "/x", "version": "2.1.0.post8"}}, "knows 2.6 to 2.14"),
     ],
 )
-def test_a_torch_npu_that_cannot_be_stood_in_for(packages, says):
+def test_missing_and_unsupported_versions_of_torch_npu_are_errors(packages, says):
     with pytest.raises(MemdiagError, match=says):
         ascend.stand_in(Installed("python", packages))
 
 
 @pytest.mark.parametrize("is_for_cuda", [True, False])
-def test_a_torch_beside_which_torch_npu_aborts(is_for_cuda, tmp_path):
+def test_a_cuda_build_of_torch_that_crashes_torch_npu_is_an_error(is_for_cuda, tmp_path):
     for name, text in (
         ("torch_npu/lib/libtorch_npu.so", "… registerDeviceConfigParserHook …"),
         ("torch/lib/libc10.so", ""),
@@ -89,12 +89,12 @@ def test_a_torch_beside_which_torch_npu_aborts(is_for_cuda, tmp_path):
         ascend._refuse_clash(Installed("python", packages), "2.14.0")
 
 
-def test_not_twice():
+def test_a_simulated_device_inside_another_is_an_error():
     with pytest.raises(MemdiagError, match="already"):
         launch.environment_for(choose("npu:910b-64g"), [sys.executable], {launch.VARIABLE: "{}"})
 
 
-def test_without_a_compiler(monkeypatch, tmp_path):
+def test_a_missing_compiler_is_an_error_with_a_hint(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(MemdiagError, match="needs a compiler") as refused:
@@ -106,13 +106,13 @@ def test_without_a_compiler(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="there is no C compiler")
-def test_what_does_not_compile_is_said_in_one_line(tmp_path):
+def test_a_compile_error_is_reported_in_one_line(tmp_path):
     (tmp_path / "broken.c").write_text("int broken(\n")
     with pytest.raises(MemdiagError, match=r"could not be compiled with .*broken\.c:1"):
         build.find_compiler("c").run(["-c", "-o", tmp_path / "broken.o", tmp_path / "broken.c"])
 
 
-def test_a_build_is_made_once_for_many():
+def test_concurrent_requests_share_one_build():
     made = []
 
     def make(folder):
@@ -130,7 +130,7 @@ def test_a_build_is_made_once_for_many():
     assert build.cached("kind", ["b"], make) != folders[0]
 
 
-def test_a_build_that_fails_leaves_nothing(tmp_path):
+def test_a_failed_build_leaves_no_folder(tmp_path):
     def fail(folder):
         (folder / "half").write_text("")
         raise MemdiagError("no")
@@ -140,7 +140,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
     assert [path.name for path in (tmp_path / "cache/phantom").iterdir() if path.is_dir()] == []
 
 
-def test_files_count_by_their_content(tmp_path):
+def test_a_changed_source_file_causes_a_new_build(tmp_path):
     source = tmp_path / "source.c"
     source.write_text("one")
     first = build.cached("kind", [source], lambda _: None)
@@ -148,7 +148,7 @@ def test_files_count_by_their_content(tmp_path):
     assert build.cached("kind", [source], lambda _: None) != first
 
 
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(build.CACHE, str(tmp_path / "file"))
     with pytest.raises(MemdiagError, match="cannot be kept there") as refused:
@@ -157,7 +157,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("device", ["cuda:h100-80g", "npu:910b-64g"])
-def test_what_is_assumed_of_values_holds_only_where_nothing_was_computed(device):
+def test_assumptions_about_values_are_limited_to_uncomputed_ones(device):
     profile = choose(device)
     plain, computing = launch.assumptions(profile), launch.assumptions(profile, computes=True)
     made_up = [text for text in plain if "read as zeros" in text or "selects all" in text]
@@ -166,7 +166,7 @@ def test_what_is_assumed_of_values_holds_only_where_nothing_was_computed(device)
     assert {f"where the CPU did not compute it: {text}" for text in made_up} <= set(computing)
 
 
-def test_programs_leave_no_compiled_modules_which_would_make_the_first_run_another(tmp_path, monkeypatch):
+def test_no_bytecode_is_written_where_torch_has_a_bytecode_cache(tmp_path, monkeypatch):
     torch = tmp_path / "torch"
     torch.mkdir()
     installed = Installed("python", {"torch": {"folder": str(torch), "version": "2.13.0"}})

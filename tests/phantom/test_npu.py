@@ -1,4 +1,4 @@
-"""Programs on a phantom NPU, with a real torch_npu: what they read back, how they fail, what is recorded of them."""
+"""Programs on a simulated NPU with the real torch_npu: values that they read back, failures, and recordings."""
 
 import json
 import pickle
@@ -36,7 +36,7 @@ def values():
     return said(on_phantom("npu:910b-64g", PROGRAMS / "values.py"))[0]
 
 
-def test_what_the_host_wrote_comes_back(values):
+def test_data_written_by_the_host_is_read_back(values):
     assert values["round trip"]
     assert values["view"]
     assert values["copy on the device"]
@@ -45,29 +45,29 @@ def test_what_the_host_wrote_comes_back(values):
     assert values["halves"]
 
 
-def test_what_operators_compute_reads_as_zeros(values):
+def test_results_of_operators_read_as_zeros(values):
     assert values["computed"] == 0
     assert values["changed in place"] == [0] * 5
     assert values["changed together"] == [[0] * 2, [0] * 3]
 
 
-def test_bytes_of_a_freed_block_are_gone(values):
+def test_a_reused_block_reads_as_zeros(values):
     assert values["same block"]
     assert values["freed bytes"] == 0
 
 
-def test_memory_that_nobody_wrote_costs_nothing(values):
+def test_unwritten_memory_uses_no_host_memory(values):
     assert values["MiB for 32 GiB"] < 256
 
 
-def test_the_failure_is_pytorchs_own(values):
+def test_out_of_memory_raises_pytorchs_own_error(values):
     assert values["failure"].startswith(
         "NPU out of memory. Tried to allocate 60.00 GiB (NPU 0; 60.97 GiB total capacity; 32.0"
     )
     assert values["kept on failure"]
 
 
-def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path):
+def test_a_recorded_run_is_marked_as_simulated_and_is_repeatable(tmp_path):
     command = (PYTHON, str(PROGRAMS / "train.py"))
     done, (snapshot,) = recorded(tmp_path / "one", "npu:910b-64g", *command)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_a_run_is_recorded_says_that_it_is_phantom_and_can_be_repeated(tmp_path)
         np.frombuffer(unpacker.unpack(columns[name]), "<i8") for name in ("name", "allocs", "frees")
     )
     assert "blocks.1.down" in {kept["names"][number] for number in entered if number >= 0}
-    for counts, name in ((allocs, "allocs"), (frees, "frees")):  # every call is placed, also those deep in others
+    for counts, name in ((allocs, "allocs"), (frees, "frees")):  # every module call has a position, nested ones too
         assert counts[0] >= 0
         assert (np.diff(counts) >= 0).all()
         assert counts[-1] <= kept["counts"][0][name]
@@ -108,7 +108,7 @@ def test_a_program_that_imports_torch_npu_first_is_recorded_too(tmp_path):
     assert [action for action, *_ in events(snapshot)] == ["segment_alloc", "alloc"]
 
 
-def test_running_out_of_memory_ends_in_the_report(tmp_path):
+def test_running_out_of_memory_prints_the_report(tmp_path):
     done, (snapshot,) = recorded(
         tmp_path / "run", "npu:910b-64g,capacity=1GiB", PYTHON, str(PROGRAMS / "train.py"), "alone", "2048", "8", "1000"
     )
@@ -119,19 +119,19 @@ def test_running_out_of_memory_ends_in_the_report(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
-def test_two_ranks(how, tmp_path):
+def test_two_ranks_train_and_are_recorded(how, tmp_path):
     torchrun = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done, snapshots = recorded(tmp_path / "run", "npu:910b-64g", *torchrun, str(PROGRAMS / "train.py"), how)
     ranks = said(done)
     assert {entry["rank"] for entry in ranks} == {0, 1}
-    buffers = 2 * 200 * MIB  # HCCL's own, for one communicator
+    buffers = 2 * 200 * MIB  # HCCL's buffers for one communicator
     assert all(choose("npu:910b-64g").capacity_bytes - entry["free"] >= buffers + entry["peak"] for entry in ranks)
     assert len(snapshots) == 2
     assert {snapshot["memdiag"]["rank"] for snapshot in snapshots} == {0, 1}
 
 
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
-def test_one_rank_of_a_world_that_does_not_exist(how, tmp_path):
+def test_one_rank_runs_without_the_rest_of_its_world(how, tmp_path):
     options = ("--as-rank", "517", "--world", "1024")
     done, (snapshot,) = recorded(
         tmp_path / "run", "npu:910b-64g", PYTHON, str(PROGRAMS / "train.py"), how, options=options
@@ -143,7 +143,7 @@ def test_one_rank_of_a_world_that_does_not_exist(how, tmp_path):
     assert (kept["phantom_device"]["as_rank"], kept["phantom_device"]["world"]) == (517, 1024)
 
 
-def test_what_is_not_imitated_is_refused_by_name():
+def test_unsupported_calls_fail_with_their_name():
     done = on_phantom(
         "npu:910b-64g", "-c", "import torch, torch_npu; torch.ones(4).npu().untyped_storage()._share_npu_()"
     )
@@ -151,7 +151,7 @@ def test_what_is_not_imitated_is_refused_by_name():
     assert done.returncode >= 0
 
 
-def test_inductor_is_refused_with_what_to_do_and_other_backends_compile():
+def test_inductor_is_refused_with_a_hint_and_other_backends_compile():
     program = (
         "import torch, torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
         "run = lambda backend, device: print(torch.compile(torch.sin, backend=backend)(torch.zeros(3, device=device)).sum().item())\n"
@@ -167,7 +167,7 @@ def test_inductor_is_refused_with_what_to_do_and_other_backends_compile():
     assert done.stdout.split() == ["0.0"] * 2, done.stderr
 
 
-def test_devices_are_as_many_as_given_and_one_more_is_an_error():
+def test_the_number_of_devices_is_as_given_and_one_more_is_an_error():
     program = "import torch, torch_npu; print(torch.npu.device_count()); torch.npu.set_device(8)"
     done = on_phantom("npu:910b-64g,devices=8", "-c", program)
     assert done.stdout.split() == ["8"]
@@ -175,7 +175,7 @@ def test_devices_are_as_many_as_given_and_one_more_is_an_error():
     assert "107001" in done.stderr
 
 
-def test_models_and_optimizers_of_many_kinds():
+def test_models_and_optimizers_of_many_kinds_train():
     assert said(on_phantom("npu:910b-64g", PROGRAMS / "kinds_npu.py")) == [{"failed": {}}]
 
 
@@ -183,7 +183,7 @@ def test_models_and_optimizers_of_many_kinds():
     ("values", "floats", "integers", "bools"),
     [("ones", [1, 1], 1, [True, True]), ("finite", [1, 1], 0, [False, False]), ("random", None, None, None)],
 )
-def test_what_is_made_up_can_be_chosen_and_is_counted(values, floats, integers, bools):
+def test_made_up_values_can_be_chosen_and_are_counted(values, floats, integers, bools):
     (seen,) = said(on_phantom("npu:910b-64g", PROGRAMS / "made_up_npu.py", MEMDIAG_PHANTOM_VALUES=values))
     assert seen["known"] == [[3, 4], [0] * 3, [2, 502]]
     assert seen["nothing was made up"]
@@ -193,7 +193,7 @@ def test_what_is_made_up_can_be_chosen_and_is_counted(values, floats, integers, 
     else:
         assert all(0.5 <= value <= 1 for pair in seen["floats"] for value in pair)
     assert seen["finite"] or values == "random"
-    assert seen["masked"] == 1000  # as many as there can be
+    assert seen["masked"] == 1000  # a mask of unknown values selects all elements
     assert seen["flags"][:5] == [0, 0, 0, 7, 0]
     assert seen["scale"] == 65536
     read_backs = seen["facts"]["read_backs"]

@@ -1,4 +1,4 @@
-"""What a plan for offloading says of its snippet is what the snippet does, recorded on the CPU."""
+"""The snippet of an offloading plan has the predicted effect, recorded on the CPU."""
 
 import os
 import sys
@@ -14,5 +14,5 @@ PYTHON = os.environ.get("MEMDIAG_TEST_TORCH_PYTHON") or (sys.executable if find_
 @pytest.mark.skipif(
     not PYTHON, reason="there is no torch here, and MEMDIAG_TEST_TORCH_PYTHON names no Python that has it"
 )
-def test_the_snippet_moves_what_the_plan_says_and_the_peak_falls_as_predicted(tmp_path):
+def test_the_snippet_moves_the_planned_bytes_and_lowers_the_peak_as_predicted(tmp_path):
     assert_snippet_does_what_the_plan_says(tmp_path, "cpu", PYTHON)

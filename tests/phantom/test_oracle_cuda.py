@@ -1,7 +1,7 @@
-"""torch's own CUDA allocator on the phantom device does what was recorded of it: every place, every byte, every failure.
+"""PyTorch's CUDA allocator on the simulated device matches the recording in every address, size and failure.
 
-One of the ten settings of each program; all: ``python -m tests.phantom.cuda_rows --python VENV/bin/python``, some
-minutes.
+The tests run one of the ten settings of each program. To run all of them, which takes a few minutes, use
+``python -m tests.phantom.cuda_rows --python VENV/bin/python``.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ def rows():
 @pytest.mark.parametrize(
     ("path", "setting"), list(some(1)), ids=lambda value: value.stem if isinstance(value, Path) else str(value)
 )
-def test_every_row_comes_out(path, setting, rows):
+def test_every_call_matches_the_recording(path, setting, rows):
     result = rows.of(path, setting)
     if "not from Python" in result.said:
         pytest.skip(result.said)
@@ -35,6 +35,6 @@ def test_every_row_comes_out(path, setting, rows):
     assert result.num_calls
 
 
-def test_a_row_that_differs_is_seen():
+def test_a_differing_row_is_reported():
     assert differences({"seg": range(3)}, {"seg": [0, 1]}) == []
     assert differences({"seg": [0, 1, 7]}, {"seg": [0, 1, 2]}) == ["seg in 1 calls, first 2: 7 and not 2"]

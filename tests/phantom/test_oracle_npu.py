@@ -1,6 +1,7 @@
-"""torch_npu's own allocator on the phantom NPU does what it did on another stand-in: every address, every byte, every failure.
+"""torch_npu's allocator on the simulated NPU matches the recording in every address, size and failure.
 
-A few of the 126 recorded rows; all of them: ``python -m tests.phantom.npu_rows``, two minutes.
+The tests run a few of the 126 recordings. To run all of them, which takes two minutes, use
+``python -m tests.phantom.npu_rows``.
 """
 
 from pathlib import Path
@@ -22,7 +23,7 @@ SOME = [(path, at % NUM_SETTINGS) for at, path in enumerate(FILES)][::4]
 @pytest.mark.parametrize(
     ("path", "setting"), SOME, ids=lambda value: value.stem if isinstance(value, Path) else str(value)
 )
-def test_every_row_comes_out(path, setting, tmp_path):
+def test_every_call_matches_the_recording(path, setting, tmp_path):
     expected = np.load(path)
     if f"{setting}/oom" not in expected:
         pytest.skip("this setting was not recorded")
@@ -33,5 +34,5 @@ def test_every_row_comes_out(path, setting, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     rows = np.load(out)["rows"]
     assert differences(path, setting, rows) == []
-    rows[len(rows) // 2 :, 3] += 512  # and a row that does not would be seen
+    rows[len(rows) // 2 :, 3] += 512  # shows that a differing row is reported
     assert differences(path, setting, rows)[0].startswith("allocated in ")

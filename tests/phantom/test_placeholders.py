@@ -1,4 +1,4 @@
-"""A CUDA build of torch without NVIDIA's toolkit: it is imported with placeholders, and still runs on phantom devices."""
+"""A CUDA build of torch without NVIDIA's toolkit imports with placeholder libraries and runs on simulated devices."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ON_DEVICE = "import torch; print(torch.zeros(4, device='cuda').sum().item(), tor
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A folder with torch, by hard links, and without the toolkit that may lie beside the original."""
+    """Returns a folder with a hard-linked copy of torch that cannot find the toolkit installed next to the original."""
     installed = installed_for([PYTHON], os.environ)
     original = Path(installed.folder_of("torch"))
     here = tmp_path_factory.mktemp("site")
@@ -35,7 +35,7 @@ def copy(tmp_path_factory):
         shutil.copytree(
             original, here / "torch", copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__", PLACEHOLDERS)
         )
-    except OSError as error:  # shutil.Error: another file system
+    except OSError as error:  # shutil.Error if the folder is on another file system
         pytest.skip(f"torch cannot be copied by links: {str(error)[:200]}")
     for path in (here / "torch" / "lib").iterdir():
         if path.name in Torch(original, installed.version_of("torch")).placeholders:
@@ -54,7 +54,7 @@ def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy, mon
     monkeypatch.setenv("PYTHONPATH", str(copy))
     names = placeholders.put_in_place(PYTHON)
     assert {"libcuda.so.1", "libcudart.so.13", "libcurand.so.10"} <= set(names) or "libcudart.so.12" in names
-    assert Torch(copy / "torch", "").toolkit(names[0]) == []  # else the stand-in would be made without it
+    assert Torch(copy / "torch", "").toolkit(names[0]) == []  # a placeholder must not count as the real library
 
     done = python(copy, WITHOUT_DEVICE, dict(os.environ))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -68,6 +68,6 @@ def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy, mon
 
 
 @needs_torch
-def test_placeholders_are_put_in_place_again(copy, monkeypatch):
+def test_placeholders_can_be_put_in_place_twice(copy, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(copy))
     assert placeholders.put_in_place(PYTHON) == placeholders.put_in_place(PYTHON)

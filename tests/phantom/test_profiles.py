@@ -1,4 +1,4 @@
-"""Devices that can be phantoms: what is known of each, and how they are chosen."""
+"""Profiles of simulated devices: their figures, sources and selection."""
 
 import json
 import tomllib
@@ -15,15 +15,9 @@ TABLE = Path(__file__).parents[2] / "memdiag/phantom/profiles.toml"
 
 
 @pytest.mark.parametrize("profile", profiles(), ids=lambda profile: profile.full_name)
-def test_every_figure_has_a_source_or_says_that_it_is_an_estimate(profile):
-    shared = {
-        "soc",
-        "cann",
-        "driver",
-        "capability",
-        "shared_memory_optin",
-        "threads_per_sm",
-    }  # one note for the whole backend
+def test_every_figure_has_a_source_or_is_marked_as_an_estimate(profile):
+    # One note covers these figures for the whole backend.
+    shared = {"soc", "cann", "driver", "capability", "shared_memory_optin", "threads_per_sm"}
     for figure in {"total", "context", *profile.figures} - shared:
         assert figure in profile.sources or figure in profile.estimates, figure
     assert {"cuda": "limits", "npu": "software"}[profile.backend] in {*profile.sources, *profile.estimates}
@@ -51,7 +45,7 @@ def test_a_device_is_chosen_by_its_name_with_or_without_backend():
     assert choose("npu:910b-64g").full_name == choose("910B-64G").full_name == "npu:910b-64g"
 
 
-def test_capacity_is_what_pytorch_can_get():
+def test_capacity_is_the_memory_available_to_pytorch():
     profile = choose("npu:910b-64g, capacity=30GiB")
     assert profile.capacity_bytes == 30 * GIB
     assert profile.total_bytes == 30 * GIB + profile.context_bytes
@@ -81,7 +75,7 @@ def test_other_figures_can_be_changed():
         ("910c,total=100MiB", "no memory is left", "capacity="),
     ],
 )
-def test_what_cannot_be_chosen_is_said_with_a_hint(text, says, hints):
+def test_invalid_devices_raise_an_error_with_a_hint(text, says, hints):
     with pytest.raises(MemdiagError) as refused:
         choose(text)
     assert says in refused.value.message
@@ -94,7 +88,7 @@ def test_the_command_lists_every_device(capsys):
     assert all(profile.full_name in shown and profile.product in shown for profile in profiles())
 
 
-def test_the_command_in_json(capsys):
+def test_the_command_prints_json(capsys):
     assert main(["devices", "npu:910b-64g", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["schema_version"] == 1

@@ -1,4 +1,4 @@
-"""The Ascend stand-in by itself, compiled here and called as torch_npu would call it; needs a C compiler, no torch."""
+"""The simulated Ascend runtime, compiled here and called as torch_npu calls it; needs a C compiler but no torch."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def seen(stand_in):
     done = subprocess.run(
         [sys.executable, str(program), "libascendcl.so"], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stderr.count("aclrtMemExportToShareableHandle") == 1  # it is said once
+    assert done.stderr.count("aclrtMemExportToShareableHandle") == 1  # reported once only
     return json.loads(done.stdout)
 
 
@@ -71,12 +71,12 @@ def test_copies_carry_bytes(seen):
     assert seen["set"] == [0, 0, [7] * 4 + [ord("t")]]
 
 
-def test_freed_memory_and_what_lies_behind_the_end_are_errors(seen):
+def test_access_to_freed_memory_and_past_the_end_is_an_error(seen):
     assert seen["freed"] == [0, 107000, 107000]
     assert seen["past the end"] == 107000
 
 
-def test_addresses_cost_nothing_and_physical_memory_does(seen):
+def test_reserved_addresses_use_no_memory_and_physical_memory_does(seen):
     assert seen["reserved"] == seen["physical"] == seen["mapped"] == 0
     assert seen["reserving is free"] == 54 * MIB
     assert seen["after mapping"] == 34 * MIB
@@ -88,20 +88,20 @@ def test_devices_beyond_the_last_are_errors(seen):
     assert seen["devices"] == [0, 107001]
 
 
-def test_what_is_not_imitated_fails_by_name(seen):
+def test_unsupported_functions_fail_with_their_name(seen):
     first, again, text = seen["refused"]
     assert first == again == 207000
     assert "aclrtMemExportToShareableHandle (libascendcl.so)" in text
 
 
-def test_names_are_read_from_the_libraries_that_ask(asking):
+def test_required_functions_are_read_from_the_calling_libraries(asking):
     assert entry_points.undefined_symbols(asking.read_bytes()) == {
         "aclrtMalloc",
         "aclrtMemExportToShareableHandle",
         "aclrtSynchronizeDevice",
     }
     source = entry_points.generate([asking])
-    assert " aclrtMalloc(" not in source  # the C sources have it
+    assert " aclrtMalloc(" not in source  # defined in the C sources
     assert "uint64_t aclrtSynchronizeDevice(void) { return 0; }" in source
     assert "aclnnInplaceAddsGetWorkspaceSize(const void *a0) { return changed_first(" in source
     assert "aclnnForeachAddScalarGetWorkspaceSize(" in source
@@ -110,7 +110,7 @@ def test_names_are_read_from_the_libraries_that_ask(asking):
     assert "sentence" not in source
 
 
-def test_what_is_no_library_asks_for_nothing():
+def test_a_file_that_is_no_library_requires_no_functions():
     assert entry_points.undefined_symbols(b"") == set()
     assert entry_points.undefined_symbols(b"#!/bin/sh\n") == set()
 
@@ -132,7 +132,7 @@ def test_a_real_runtime_is_never_loaded(stand_in, tmp_path):
     assert environment["LD_LIBRARY_PATH"].split(":") == [str(stand_in), str(tmp_path)]
     assert environment["ASCEND_HOME_PATH"] == str(stand_in)
     start = "import ctypes; print([ctypes.CDLL(name).aclInit() for name in ('libascendcl.so', 'libhccl.so')])"
-    # A start-up file puts the real one first again, as CANN's set_env.sh does.
+    # The shell puts the real library first again, as CANN's set_env.sh does.
     script = f'export LD_LIBRARY_PATH={real}:$LD_LIBRARY_PATH; exec "$0" -c "{start}"'
     done = subprocess.run(
         ["/bin/sh", "-c", script, sys.executable], env=environment, capture_output=True, text=True, check=True

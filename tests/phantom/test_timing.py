@@ -1,4 +1,4 @@
-"""Kernels are not chosen by times that a phantom device cannot have."""
+"""Autotuning on a simulated device runs every candidate but measures no times."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -34,7 +34,7 @@ def test_all_candidates_are_run_and_take_the_same_time(benchmarking):
     assert benchmarking.Other().benchmark_gpu(lambda: 7, return_mode="all") == [1] * 3
 
 
-def test_only_what_the_program_asked_for_is_counted(benchmarking, monkeypatch):
+def test_candidates_are_counted_only_if_the_program_enabled_autotuning(benchmarking, monkeypatch):
     before = timing.facts()["candidates"]
     monkeypatch.setitem(
         sys.modules, "torch._inductor.config", SimpleNamespace(max_autotune=False, max_autotune_gemm=False)
@@ -46,6 +46,6 @@ def test_only_what_the_program_asked_for_is_counted(benchmarking, monkeypatch):
     assert timing.facts()["candidates"] == before + 1
 
 
-def test_a_candidate_that_fails_fails(benchmarking):
+def test_the_error_of_a_candidate_is_raised(benchmarking):
     with pytest.raises(ZeroDivisionError):
         benchmarking.Base().benchmark_gpu(lambda: 1 / 0)

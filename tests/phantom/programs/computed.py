@@ -1,4 +1,4 @@
-"""Trains a small GPT on the CPU and on a phantom device, and lets what it reads back decide: computed.py cuda|npu; prints JSON."""
+"""Trains a small GPT on the CPU and on a simulated device; prints values read back as JSON: computed.py cuda|npu."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ class Net(nn.Module):
 
 
 def train(where):
-    """Five steps; nothing is read before they are done."""
+    """Trains five steps without reading any value back."""
     torch.manual_seed(0)
     model = Net().to(where)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
@@ -56,7 +56,7 @@ def train(where):
 
 
 def decide(model, tokens, losses):
-    """What a script may read, and be steered by."""
+    """Returns values of tensors and decisions that depend on them, as a training script may compute them."""
     with torch.no_grad():
         logits = model(tokens)
         text = tokens[:1, :4]
@@ -92,7 +92,7 @@ memory._record_memory_history("all", context=None, max_entries=10**6)
 made = train(device)
 events = [(event["action"], event["size"], event["addr"]) for event in memory._snapshot()["device_traces"][0]]
 memory._record_memory_history(None)
-order = torch.randperm(5).tolist()  # the CPU's own chance is not touched
+order = torch.randperm(5).tolist()  # shows that the CPU's random generator was not advanced
 there = decide(*made)
 again = torch.nn.Dropout(0.5).to(device)(torch.ones(64, device=device))
 kept = sorted(set(again.tolist()))

@@ -1,6 +1,6 @@
-"""A GPT on the device; the file that MEMDIAG_TEST_SNIPPET names is run with its model.
+"""Trains a GPT on a device, after running the file named by MEMDIAG_TEST_SNIPPET with the model.
 
-Prints what the snippet has copied.
+Prints how many bytes the snippet copied to the host.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 DEVICE = sys.argv[1]
 if DEVICE == "npu":
-    import torch_npu  # noqa: F401 - it adds the device
+    import torch_npu  # noqa: F401 - registers the device
 
 path = Path(__file__).parents[3] / "examples" / "train.py"
 spec = importlib.util.spec_from_file_location("train", path)

@@ -1,4 +1,4 @@
-"""Prints which libraries of a driver are in a process that has used a phantom CUDA device, and which devices it has open."""
+"""Prints the driver libraries loaded and the NVIDIA device files opened while using a simulated CUDA device."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Trains one small model of each kind on a phantom NPU; prints what did not work, as JSON."""
+"""Trains one small model of each kind on a simulated NPU and prints the failures as JSON."""
 
 import json
 
@@ -14,7 +14,7 @@ failed = {}
 def attempt(name, work):
     try:
         answer = work()
-    except Exception as error:  # noqa: BLE001 - that is what is looked for
+    except Exception as error:  # noqa: BLE001 - any failure is reported
         answer = f"{type(error).__name__}: {error}"[:300]
     if answer:
         failed[name] = answer
@@ -86,9 +86,8 @@ def streams():
 
 def loaders():
     data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.arange(64))
-    told = (
-        {} if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else {"pin_memory_device": "npu"}
-    )  # else it pins for CUDA only
+    # Up to torch 2.6, the loader pins memory for CUDA unless the device is named.
+    told = {} if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6) else {"pin_memory_device": "npu"}
     for batch, number in torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True, **told):
         there = batch.npu(non_blocking=True)
         torch.npu.synchronize()

@@ -1,4 +1,4 @@
-"""What a program reads back of results that nobody computed, as JSON."""
+"""Prints as JSON the values that a program reads back from kernels that the simulated NPU does not compute."""
 
 import ctypes
 import json

@@ -1,6 +1,6 @@
-"""Operators that choose their kernels by the code the library contains: sorts, scans and selections (CUB), and an embedding.
+"""Runs operators that select kernels by the code in the library: sorts, scans and selections (CUB), and an embedding.
 
-Prints "ok" if all run; "no kernels" if torch contains no code for the device, which is what PyTorch's own list says too.
+Prints "ok" if all run. Prints "no kernels" if torch contains no code for the device, according to PyTorch's own list.
 """
 
 import torch

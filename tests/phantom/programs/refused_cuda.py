@@ -1,4 +1,4 @@
-"""Asks the phantom CUDA device for a product of sparse matrices, which it cannot imitate: an error that says so must come, and no crash."""
+"""Multiplies sparse matrices, which the simulated CUDA device cannot do; succeeds if the error names the library."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Allocates and frees as told, with torch_npu's own allocator: a .npz with op, id and size in, one with what happened out.
+"""Makes the allocations and frees of a .npz file (op, id, size) with torch_npu's allocator; writes the results as .npz.
 
-``replay.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and the
-settings), each in a process of its own, made by fork after the slow import and before the device is touched.
+``replay.py GIVEN OUT`` runs one program. Without arguments, each JSON line on stdin is one program (given, out, conf).
+Each program runs in a child process that is forked after the slow import and before the device is initialized.
 """
 
 import json
@@ -18,7 +18,7 @@ ALLOC, FREE = 0, 1
 
 def main(given, out):
     events = np.load(given)
-    # where the version does not know a setting it fails here; what is asked of it after that may end the process
+    # An unknown setting raises here; after such an error, any other call may end the process.
     torch.npu.init()
     live, rows = {}, np.full((len(events["op"]), 4), -1, np.int64)
     for number, (op, key, size) in enumerate(
@@ -29,7 +29,7 @@ def main(given, out):
             try:
                 live[key] = torch.empty(size, dtype=torch.uint8, device="npu")
                 address = live[key].data_ptr()
-            except RuntimeError as error:  # a plain one in older versions
+            except RuntimeError as error:  # older versions raise a plain RuntimeError
                 if "out of memory" not in str(error):
                     raise
                 failed = 1
@@ -42,7 +42,7 @@ def main(given, out):
 
 
 def in_a_child(given, out, conf):
-    """How it ended: 0, the exit status, or minus a signal; its last words are on stderr."""
+    """Runs one program in a forked child; returns its exit status, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -50,7 +50,7 @@ def in_a_child(given, out, conf):
             os.environ["PYTORCH_NPU_ALLOC_CONF"] = conf
             main(given, out)
             status = 0
-        except BaseException:  # noqa: BLE001 - the parent goes on with the next
+        except BaseException:  # noqa: BLE001 - the parent continues with the next program
             traceback.print_exc()
         finally:
             sys.stderr.flush()

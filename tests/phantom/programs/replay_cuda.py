@@ -1,8 +1,8 @@
-"""Makes calls of the allocator as told, with torch's own CUDA allocator: a .npz with op, id, size and stream in, one with rows out.
+"""Makes the allocator calls of a .npz file (op, id, size, stream) with torch's CUDA allocator; writes results as .npz.
 
-``replay_cuda.py GIVEN OUT`` does one program; without arguments, one JSON line on stdin is one program (given, out, and
-variables of the environment), each in a process of its own, made by fork after the slow import and before the device is
-touched.
+``replay_cuda.py GIVEN OUT`` runs one program. Without arguments, each JSON line on stdin is one program (given, out,
+and environment variables). Each program runs in a child process that is forked after the slow import and before the
+device is initialized.
 """
 
 import ctypes
@@ -31,11 +31,11 @@ C = torch._C
 
 
 class NotPossible(Exception):
-    """From here on this version has no functions for what the program does: the rows end."""
+    """Raised when this version lacks a function that the program needs; the rows end before that call."""
 
 
 class Pools:
-    """Private pools; torch has had functions of several names for them."""
+    """Private pools, through the functions that this version of torch has for them."""
 
     def __init__(self):
         self.made, self.end = (
@@ -45,10 +45,8 @@ class Pools:
         self.begin = getattr(C, "_cuda_beginAllocateCurrentThreadToPool", None) or getattr(
             C, "_cuda_beginAllocateToPool", None
         )
-        self.holds_itself = tuple(map(int, torch.__version__.split(".")[:2])) >= (
-            2,
-            6,
-        )  # else a pool is gone with the first who releases it
+        # Before torch 2.6, the first release of a pool destroys it.
+        self.holds_itself = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
 
     def perform(self, op, which, stream):
         if op == "pool_begin":
@@ -73,7 +71,7 @@ class Pools:
 
 
 class Program:
-    """Tensors, streams and pools of one program, and the rows of what its calls did."""
+    """Tensors, streams and pools of one program, and one row of results per call."""
 
     def __init__(self, given):
         self.device = ctypes.CDLL("libcuda.so.1")
@@ -88,12 +86,8 @@ class Program:
         self.rows = {
             name: np.full(len(given["op"]), -1, np.int64) for name in ("status", "seg", "off", *COUNTS, *TIMES)
         }
-        self.place = (
-            ctypes.c_uint64(),
-            ctypes.c_uint64(),
-            ctypes.c_int64(),
-            ctypes.c_int(),
-        )  # begin, size, ordinal, kind
+        # begin, size, ordinal, kind
+        self.place = (ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int64(), ctypes.c_int())
 
     def allocate(self, at, which, num_bytes, stream):
         with torch.cuda.stream(self.streams[stream]):
@@ -145,7 +139,7 @@ class Program:
             for field, name in COUNTS.items():
                 self.rows[field][at] = stats[name]["all"]["current"]
             for field, name in TIMES.items():
-                self.rows[field][at] = stats.get(name, -1)  # older versions do not count calls of the driver
+                self.rows[field][at] = stats.get(name, -1)  # older versions do not count driver calls
 
 
 def main(given, out):
@@ -163,7 +157,7 @@ def main(given, out):
 
 
 def in_a_child(given, out, environment):
-    """How it ended: 0, the exit status, or minus a signal; its last words are on stderr."""
+    """Runs one program in a forked child; returns its exit status, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -172,7 +166,7 @@ def in_a_child(given, out, environment):
             main(given, out)
         except SystemExit as end:
             print(end, file=sys.stderr)
-        except BaseException:  # noqa: BLE001 - the parent goes on with the next
+        except BaseException:  # noqa: BLE001 - the parent continues with the next program
             traceback.print_exc()
         finally:
             sys.stderr.flush()

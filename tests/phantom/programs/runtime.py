@@ -1,4 +1,4 @@
-"""Calls the Ascend stand-in as torch_npu would, without torch_npu: argv has the library; prints what happened as JSON."""
+"""Calls the simulated Ascend runtime as torch_npu does, and prints the results as JSON: runtime.py LIBRARY."""
 
 import ctypes
 import json

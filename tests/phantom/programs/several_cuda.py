@@ -1,7 +1,7 @@
-"""Runs programs one after the other, each in a process of its own, forked after the slow import of torch: several_cuda.py "FILE WORDS"…
+"""Runs programs in turn, each in a child forked after the slow import of torch: several_cuda.py "FILE ARGS"…
 
-Prints one JSON line for each: its words, how it ended (0; the exit status; minus a signal) and the lines that it said
-on stderr.
+Prints one JSON line per program: its command line, its exit status (or minus the signal that ended it), and the lines
+that it wrote to stderr.
 """
 
 import json
@@ -12,17 +12,17 @@ import tempfile
 import traceback
 from pathlib import Path
 
-import torch  # noqa: F401 - once for all of them
+import torch  # noqa: F401 - imported once, before the forks
 
 
 def run(words):
-    """In the child: the program as if it had been started."""
+    """Runs a program in the child as if it had been started from the command line; returns its exit status."""
     sys.argv = words
     try:
         runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 - the parent goes on with the next
+    except BaseException:  # noqa: BLE001 - the parent continues with the next program
         traceback.print_exc()
         return 1
     return 0

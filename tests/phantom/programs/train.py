@@ -1,4 +1,4 @@
-"""Trains a small Llama-like model in bfloat16 on an NPU, with checkpointing, alone or as DDP or FSDP2; prints one JSON line."""
+"""Trains a small checkpointed Llama-like model in bfloat16 on an NPU, alone, with DDP or FSDP2; prints a JSON line."""
 
 import json
 import os

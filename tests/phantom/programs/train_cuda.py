@@ -1,4 +1,4 @@
-"""Trains a little on a phantom CUDA device and prints a hash of all that its allocator did: train_cuda.py KIND."""
+"""Trains a small model on a simulated CUDA device and prints a hash of all allocator events: train_cuda.py KIND."""
 
 import hashlib
 import sys
@@ -52,7 +52,7 @@ if kind == "ddp":
 elif kind == "fsdp2":
     try:
         from torch.distributed.fsdp import fully_shard
-    except ImportError:  # where it was before torch 2.6
+    except ImportError:  # its location before torch 2.6
         from torch.distributed._composable.fsdp import fully_shard
     for block in model:
         fully_shard(block)
@@ -64,7 +64,7 @@ optimizer = torch.optim.AdamW(model.parameters(), fused=kind == "amp")
 
 
 def step_in_graph():
-    """A step that is captured once and replayed."""
+    """Captures one step in a CUDA graph and replays it three times."""
     x = torch.randn(*shape).cuda()
     with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
         model(x).square().mean().backward()

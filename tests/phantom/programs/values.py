@@ -1,4 +1,4 @@
-"""What a program reads back from a phantom NPU, as JSON."""
+"""Prints as JSON the values that a program reads back from a simulated NPU."""
 
 import json
 import resource

@@ -1,4 +1,4 @@
-"""What can be read back from a phantom CUDA device, checked from inside."""
+"""Asserts which values a program reads back from a simulated CUDA device."""
 
 import torch
 
