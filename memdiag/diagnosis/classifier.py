@@ -1,4 +1,4 @@
-"""The one classifier of failures: which facts left no room for the request.
+"""The one classifier of failures: it decides why a request did not fit.
 
 If ``allocated + requested`` fits the device, the missing memory is either reserved here and unused, or outside this
 allocator. The rules therefore first test whether the request would fit without fragmentation, then whether a limit was
@@ -124,9 +124,8 @@ def _slack(facts: Facts) -> Judgement | None:
             reasons.append(phrase("cause.slack.free", free=format_bytes(free)))
             rivals.append("unknown")
         is_clear = slack >= thresholds.CLEAR * requested and facts.share(slack) >= 2 * thresholds.SMALL_SLACK
-        if (
-            facts.is_counted
-        ):  # without the size of the device, others may hold it: then slack must serve the whole segment
+        if facts.is_counted:
+            # if the size of the device is unknown, other processes may hold the rest: slack must serve the whole segment
             is_clear = facts.total is not None or slack >= (facts.requested or 0)
         is_sure = not rivals and is_clear and not facts.fits
         return Judgement(

@@ -1,4 +1,4 @@
-"""The facts that decide why memory ran out, from a message or a trace; None where a source lacks one.
+"""The facts that decide why memory ran out, from a message or a trace; None if the source lacks a fact.
 
 *slack* is reserved memory that no tensor uses. *outside* is memory that is neither free nor reserved here: the device
 context and libraries of this process, and all memory of other processes. The number that PyTorch prints as allocated
@@ -22,21 +22,21 @@ from memdiag.diagnosis.thresholds import ALLOWANCE, ALLOWANCES, JUST_OVER, ROUND
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Sizes in bytes.
+    """Facts about a failed request; sizes in bytes, None if unknown.
 
     Attributes:
         requested: Size of the driver request (or of the request to the pool): usually a whole segment.
         total: Size of the device.
         free: Free memory of the device, as the driver reports it.
         allocated: Bytes of blocks in use, plus ``pool``.
-        slack: Bytes that are reserved and not allocated; in a trace without those waiting for a stream.
+        slack: Bytes that are reserved and not allocated; a trace excludes pending bytes.
         reserved: Bytes that this allocator has reserved from the driver.
         pool: Free bytes in private pools that the request cannot use.
         limit: Bytes that this process may reserve.
         process: All memory of this process on the device, as the driver reports it.
         others: Other processes, (pid, bytes).
-        listed: Processes of which one may be this one, (pid, bytes).
-        allowance: Bytes that this process may use outside its allocator without another reason.
+        listed: Processes that may include this one, (pid, bytes).
+        allowance: Normal memory of this process outside its allocator; only more than this needs an explanation.
         backend: "cuda", "npu", …
         framework: Framework that printed the message; "" for a trace.
         is_printed: Whether the facts come from a message.
@@ -117,7 +117,7 @@ class Facts:
 
     @property
     def asks_for_half(self) -> bool:
-        """True if the request is larger than half of the device: then this one tensor matters more than the batch."""
+        """True if the request is larger than half of the device, so that this tensor matters more than the batch size."""
         return bool(self.total and (self.requested or 0) > self.total // 2)
 
     @property
@@ -133,7 +133,7 @@ class Facts:
 
     @property
     def missing(self) -> int:
-        """Missing bytes even in one block; negative if the usable bytes are enough."""
+        """Bytes that are missing even if all usable bytes formed one block; negative if they are enough."""
         return self.needed - self.usable
 
     @property
@@ -150,9 +150,9 @@ class Facts:
 
     @property
     def is_in_pieces(self) -> bool:
-        """True if all usable bytes in one block would serve the request with a margin.
+        """True if the usable bytes would serve the request with a margin if they formed one block.
 
-        They must also exceed those of a full device.
+        They must also be more than a full device has left.
         """
         is_enough = (self.free or 0) < (self.requested or 0) and self.usable >= JUST_OVER * self.needed
         return self.has_much_slack or (is_enough and self.share(self.usable) >= SMALL_SLACK)
@@ -201,7 +201,7 @@ class Facts:
 
     @property
     def likely_this(self) -> tuple[int, int] | None:
-        """The listed process whose size matches the reserved memory best, if no line marks this process."""
+        """The listed process whose size matches the reserved memory best; None if a line marks this process."""
         if self.process is not None or self.reserved is None:
             return None
         likely = [

@@ -15,7 +15,7 @@ class GrowingMemory:
     """Memory that grows until the program fails.
 
     Attributes:
-        title: What grows, as a finding says it.
+        title: The growing memory, in the words of a finding.
         rate_bytes: Growth in one step or pass; 0: unknown.
         soon: Steps or passes that count as soon.
     """

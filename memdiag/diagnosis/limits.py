@@ -69,9 +69,9 @@ def _heaps(facts: Facts) -> Judgement:
 
 
 def unseen_limit(facts: Facts) -> Judgement | None:
-    """Judges a failure in a trace alone, although the device had room for the segment.
+    """Judges a failure in a trace, without a message, although the device had room for the segment.
 
-    A trace does not contain limits.
+    A trace does not contain limits, so an unrecorded one is the likely cause.
     """
     if (
         facts.is_printed

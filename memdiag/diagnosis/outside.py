@@ -41,7 +41,7 @@ def outside(facts: Facts) -> Judgement | None:
 def is_ones_own(facts: Facts) -> bool:
     """Returns whether this process may own the outside memory.
 
-    The driver's numbers show it, or it is usual for training on Ascend.
+    True if the driver's numbers show it, or if the amount is usual for training on Ascend.
     """
     if facts.process is not None and facts.reserved is not None:
         return (facts.own_outside or 0) > (facts.foreign or 0)

@@ -1,7 +1,7 @@
 """The report of ``memdiag compare``, stable as JSON (docs/compare.md).
 
-Every row has one entry for each trace, in the order they were given; the first trace is the base that the others are
-held against.
+Every row has one entry for each trace, in the order in which they were given. The other traces are compared with the
+first.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import Literal
 from memdiag.results.finding import SEVERITIES, Note, Severity
 from memdiag.results.report import Fragmentation, Peak, Usage
 
-# How a place of one trace was found again: at the same file, line and function; the same under another path; the line
-# has moved; the file has other lines under that function; the function has another name; places without a file, by
-# their words; not at all.
+# How a call site of the first trace was matched, see ``SiteRow.matched``.
 How = Literal["base", "same", "path", "moved", "renamed", "words", "only here"]
 
 Fate = Literal["same", "new", "gone", "absent", "worse", "better"]
@@ -64,7 +62,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A place, what its tensors hold, and what the largest of them are called."""
+    """A call site, the memory that its tensors hold, and the names of the largest ones."""
 
     place: CodePlace
     amount: Amount
@@ -134,7 +132,7 @@ class Side:
 
     @property
     def peak_bytes(self) -> int | None:
-        """What is compared first: bytes reserved at the moment; where that is not known, bytes allocated."""
+        """Reserved bytes at the compared moment; allocated bytes if those are unknown."""
         return self.usage.reserved_bytes if self.usage.reserved_bytes is not None else self.usage.allocated_bytes
 
 
@@ -200,7 +198,7 @@ class FindingRow:
     found: tuple[ComparedFinding | None, ...]
 
     def fate(self, number: int) -> Fate:
-        """Returns what became of it in trace ``number``, compared with the first."""
+        """Returns how the finding changed from the first trace to trace ``number``."""
         base, found = self.found[0], self.found[number]
         if base is None or found is None:
             return "new" if found is not None else "gone" if base is not None else "absent"
@@ -213,12 +211,12 @@ class Curves:
     """Curves on one axis.
 
     Attributes:
-        aligned_by: "step": the same steps of all traces lie below each other; "share": each trace fills the axis.
+        aligned_by: "step": equal steps of all traces share a position; "share": each trace fills the axis.
         start: Start of the axis, in steps (negative: before the first step) or 0.
         end: End of the axis, in steps or 1.
         first_steps: Step of each trace at position 0 of the axis; null: aligned by share.
-        reserved, allocated: For each trace the highest value in each of equal parts of the axis; -1: not known, or none
-        there.
+        reserved, allocated: For each trace the highest value in each of equal parts of the axis; -1: unknown, or the
+        trace has no events in that part.
     """
 
     aligned_by: Literal["step", "share"]
@@ -234,18 +232,18 @@ class Comparison:
     """Two or more traces compared.
 
     Attributes:
-        verdicts: A sentence for each trace but the first.
+        verdicts: One sentence for each trace except the first.
         is_same: Whether no compared value differs.
         lifetime_unit: Unit of mean lifetimes: "steps", or "share" of the trace.
         sites: Call sites that hold memory in any trace, the largest difference first; None: fewer than two traces have call stacks.
-        names: The same by tensor name.
+        names: Tensor names that hold memory in any trace, likewise.
         differences: Settings, versions and facts that differ.
         findings: Findings of any trace.
-        curves: None: fewer than two traces have any.
+        curves: Curves on a common axis; None: fewer than two traces have curves.
         at: The requested moment: "default", "oom", "peak", "allocated", "reserved", "end" or an event.
         top: Number of rows that a list is meant to show.
         notes: Limits of the comparison.
-        shared_end: If a file has different paths, the end that they share; "": none has.
+        shared_end: Common end of the paths, if the traces have the same file under different paths; "": they do not.
     """
 
     sides: tuple[Side, ...]

@@ -1,4 +1,4 @@
-"""Details of one simulated run: what only some policies have to show, as rows that every form of output can draw."""
+"""Details that only some policies report about a simulated run, as rows that every output form can draw."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ class DetailRow:
     """One row.
 
     Attributes:
-        form: "text": a paragraph; "table": cells in columns, where rows of equal columns that follow each other are one
-            table; "title": of a section; "paste": a line to copy; "gap": an empty line.
-        cells: One text; of a table one for each column.
-        columns: Of a table, a letter for each column: "l", "r", or "w" for the one that takes the rest of the width.
-        indent: Columns to its left.
+        form: "text": a paragraph; "table": cells in columns (consecutive rows with equal ``columns`` form one table);
+            "title": the title of a section; "paste": a line to copy; "gap": an empty line.
+        cells: One text; in a table, one for each column.
+        columns: In a table, the alignment of each column: "l", "r", or "w" for the column that fills the remaining
+            width.
+        indent: Width of the left margin in characters.
     """
 
     form: Literal["text", "table", "title", "paste", "gap"]
@@ -28,7 +29,7 @@ class DetailRow:
 
 
 class Detail(Protocol):
-    """What one policy shows of a run: a dataclass whose fields are the object under ``key`` in JSON."""
+    """A dataclass with the details that one policy reports about a run; JSON has its fields under ``key``."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The values to search: ``low``, ``low + step``, … up to ``high``, which itself need not be one of them."""
+    """The values to search: ``low``, ``low + step``, … up to and including ``high`` if the steps reach it."""
 
     name: str
     low: int
@@ -16,11 +16,11 @@ class ValueRange:
 
     @property
     def last(self) -> int:
-        """The place of the largest value; values are counted from 0."""
+        """Index of the largest value, counted from 0."""
         return (self.high - self.low) // self.step
 
     def at(self, place: int) -> int:
-        """The value at a place."""
+        """Returns the value with this index."""
         return self.low + place * self.step
 
 

@@ -1,8 +1,7 @@
 """Findings: the unit of every diagnosis, stable as JSON.
 
-A finding names a problem, its size, where in the code it arises, and remedies with their caveats. Every number shown
-comes from
-its evidence. Savings are never added up: two remedies may remove the same bytes.
+A finding names a problem, its size, the call site that causes it, and remedies with their caveats. Every number in its
+texts comes from its evidence. Savings are never added up, because two remedies may remove the same bytes.
 """
 
 from __future__ import annotations

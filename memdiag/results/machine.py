@@ -1,4 +1,4 @@
-"""Result of ``memdiag doctor``: what can be recorded on a machine."""
+"""Result of ``memdiag doctor``: the Python installations and devices that can be recorded on a machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memdiag.results.conf import ConfReport
 
 
 class PythonFacts(TypedDict, total=False):
-    """What a Python installation reports of itself; empty if it does not start.
+    """Facts that a Python installation reports about itself; empty if it does not start.
 
     Attributes:
         version: Version of Python.
@@ -46,7 +46,7 @@ class PythonFacts(TypedDict, total=False):
 
 @dataclass
 class Backend:
-    """Whether one kind of device can be recorded by one Python.
+    """Result of the test recording on one kind of device with one Python installation.
 
     Attributes:
         name: "cuda" (also ROCm), "npu" or "cpu".
@@ -71,7 +71,7 @@ class Python:
 
     Attributes:
         path: The interpreter.
-        facts: What it reports of itself, see ``PythonFacts``.
+        facts: Facts that it reports about itself.
         backends: The kinds of devices; empty if PyTorch cannot be imported.
         reason: Why it cannot be used; "": it can.
         fix: What to do about it; "": nothing, or unknown.
@@ -86,7 +86,7 @@ class Python:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """What can be recorded on a machine.
+    """The Python installations of a machine, and the devices that each can record.
 
     Attributes:
         pythons: The Python installations that were checked.

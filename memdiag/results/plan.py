@@ -26,7 +26,7 @@ class PlanReport:
         path: The file that was read.
         format: Format of the file: "torch-snapshot", "minimalloc", …
         device: Device whose tensors were placed; null: the file is a list of lifetimes.
-        interval_ends: Which ends of a lifetime belong to it: "half-open" (the lower end), "closed" (both) or "open" (none).
+        interval_ends: Ends that a lifetime includes: "half-open" (the lower end), "closed" (both) or "open" (none).
         num_buffers: Number of buffers.
         num_empty: Number of buffers without bytes or without a lifetime; their offset is 0.
         before: Number of tensors allocated before the trace begins.
@@ -34,12 +34,12 @@ class PlanReport:
         alignment_bytes: Alignment of offsets.
         seed: Random seed.
         time_limit_seconds: Time limit of the search.
-        capacity_bytes: All memory of the card; null: no card was given, and the lowest plan was searched.
-        outside_bytes: Memory outside the allocator when the trace was recorded; null: unknown, and none is assumed.
+        capacity_bytes: All memory of the card; null: no card was given, so memdiag searched for the lowest plan.
+        outside_bytes: Memory outside the allocator when the trace was recorded; null: unknown and assumed to be zero.
         live_peak_bytes: Most bytes live at one moment, with sizes rounded up to the alignment.
         requested_peak_bytes: Most bytes live at one moment, without rounding.
         height_bytes: Bytes that the plan needs.
-        lower_bound_bytes: Bytes that every plan needs, as was proved.
+        lower_bound_bytes: Proven lower bound on the bytes of any plan.
         method: How the plan was found.
         stop_reason: Why the search stopped: "load" (the plan needs no more than the live peak), "capacity" (it fits the card),
             "proved" (no plan is lower), "effort" (every planned attempt was made) or "time".
@@ -75,15 +75,15 @@ class PlanReport:
 
     @property
     def ratio(self) -> float:
-        """Height of the plan divided by the live peak; 1.0 if nothing is live."""
+        """Height of the plan divided by the live peak; 1.0 if the peak is 0."""
         return self.height_bytes / self.live_peak_bytes if self.live_peak_bytes else 1.0
 
     @property
     def fits(self) -> bool | None:
-        """Whether the plan fits the card; null: no card was given."""
+        """True if the plan fits the card; None: no card was given."""
         return None if self.usable_bytes is None else self.height_bytes <= self.usable_bytes
 
     @property
     def usable_bytes(self) -> int | None:
-        """Bytes of the card that the allocator can use; null: no card was given."""
+        """Bytes of the card that the allocator can use; None: no card was given."""
         return None if self.capacity_bytes is None else max(self.capacity_bytes - (self.outside_bytes or 0), 0)

@@ -1,6 +1,7 @@
 """The data of the plots of ``memdiag plot``: curves, marks and areas in events and bytes, thinned to plot resolution.
 
-Columns are tuples of plain integers. They have a few values for each column of pixels, however long the trace is.
+Columns are tuples of plain integers. Their length depends on the resolution of the plot, not on the length of the
+trace.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from memdiag.results.report import CardReport, Fragmentation, ReportMoment
 # native: PyTorch's or torch_npu's own allocator, which recordings calibrate. Only the settings choose between these, and
 #     a replay can begin with the memory that was reserved when the recording began.
 # checked: another allocator; tests compare the model with an independent implementation of it.
-# uncalibrated: a model written from documentation alone, which nothing has been compared with.
-# bound: a limit to compare with. No program can run with it.
+# uncalibrated: a model written from documentation alone, without any comparison.
+# bound: a bound for comparison; no program can run with it.
 Standing = Literal["native", "checked", "uncalibrated", "bound"]
 
 
@@ -128,7 +128,7 @@ class Prediction:
         device_allocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
         min_capacity_bytes: Smallest card on which it runs, or None without ``--min-capacity`` or if there is none.
         min_usable_bytes: Bytes of that card that the allocator can use, or None as above.
-        details: What only some policies have to show.
+        details: Details that only some policies report.
         standing: How far results of the policy can be trusted.
         moment: The moment of ``fragmentation``, an event of the input. None if unknown.
     """

@@ -16,7 +16,7 @@ class RunMemory:
 
     Attributes:
         report: The diagnosis, or None if the trace was not read, for one of the next two reasons.
-        too_large_bytes: Size of a trace that is too large to be read without a request, otherwise None.
+        too_large_bytes: Size of a trace that is too large to be read unless the user asks for it, otherwise None.
         unreadable: Why the trace cannot be read, and what to do; None if it can.
         oom: The out-of-memory error that ended the program, or None if none did.
         steered: For a program that failed on a simulated device: notes on values that were not computed and on calls
@@ -48,7 +48,7 @@ class RunSummary:
         steps: Training steps of the process with the most steps.
         seconds: Duration of the run; ``marks_seconds`` and ``dumps_seconds`` are the parts that recording took.
         is_phantom: Whether it ran on a simulated device.
-        was_sent_away: Whether a signal asked the command to end at once.
+        was_sent_away: Whether a signal ended the command early.
         warnings: Warnings of the recorder.
         problems: Files that could not be written or redacted, and why.
         nested: Folders of ``memdiag record`` commands inside the command.

@@ -149,7 +149,7 @@ class CardReport:
         outside_bytes: Peak of memory outside the allocator (context, buffers of NCCL or HCCL, other processes), or None
             if unknown.
         outside_basis: "recorded" (from the driver), "refused" (inferred from failed requests), "given" (by the user),
-            or "" if unknown and none is assumed.
+            or "" if unknown and assumed to be zero.
         outside_at_start_bytes: Memory outside the allocator at the first use of the device, or None if not recorded.
         outside_at_peak_bytes: Memory outside the allocator at the reserved peak, or None if not recorded.
         outside_at_end_bytes: Memory outside the allocator at the end, or None if not recorded.
@@ -213,9 +213,10 @@ class WhatIf:
         codes: Findings that it remedies; a combination of several settings has the codes of all of them.
         is_combination: Whether it combines all remedies that are settings.
         peak_reserved_bytes: Predicted reserved peak.
-        saved_bytes: Recorded reserved peak - predicted one; negative if the prediction is higher. For a trace that does
-            not begin at the start it is smaller, since memory cached before the trace is not a merit of other settings.
-        calibration_error_bytes: Calibration error, which the prediction carries too.
+        saved_bytes: Recorded reserved peak - predicted one; negative if the prediction is higher. It is smaller for a
+            trace that begins after the start of the program, because memory cached before the trace does not count as
+            saved.
+        calibration_error_bytes: Calibration error; the prediction carries the same error.
         num_ooms: Requests that fail in the replay.
         num_recorded_ooms: Requests that failed in the recording.
         calibration: How exactly the recorded settings reproduce the recording, in words.
@@ -276,7 +277,7 @@ class Verdict:
         loss: The same in words.
         remedy: The first thing to do.
         command: The line to paste for it, or "" if there is none.
-        code: The finding it comes from, or "" if none.
+        code: Code of the finding that suggests it, or "" if none.
         peak_reserved_bytes: Reserved peak that the prediction is compared with, or None without a prediction.
         predicted_peak_reserved_bytes: Reserved peak with the remedy, or None without a prediction.
         fits: Whether the run fits with the remedy, or None if unknown or if the remedy only gets past the recorded
@@ -315,8 +316,9 @@ class TraceSource:
         num_events: Number of events, all devices.
         num_tensors: Number of tensors, including those allocated before the trace begins.
         complete_from_start: Whether the trace begins with an empty allocator, or None if unknown.
-        bases: Evidence for "phase", "step", "category" and "lifetime": "marks", "annotations", "stacks", "annotations+stacks",
-            "periodicity" or "none"; "+earlier_steps" is appended to that of lifetimes inferred from earlier steps.
+        bases: Evidence for "phase", "step", "category" and "lifetime": "marks", "annotations", "stacks",
+            "annotations+stacks", "periodicity" or "none". "+earlier_steps" is appended if some lifetimes were inferred
+            from earlier steps.
     """
 
     path: str
@@ -330,8 +332,8 @@ class TraceSource:
     bases: Mapping[str, str] = field(default_factory=dict)
 
 
-# Suffix of the basis of lifetimes, some of which were inferred from the same call site in earlier steps:
-# "marks+earlier_steps".
+# Suffix of the basis of lifetimes ("marks+earlier_steps") if some were inferred from the same call site in earlier
+# steps.
 EARLIER_STEPS = "+earlier_steps"
 
 

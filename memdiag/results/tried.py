@@ -1,4 +1,4 @@
-"""Results of ``memdiag try``: what is predicted of a rerun with other allocator settings, and what the rerun measured."""
+"""Results of ``memdiag try``: the prediction for a rerun with other allocator settings, and its measurement."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class LastFailure:
 
 @dataclass(frozen=True)
 class RankForecast:
-    """What is predicted of one rank.
+    """The prediction for one rank.
 
     Attributes:
         name: File of its trace.
-        peak_bytes: Predicted peak of reserved bytes; ``recorded_bytes`` the recorded one.
+        peak_bytes: Predicted reserved peak; ``recorded_bytes`` is the recorded one.
         num_ooms: Predicted failed allocations.
         outlook: Whether the run fits, as far as the recording shows that.
         calibrated: How exactly a replay of the recorded settings reproduces the recording.
@@ -49,10 +49,10 @@ class RankForecast:
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What is predicted of a rerun.
+    """The prediction for a rerun.
 
     Attributes:
-        command: The command, as it would be typed.
+        command: The command as a shell line.
         cwd: The directory in which it runs.
         phantom: The simulated device; None: a real one.
         variable: The environment variable of the settings.

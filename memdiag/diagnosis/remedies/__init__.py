@@ -1,9 +1,8 @@
-"""What helps: one table of remedies for messages and for traces.
+"""The table of remedies, for messages and for traces.
 
-Each remedy has one sentence, condition, cost and line to paste, whichever surface offers it. ``memdiag oom`` and the
-analyzers describe a program as a ``Situation`` and ask ``offer`` for a remedy by name; None means that it does not
-apply here, or is in effect already. A surface that knows more about when a remedy helps may say that instead of its
-general condition.
+Each remedy has the same instruction, condition, cost and line to paste on every surface. ``memdiag oom`` and the
+analyzers describe a program as a ``Situation`` and ask ``offer`` for a remedy by name. ``offer`` returns None if the
+remedy does not apply or is already in effect. A surface can replace the general condition by a more precise one.
 
 Remedies of one program or framework (a switch of a serving engine, a flag of XLA) stay with the dialect or program
 that they belong to, in ``memdiag/oom``. Those of one finding stay with its analyzer.
@@ -91,7 +90,7 @@ REMEDIES: Registry[Remedy] = Registry(
     },
 )
 
-# Those that a replay can judge, the likeliest to help first.
+# Remedies that a replay can judge, the most promising first.
 ALLOCATOR_SETTINGS: Registry[AllocatorSetting] = Registry(
     "allocator setting",
     AllocatorSetting,
@@ -103,13 +102,13 @@ ALLOCATOR_SETTINGS: Registry[AllocatorSetting] = Registry(
 
 
 def offer(name: str, situation: Situation, *, when: str = "", caveat: str = "") -> Fix | None:
-    """Returns a remedy with its texts and the line to paste; None where it does not apply.
+    """Returns a remedy with its texts and the line to paste; None if it does not apply.
 
     Args:
-        name: Of the remedy in ``REMEDIES``.
-        situation: What is known of the program.
-        when: When it applies, for a surface that knows it better; "": its general condition.
-        caveat: What to mind here; "": its general caveat.
+        name: Name of the remedy in ``REMEDIES``.
+        situation: Known facts about the program.
+        when: A more precise condition than the general one; "": the general one.
+        caveat: A more precise caveat than the general one; "": the general one.
     """
     fix = REMEDIES[name].offer(situation)
     if fix is None:

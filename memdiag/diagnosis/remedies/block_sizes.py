@@ -10,11 +10,11 @@ from memdiag.results.finding import Fix
 from memdiag.text import joined, phrase
 from memdiag.units import MIB
 
-# The parser takes more than 10; expandable segments need an even number of MiB (pages of 2 MiB).
+# The parser accepts values above 10; expandable segments need an even number of MiB (pages of 2 MiB).
 SMALLEST_PAGE_MB = 12
 _MOST_MB = 1 << 20
 _DIVISIONS = 8
-# Settings that decide where blocks lie: without them, the allocator places blocks as it does by default.
+# Settings that change the placement of blocks; without them, the allocator uses its default placement.
 _PLACING = (
     "expandable_segments",
     "max_split_size_mb",
@@ -30,21 +30,21 @@ _PLACING = (
 
 
 class _SplitLimit:
-    """Large blocks are not split, so that they remain for large requests."""
+    """Forbids splitting large blocks (max_split_size_mb), so that they stay available for large requests."""
 
     key = "remedies.split"
     is_likely = False
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the limit that keeps blocks of the size of the request from being split; None if no allowed value does."""
+        """Returns the limit that protects blocks of the request's size from splitting; None if no allowed value does."""
         request, segment = situation.facts.request, situation.facts.requested
         if request is not None:
             return self.limited(situation, request // MIB)
-        # a segment is the request rounded up to 2 MiB: the request itself must stay above the limit
+        # the segment is the request rounded up to 2 MiB, and the limit must be below the request itself
         return None if segment is None else self.limited(situation, segment // MIB - 2)
 
     def limited(self, situation: Situation, limit_mb: int) -> Fix | None:
-        """Returns a limit in MiB; None where it does not apply, or is lower than the allocator accepts."""
+        """Returns the remedy with a limit in MiB; None if it does not apply or the allocator refuses the limit."""
         if not situation.can_be_set or situation.is_expandable or "max_split_size_mb" in situation.settings:
             return None
         if limit_mb <= situation.large_segment // MIB:
@@ -62,13 +62,13 @@ class _SplitLimit:
 
 
 class _SmallerPages:
-    """Few live bytes then keep less of an expandable segment reserved."""
+    """Uses smaller pages, so that few live bytes keep less of an expandable segment reserved."""
 
     key = "remedies.pages"
     is_likely = True
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the page size; None without expandable segments, or where pages are as small already."""
+        """Returns the page size; None without expandable segments, or if pages already have this size or less."""
         if not situation.is_expandable or not situation.can_be_set:
             return None
         if situation.settings.get("page_size", "").lower() == "1g":
@@ -87,13 +87,13 @@ class _SmallerPages:
 
 
 class _RoundedSizes:
-    """Requests of similar sizes then fit each other's blocks."""
+    """Rounds sizes to divisions of a power of two, so that requests of similar sizes can reuse each other's blocks."""
 
     key = "remedies.round"
     is_likely = False
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the setting; None where sizes are rounded already."""
+        """Returns the setting; None if sizes are already rounded."""
         if not situation.can_be_set or "roundup_power2_divisions" in situation.settings:
             return None
         line = situation.line({"roundup_power2_divisions": str(_DIVISIONS)})
@@ -107,25 +107,25 @@ class _RoundedSizes:
 
 
 class _ExactSizes:
-    """Without rounding to divisions of a power of two, blocks are as large as their requests."""
+    """Removes rounding to divisions of a power of two, so that blocks are no larger than their requests need."""
 
     key = "remedies.divisions"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the line without the setting; None where it is not set."""
+        """Returns the line without the setting; None if it is not set."""
         if not situation.can_be_set or "roundup_power2_divisions" not in situation.settings:
             return None
         return LazyFix("remedies.divisions", "env", situation.line({"roundup_power2_divisions": None})).fix()
 
 
 class _DefaultPlacement:
-    """Settings that were meant to help may cost memory."""
+    """Removes placement settings: settings that were meant to save memory may cost memory."""
 
     key = "remedies.placement"
     is_likely = True
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the line without the settings that decide where blocks lie; None where there are none."""
+        """Returns the line without the settings that change the placement of blocks; None if none is set."""
         mine = [key for key in _PLACING if key in situation.settings]
         if not mine or not situation.can_be_set:
             return None

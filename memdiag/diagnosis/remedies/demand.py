@@ -33,12 +33,12 @@ SMALLER_MODEL = Plain(LazyFix("remedies.smaller-model", "code"))
 
 
 class _Offload:
-    """Data that is idle for long can be on the host or on disk meanwhile."""
+    """Moves data to the host or to disk while the program does not use it."""
 
     key = "remedies.offload"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the commands that predict it; None where the size of the device is unknown."""
+        """Returns the commands that predict its effect; None if the size of the device is unknown."""
         total = situation.facts.total
         if not total or total < GIB or not can_be_recorded(situation):
             return None
@@ -49,8 +49,8 @@ class _Offload:
 
 OFFLOAD = _Offload()
 
-# Remedies that make the batch smaller or keep less of each, by the key of their title; useless where little of the
-# live memory depends on the batch.
+# Title keys of the remedies that reduce the batch or the memory per sample. They are useless if little of the live
+# memory depends on the batch.
 PER_BATCH = frozenset(
     {
         "remedies.batch",

@@ -12,16 +12,16 @@ from memdiag.units import GIB, MIB, format_bytes
 
 _MOST_ENDED = 3
 _WORTH_ENDING = 64 * MIB
-_CONTEXT = (128 * MIB, GIB)  # what a process takes on a device that it does not work on
+_CONTEXT = (128 * MIB, GIB)  # memory of a process on a device where it only has a context
 
 
 class _Who:
-    """Processes of other users or of earlier runs may hold the device's memory."""
+    """Lists the processes on the device: those of other users or of earlier runs may hold its memory."""
 
     key = "remedies.who"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the command that lists processes; None where there is none."""
+        """Returns the command that lists processes; None if the backend has none."""
         command = situation.system.processes
         if not command:
             return None
@@ -32,12 +32,12 @@ class _Who:
 
 
 class _End:
-    """Processes that are left over from earlier runs can be ended."""
+    """Ends processes that earlier runs left behind."""
 
     key = "remedies.end"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the command that ends the largest; None where no process is known."""
+        """Returns the command that ends the largest process; None if no process is known."""
         large = sorted(
             (entry for entry in situation.facts.others if entry[1] >= _WORTH_ENDING), key=lambda entry: -entry[1]
         )[:_MOST_ENDED]
@@ -49,12 +49,12 @@ class _End:
 
 
 class _AnotherDevice:
-    """Another device may have more free memory."""
+    """Runs the program on another device, which may have more free memory."""
 
     key = "remedies.device"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the variable that chooses devices; None where there is none."""
+        """Returns the variable that chooses devices; None if the backend has none."""
         names = situation.system
         if not names.visible:
             return None
@@ -69,7 +69,7 @@ class _AnotherDevice:
 
 
 class _OwnDevice:
-    """Ranks that share a device share its memory."""
+    """Gives each rank its own device: ranks on one device share its memory."""
 
     key = "remedies.rank"
 
@@ -81,12 +81,15 @@ class _OwnDevice:
 
 
 class _Contexts:
-    """Several processes that hold the same, no more than a context takes, are ranks that use the wrong device first."""
+    """Keeps other ranks off this device.
+
+    Several processes with equal memory, no larger than a context, are ranks that used this device before their own.
+    """
 
     key = "remedies.contexts"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns how to keep other ranks off this device; None where no processes look like ranks."""
+        """Returns the call that gives each rank its device first; None if no processes look like ranks."""
         module = situation.module
         small = [size for _pid, size in situation.facts.strangers if _CONTEXT[0] <= size <= _CONTEXT[1]]
         if len(small) < 2 or max(small) > 1.05 * min(small) or not module or not situation.on_torch:

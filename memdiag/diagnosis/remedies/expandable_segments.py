@@ -12,13 +12,13 @@ from memdiag.text import phrase
 
 
 class _Enable:
-    """Adjacent free blocks merge, so that free memory cannot be stranded between live tensors."""
+    """Enables expandable segments, in which adjacent free blocks merge."""
 
     key = "remedies.expandable"
     is_likely = True
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the setting; None where it is on or unknown."""
+        """Returns the setting; None if it is already on, or if this version does not have it."""
         if not situation.can_be_set or not situation.has_expandable or situation.on_windows or situation.is_expandable:
             return None
         title, line = phrase("remedies.expandable"), situation.line({"expandable_segments": "True"})
@@ -45,12 +45,12 @@ class _Enable:
 
 
 class _Upgrade:
-    """Versions that do not have expandable segments are followed by one that does."""
+    """Upgrades PyTorch from a version without expandable segments."""
 
     key = "remedies.upgrade.cuda"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the upgrade; None where expandable segments are there."""
+        """Returns the upgrade; None if the version has expandable segments."""
         if situation.has_expandable or not situation.variable or situation.on_windows:
             return None
         line = situation.line({"expandable_segments": "True"})
@@ -63,12 +63,12 @@ class _Upgrade:
 
 
 class _Check:
-    """Expandable segments are set, but a failure with free blocks suggests that they are not in effect."""
+    """Checks whether expandable segments are in effect: a failure despite free blocks suggests that they are not."""
 
     key = "remedies.in-force"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the line that shows whether they are in effect; None where they are not set."""
+        """Returns the line that shows whether they are in effect; None if they are not set."""
         if not situation.is_expandable or situation.on_windows:
             return None
         module = situation.module

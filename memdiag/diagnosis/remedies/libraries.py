@@ -13,7 +13,7 @@ def _graphics(situation: Situation) -> bool:
 
 
 class _LibraryRoom:
-    """A library gets memory that PyTorch's allocator never reserves."""
+    """Limits PyTorch's allocator, to leave memory for a library."""
 
     key = "oom_nccl.room"
 

@@ -18,19 +18,22 @@ def _apply(situation: Situation) -> bool:
 
 
 class _HcclRoom:
-    """PyTorch does not release cached memory for HCCL, so a limit keeps its hands off the memory that HCCL needs."""
+    """Limits PyTorch's allocator to leave memory for HCCL, because PyTorch does not release cached memory for HCCL."""
 
     key = "remedies.hccl"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the limit under which HCCL keeps what it has, and gets one more communicator; None if that is not sensible."""
+        """Returns the limit that leaves the memory in use outside the allocator, and one more HCCL communicator.
+
+        Returns None if a needed size is unknown, or if the limit would be below half of the device.
+        """
         hundredths = _hundredths(situation.facts)
         if situation.backend != "npu" or hundredths is None:
             return None
         return self.limited(f"0.{hundredths:02d}", (situation.facts.total or 0) * hundredths // 100)
 
     def limited(self, fraction: str, left_bytes: int) -> Fix:
-        """Returns the limit that leaves PyTorch a fraction of the device, which is so many bytes."""
+        """Returns the limit of PyTorch to ``fraction`` of the device, which is ``left_bytes``."""
         line = f"torch_npu.npu.set_per_process_memory_fraction({fraction})"
         return LazyFix("remedies.hccl", "code", line, {"left": format_bytes(left_bytes)}).fix()
 

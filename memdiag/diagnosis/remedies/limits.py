@@ -10,7 +10,7 @@ from memdiag.units import format_bytes
 
 
 class _Raise:
-    """The device has more memory than the process may use."""
+    """Raises the memory limit of the process: the device has more memory than the process may use."""
 
     key = "remedies.limit"
 
@@ -30,12 +30,12 @@ class _Raise:
 
 
 class _RaiseByVariable:
-    """The variable of the allocator's settings can hold the limit."""
+    """Raises the limit in the environment variable with the allocator settings."""
 
     key = "remedies.limit.env"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the line; None where the version does not read the limit from there."""
+        """Returns the line; None if this version does not read the limit from the variable."""
         if not situation.can_be_set or not situation.reads_fraction or situation.facts.limit is None:
             return None
         line = situation.line({"per_process_memory_fraction": _enough_share(situation.facts) or "1.0"})
@@ -43,7 +43,10 @@ class _RaiseByVariable:
 
 
 def _enough_share(facts: Facts) -> str:
-    """Returns the smallest share of the device, in hundredths, that lets the request through; "" if the device has too little."""
+    """Returns the smallest memory fraction, in hundredths, with which the request succeeds.
+
+    Returns "" if the device does not have that much free memory.
+    """
     needed, high = facts.missing_below_limit, facts.room_above_limit
     if not facts.total or facts.limit is None or needed is None or (high is not None and needed > high):
         return ""

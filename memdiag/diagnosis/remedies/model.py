@@ -1,8 +1,7 @@
-"""What a remedy is, and the situation that it looks at.
+"""The protocol of a remedy, and the situation from which a remedy decides whether it applies.
 
-A remedy can have further abilities. Each is a type of its own with its own registry, so that nothing has to ask an
-object what it can do: a remedy that a replay can judge is an ``AllocatorSetting`` and listed in ``ALLOCATOR_SETTINGS``
-too.
+A remedy that a replay can judge has a separate type and registry: it is an ``AllocatorSetting`` and is also listed in
+``ALLOCATOR_SETTINGS``. Callers therefore never test an object for its abilities.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from memdiag.sizes.cuda import LARGE_SEGMENT
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A program with a problem, as far as a message or a trace shows it.
+    """Known facts about a program with a memory problem, from a message or a trace.
 
     Attributes:
         backend: "cuda", "hip", "npu", …; "": unknown.
-        facts: Numbers of the failure; none of them where nothing failed.
-        variable: Environment variable with the settings of PyTorch's allocator; "": it has none.
-        settings: Settings in effect, as far as they are known.
-        is_expandable: Whether expandable segments are set or seen.
+        facts: Numbers of the failure; all None if no request failed.
+        variable: Environment variable with the settings of PyTorch's allocator; "": the backend has none.
+        settings: The known settings in effect.
+        is_expandable: Whether expandable segments are set, or occur in the trace.
         large_segment: Bytes of a segment of the large pool, or of a page of an expandable one.
         has_settings: Whether this version of the allocator reads settings.
         has_expandable: Whether this version has expandable segments.
         on_torch: Whether settings and functions of PyTorch apply.
         on_windows: Whether the program runs on Windows.
-        framework: Whose allocator it is.
+        framework: The framework that owns the allocator.
         device: Index of the device; None: unknown.
         started_as: Command that starts the program.
         reads_fraction: Whether the variable of the allocator's settings can also limit the memory of the process.
@@ -67,12 +66,12 @@ class Situation:
 
     @property
     def can_be_set(self) -> bool:
-        """Whether the allocator reads settings, and memdiag knows from where."""
+        """True if the allocator reads settings from a known environment variable."""
         return bool(self.variable) and self.has_settings
 
     @property
     def short(self) -> int | None:
-        """Bytes requested beyond what is free; None where either is unknown."""
+        """Requested bytes beyond the free memory; None if either is unknown."""
         if self.facts.requested is None or self.facts.free is None:
             return None
         return max(self.facts.requested - self.facts.free, 0)
@@ -87,29 +86,29 @@ class Situation:
 
 
 class Remedy(Protocol):
-    """Something that may help, on CUDA, NPU or any backend.
+    """A change that may prevent the failure, on CUDA, NPU or any backend.
 
-    Its texts are phrases: ``key`` says what to do, ``key.when`` when it applies, and ``key.caveat`` what it costs and
-    when not to use it.
+    Its texts are phrases: ``key`` is the instruction, ``key.when`` the condition, and ``key.caveat`` the cost and the
+    cases in which not to use it.
     """
 
     @property
     def key(self) -> str:
-        """Key of the sentence that says what to do: the identity of the remedy on every surface."""
+        """Key of the instruction; it identifies the remedy on every surface."""
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the remedy with the line to paste; None where it does not apply, or is in effect already."""
+        """Returns the remedy with the line to paste; None if it does not apply or is already in effect."""
 
 
 class AllocatorSetting(Remedy, Protocol):
-    """A remedy that changes settings of the allocator: a replay shows what it gives, and can refute it."""
+    """A remedy that changes allocator settings; a replay predicts its effect, and can refute it."""
 
     @property
     def is_likely(self) -> bool:
-        """Whether it is worth a replay even on a trace of which each replay takes long."""
+        """True if it is worth a replay even on a trace whose replay takes long."""
 
     def variants(self, situation: Situation) -> Iterator[Fix]:
-        """Yields the forms that are worth a replay; none where the remedy does not apply."""
+        """Yields the variants that are worth a replay; none if the remedy does not apply."""
 
 
 def always(_situation: Situation) -> bool:
@@ -118,7 +117,7 @@ def always(_situation: Situation) -> bool:
 
 
 def of_backends(*names: str) -> Callable[[Situation], bool]:
-    """Returns a condition that holds on some backends."""
+    """Returns a condition that is true on the given backends only."""
     return lambda situation: situation.backend in names
 
 
@@ -129,7 +128,7 @@ def on_torch(situation: Situation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A remedy of fixed words.
+    """A remedy with fixed texts.
 
     Attributes:
         text: The remedy.
@@ -141,9 +140,9 @@ class Plain:
 
     @property
     def key(self) -> str:
-        """As of ``Remedy``."""
+        """Key of the instruction."""
         return self.text.key
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the remedy; None where it does not apply."""
+        """Returns the remedy; None if it does not apply."""
         return self.text.fix() if self.applies(situation) else None

@@ -1,4 +1,4 @@
-"""Changes to the program that let the allocator reuse what it has: order and sizes of allocations, and cached memory."""
+"""Changes to the program that let the allocator reuse its memory: allocation order, sizes, and release of the cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memdiag.text import phrase
 
 
 class _LongLivedFirst:
-    """Long-lived tensors then stay out of the segments of short-lived ones."""
+    """Allocates long-lived tensors first, so that they do not share segments with short-lived ones."""
 
     key = "remedies.together"
 
@@ -18,12 +18,12 @@ class _LongLivedFirst:
         return self.of(phrase("remedies.together.long"))
 
     def of(self, what: str) -> Fix:
-        """Returns the change for the tensors that ``what`` names."""
+        """Returns the change for the tensors named by ``what``."""
         return LazyFix("remedies.together", "code", values={"what": what}, when="remedies.every").fix()
 
 
 class _EmptyCache:
-    """Segments without a live tensor go back to the device."""
+    """Releases segments without a live tensor to the device."""
 
     key = "remedies.empty-cache"
 
@@ -33,22 +33,22 @@ class _EmptyCache:
 
 
 class _LeaveCache:
-    """Cache is no loss: the next requests use it."""
+    """Keeps the cache, because the next requests reuse it."""
 
     key = "remedies.leave-cache"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the advice, with the call for when something else needs the memory."""
+        """Returns the advice, with the call that releases the cache if another library or process needs the memory."""
         return LazyFix("remedies.leave-cache", "code", _call(situation)).fix()
 
 
 class _BeforeWaking:
-    """Pools that were put to sleep map their memory again when they wake."""
+    """Releases cached memory before sleeping pools wake and map their memory again."""
 
     key = "remedies.waking"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the call; None where no pools can be asleep."""
+        """Returns the call; None if no pools can be asleep."""
         if not situation.facts.oversubscribed or situation.facts.pool <= 0:
             return None
         return LazyFix("remedies.waking", "code", f"{situation.module}.empty_cache()").fix()

@@ -1,4 +1,4 @@
-"""Private pools: memory that CUDA graphs and MemPools keep for themselves."""
+"""Private pools: memory that only one CUDA graph or MemPool can use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from memdiag.results.finding import Fix
 
 
 class _Share:
-    """Graphs that share a pool use the same memory one after the other."""
+    """Captures graphs into one pool, in which they use the same memory one after the other."""
 
     key = "remedies.share"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns how to capture into the pool of another graph; None on backends without graphs."""
+        """Returns the call that captures into the pool of another graph; None on backends without graphs."""
         if situation.backend not in {"cuda", "hip", "npu"}:
             return None
         return LazyFix("remedies.share", "code", f"{situation.module}.graph(graph, pool=first.pool())").fix()

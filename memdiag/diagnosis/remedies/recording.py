@@ -1,4 +1,4 @@
-"""Recording the program, to see what a message cannot show."""
+"""Recording the program, for the facts that a message does not contain."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def can_be_recorded(situation: Situation) -> bool:
 
 
 class _RecordRun:
-    """A recording shows which tensors and free blocks fill the memory."""
+    """Records the program, to show which tensors and free blocks fill the memory."""
 
     key = "remedies.record"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns how to record the program; None on backends that cannot be recorded."""
+        """Returns the command that records the program; None on backends that cannot be recorded."""
         module = situation.module
         if not situation.on_torch or situation.backend not in {*_TRACED, "xpu"}:
             return None

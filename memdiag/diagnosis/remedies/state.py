@@ -1,4 +1,4 @@
-"""What stays on the device for the whole run: weights, optimizer state, and how they get there."""
+"""Remedies for the memory of weights and optimizer state, which stay on the device for the whole run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memdiag.text import phrase
 
 
 class _Shard:
-    """Each device keeps a part of parameters, gradients and optimizer state."""
+    """Shards parameters, gradients and optimizer state over the devices."""
 
     key = "remedies.shard"
 
@@ -21,7 +21,7 @@ class _Shard:
 
 
 class _Optimizer:
-    """Adam keeps two numbers for each parameter; on CUDA in 8 bits, on NPU in host memory."""
+    """Shrinks or moves Adam's state of two numbers per parameter: to 8 bits on CUDA, to host memory on NPU."""
 
     key = "remedies.optimizer"
 
@@ -37,7 +37,7 @@ class _Optimizer:
 
 
 class _Fused:
-    """A fused optimizer updates parameters without temporary copies."""
+    """Uses a fused optimizer, which updates parameters without temporary copies."""
 
     key = "remedies.fused"
 

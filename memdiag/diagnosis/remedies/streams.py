@@ -5,7 +5,7 @@ from __future__ import annotations
 from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, of_backends
 
-# torch_npu: 0 never reuses early, 1 (the default) and 3 reuse once the stream has been waited for.
+# torch_npu: 0 never reuses memory early; 1 (the default) and 3 reuse it after a wait for the stream.
 REUSE = Plain(LazyFix("remedies.reuse", "env", "export MULTI_STREAM_MEMORY_REUSE=3"), of_backends("npu"))
 REFERENCES = Plain(
     LazyFix("remedies.references", "env", "export TORCH_NCCL_AVOID_RECORD_STREAMS=1"), of_backends("cuda")

@@ -1,4 +1,4 @@
-"""What the same thing is called on each backend: environment variables, tools, functions."""
+"""Names of environment variables, tools and functions on each backend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class System:
         module: PyTorch's module for the device; "" if there is none.
         processes: Command that lists the processes on the devices.
         visible: Environment variable that chooses devices.
-        freest: Value of it that picks the device with the most free memory; "" where that takes looking.
-        comm: What its communication library takes, in words.
+        freest: Value of ``visible`` that picks the device with the most free memory; "" if there is no such value.
+        comm: Memory use of its communication library, in words.
     """
 
     variable: str
