@@ -157,7 +157,10 @@ class Growth:
 
 def describe(snapshot: Path, memdiag: Contender, runs: int) -> str:
     """What was read, and how often."""
-    return f"{num_events(memdiag):,} trace entries, {snapshot.stat().st_size / MB:.0f} MB; {runs} runs each, whole processes, in turns"
+    return (
+        f"{num_events(memdiag):,} trace entries, {snapshot.stat().st_size / MB:.0f} MB; {runs} runs each, whole "
+        "processes, in turns"
+    )
 
 
 def times_table(runners: list[Contender]) -> str:
@@ -210,7 +213,10 @@ def main() -> None:
             large = contenders(big, argparse.Namespace(memdiag=args.memdiag, pt_snap=None, ptmem=None), scratch)
             measure(large, args.big_runs, scratch)
             growth = Growth.between(memdiag, large[0])
-            text += f"\n## With a larger input\n\n{describe(big, large[0], args.big_runs)}.\n\n{times_table(large)}\n{growth.sentence()}\n"
+            text += (
+                f"\n## With a larger input\n\n{describe(big, large[0], args.big_runs)}.\n\n{times_table(large)}\n"
+                f"{growth.sentence()}\n"
+            )
             data["big"] = {
                 "entries": num_events(large[0]),
                 "file_bytes": big.stat().st_size,

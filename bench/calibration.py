@@ -70,7 +70,10 @@ class Tally:
         )
 
 
-_TALLY_HEAD = "| recordings | exact | addresses | segment events | probable cause of the first difference |\n|---|---|---|---|---|"
+_TALLY_HEAD = (
+    "| recordings | exact | addresses | segment events | probable cause of the first difference |\n"
+    "|---|---|---|---|---|"
+)
 
 
 def calibrations(trace: Trace) -> Iterator[tuple[int, Calibration]]:
@@ -109,9 +112,9 @@ def of_files(files: list[Path], out: list[str]) -> None:
             conf = each.conf.replace("|", "\\|") or "defaults"
             said = "exact" if each.is_exact else f"event {each.first.event:,}: {each.first.cause}" if each.first else ""
             rows.append(
-                f"| {name} | {each.policy} {each.torch_version}{'' if each.is_version_known else '?'} | {conf} |"
-                f" {each.exact_requests:,} of {each.num_requests:,} | {each.exact_segment_events:,} of {each.num_segment_events:,} |"
-                f" {format_bytes(each.error_bytes)} | {said} |"
+                f"| {name} | {each.policy} {each.torch_version}{'' if each.is_version_known else '?'} | {conf} | "
+                f"{each.exact_requests:,} of {each.num_requests:,} | {each.exact_segment_events:,} of "
+                f"{each.num_segment_events:,} | {format_bytes(each.error_bytes)} | {said} |"
             )
     out.append(f"\n## Files\n\n{_TALLY_HEAD}\n{total.row('all')}\n")
     if skipped:
@@ -136,7 +139,8 @@ def of_programs(oracle: Path, runs: int, seed: int, out: list[str]) -> None:
                 for _, each in calibrations(read_snapshot(data, "recording", "torch-snapshot")):
                     (cut if at else whole).add(each)
     out.append(
-        f"\n## Random programs on the real CUDA allocator\n\n{_TALLY_HEAD}\n{whole.row('whole')}\n{cut.row('cut at the front')}\n"
+        f"\n## Random programs on the real CUDA allocator\n\n{_TALLY_HEAD}\n{whole.row('whole')}\n"
+        f"{cut.row('cut at the front')}\n"
     )
     out.append(f"{runs} programs, seed {seed}. docs/simulate.md lists the data that a cut recording lacks.")
 

@@ -261,7 +261,10 @@ def main() -> int:
         "# Claims about fitting, checked",
         "",
         "A small GPT runs out of memory on simulated devices. memdiag predicts, and `memdiag try` repeats the run.",
-        "A recording that ends in a failure cannot show that a run fits, so no report may claim it; memdiag can only estimate",
+        (
+            "A recording that ends in a failure cannot show that a run fits, so no report may claim it; memdiag can "
+            "only estimate"
+        ),
         "the rest of the run.",
         "A recording of the whole run, made on a device with more memory, shows whether it fits.",
         "",

@@ -264,10 +264,11 @@ def in_words(local: list[Run], grown: dict[str, float]) -> str:
         "flat" if grown[f"{what}_ratio"] <= FLAT else "NOT flat" for what in ("time", "process_memory")
     )
     return (
-        f"From {few} to {some} ranks one more file takes {grown['cpu_s_a_file_first'] * 1000:.0f} ms of the processor, from {some} to "
-        f"{all_of_them} {grown['cpu_s_a_file_last'] * 1000:.0f} ms: {grown['time_ratio']:.2f} times as long, {time_word}. With "
-        f"{all_of_them} ranks a process that reads files needs {grown['process_memory_ratio']:.2f} times the memory that it does with "
-        f"{few}, {memory_word}; the command itself, which keeps the facts of all ranks, {grown['command_memory_ratio']:.2f} times "
+        f"From {few} to {some} ranks one more file takes {grown['cpu_s_a_file_first'] * 1000:.0f} ms of the processor, "
+        f"from {some} to {all_of_them} {grown['cpu_s_a_file_last'] * 1000:.0f} ms: {grown['time_ratio']:.2f} times as "
+        f"long, {time_word}. With {all_of_them} ranks a process that reads files needs "
+        f"{grown['process_memory_ratio']:.2f} times the memory that it does with {few}, {memory_word}; the command "
+        f"itself, which keeps the facts of all ranks, {grown['command_memory_ratio']:.2f} times "
         f"({grown['command_bytes_a_rank'] / 1000:.0f} kB a rank).\n\n"
     )
 

@@ -175,7 +175,10 @@ def main() -> int:
         return 2
     phantom = given.device or profile_of(found)
     lines = [
-        "| script | sizes in order | events, card / phantom | segments | peak allocated, card / phantom | peak reserved, card / phantom |"
+        (
+            "| script | sizes in order | events, card / phantom | segments | peak allocated, card / phantom | peak "
+            "reserved, card / phantom |"
+        )
     ]
     lines.append("|---|---|--:|---|--:|--:|")
     verdicts = []

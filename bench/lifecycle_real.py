@@ -5,8 +5,8 @@
 FOLDER holds recordings of the lifecycle study on a phantom NPU (bench/study/record.py), VENV torch_npu and
 megatron-core. Four things are done, and written to reports/lifecycle-real.md:
 
-1. random programs go to the allocator of tests/allocator/policies/lifecycle/mindspeed, on a device that only counts, and some through
-torch_npu;
+1. random programs go to the allocator of tests/allocator/policies/lifecycle/mindspeed, on a device that only counts,
+and some through torch_npu;
 2. so do the recorded requests, frees and hooks, through torch_npu, with the hooks of each generation; recordings on a device that is larger
    than the card once more on one of the card's size, where they run out of memory;
 3. some of the trainings run again with the allocator plugged in and its hooks in place, and are held against what the
@@ -178,7 +178,10 @@ def random_programs_table(args: argparse.Namespace, program: Path, library: Path
 def traces_table(args: argparse.Namespace, library: Path, folder: Path) -> list[str]:
     """Issues the recordings through torch_npu."""
     lines = [
-        "| recording | hooks | windows by | calls | requests | P1 | P2 | P3 | P4 | P5 | out of memory | reserved | calls that differ |",
+        (
+            "| recording | hooks | windows by | calls | requests | P1 | P2 | P3 | P4 | P5 | out of memory | reserved | "
+            "calls that differ |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     paths = sorted(path for path in args.traces.glob("*/rank*.pkl") if args.only in path.parent.name)
@@ -205,7 +208,10 @@ def traces_table(args: argparse.Namespace, library: Path, folder: Path) -> list[
 def trainings_table(args: argparse.Namespace, library: Path, folder: Path) -> list[str]:
     """Runs trainings with the allocator plugged in, and holds them against what their recordings predict."""
     lines = [
-        "| training | hooks | requests | edges of windows | same place | same lifetime | level | reserved | peak | predicted | ended |",
+        (
+            "| training | hooks | requests | edges of windows | same place | same lifetime | level | reserved | peak | "
+            "predicted | ended |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in TRAININGS:

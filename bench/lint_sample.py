@@ -28,7 +28,8 @@ def main() -> None:
     report = lint(given.paths, processes=2)
     taken = time.perf_counter() - began
     print(
-        f"{report.num_files:,} files in {taken:.0f} s, {len(report.findings)} places, {len(report.notes)} files not read"
+        f"{report.num_files:,} files in {taken:.0f} s, {len(report.findings)} places, {len(report.notes)} files not "
+        "read"
     )
     counts = Counter((finding.code, finding.severity) for finding in report.findings)
     print("\n| code | severity | places |\n|---|---|--:|")
@@ -40,7 +41,8 @@ def main() -> None:
         for root in roots:
             where = where.removeprefix(root)
         print(
-            f"| {finding.code} | `{where}` | `{str(finding.evidence[0].value)[:90].replace('|', '¦').replace('`', chr(39))}` |"
+            f"| {finding.code} | `{where}` | "
+            f"`{str(finding.evidence[0].value)[:90].replace('|', '¦').replace('`', chr(39))}` |"
         )
 
 

@@ -153,8 +153,9 @@ class Machine:
         """All of it, for a report; with the load now."""
         versions = ", ".join(f"{name} {number}" for name, number in self.packages.items())
         return (
-            f"{self.processor}, {self.cores} cores, {self.system}, Python {self.python}, {versions}; "
-            f"load average {self.load_before:.2f} before, {os.getloadavg()[0]:.2f} after (of which 1 is the measured program itself)."
+            f"{self.processor}, {self.cores} cores, {self.system}, Python {self.python}, {versions}; load average "
+            f"{self.load_before:.2f} before, {os.getloadavg()[0]:.2f} after (of which 1 is the measured program "
+            "itself)."
         )
 
 

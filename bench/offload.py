@@ -95,14 +95,32 @@ def _times(traces: list[Path]) -> str:
         "",
         "    python bench/offload.py --times TRACE…",
         "",
-        "Processor time, the least of some runs (three of a plan), with the trace in memory and the code compiled. One replay is the work",
-        "of `memdiag simulate` for one result after the trace is loaded: it serves the calls again, keeps a log, and calculates events,",
-        "fragmentation split and peaks from the log. The compiled loop that serves the calls without a log is a small part of a replay,",
-        "and has its own column. Budgets are fractions of the reserved peak without offloading. If the link cannot transfer enough in a",
-        "step, memdiag first searches for a plan without waiting, and then for one with waiting, again for each remaining fraction of the",
+        (
+            "Processor time, the least of some runs (three of a plan), with the trace in memory and the code compiled. "
+            "One replay is the work"
+        ),
+        (
+            "of `memdiag simulate` for one result after the trace is loaded: it serves the calls again, keeps a log, "
+            "and calculates events,"
+        ),
+        (
+            "fragmentation split and peaks from the log. The compiled loop that serves the calls without a log is a "
+            "small part of a replay,"
+        ),
+        (
+            "and has its own column. Budgets are fractions of the reserved peak without offloading. If the link cannot "
+            "transfer enough in a"
+        ),
+        (
+            "step, memdiag first searches for a plan without waiting, and then for one with waiting, again for each "
+            "remaining fraction of the"
+        ),
         "device. These plans take longest.",
         "",
-        "| trace | events | step | budget | fits | plan | replay | plan, in replays | the loop alone | plan, in loops |",
+        (
+            "| trace | events | step | budget | fits | plan | replay | plan, in replays | the loop alone | plan, in "
+            "loops |"
+        ),
         "|---|--:|--:|--:|---|--:|--:|--:|--:|--:|",
     ]
     for path in traces:
@@ -186,13 +204,22 @@ def _report(batch: str, plain: dict[str, Any], moved: list[tuple[str, Any]]) -> 
         "",
         "    python bench/offload.py --python VENV/bin/python",
         "",
-        f"ResNet-50 at 224 x 224, single precision, SGD with momentum, {batch} images a step, three steps, recorded on a phantom {CARD}.",
+        (
+            f"ResNet-50 at 224 x 224, single precision, SGD with momentum, {batch} images a step, three steps, "
+            f"recorded on a phantom {CARD}."
+        ),
         "",
         f"* On the card of 32 GB: {'runs' if small['fits'] else f'out of memory; {asked} are asked for'}.",
-        f"* On one of 80 GiB: {_gib(large['peak_reserved_bytes'])} reserved, {_gib(large['peak_allocated_bytes'])} allocated.",
+        (
+            f"* On one of 80 GiB: {_gib(large['peak_reserved_bytes'])} reserved, {_gib(large['peak_allocated_bytes'])} "
+            "allocated."
+        ),
         f"* The plans below are for {LIMIT}, from the recording on the larger card. Link: PCIe 4 x16 unless said.",
         "",
-        "| plan | fits | reserved | live at the peak | least possible | host | away a step | hidden | waited for | missing |",
+        (
+            "| plan | fits | reserved | live at the peak | least possible | host | away a step | hidden | waited for | "
+            "missing |"
+        ),
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, result in moved:

@@ -45,8 +45,8 @@ def summary(rows: list[Score]) -> str:
         sum(values) for values in ([not r.wrong for r in rows], [r.strict for r in rows], [r.loose for r in rows])
     )
     return (
-        f"{len(rows)} messages: every field right in {right} ({right / total:.1%}), "
-        f"verdict as expected in {strict} ({strict / total:.1%}), or one that is accepted in {loose} ({loose / total:.1%})."
+        f"{len(rows)} messages: every field right in {right} ({right / total:.1%}), verdict as expected in {strict} "
+        f"({strict / total:.1%}), or one that is accepted in {loose} ({loose / total:.1%})."
     )
 
 
@@ -55,8 +55,14 @@ def report(rows: list[Score], texts: dict[str, str]) -> list[str]:
     lines = [
         "# Real out-of-memory messages",
         "",
-        "Made by bench/oom_corpus.py from a corpus of messages from public threads. People recorded the numbers in each message, its cause,",
-        "and other acceptable causes. The thresholds of the verdict were set with this corpus. So the score shows that the rules are",
+        (
+            "Made by bench/oom_corpus.py from a corpus of messages from public threads. People recorded the numbers in "
+            "each message, its cause,"
+        ),
+        (
+            "and other acceptable causes. The thresholds of the verdict were set with this corpus. So the score shows "
+            "that the rules are"
+        ),
         "consistent; it does not predict the score on new messages.",
         "",
         summary(rows),

@@ -92,10 +92,16 @@ def report(found: dict[str, list[Lines]]) -> str:
     lines = [
         "# Length of `memdiag oom` reports",
         "",
-        f"bench/oom_lines.py rendered the report of every message of a corpus for a terminal of {WIDTH} columns. The goal is a first",
+        (
+            f"bench/oom_lines.py rendered the report of every message of a corpus for a terminal of {WIDTH} columns. "
+            "The goal is a first"
+        ),
         f"remedy within the first {LONGEST_LEAD} lines and a typical report of at most {LONGEST_REPORT} lines.",
         "",
-        f"| | reports | first remedy: median | worst | after line {LONGEST_LEAD} | lines: median | worst | over {LONGEST_REPORT} lines |",
+        (
+            f"| | reports | first remedy: median | worst | after line {LONGEST_LEAD} | lines: median | worst | over "
+            f"{LONGEST_REPORT} lines |"
+        ),
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, rows in found.items():

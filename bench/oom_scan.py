@@ -38,18 +38,25 @@ def write_log(path: Path, size: int, chance: random.Random) -> None:
     """Writes a training log of at least ``size`` bytes with a message of some ranks near its end."""
     said = ordinary_logs.text(16 << 10).split("\n")
     steps = [
-        f"{{'loss': {chance.random() * 9:.4f}, 'grad_norm': {chance.random():.3f}, 'memory(GiB)': {step / 1e3:.2f}, 'step': {step}}}"
+        (
+            f"{{'loss': {chance.random() * 9:.4f}, 'grad_norm': {chance.random():.3f}, 'memory(GiB)': "
+            f"{step / 1e3:.2f}, 'step': {step}}}"
+        )
         if step % 4
-        else f"node1:{step}:{step} [{step % 8}] NCCL INFO Channel 01/0 : 3[3] -> 4[4] via P2P/CUMEM/read, buffers allocated"
+        else (
+            f"node1:{step}:{step} [{step % 8}] NCCL INFO Channel 01/0 : 3[3] -> 4[4] via P2P/CUMEM/read, buffers "
+            "allocated"
+        )
         for step in range(60_000)
     ]
     lines = [f"[rank{chance.randrange(RANKS)}]: {line}" for line in steps] + said
     chance.shuffle(lines)
     blocks = ["\n".join(lines[start : start + 500]) + "\n" for start in range(0, len(lines), 500)]
     failures = "".join(
-        f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {rank + 1}.50 GiB. GPU {rank} has a total capacity "
-        f"of 79.11 GiB of which {rank}.25 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use. Of the "
-        "allocated memory 70.00 GiB is allocated by PyTorch, and 5.00 GiB is reserved by PyTorch but unallocated.\n"
+        f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {rank + 1}.50 GiB. GPU {rank} "
+        f"has a total capacity of 79.11 GiB of which {rank}.25 GiB is free. Including non-PyTorch memory, this process "
+        "has 78.00 GiB memory in use. Of the allocated memory 70.00 GiB is allocated by PyTorch, and 5.00 GiB is "
+        "reserved by PyTorch but unallocated.\n"
         for rank in range(FAILED)
     )
     written, failed = 0, False
@@ -66,17 +73,20 @@ def write_near(path: Path, size: int, chance: random.Random) -> None:
     before = (
         lambda: f"[rank{chance.randrange(RANKS)}]: ",
         lambda: (
-            f"2024-05-11 02:{chance.randrange(60):02}:26,{chance.randrange(1000):03} - train.py[line:{chance.randrange(900)}] - INFO: "
+            f"2024-05-11 02:{chance.randrange(60):02}:26,{chance.randrange(1000):03} - "
+            f"train.py[line:{chance.randrange(900)}] - INFO: "
         ),
         lambda: f"(RayTrainWorker pid={chance.randrange(9999)}) ",
         lambda: "",
     )
     said = (
         lambda: (
-            f"[stage3.py:1850:step] {chance.randrange(9)} pytorch allocator cache flushes since last step: high memory pressure"
+            f"[stage3.py:1850:step] {chance.randrange(9)} pytorch allocator cache flushes since last step: high memory "
+            "pressure"
         ),
         lambda: (
-            f"step {chance.randrange(9999)} memory allocated {chance.random() * 80:.2f} GiB, reserved {chance.random() * 80:.2f} GiB"
+            f"step {chance.randrange(9999)} memory allocated {chance.random() * 80:.2f} GiB, reserved "
+            f"{chance.random() * 80:.2f} GiB"
         ),
         lambda: (
             f"caching allocator: memory of {chance.randrange(99999)} blocks could not be returned, retrying allocation"

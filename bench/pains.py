@@ -158,9 +158,18 @@ def table(rows: list[Row], device: str, versions: str) -> str:
     lines = [
         "# Trainings that waste memory: memdiag's remedies and their effect",
         "",
-        f"Made by bench/pains.py on a phantom {device} ({versions}). *First*: whether the first remedy of the failure's report is",
-        "the one that an expert would choose, and its code. *Predicted*: the peak that the report predicts. For findings about code, this is",
-        "the peak of the trace without the named tensors; the measured peak is lower if the remedy saves more. For settings, it is a",
+        (
+            f"Made by bench/pains.py on a phantom {device} ({versions}). *First*: whether the first remedy of the "
+            "failure's report is"
+        ),
+        (
+            "the one that an expert would choose, and its code. *Predicted*: the peak that the report predicts. For "
+            "findings about code, this is"
+        ),
+        (
+            "the peak of the trace without the named tensors; the measured peak is lower if the remedy saves more. For "
+            "settings, it is a"
+        ),
         "replay. *Measured*: the peak of the fixed program, on the device that was too small.",
         "",
         "| program | GiB it had | verdict | first | peak before | predicted | measured | fits now |",

@@ -259,7 +259,10 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         took = f"{row.seconds:.0f} s | {f'{row.cpu_seconds:.0f} s' if row.cpu_seconds else ''}"
         if row.works:
-            figures = f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | {took}"
+            figures = (
+                f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {format_bytes(row.reserved_bytes)} | "
+                f"{took}"
+            )
             alike = Counter(row.hashes).most_common(1)[0][1]
             repeated = f"{alike} of {len(row.hashes)} runs"
             lines.append(f"| {row.name} | yes{', but: ' + row.said if row.said else ''} | {figures} | {repeated} |")
@@ -271,7 +274,10 @@ def table(rows: Sequence[Row]) -> str:
 
 def versions(python: str) -> str:
     """The packages of the Python that runs the programs."""
-    ask = f"from importlib.metadata import version\nfor name in {PACKAGES!r}:\n try: print(name, version(name))\n except Exception: pass"
+    ask = (
+        f"from importlib.metadata import version\nfor name in {PACKAGES!r}:\n try: print(name, version(name))\n except "
+        "Exception: pass"
+    )
     return ", ".join(
         subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
     )

@@ -131,15 +131,19 @@ def main() -> None:
 def write(options: argparse.Namespace, results: dict[str, list[dict[str, Any]]], machine: Machine) -> None:
     """Writes the report as markdown, and the numbers as JSON."""
     made = (
-        f"Made by bench/plan.py: at most {options.seconds:g} s each, seed {options.seed}. Heights are multiples of the load, the most bytes"
-        " live at one moment, which no placement is below of. Every plan was checked again from the file that was written."
+        f"Made by bench/plan.py: at most {options.seconds:g} s each, seed {options.seed}. Heights are multiples of the "
+        "load, the most bytes live at one moment, which no placement is below of. Every plan was checked again from "
+        "the file that was written."
     )
     lines = [
         "# memdiag plan, measured",
         "",
         made,
         "",
-        "Lists of lifetimes (minimalloc's challenging ones are to be fitted into the capacity in their name; alignment 1):",
+        (
+            "Lists of lifetimes (minimalloc's challenging ones are to be fitted into the capacity in their name; "
+            "alignment 1):"
+        ),
         "",
         table(results["lists"]),
     ]

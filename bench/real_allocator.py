@@ -170,11 +170,13 @@ def main() -> None:
     for name, t in tallies.items():
         other = json.dumps({key: count for key, count in t.other.items() if count}) if any(t.other.values()) else "none"
         lines.append(
-            f"| {name} | {t.traces} | {t.rows:,} | {t.wrong_rows:,} | {t.wrong_traces} | {t.largest_error:,} bytes | {other} |"
+            f"| {name} | {t.traces} | {t.rows:,} | {t.wrong_rows:,} | {t.wrong_traces} | {t.largest_error:,} bytes | "
+            f"{other} |"
         )
     text = "\n".join(lines)
     sys.stdout.write(
-        f"{text}\n\n{crashed} of {args.runs} programs crashed the allocator itself (--runs {args.runs} --seed {args.seed})\n"
+        f"{text}\n\n{crashed} of {args.runs} programs crashed the allocator itself (--runs {args.runs} --seed "
+        f"{args.seed})\n"
     )
 
 

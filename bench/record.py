@@ -107,7 +107,8 @@ def _write(
         f"Made by bench/record.py: a training step of a GPT ({layers} layers, width {width}, {length} tokens, AdamW), "
         f"CPU time of the mean step, {len(pairs)} runs of each in turns, one thread.\n\n"
         + markdown_table(["", "ms a step", "/ not recorded", f"/ {against}"], rows)
-        + f"\nmemdiag / {against}: {ratio:.3f}, median of the runs' ratios (at most {TARGET}: {'met' if ratio <= TARGET else 'MISSED'}).\n"
+        + f"\nmemdiag / {against}: {ratio:.3f}, median of the runs' ratios (at most {TARGET}: "
+        f"{'met' if ratio <= TARGET else 'MISSED'}).\n"
         f"Writing a file: {per_event * 1e5:.2f} s for 100,000 events.\n\n{here.sentence()}\n"
     )
     write_report(stem, text, {"device": title, "results": results, "ratio": ratio, "seconds_per_event": per_event})

@@ -139,8 +139,8 @@ def _write(stem: Path, runs: list[Left], seed: int, here: Machine) -> None:
     ]
     text = (
         "# Kills at random moments of a recording\n\n"
-        f"`memdiag record --every 1` of a small training on the CPU, killed (SIGKILL) up to {LONGEST:g} s after its first step; "
-        f"seed {seed}.\n\n"
+        f"`memdiag record --every 1` of a small training on the CPU, killed (SIGKILL) up to {LONGEST:g} s after its "
+        f"first step; seed {seed}.\n\n"
         + markdown_table(["", "number"], rows)
         + "\n"
         + "".join(f"* broken: {what}\n" for left in runs for what in left.broken)

@@ -77,7 +77,8 @@ def main() -> None:
     met = "met" if added[0]["median_ms"] <= TARGET_MS else "MISSED"
     text = (
         "# What recording adds to start-up, measured\n\n"
-        f"Made by bench/record_startup.py: whole processes, in turns, {args.runs} runs each after one that is not counted.\n\n"
+        f"Made by bench/record_startup.py: whole processes, in turns, {args.runs} runs each after one that is not "
+        "counted.\n\n"
         f"{markdown_table(['', 'best ms', 'median ms'], times)}\n"
         f"{markdown_table(['added to', 'best ms', 'median ms'], rows)}\n"
         f"A process that never imports torch is to pay at most {TARGET_MS:.0f} ms: {met}.\n\n{here.sentence()}\n"

@@ -126,10 +126,10 @@ def race(folder: Path, traces: list[Path], confs: list[str], total: int, rounds:
 def starts(runs: int) -> tuple[float, list[Contender]]:
     """Seconds of the very first replay, compiling, and what later processes take beside bare imports."""
     code = (
-        "import numpy as np; from memdiag.allocator.replay import replay; from memdiag.allocator.workload import Workload; "
-        "z = np.zeros(1, np.int64); "
-        "replay(Workload(op=np.ones(1, np.int8), tensor=z.astype('int32'), size=z + 1, stream=z.astype('int32'), pool=z.astype('int32'), "
-        "row=z, num_rows=1, num_tensors=1, streams=z.astype('uint64')), 'caching')"
+        "import numpy as np; from memdiag.allocator.replay import replay; from memdiag.allocator.workload import "
+        "Workload; z = np.zeros(1, np.int64); replay(Workload(op=np.ones(1, np.int8), tensor=z.astype('int32'), size=z "
+        "+ 1, stream=z.astype('int32'), pool=z.astype('int32'), row=z, num_rows=1, num_tensors=1, "
+        "streams=z.astype('uint64')), 'caching')"
     )
     with tempfile.TemporaryDirectory() as scratch:
         env = {**os.environ, "NUMBA_CACHE_DIR": str(Path(scratch, "cache"))}

@@ -141,7 +141,10 @@ def write(options: argparse.Namespace, machine: Machine, built: list[Contender],
     lines = [
         "# The HTML report, measured",
         "",
-        f"Made by bench/report.py, from a trace of {options.trace.stat().st_size / MB:.0f} MB; best of {options.runs} runs, in turns.",
+        (
+            f"Made by bench/report.py, from a trace of {options.trace.stat().st_size / MB:.0f} MB; best of "
+            f"{options.runs} runs, in turns."
+        ),
         "",
         markdown_table(["building it", "wall, s", "processor, s", "peak memory, MB"], rows),
         markdown_table(["opening it", "measured", "target"], page),

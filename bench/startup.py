@@ -79,10 +79,11 @@ def table(name: Annotated[str, typer.Argument(help="Whom to greet.")]) -> None:
 
 # As PyTorch 2.5 prints it.
 MESSAGE = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB of which 270.69 MiB "
-    "is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the allocated memory 33.30 GiB is allocated by "
-    "PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB "
+    "of which 270.69 MiB is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the "
+    "allocated memory 33.30 GiB is allocated by PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation."
 )
 
 SCRIPT = "import sys\nfrom hello_app import app\nif __name__ == '__main__':\n    sys.exit(app())\n"
@@ -144,9 +145,10 @@ def first_run_text(runners: list[Contender]) -> str:
     verdict = "met" if runners[0].best <= FIRST_RUN_TARGET else "MISSED"
     return (
         "## First run\n\n"
-        f"`memdiag analyze examples/gpt-train.pickle`, {len(runners[0].walls)} runs each, with an empty cache of compiled code. The first "
-        "run reads the trace uncompiled and starts a process in the background; the later run comes after that one. With "
-        "MEMDIAG_COMPILE=now it waits for the compiler, as every first run did before.\n\n"
+        f"`memdiag analyze examples/gpt-train.pickle`, {len(runners[0].walls)} runs each, with an empty cache of "
+        "compiled code. The first run reads the trace uncompiled and starts a process in the background; the later "
+        "run comes after that one. With MEMDIAG_COMPILE=now it waits for the compiler, as every first run did "
+        "before.\n\n"
         f"{markdown_table(['', 'best s', 'median s', 'best CPU s', 'peak MB'], rows)}\n"
         f"First run: at most {FIRST_RUN_TARGET:.0f} s, {verdict}.\n"
     )
@@ -208,9 +210,9 @@ def main() -> None:
     ]
     text = (
         "# Start-up, measured\n\n"
-        f"Made by bench/startup.py: whole processes, in turns, {args.runs} runs each after one that is not counted. `hello` is a typer "
-        f"app with {commands} command{'s' * (commands != 1)}, as many as memdiag has, and rich help; `hello table` prints a rich table "
-        "of three rows.\n\n"
+        f"Made by bench/startup.py: whole processes, in turns, {args.runs} runs each after one that is not counted. "
+        f"`hello` is a typer app with {commands} command{'s' * (commands != 1)}, as many as memdiag has, and rich "
+        "help; `hello table` prints a rich table of three rows.\n\n"
         f"{markdown_table(['', 'best ms', 'median ms', 'peak MB'], times)}\n"
         f"{markdown_table(['', 'best', 'median', 'at most', ''], verdicts)}\n"
         f"{first_run_text(first)}\n{here.sentence()}\n"

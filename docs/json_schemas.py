@@ -21,7 +21,8 @@ from memdiag.offload.detail import Offloading
 from memdiag.render import FORMS
 from memdiag.render.support.shape import PROGRAM_KEY, VERSION_KEY, JsonLayout, ShapeKey
 
-# What only some results have (``Shape.more``): the classes, which have their own key. tests/test_json_schemas.py finds new ones.
+# What only some results have (``Shape.more``): the classes, which have their own key. tests/test_json_schemas.py finds
+# new ones.
 MORE: dict[str, tuple[type[Any], ...]] = {
     "Prediction": (LifetimePools, Mempools, Offloading, PlanDetail, Stitching),
 }

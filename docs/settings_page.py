@@ -80,10 +80,16 @@ def _backends() -> Iterator[str]:
         yield f"| key | effect | value | default | since {unit} |"
         yield "|---|---|---|---|---|"
         for key in KEYS[backend]:
-            yield f"| `{key.name}` | {key.meaning} | {type_words(key.kind)}: {key.range} | {key.default} | {_versions(key, backend)} |"
+            yield (
+                f"| `{key.name}` | {key.meaning} | {type_words(key.kind)}: {key.range} | {key.default} | "
+                f"{_versions(key, backend)} |"
+            )
         yield ""
         if backend == "cuda":
-            yield "On ROCm the same keys are read, from `PYTORCH_HIP_ALLOC_CONF` as well; `backend` also takes `hipMallocAsync`.\n"
+            yield (
+                "On ROCm the same keys are read, from `PYTORCH_HIP_ALLOC_CONF` as well; `backend` also takes "
+                "`hipMallocAsync`.\n"
+            )
 
 
 def _versions(key: Key, backend: str) -> str:

@@ -15,7 +15,8 @@ characters and Latin words or numbers.
 A ``Phrase`` is a ``str`` in the language that was active when it was created. It remembers its key and values, so a
 renderer can show it in another language (``in_language``); the HTML report holds both.
 
-Text that may come from a file goes through ``plain`` before it is shown, and through ``in_ascii`` where only ASCII can be.
+Text that may come from a file goes through ``plain`` before it is shown, and through ``in_ascii`` where only ASCII can
+be.
 """
 
 from __future__ import annotations

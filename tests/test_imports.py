@@ -104,7 +104,10 @@ def test_public_names_come_without_pandas_or_torch():
 
 def test_analyze_runs_where_pandas_and_torch_are_missing():
     statement = "import contextlib, io; from memdiag.cli.main import main\n"
-    statement += "    with contextlib.redirect_stdout(io.StringIO()): code = main(['analyze', 'examples/gpt-train.pickle', '--json'])\n"
+    statement += (
+        "    with contextlib.redirect_stdout(io.StringIO()): code = main(['analyze', 'examples/gpt-train.pickle', "
+        "'--json'])\n"
+    )
     statement += "    sys.exit(code)"
     modules = loaded_by(statement, "pandas", "torch", "torch_npu", "ray")
     assert "numpy" in modules

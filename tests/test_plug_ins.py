@@ -86,7 +86,9 @@ FILES = {
     "toy_plug_in/raising.py": "CODES = {}\ndef analyze(trace, context):\n    raise ZeroDivisionError('a bug')\n",
     "toy_plug_in/broken.py": "import a_module_that_nobody_has\n",
     "toy_plug_in-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: toy-plug-in\nVersion: 1.0\n",
-    "toy_plug_in-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    (
+        "toy_plug_in-1.0.dist-info/WHEEL"
+    ): "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     "toy_plug_in-1.0.dist-info/entry_points.txt": ENTRY_POINTS,
 }
 
@@ -174,6 +176,9 @@ def test_a_device_is_listed_and_a_bad_one_is_left_out(installed):
 
 
 def test_plug_ins_are_looked_for_without_importing_importlib_metadata_where_there_are_none():
-    code = "import sys; from memdiag.allocator.policies import POLICIES; list(POLICIES); sys.exit('importlib.metadata' in sys.modules)"
+    code = (
+        "import sys; from memdiag.allocator.policies import POLICIES; list(POLICIES); sys.exit('importlib.metadata' in "
+        "sys.modules)"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-S", "-c", code], env=environment, check=False).returncode == 0

@@ -273,8 +273,10 @@ def test_a_message_is_redacted_as_well(tmp_path, monkeypatch, capsys):
     log = tmp_path / "train.log"
     log.write_text(
         f'  File "{HOME}/train.py", line 3, in <module>\n'
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which "
-        "1.00 GiB is free. Process 77 has 78.00 GiB memory in use. Of the allocated memory 70.00 GiB is allocated by PyTorch, and "
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 "
+        "GiB of which "
+        "1.00 GiB is free. Process 77 has 78.00 GiB memory in use. Of the allocated memory 70.00 GiB is allocated by "
+        "PyTorch, and "
         "7.00 GiB is reserved by PyTorch but unallocated.\n"
     )
     assert main(["oom", str(log), "--json", "--redact"]) == 0

@@ -257,7 +257,10 @@ def as_markdown(rows: list[Recorded], device: str, versions: str) -> str:
         "",
         f"{len(rows)} recordings of one rank, three steps each. {versions}.",
         "",
-        "| model | sequence | micro-batch | a step | PP | rank | instead | fits | room | allocated | reserved | events | seconds | CPU s |",
+        (
+            "| model | sequence | micro-batch | a step | PP | rank | instead | fits | room | allocated | reserved | "
+            "events | seconds | CPU s |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -293,7 +296,8 @@ def write_report(root: Path) -> None:
 def versions_of(python: Path) -> str:
     """The packages of the Python that trains."""
     ask = (
-        "from importlib.metadata import version, PackageNotFoundError\nfor name in ('torch', 'torch_npu', 'megatron-core'):\n"
+        "from importlib.metadata import version, PackageNotFoundError\nfor name in ('torch', 'torch_npu', "
+        "'megatron-core'):\n"
         " try: print(name, version(name))\n except PackageNotFoundError: pass"
     )
     said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout

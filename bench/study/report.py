@@ -28,24 +28,32 @@ TITLES = (
 )
 SPLIT = ("rounding", "pending", "stranded", "foreign", "cache")
 SUMMARY = (
-    "All recordings together. Above the bound: the smallest card compared with the most bytes live at one moment. Saved: the"
-    " smallest card compared with that of caching. More reserved: the peak on the card of the study compared with that of caching, if both run."
+    "All recordings together. Above the bound: the smallest card compared with the most bytes live at one moment. "
+    "Saved: the smallest card compared with that of caching. More reserved: the peak on the card of the study compared "
+    "with that of caching, if both run."
 )
-SMALLEST = "Smallest card (memory for PyTorch) on which the training runs. ✗: larger than the card of the study, so it runs out of memory there."
+SMALLEST = (
+    "Smallest card (memory for PyTorch) on which the training runs. ✗: larger than the card of the study, so it runs "
+    "out of memory there."
+)
 RESERVED = (
-    "Peak reserved on the card of the study. OOM: it runs out of memory; r: it runs, but only after the allocator released all"
-    " cached memory at least once, which stops the device."
+    "Peak reserved on the card of the study. OOM: it runs out of memory; r: it runs, but only after the allocator "
+    "released all cached memory at least once, which stops the device."
 )
 BOTH = (
-    "Saved compared with caching, by both measures: smallest card, then peak reserved on the card of the study. A negative figure means a larger"
-    " card, or a higher peak. OOM: caching or the policy runs out of memory on that card, so there are no two peaks to compare."
+    "Saved compared with caching, by both measures: smallest card, then peak reserved on the card of the study. A "
+    "negative figure means a larger card, or a higher peak. OOM: caching or the policy runs out of memory on that "
+    "card, so there are no two peaks to compare."
 )
-WHERE = "Parts of the reserved memory that no tensor requested, at the peak, in MiB, for the nine under the conventions of the study."
+WHERE = (
+    "Parts of the reserved memory that no tensor requested, at the peak, in MiB, for the nine under the conventions of "
+    "the study."
+)
 STRANGERS = (
-    "Shares of the figure under the settings that each was recorded with: saved is more than 1 % below it, worse more than 1 % above."
-    " The card is the recorded one, where that is known, else unlimited: a peak may then be high only because nothing asks for thrift,"
-    " and the smallest card is the better question. Cached memory from before a snapshot counts for the recorded settings in the second"
-    " table only."
+    "Shares of the figure under the settings that each was recorded with: saved is more than 1 % below it, worse more "
+    "than 1 % above. The card is the recorded one, where that is known, else unlimited: a peak may then be high only "
+    "because nothing asks for thrift, and the smallest card is the better question. Cached memory from before a "
+    "snapshot counts for the recorded settings in the second table only."
 )
 Row = dict[str, Any]
 
@@ -155,7 +163,10 @@ def device_part(device: str, rows: Sequence[Row]) -> list[str]:
     return [
         f"## {device}",
         "",
-        f"{len(rows)} recordings. Of {exact} the recorded settings, replayed, reproduce every recorded address and segment. Values in GiB.",
+        (
+            f"{len(rows)} recordings. Of {exact} the recorded settings, replayed, reproduce every recorded address and "
+            "segment. Values in GiB."
+        ),
         "",
         f"![Smallest card of every policy](study-{backend}.svg)",
         "",

@@ -92,7 +92,8 @@ def _family(family: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
         words = grade(row) if row["same"] or row["bytes"] is None else f"{grade(row)}; runs differ"
         words += f": {row['error'][:120]}" if row["error"] else ""
         said.append(
-            f"| {name} | {row['published']} {unit} | {shown} | {'' if error is None else f'{error:+.2%}'} | {words} | {row['seconds']:.0f} |"
+            f"| {name} | {row['published']} {unit} | {shown} | {'' if error is None else f'{error:+.2%}'} | {words} | "
+            f"{row['seconds']:.0f} |"
         )
     return said
 

@@ -3,9 +3,9 @@
     python bench/truth/run.py --work FOLDER                    # every family; those that are done are kept
     python bench/truth/run.py --work FOLDER attention --again  # one family, made anew
 
-families.toml lists the figures and programs. FOLDER takes one Python environment for each [environment] (made with pip),
-the repositories of others at their commits (made with git; a folder OWNER+NAME that is there is taken as it is), models'
-configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted.
+families.toml lists the figures and programs. FOLDER takes one Python environment for each [environment] (made with
+pip), the repositories of others at their commits (made with git; a folder OWNER+NAME that is there is taken as it is),
+models' configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ def _spans(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
             if name != "unknown":
                 begin, long = int(times[start]), int(times[stop] - times[start])
                 yield (
-                    f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_stamp(begin)},"dur":{_stamp(long)},"cat":"{category}","name":"{name}",'
-                    f'"args":{{"first_event":{start},"events":{stop - start}}}}}'
+                    f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_stamp(begin)},"dur":{_stamp(long)},"cat":"{category}",'
+                    f'"name":"{name}","args":{{"first_event":{start},"events":{stop - start}}}}}'
                 )
 
 
@@ -145,8 +145,8 @@ def _marks(device: DeviceTrace, pid: int, times: Array) -> Iterator[str]:
     for name, events in (("retry", retries(device)), ("out of memory", ooms)):
         for at in events.tolist():
             yield (
-                f'{{"ph":"i","s":"p","pid":{pid},"tid":{_MARKS},"ts":{_stamp(int(times[at]))},"cat":"failure","name":"{name}",'
-                f'"args":{{"event":{at},"bytes":{int(device.events.size[at])}}}}}'
+                f'{{"ph":"i","s":"p","pid":{pid},"tid":{_MARKS},"ts":{_stamp(int(times[at]))},"cat":"failure","name":'
+                f'"{name}","args":{{"event":{at},"bytes":{int(device.events.size[at])}}}}}'
             )
 
 
@@ -222,7 +222,10 @@ class _Lanes:
         return f'{{"ph":"n",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)},"name":"{self._name}"}}'
 
     def begin(self, number: int, time: int, name: str, arguments: str) -> str:
-        return f'{{"ph":"b",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)},"name":{name},"args":{arguments}}}'
+        return (
+            f'{{"ph":"b",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)},"name":{name},"args":'
+            f"{arguments}}}"
+        )
 
     def end(self, number: int, time: int, name: str) -> str:
         return f'{{"ph":"e",{self._head},"id":"{self._key}.{number}","ts":{_stamp(time)},"name":{name}}}'

@@ -102,7 +102,8 @@ class Offloading:
         sufficient_host_bytes: Host memory with which it would fit, or None if it fits or no amount helps.
         live_peak_before_bytes: Peak of live bytes without the moves.
         live_peak_after_bytes: Peak of live bytes with the moves.
-        live_peak_lower_bound_bytes: Lower bound of the peak of live bytes: every idle tensor is offloaded and copies take no time.
+        live_peak_lower_bound_bytes: Lower bound of the peak of live bytes: every idle tensor is offloaded and copies
+            take no time.
         host_peak_bytes: Peak size of the pinned pool.
         host_used_bytes: Peak bytes in use in that pool.
         disk_peak_bytes: Peak bytes on disk.
@@ -119,7 +120,8 @@ class Offloading:
         disk_speed: Assumed speed of copies to disk, in words.
         moved: Tensors to offload, most bytes first.
         recomputable: Tensors that could be recomputed instead of offloaded, most bytes first.
-        saved_tensor_hooks: Effect of saved-tensor hooks alone, or None if no activations move or their modules have no names.
+        saved_tensor_hooks: Effect of saved-tensor hooks alone, or None if no activations move or their modules have no
+            names.
         snippets: How to implement the plan today.
         notes: Assumptions.
     """

@@ -102,7 +102,10 @@ def _of_activations(
         Snippet(
             phrase("offload_howto.megatron-te"),
             phrase("offload_howto.megatron-te.part", bytes=size),
-            f"--cpu-offloading-num-layers {layers}   # TransformerConfig(cpu_offloading=True, cpu_offloading_num_layers={layers})",
+            (
+                f"--cpu-offloading-num-layers {layers}   # TransformerConfig(cpu_offloading=True, "
+                f"cpu_offloading_num_layers={layers})"
+            ),
         )
     )
     found.append(

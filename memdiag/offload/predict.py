@@ -136,7 +136,10 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     windows = find_windows(subject.trace, device)
     if not len(windows) and len(Passes.of(device).phase):
         raise MemdiagError(
-            "no tensor is idle: forward saves nothing for backward, and no parameter or optimizer state is unused for a while",
+            (
+                "no tensor is idle: forward saves nothing for backward, and no parameter or optimizer state is unused "
+                "for a while"
+            ),
             "offload plans are for training: record whole steps with backward and optimizer",
         )
     if not len(windows):

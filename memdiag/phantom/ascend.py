@@ -58,7 +58,10 @@ def stand_in(installed: Installed) -> Path:
     if not version:
         raise MemdiagError(
             f"torch_npu is not installed for {installed.python}",
-            "pip install torch_npu (with the same version of torch, its CPU build will do); or run the command with the Python that has it",
+            (
+                "pip install torch_npu (with the same version of torch, its CPU build will do); or run the command "
+                "with the Python that has it"
+            ),
         )
     first, last = SUPPORTED
     if not first <= _release(version) <= last:
@@ -102,8 +105,8 @@ def _refuse_clash(installed: Installed, version: str) -> None:
         clashes = content.find(_PARSER) >= 0
     if clashes:
         raise MemdiagError(
-            f"torch {installed.version_of('torch')} is a build for CUDA, beside which torch_npu {version} cannot be imported: "
-            "PyTorch takes the allocator settings of one of them only, and ends the process",
+            f"torch {installed.version_of('torch')} is a build for CUDA, beside which torch_npu {version} cannot be "
+            "imported: PyTorch takes the allocator settings of one of them only, and ends the process",
             "install torch's build for the CPU (its version ends in +cpu) in the environment of torch_npu",
         )
 
@@ -198,11 +201,17 @@ def _is_cann(entry: str) -> bool:
 
 
 MADE_UP = (  # true only for results that --compute small did not compute
-    "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as large as they can be",
+    (
+        "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as "
+        "large as they can be"
+    ),
 )
 ASSUMPTIONS = (
     "operators take no scratch memory, where those of a device may ask for some",
-    "HCCL's buffers are counted as documented, 2 x HCCL_BUFFSIZE (200 MB) for each communicator; other memory of the driver is not",
+    (
+        "HCCL's buffers are counted as documented, 2 x HCCL_BUFFSIZE (200 MB) for each communicator; other memory of "
+        "the driver is not"
+    ),
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
     "every rank of a group has the data of this one",
     "operators are queued as with TASK_QUEUE_ENABLE=0, unless it is set, so that runs are repeatable",

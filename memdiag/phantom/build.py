@@ -54,7 +54,10 @@ class Compiler:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:300])
             raise MemdiagError(
                 f"the stand-in for the device could not be compiled with {self.command[0]}: {first}",
-                "set CC and CXX to another compiler (gcc 9 or clang 10 and later); if it stays, this is a bug in memdiag",
+                (
+                    "set CC and CXX to another compiler (gcc 9 or clang 10 and later); if it stays, this is a bug in "
+                    "memdiag"
+                ),
             )
 
 
@@ -72,7 +75,10 @@ def find_compiler(language: str) -> Compiler:
         what = f"{variable}={chosen[0]} is not a program" if chosen else "there is none on the PATH"
         raise MemdiagError(
             f"phantom devices are compiled on first use, and that needs a compiler for {language.upper()}: {what}",
-            "on Debian and Ubuntu: apt-get install gcc g++; without rights to install: conda install -c conda-forge gxx; or set CC and CXX",
+            (
+                "on Debian and Ubuntu: apt-get install gcc g++; without rights to install: conda install -c "
+                "conda-forge gxx; or set CC and CXX"
+            ),
         )
     # As above.
     said = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603

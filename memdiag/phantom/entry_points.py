@@ -17,7 +17,8 @@ from typing import Any
 _FOLDER = Path(__file__).with_name("npu")
 _OURS = re.compile(rb"(?:acl|Hccl|Msprof|rt(?=[A-Z])|mstx|dcmi|hal(?=[A-Z]))[A-Za-z0-9_]*")
 _LOOKED_UP = re.compile(
-    rb"(?<=\0)(?:acl(?:nn|rt|mdlRI|prof|sys|op)?[A-Z]|Hccl[A-Z]|mstx[A-Z]|dcmi(?:v2)?_|hal[A-Z])[A-Za-z0-9_]{2,79}(?=\0)"
+    rb"(?<=\0)(?:acl(?:nn|rt|mdlRI|prof|sys|op)?[A-Z]|Hccl[A-Z]|mstx[A-Z]|dcmi(?:v2)?_|hal[A-Z])[A-Za-z0-9_]{2,79}"
+    rb"(?=\0)"
 )
 _OPERATOR = re.compile(r"aclnn[A-Z][A-Za-z0-9_]*")
 _WORKSPACE = "GetWorkspaceSize"

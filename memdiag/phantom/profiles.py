@@ -53,7 +53,8 @@ class Profile:
         product: Product name of the manufacturer.
         total_bytes: Memory that the driver reports.
         context_bytes: Memory that the runtime takes before PyTorch allocates anything.
-        figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions (Ascend).
+        figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions
+            (Ascend).
         sources: URL of the publication of a figure, by its name.
         estimates: Why a figure is an estimate, by its name.
         num_devices: How many a process sees; None: as many as the launcher starts processes for (LOCAL_WORLD_SIZE),
@@ -86,7 +87,10 @@ class Profile:
     def assumptions(self) -> tuple[str, ...]:
         """Returns sentences about the assumptions of a trace from this device."""
         said = [
-            f"{self.product}: {format_bytes(self.total_bytes)}, of which {format_bytes(self.context_bytes)} is taken by the runtime"
+            (
+                f"{self.product}: {format_bytes(self.total_bytes)}, of which {format_bytes(self.context_bytes)} is "
+                "taken by the runtime"
+            )
         ]
         said += [f"{option} was given on the command line" for option in self.changed]
         given = {option.partition("=")[0] for option in self.changed}

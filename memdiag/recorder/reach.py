@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(t|d|td)?(\.exe)?")
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 _ELSEWHERE = {
-    "sudo": "sudo does not hand on the environment: use sudo memdiag record …, or sudo --preserve-env=PYTHONPATH,MEMDIAG_RECORD",
+    "sudo": (
+        "sudo does not hand on the environment: use sudo memdiag record …, or sudo "
+        "--preserve-env=PYTHONPATH,MEMDIAG_RECORD"
+    ),
     "doas": "doas does not hand on the environment: put memdiag record behind it",
     "docker": "the container has an environment of its own: put memdiag record inside it",
     "podman": "the container has an environment of its own: put memdiag record inside it",

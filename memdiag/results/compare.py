@@ -235,7 +235,8 @@ class Comparison:
         verdicts: One sentence for each trace except the first.
         is_same: Whether no compared value differs.
         lifetime_unit: Unit of mean lifetimes: "steps", or "share" of the trace.
-        sites: Call sites that hold memory in any trace, the largest difference first; None: fewer than two traces have call stacks.
+        sites: Call sites that hold memory in any trace, the largest difference first; None: fewer than two traces have
+            call stacks.
         names: Tensor names that hold memory in any trace, likewise.
         differences: Settings, versions and facts that differ.
         findings: Findings of any trace.

@@ -17,7 +17,8 @@ class SimulatedDevice:
         total_bytes: Memory that the driver reports.
         context_bytes: Memory that the runtime takes before PyTorch allocates anything.
         capacity_bytes: Memory that PyTorch's allocator can reserve.
-        figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions (Ascend).
+        figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions
+            (Ascend).
         sources: URL of the publication of a figure, by its name.
         estimates: Why a figure is an estimate, by its name.
     """

@@ -37,7 +37,8 @@ class Fix:
 
     Attributes:
         title: The remedy, an imperative sentence.
-        kind: Kind of change: "env" (environment variable), "flag", "code", "version" or "record" (record again with other options).
+        kind: Kind of change: "env" (environment variable), "flag", "code", "version" or "record" (record again with
+            other options).
         change: The line to paste; "" if it depends on the program.
         applicability: When it helps ("torch >= 2.1", "CUDA and NPU").
         caveat: What it may cost, or when it does not help.

@@ -50,7 +50,8 @@ class Backend:
 
     Attributes:
         name: "cuda" (also ROCm), "npu" or "cpu".
-        works: Whether a test recording contains an allocation; None: not tested, since there is no device or build for it.
+        works: Whether a test recording contains an allocation; None: not tested, since there is no device or build for
+            it.
         num_events: Events in the test recording; None: not tested.
         devices: Names of the visible devices.
         reason: Why it does not work; "": it works.

@@ -10,8 +10,8 @@ from memdiag.results.finding import Finding
 from memdiag.results.outlook import Outlook
 from memdiag.results.report import CardReport, Fragmentation, ReportMoment
 
-# How far results of a policy can be trusted:
-# native: PyTorch's or torch_npu's own allocator, which recordings calibrate. Only the settings choose between these, and
+# How far results of a policy can be trusted: native: PyTorch's or torch_npu's own allocator, which recordings
+# calibrate. Only the settings choose between these, and
 #     a replay can begin with the memory that was reserved when the recording began.
 # checked: another allocator; tests compare the model with an independent implementation of it.
 # uncalibrated: a model written from documentation alone, without any comparison.

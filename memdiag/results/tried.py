@@ -88,7 +88,8 @@ class RankComparison:
         calibration: How exactly a replay of the recorded settings reproduces the recording.
         recorded_failure: Last failed allocation of the recorded run; null: none failed.
         measured_failure: Last failed allocation of the new run; null: none failed.
-        outcome: "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier" or "ends_with_another_error".
+        outcome: "runs_to_its_end", "fails_again", "fails_at_the_same_allocation", "fails_earlier" or
+            "ends_with_another_error".
     """
 
     name: str

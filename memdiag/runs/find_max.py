@@ -33,7 +33,10 @@ from memdiag.units import format_bytes
 OUTPUT, RESULT = "output.txt", "find-max.json"
 
 _RANGE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*(?::\s*(\d+)\s*)?")
-_EXAMPLE = "for example --find-max batch=1..256 -- python train.py --batch {batch}; seq=512..8192:512 for multiples of 512 from 512 on"
+_EXAMPLE = (
+    "for example --find-max batch=1..256 -- python train.py --batch {batch}; seq=512..8192:512 for multiples of 512 "
+    "from 512 on"
+)
 _LAST_LINES, _LAST_BYTES = 30, 64 << 10
 _KILLED = 9
 

@@ -125,7 +125,8 @@ def _from_trace(
     chosen = max(usable, key=lambda each: int(_sizes(each).sum()))
     if len(usable) > 1:
         say(
-            f"planning device {chosen.device}, the one with most bytes of {plural(len(usable), 'device')}; --device chooses another"
+            f"planning device {chosen.device}, the one with most bytes of {plural(len(usable), 'device')}; --device "
+            "chooses another"
         )
     tensors = chosen.tensors
     reserved = int(chosen.usage.reserved.max(initial=-1))

@@ -42,6 +42,7 @@ def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], 
     if len(usable) > 1:
         most = format_bytes(chosen.most_held_bytes)
         say(
-            f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device chooses another"
+            f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device "
+            "chooses another"
         )
     return chosen

@@ -19,7 +19,10 @@ from memdiag.sources.redacted import redacted
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
-_HINT = "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend profiler csv"
+_HINT = (
+    "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend "
+    "profiler csv"
+)
 _TEXT_HINT = f"for the output of a program that ran out of memory: memdiag oom {{}}; for a trace, {_HINT}"
 
 

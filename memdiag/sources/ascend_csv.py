@@ -26,7 +26,10 @@ from memdiag.trace.model import Trace
 FORMAT = "ascend-csv"
 
 _WHAT = "an Ascend profiler csv"
-RECORD = "profile with torch_npu.profiler.profile(profile_memory=True) and give operator_memory.csv or memory_record.csv of its output"
+RECORD = (
+    "profile with torch_npu.profiler.profile(profile_memory=True) and give operator_memory.csv or memory_record.csv of "
+    "its output"
+)
 _OTHER_HALF = (("operator_memory", "memory_record"), ("memory_record", "operator_memory"))
 _CALLS = (("operator_memory.csv", NAME), ("memory_record.csv", NAME))
 _OPERATORS = {"name", "size", "allocation time"}

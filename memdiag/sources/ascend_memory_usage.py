@@ -27,7 +27,10 @@ from memdiag.units import format_bytes
 FORMAT = "ascend-memory-usage"
 
 _WHAT = "a torch.memory_usage file of the Ascend profiler"
-RECORD = "profile with torch_npu.profiler.profile(profile_memory=True) and keep the FRAMEWORK folder, or give operator_memory.csv"
+RECORD = (
+    "profile with torch_npu.profiler.profile(profile_memory=True) and keep the FRAMEWORK folder, or give "
+    "operator_memory.csv"
+)
 _RECORD = np.dtype(
     [
         ("type", "<u2"),

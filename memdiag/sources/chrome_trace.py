@@ -35,8 +35,8 @@ FORMAT = "chrome-trace"
 
 _WHAT = "a torch profiler trace"
 RECORD = (
-    "profile with torch.profiler.profile(profile_memory=True, record_shapes=True, with_stack=True) and export_chrome_trace, "
-    "or record a snapshot with torch.cuda.memory._record_memory_history()"
+    "profile with torch.profiler.profile(profile_memory=True, record_shapes=True, with_stack=True) and "
+    "export_chrome_trace, or record a snapshot with torch.cuda.memory._record_memory_history()"
 )
 _HOST = 0
 _MOST_DEVICES = 1024
@@ -84,7 +84,10 @@ def read(path: Path) -> Trace:
 
 def _advice(reader: _ChromeReader) -> str:
     if reader.kind() == "Ascend trace_view":
-        return "give the operator_memory.csv or memory_record.csv beside it; if there is none, profile with profile_memory=True"
+        return (
+            "give the operator_memory.csv or memory_record.csv beside it; if there is none, profile with "
+            "profile_memory=True"
+        )
     return RECORD
 
 

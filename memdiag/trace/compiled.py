@@ -256,7 +256,8 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
         except (AttributeError, ImportError, TypeError, OSError) as error:
             found = None
             if isinstance(error, AttributeError):
-                cache.flush()  # the index names a class that another version of memdiag had: numba could not read it either
+                # the index names a class that another version of memdiag had: numba could not read it either
+                cache.flush()
         if found is None and not getattr(_thread, "may_compile", True):
             raise _NotOnDiskError
         return slow(signature, context) if found is None else found

@@ -54,7 +54,8 @@ _LOADS = frozenset(
 )
 _NOT_A_STEP = frozenset({"__init__", "add_param_group", "state_dict", "load_state_dict", "__setstate__", "<module>"})
 _WEIGHTS = re.compile(
-    r"(?!.*(grad|buffer|optim|state))_?(init|initialize|load|create|allocate|build)_(\w+_)?(weights?|parameters|params)(_|$)"
+    r"(?!.*(grad|buffer|optim|state))_?(init|initialize|load|create|allocate|build)_(\w+_)?(weights?|parameters|params)"
+    r"(_|$)"
 )
 _MODULES = re.compile(r"torch/nn/(modules/|parameter\.py)")
 _KV_CACHE = re.compile(

@@ -73,7 +73,9 @@ _state = _State()
 
 
 def turn_on(say: Callable[[], None]) -> None:
-    """Lets functions run as plain Python while they have no compiled code. Without effect where processes cannot be started.
+    """Lets functions run as plain Python while they have no compiled code.
+
+    Without effect where processes cannot be started.
 
     Args:
         say: Called when a background process was started.

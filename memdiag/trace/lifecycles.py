@@ -22,7 +22,9 @@ DOUBLE_FREE, UNMATCHED_FREE, ALLOC_ON_LIVE, NUM_PAIRING = range(4)
 
 
 class Lifecycles(NamedTuple):
-    """When tensors are live, and where. A place is the row of an address among all addresses at which blocks ever begin.
+    """When tensors are live, and where.
+
+    A place is the row of an address among all addresses at which blocks ever begin.
 
     Attributes:
         place: Sorted addresses.

@@ -1,7 +1,7 @@
 """The fields of PyTorch's memory snapshots, as data for the reader, the builder, the writer and redaction.
 
-A new plain field is one row here and a column of ``schema.EVENTS``, ``SEGMENTS`` or ``BLOCKS``: it is then read, written
-back, redacted and kept by filters.
+A new plain field is one row here and a column of ``schema.EVENTS``, ``SEGMENTS`` or ``BLOCKS``: it is then read,
+written back, redacted and kept by filters.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ def _held(moment: Moment, width: int) -> str:
     ]
     if min(usage["active"], usage["allocated"]) >= 0:
         parts.append(
-            f"{_glyph('curve', 'active')} {_name('curve', 'active')} {format_bytes(usage['active'] - usage['allocated'])}"
+            f"{_glyph('curve', 'active')} {_name('curve', 'active')} "
+            f"{format_bytes(usage['active'] - usage['allocated'])}"
         )
     parts.append(f"{_name('curve', 'requested')} {_bytes(usage['requested'])}")
     return joined(parts, width, "  ")

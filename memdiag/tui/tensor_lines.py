@@ -143,7 +143,10 @@ class TensorLines(Lines):
             ("bytes", f"{format_bytes(int(tensors.block_bytes[row]))} ({format_count(int(tensors.block_bytes[row]))})"),
             (
                 "requested",
-                f"{format_bytes(int(tensors.requested_bytes[row]))} ({format_count(int(tensors.requested_bytes[row]))})",
+                (
+                    f"{format_bytes(int(tensors.requested_bytes[row]))} "
+                    f"({format_count(int(tensors.requested_bytes[row]))})"
+                ),
             ),
             ("category", vocabulary.name("category", CATEGORIES[tensors.category[row]])),
             (

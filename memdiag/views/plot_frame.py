@@ -180,7 +180,10 @@ def need_addresses(trace: Trace, device: DeviceTrace, kind: str) -> None:
     """
     if not device.has_addresses:
         raise MemdiagError(
-            f"--kind {kind} needs to know where in memory tensors lay, which {trace.path} ({trace.format}) does not say",
-            "a snapshot of the allocator does: memdiag record -- python train.py, or torch.cuda.memory._dump_snapshot(); "
-            "--kind timeline works without",
+            (
+                f"--kind {kind} needs to know where in memory tensors lay, which {trace.path} ({trace.format}) does "
+                "not say"
+            ),
+            "a snapshot of the allocator does: memdiag record -- python train.py, or "
+            "torch.cuda.memory._dump_snapshot(); --kind timeline works without",
         )

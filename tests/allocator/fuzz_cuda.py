@@ -98,7 +98,10 @@ def log_differs(found: Replay, truth: Rows) -> str:
     if not len(different) and len(ours) == len(theirs):
         return ""
     at = int(different[0]) if len(different) else both
-    return f"log entry {at}: {ours[at].tolist() if at < len(ours) else None}, should be {theirs[at].tolist() if at < len(theirs) else None}"
+    return (
+        f"log entry {at}: {ours[at].tolist() if at < len(ours) else None}, should be "
+        f"{theirs[at].tolist() if at < len(theirs) else None}"
+    )
 
 
 def difference(program: Program, folder: Path, version: str, addresses: str, tally: Counter[str]) -> str:
@@ -184,7 +187,8 @@ def main() -> int:
         if tally["programs"] % 100 == 0:
             print(f"{time.monotonic() - begin:.0f} s", dict(tally), file=sys.stderr, flush=True)
     print(
-        f"torch {args.torch}, addresses {args.addresses}, seeds {args.seed} to {seed - 1}: {dict(tally)}; {tally['differ']} differ"
+        f"torch {args.torch}, addresses {args.addresses}, seeds {args.seed} to {seed - 1}: {dict(tally)}; "
+        f"{tally['differ']} differ"
     )
     return 1 if tally["differ"] else 0
 

@@ -134,7 +134,10 @@ def main() -> int:
                 if said:
                     tally["differ"] += 1
                     print(
-                        f"seed {seed} (worker {first.total} {first.done}): {program.conf!r}, {len(program.calls)} calls: {said}",
+                        (
+                            f"seed {seed} (worker {first.total} {first.done}): {program.conf!r}, {len(program.calls)} "
+                            f"calls: {said}"
+                        ),
                         flush=True,
                     )
                 tally["programs"] += 1

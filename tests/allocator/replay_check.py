@@ -195,7 +195,8 @@ class _Checker:
             off, size = int(start.base[row]) - bases[seg] + int(start.block_off[k]), int(start.block_size[k])
             if self.take(seg, off, off + size) is None:
                 self.fault(
-                    f"at the start a block of {size} bytes at {off} of range {seg} overlaps another, or lies in no range"
+                    f"at the start a block of {size} bytes at {off} of range {seg} overlaps another, or lies in no "
+                    "range"
                 )
             block = _Block(seg, off, size, int(start.block_requested[k]), bool(start.block_pending[k]))
             self.blocks[int(start.block_tensor[k])] = block

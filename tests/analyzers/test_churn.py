@@ -234,7 +234,8 @@ def test_retries_are_as_many_as_the_allocator_counted(golden):
         pytest.skip("PyTorch's CPU allocator has no segments and counts nothing")
     if "max_split" in truth.get("conf", "") or "garbage" in truth.get("conf", ""):
         pytest.skip(
-            "giving back one oversize block, or garbage, is no retry for the allocator; a trace does not tell them apart"
+            "giving back one oversize block, or garbage, is no retry for the allocator; a trace does not tell them "
+            "apart"
         )
     trace = load(golden / "snapshot.pickle")
     found = {finding.device: finding for finding in churn.analyze(trace, Context()) if finding.code == "MD401"}

@@ -26,8 +26,8 @@ OOM_GOLDENS = [
 ]
 
 NPU_MESSAGE = (
-    "RuntimeError: NPU out of memory. Tried to allocate 50.00 MiB (NPU 0; 1.00 GiB total capacity; 40.00 MiB already allocated; "
-    "40.00 MiB current active; 4.00 MiB free; 160.00 MiB reserved in total by PyTorch)"
+    "RuntimeError: NPU out of memory. Tried to allocate 50.00 MiB (NPU 0; 1.00 GiB total capacity; 40.00 MiB already "
+    "allocated; 40.00 MiB current active; 4.00 MiB free; 160.00 MiB reserved in total by PyTorch)"
 )
 NPU_WORKSPACE_MESSAGE = (
     "RuntimeError: NPU out of memory. NPUWorkspaceAllocator tried to allocate 50.00 MiB"
@@ -45,7 +45,10 @@ def printed(size):
 
 def message(requested, allocated, reserved, free, total=GIB, device=0, limit=None, others=(), pool=0):
     """Returns the message of PyTorch 2.5 and later for these numbers."""
-    text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. GPU {device} has a total capacity of "
+    text = (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. GPU {device} has a total "
+        "capacity of "
+    )
     text += f"{printed(total)} of which {printed(free)} is free. "
     text += "".join(f"Process {pid} has {printed(size)} memory in use. " for pid, size in others)
     text += f"Including non-PyTorch memory, this process has {printed(reserved)} memory in use. " if others else ""
@@ -149,7 +152,10 @@ def test_what_the_device_has_left_counts_as_a_piece(pieces):
     assert only.judgement.verdict == "fragmentation"
     assert says(
         only,
-        "120.00 MiB was free inside the allocator and 30.00 MiB on the device, together enough for the requested 140.00 MiB",
+        (
+            "120.00 MiB was free inside the allocator and 30.00 MiB on the device, together enough for the requested "
+            "140.00 MiB"
+        ),
     )
 
 

@@ -121,7 +121,8 @@ def test_a_baseline_is_written_held_against_and_brought_up_to_date(checked, run_
     shown = json.loads(out)
     assert code == 1
     assert shown["verdict"] == (
-        "peak_reserved is 70.00 MiB: 20.00 MiB (+40.0%) more than the baseline's 50.00 MiB; 1% more is tolerated (and 2 more)."
+        "peak_reserved is 70.00 MiB: 20.00 MiB (+40.0%) more than the baseline's 50.00 MiB; 1% more is tolerated (and "
+        "2 more)."
     )
     grown = shown["traces"][0]["sites"]
     assert [(each["label"], each["baseline_line"], each["baseline_bytes"], each["bytes"]) for each in grown] == [
@@ -211,7 +212,8 @@ def test_annotations_go_to_stderr_and_stand_at_the_line_that_grew(checked, run_o
     json.loads(out)
     error, warning = err.splitlines()
     assert error.startswith(
-        "::error file=job/train.py,line=5,title=memdiag rank0::peak is 20.00 MiB: 19.00 MiB over the budget of 1.00 MiB%0A"
+        "::error file=job/train.py,line=5,title=memdiag rank0::peak is 20.00 MiB: 19.00 MiB over the budget of 1.00 "
+        "MiB%0A"
     )
     assert warning.startswith("::warning title=memdiag rank0::leak_per_step cannot be judged")
     monkeypatch.delenv("GITHUB_ACTIONS")

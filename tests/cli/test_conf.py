@@ -193,7 +193,8 @@ def test_what_the_shell_takes_away(asked):
 
 def test_several_variables(asked):
     report = asked(
-        "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64 PYTORCH_ALLOC_CONF=expandable_segments:True NCCL_BUFFSIZE=4M python t.py"
+        "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64 PYTORCH_ALLOC_CONF=expandable_segments:True NCCL_BUFFSIZE=4M "
+        "python t.py"
     )
     assert report["text"] == "max_split_size_mb:64"
     assert of(report, "MD658")["title"].startswith("PYTORCH_ALLOC_CONF is not read")
@@ -386,7 +387,10 @@ def test_nothing_of_the_text_reaches_the_terminal_as_a_command(capsys):
 
 
 def test_nothing_heavy_is_loaded():
-    program = "import sys; from memdiag.cli.main import main; main(['conf', 'expandable_segments:True']); print('\\0'.join(['', *sys.modules]))"
+    program = (
+        "import sys; from memdiag.cli.main import main; main(['conf', 'expandable_segments:True']); "
+        "print('\\0'.join(['', *sys.modules]))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.rstrip().split("\0")[1:])
     assert not [name for name in HEAVY if name in loaded]

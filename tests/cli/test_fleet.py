@@ -200,7 +200,8 @@ def test_ctrl_c_keeps_what_is_done(run_of, tmp_path):
     slow.write_text(
         "import sys\n"
         "from memdiag.fleet import local\n"
-        "local._BOOT = local._BOOT.replace('main()', 'from memdiag.fleet import work; import time; usual = work.work; '\n"
+        "local._BOOT = local._BOOT.replace('main()', 'from memdiag.fleet import work; import time; usual = work.work; "
+        "'\n"
         '    \'work.work = lambda task: time.sleep(600) if "rank1" in task["name"] else usual(task); main()\')\n'
         "from memdiag.cli.main import main\n"
         "sys.exit(main(sys.argv[1:]))\n"

@@ -16,7 +16,8 @@ from memdiag.cli.quick import _without_types
 
 GROUP = get_command(app_of())
 RIDDLES = re.compile(
-    r"^(Of|What|Where|Which|How many|Whose|As|With|Without|There|Not|Or|At most|Left out|In place)\b|left out|\bthere[.;]"
+    r"^(Of|What|Where|Which|How many|Whose|As|With|Without|There|Not|Or|At most|Left out|In place)\b|left out|"
+    r"\bthere[.;]"
 )
 
 

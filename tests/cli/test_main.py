@@ -52,7 +52,10 @@ def test_help_loads_no_more_than_typer_does():
 
 
 def test_importing_the_package_loads_nothing():
-    program = "import sys; import memdiag; print(*sorted(name for name in sys.modules if name.startswith('memdiag')), 'numpy' in sys.modules)"
+    program = (
+        "import sys; import memdiag; print(*sorted(name for name in sys.modules if name.startswith('memdiag')), "
+        "'numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["memdiag", "False"]
 

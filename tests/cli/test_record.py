@@ -224,9 +224,9 @@ def test_a_python_that_starts_isolated_ones_is_told_apart(record):
 
 
 def test_a_broken_trace_changes_nothing_but_the_summary(record):
-    program = (
-        TRAIN
-        + "import os, atexit; atexit._run_exitfuncs(); folder = [f for f in os.listdir('.') if f.startswith('memdiag-')][0]; "
+    program = TRAIN + (
+        "import os, atexit; atexit._run_exitfuncs(); folder = [f for f in os.listdir('.') if "
+        "f.startswith('memdiag-')][0]; "
     )
     program += "open(folder + '/rank0.pkl', 'wb').write(b'broken'); os._exit(4)"
     done = record(PYTHON, "-c", program)

@@ -107,7 +107,7 @@ def test_options_of_the_command_come_from_the_manifest_beside_a_trace(snapshot):
     paths = [snapshot(f"{run}/rank0.pkl", held) for run in "ab"]
     for path, batch in zip(paths, ("4", "8"), strict=True):
         path.with_name("manifest.json").write_text(
-            '{"argv": ["python", "train.py", "--batch", "%s", "--amp"], "versions": {"memdiag": "1"}}' % batch  # noqa: UP031 - braces
+            ('{"argv": ["python", "train.py", "--batch", "%s", "--amp"], "versions": {"memdiag": "1"}}') % batch  # noqa: UP031 - braces
         )
     found = compared(*paths)
     assert [(row.name, row.values) for row in found.differences] == [("--batch", ("4", "8"))]

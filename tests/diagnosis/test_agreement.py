@@ -58,7 +58,10 @@ class Failure:
 
     def message(self) -> str:
         """Returns the text of PyTorch 2.5 and later."""
-        text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(self.segment)}. GPU 0 has a total capacity of "
+        text = (
+            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(self.segment)}. GPU 0 has a total "
+            "capacity of "
+        )
         text += f"{printed(self.total)} of which {printed(self.free)} is free. "
         if self.has_processes:
             text += f"Process 77 has {printed(self.others)} memory in use. " if self.others else ""
@@ -169,12 +172,18 @@ def message_of(facts: Facts, total: int, backend: str) -> str:
     assert facts.allocated is not None
     unused = printed(facts.reserved - facts.allocated)
     if backend == "npu":
-        text = f"RuntimeError: NPU out of memory. Tried to allocate {printed(facts.requested)} (NPU 0; {printed(total)} total capacity; "
+        text = (
+            f"RuntimeError: NPU out of memory. Tried to allocate {printed(facts.requested)} (NPU 0; {printed(total)} "
+            "total capacity; "
+        )
         text += (
             f"{printed(facts.allocated)} already allocated; {printed(facts.allocated + facts.pending)} current active; "
         )
         return text + f"{printed(facts.free)} free; {printed(facts.reserved)} reserved in total by PyTorch)"
-    text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(facts.requested)}. GPU 0 has a total capacity of "
+    text = (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(facts.requested)}. GPU 0 has a total "
+        "capacity of "
+    )
     text += (
         f"{printed(total)} of which {printed(facts.free)} is free. Of the allocated memory {printed(facts.allocated)} "
     )

@@ -317,7 +317,10 @@ def main() -> int:
         row = _in_process_of_its_own(source, options)
         failed |= bool(row["finds"])
         print(
-            f"{source:20} {row['executions']:9,} executions, {row['opened']:9,} opened, {row['refused']:9,} refused, {len(row['finds'])} finds",
+            (
+                f"{source:20} {row['executions']:9,} executions, {row['opened']:9,} opened, {row['refused']:9,} "
+                f"refused, {len(row['finds'])} finds"
+            ),
             flush=True,
         )
     return int(failed)

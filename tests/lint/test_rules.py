@@ -85,7 +85,10 @@ def test_in_a_training_loop(line, expected):
         ("s = x.pow(2).mean(-1, keepdim=True)\nreturn x * torch.rsqrt(s + 1e-6)", ["MD808"]),
         ("w = torch.softmax(q @ k.transpose(-1, -2), -1)\nreturn w @ v", ["MD808"]),
         (
-            "w = F.softmax(torch.matmul(q, k.transpose(-1, -2)) / 8, dim=-1)\nw = F.dropout(w)\nreturn torch.matmul(w, v)",
+            (
+                "w = F.softmax(torch.matmul(q, k.transpose(-1, -2)) / 8, dim=-1)\nw = F.dropout(w)\nreturn "
+                "torch.matmul(w, v)"
+            ),
             ["MD808"],
         ),
         ("w = torch.softmax(x, -1)\nreturn w @ v", []),
@@ -130,11 +133,17 @@ def test_a_value_under_a_condition_in_the_network_is_only_worth_knowing():
             ["MD801"],
         ),
         (
-            "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn torch.cat(parts, dim=-1)",
+            (
+                "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn torch.cat(parts, "
+                "dim=-1)"
+            ),
             [],
         ),
         (
-            "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nparts[0] = x\nreturn torch.cat(parts)",
+            (
+                "parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nparts[0] = x\nreturn "
+                "torch.cat(parts)"
+            ),
             [],
         ),
         ("parts = [torch.empty_like(x) for _ in range(8)]\ndist.all_gather(parts, x)\nreturn parts", []),

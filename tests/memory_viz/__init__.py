@@ -29,7 +29,10 @@ _PATIENCE = 90_000  # ms
 _SHOWN = (
     "[...document.querySelectorAll('body > div')].find(div => div.style.display !== 'none' && div.childElementCount)"
 )
-_TEXT = "[...shown.querySelectorAll('pre')].find(pre => !pre.closest('div[style*=monospace]'))?.textContent ?? shown.textContent"
+_TEXT = (
+    "[...shown.querySelectorAll('pre')].find(pre => !pre.closest('div[style*=monospace]'))?.textContent ?? "
+    "shown.textContent"
+)
 _DRAWN = f"""(() => {{
     const shown = {_SHOWN};
     const svg = shown.querySelector('svg');

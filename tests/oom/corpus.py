@@ -90,7 +90,8 @@ def main() -> None:
         if score.wrong or not score.strict or "--all" in sys.argv:
             mark = "ok  " if score.strict else "alt " if score.loose else "MISS"
             print(
-                f"{mark} {score.name:30} {score.dialect or 'NOT FOUND':26} {score.verdict} (expected {score.expected} {score.accepted})"
+                f"{mark} {score.name:30} {score.dialect or 'NOT FOUND':26} {score.verdict} (expected {score.expected} "
+                f"{score.accepted})"
             )
             for name, (expected, got) in sorted(score.wrong.items()):
                 print(f"       {name}: expected {expected}, got {got}")
@@ -99,7 +100,8 @@ def main() -> None:
         sum(values) for values in ([not s.wrong for s in rows], [s.strict for s in rows], [s.loose for s in rows])
     )
     print(
-        f"{total} messages: fields right in {right}, verdict strict {strict / total:.1%}, with alternatives {loose / total:.1%}"
+        f"{total} messages: fields right in {right}, verdict strict {strict / total:.1%}, with alternatives "
+        f"{loose / total:.1%}"
     )
 
 

@@ -63,11 +63,20 @@ def _step(chance: random.Random) -> str:
     step, loss = chance.randrange(90000), chance.random() * 9
     return chance.choice(
         (
-            f"{{'loss': {loss:.4f}, 'grad_norm': {chance.random():.3f}, 'memory(GiB)': {chance.random() * 80:.2f}, 'epoch': 0.4}}",
+            (
+                f"{{'loss': {loss:.4f}, 'grad_norm': {chance.random():.3f}, 'memory(GiB)': {chance.random() * 80:.2f}, "
+                "'epoch': 0.4}"
+            ),
             f"step {step} loss {loss:.5f} | mem {_size(chance)} | reserved {_size(chance)} | tokens/s {step}",
-            f" iteration {step:8}/ 100000 | elapsed time per iteration (ms): {loss * 1000:.1f} | skipped iterations: 0 | nan: 0 |",
+            (
+                f" iteration {step:8}/ 100000 | elapsed time per iteration (ms): {loss * 1000:.1f} | skipped "
+                "iterations: 0 | nan: 0 |"
+            ),
             f"Epoch: [{step % 90}]  [{step % 500}/500]  eta: 0:03:12  lr: 0.000100  loss: {loss:.4f}  max mem: {step}",
-            f"[2024-05-11 {_clock(chance)},980] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[1e-05]",
+            (
+                f"[2024-05-11 {_clock(chance)},980] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, "
+                "lr=[1e-05]"
+            ),
             f"before forward: allocated {_size(chance)}, reserved {_size(chance)}, max_allocated {_size(chance)}",
         )
     )
@@ -76,7 +85,10 @@ def _step(chance: random.Random) -> str:
 def _bar(chance: random.Random) -> str:
     done = chance.randrange(100)
     bar = "\u2588" * (done // 10)
-    end = f"{done}/100 [00:{done:02}<00:{99 - done:02}, {chance.random() * 9:.2f}it/s, gpu_mem={_size(chance)}, memory=ok]"
+    end = (
+        f"{done}/100 [00:{done:02}<00:{99 - done:02}, {chance.random() * 9:.2f}it/s, gpu_mem={_size(chance)}, "
+        "memory=ok]"
+    )
     return "\r".join(f"Train: {done:3}%|{bar:<10}| {end}" for _ in range(chance.randrange(1, 4)))
 
 
@@ -84,18 +96,39 @@ def _warning(chance: random.Random) -> str:
     return chance.choice(
         (
             f"[WARNING] [stage3.py:1850:step] {chance.randrange(9)} pytorch allocator cache flushes since last step.",
-            "this happens when there is high memory pressure and is detrimental to performance. consider adjusting settings",
-            "If you are unable to make the cache flushes go away consider adding empty_cache() calls in the training loop",
+            (
+                "this happens when there is high memory pressure and is detrimental to performance. consider adjusting "
+                "settings"
+            ),
+            (
+                "If you are unable to make the cache flushes go away consider adding empty_cache() calls in the "
+                "training loop"
+            ),
             "Warning: expandable_segments not supported on this platform (function operator())",
             "UserWarning: PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead",
-            "[W ProcessGroupNCCL.cpp:1553] Warning: destroy_process_group() was not called before program exit, which can leak resources.",
-            "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded",
-            "UserWarning: 'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.",
-            "This DataLoader will create 16 worker processes in total. Our suggested max number of worker in current system is 8",
+            (
+                "[W ProcessGroupNCCL.cpp:1553] Warning: destroy_process_group() was not called before program exit, "
+                "which can leak resources."
+            ),
+            (
+                "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your "
+                "system being overloaded"
+            ),
+            (
+                "UserWarning: 'pin_memory' argument is set as true but no accelerator is found, then device pinned "
+                "memory won't be used."
+            ),
+            (
+                "This DataLoader will create 16 worker processes in total. Our suggested max number of worker in "
+                "current system is 8"
+            ),
             "Shared memory /dev/shm has 64M, which is small for data loaders; consider docker run --shm-size",
             "WARNING: gradient checkpointing is disabled, memory consumption may be high",
             "kernel: python[4711]: segfault at 8 ip 00007f sp 00007f error 4 in libtorch_cpu.so",
-            "Detected kernel version 4.18.0, which is below the recommended minimum of 5.5.0; this can cause the process to hang.",
+            (
+                "Detected kernel version 4.18.0, which is below the recommended minimum of 5.5.0; this can cause the "
+                "process to hang."
+            ),
             f"[NPU] memory usage of device {chance.randrange(8)}: used 31 GiB, peak 59 GiB",
         )
     )
@@ -106,7 +139,10 @@ def _traceback(chance: random.Random) -> str:
         (
             "ValueError: could not broadcast input array from shape (3,224,224) into shape (3,256,256)",
             "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x512 and 768x10)",
-            "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+            (
+                "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+                "and cpu!"
+            ),
             "KeyError: 'memory'",
             "FileNotFoundError: [Errno 2] No such file or directory: '/data/out_of_memory_cases/train.json'",
             "RuntimeError: CUDA error: device-side assert triggered",
@@ -121,7 +157,10 @@ def _traceback(chance: random.Random) -> str:
         )
     )
     frames = "\n".join(
-        f'  File "/opt/app/{name}.py", line {chance.randrange(900)}, in {name}\n    {name}(memory=memory, allocator=self.allocator)'
+        (
+            f'  File "/opt/app/{name}.py", line {chance.randrange(900)}, in {name}\n    {name}(memory=memory, '
+            "allocator=self.allocator)"
+        )
         for name in chance.sample(("train", "forward", "allocate", "step", "check_memory", "empty_cache"), 3)
     )
     return f"Traceback (most recent call last):\n{frames}\n{error}"
@@ -137,7 +176,10 @@ def _document(chance: random.Random) -> str:
             "The flag --oom-score-adj tells the kernel's OOM killer whom to prefer.",
             "memory_limit: 16Gi  # the pod is OOMKilled beyond",
             "When an allocation fails, the allocator frees its cached blocks and tries again.",
-            "--gpu-memory-utilization: share of the card to use; lower it if the engine does not start for lack of memory",
+            (
+                "--gpu-memory-utilization: share of the card to use; lower it if the engine does not start for lack of "
+                "memory"
+            ),
             "Rules: no try/except around torch.cuda.OutOfMemoryError in library code.",
             "If the console shows `RuntimeError: CUDA out of memory`, halve the batch size first.",
             "When you get 'RuntimeError: CUDA out of memory', another program may hold the card.",
@@ -161,7 +203,10 @@ def _code(chance: random.Random) -> str:
             'class OutOfMemoryError(RuntimeError):\n    """Raised when a device has no memory left."""',
             "if free < requested:\n    raise MemoryError(f'need {requested} bytes, {free} are free')",
             "cudaError_t status = cudaMalloc(&pointer, size);\nif (status == cudaErrorMemoryAllocation) return false;",
-            "def allocate(self, size: int) -> Block:\n    block = self.free_blocks.best_fit(size)\n    return block or self.grow(size)",
+            (
+                "def allocate(self, size: int) -> Block:\n    block = self.free_blocks.best_fit(size)\n    return "
+                "block or self.grow(size)"
+            ),
             "assert torch.cuda.memory_allocated() < limit, 'too much memory'",
             "# TODO: what if cudaMalloc fails? For now the process just dies.",
             "subprocess.run(['pkill', '-9', 'python'])  # kill workers that are left",
@@ -188,9 +233,11 @@ def _nvidia_smi(chance: random.Random) -> str:
         "+-----------------------------------------+------------------------+----------------------+\n"
         "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n"
         "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |\n"
-        f"| N/A   34C    P0             70W /  700W | {used:8}MiB /  81559MiB | {chance.randrange(100):7}%      Default |\n"
+        f"| N/A   34C    P0             70W /  700W | {used:8}MiB /  81559MiB | {chance.randrange(100):7}%      "
+        "Default |\n"
         "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n"
-        f"|    0   N/A  N/A         {chance.randrange(1 << 20):7}      C   python                            {used:7}MiB |"
+        f"|    0   N/A  N/A         {chance.randrange(1 << 20):7}      C   python                            "
+        f"{used:7}MiB |"
     )
 
 
@@ -200,7 +247,8 @@ def _memory_summary(chance: random.Random) -> str:
         "|                  PyTorch CUDA memory summary, device ID 0                 |\n"
         "|            CUDA OOMs: 0            |        cudaMalloc retries: 0         |\n"
         "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n"
-        f"| Allocated memory      | {chance.randrange(99999):7} MiB| {chance.randrange(99999):7} MiB|  1024 GiB  |  1023 GiB  |\n"
+        f"| Allocated memory      | {chance.randrange(99999):7} MiB| {chance.randrange(99999):7} MiB|  1024 GiB  |  "
+        "1023 GiB  |\n"
         "| GPU reserved memory   |   30000 MiB|   31000 MiB|    31 GiB  |  0 B       |\n"
         "| Non-releasable memory |     100 MiB|     900 MiB|   100 GiB  |    99 GiB  |"
     )
@@ -218,14 +266,23 @@ def _engine(chance: random.Random) -> str:
     return chance.choice(
         (
             f"Memory profiling takes {chance.random() * 9:.2f} seconds",
-            f"the current vLLM instance can use total_gpu_memory ({_size(chance)}) x gpu_memory_utilization (0.90) = {_size(chance)}",
+            (
+                f"the current vLLM instance can use total_gpu_memory ({_size(chance)}) x gpu_memory_utilization (0.90) "
+                f"= {_size(chance)}"
+            ),
             f"model weights take {_size(chance)}; non_torch_memory takes {_size(chance)}; the rest is for the KV cache",
-            f"PyTorch activation peak memory takes {_size(chance)}; the memory reserved for KV Cache is {_size(chance)}.",
+            (
+                f"PyTorch activation peak memory takes {_size(chance)}; the memory reserved for KV Cache is "
+                f"{_size(chance)}."
+            ),
             f"GPU KV cache size: {chance.randrange(900000):,} tokens",
             f"Available KV cache memory: {_size(chance)}",
             f"Maximum concurrency for 32,768 tokens per request: {chance.random() * 40:.2f}x",
             f"Free memory on device: {_size(chance)} of {_size(chance)} on startup",
-            f"KV Cache is allocated. #tokens: {chance.randrange(900000)}, K size: {_size(chance)}, V size: {_size(chance)}",
+            (
+                f"KV Cache is allocated. #tokens: {chance.randrange(900000)}, K size: {_size(chance)}, V size: "
+                f"{_size(chance)}"
+            ),
             f"Memory pool end. avail mem={chance.random() * 20:.2f} GB",
             f"Capture cuda graph begin. This can take up to several minutes. avail mem={chance.random() * 20:.2f} GB",
             f"llm_load_tensors:      CUDA0 buffer size = {chance.random() * 9000:.2f} MiB",
@@ -260,10 +317,19 @@ def _cluster(chance: random.Random) -> str:
     job = chance.randrange(1, 1 << 20)
     return chance.choice(
         (
-            f"slurmstepd: error: *** JOB {job} ON node7 CANCELLED AT {_stamp(chance).replace(' ', 'T')} DUE TO TIME LIMIT ***",
-            f"JobID {job} State COMPLETED ExitCode 0:0 MaxRSS {chance.randrange(1 << 25)}K ReqMem 512G Memory Efficiency: 41.20%",
+            (
+                f"slurmstepd: error: *** JOB {job} ON node7 CANCELLED AT {_stamp(chance).replace(' ', 'T')} DUE TO "
+                "TIME LIMIT ***"
+            ),
+            (
+                f"JobID {job} State COMPLETED ExitCode 0:0 MaxRSS {chance.randrange(1 << 25)}K ReqMem 512G Memory "
+                "Efficiency: 41.20%"
+            ),
             f"srun: job {job} queued and waiting for resources",
-            f"[{_stamp(chance)}] torch.distributed.elastic.agent.server.api: [INFO] [default] worker group successfully finished.",
+            (
+                f"[{_stamp(chance)}] torch.distributed.elastic.agent.server.api: [INFO] [default] worker group "
+                "successfully finished."
+            ),
             "torch.distributed.elastic.multiprocessing.api: Sending process 4711 closing signal SIGTERM",
             "exit code: 0",
             f"process {job} finished with exit code 0 (memory 3.1 GB)",

@@ -67,7 +67,10 @@ def test_an_engine_is_recorded_as_it_is_started():
 
 def test_the_lines_around_reach_the_advice():
     trace = 'File "/x/vllm/v1/worker/gpu_model_runner.py", line 3, in load_model\n'
-    numbers = "GPU 0 has a total capacity of 24.00 GiB of which 100.00 MiB is free. Of the allocated memory 23.00 GiB is allocated by PyTorch."
+    numbers = (
+        "GPU 0 has a total capacity of 24.00 GiB of which 100.00 MiB is free. Of the allocated memory 23.00 GiB is "
+        "allocated by PyTorch."
+    )
     (message,) = read_text(
         f"{trace}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {numbers}"
     ).messages
@@ -153,7 +156,8 @@ def test_windows_has_neither_export_nor_expandable_segments():
 
 def test_memory_of_a_windows_host_is_backed_by_its_page_file():
     (message,) = read_text(
-        r"RuntimeError: [enforce fail at C:\cb\c10\core\impl\alloc_cpu.cpp:3] data. DefaultCPUAllocator: not enough memory: "
+        r"RuntimeError: [enforce fail at C:\cb\c10\core\impl\alloc_cpu.cpp:3] data. DefaultCPUAllocator: not enough "
+        r"memory: "
         "you tried to allocate 9663676416 bytes."
     ).messages
     lines = [fix.change for fix in message.findings[0].fixes]

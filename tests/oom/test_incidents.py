@@ -42,7 +42,10 @@ def test_the_same_numbers_of_a_rank_are_counted():
 
 def test_what_prints_no_numbers_is_judged_by_the_lines_around_each_time():
     bare, calm = "RuntimeError: CUDA error: out of memory", "\n".join(["epoch 3 done"] * 200)
-    pinning = f'  File "/srv/torch/utils/data/_utils/pin_memory.py", line 57, in pin_memory\n    return data.pin_memory()\n{bare}'
+    pinning = (
+        '  File "/srv/torch/utils/data/_utils/pin_memory.py", line 57, in pin_memory\n    return data.pin_memory()\n'
+        f"{bare}"
+    )
     (found,) = read_text(f"{bare}\n{calm}\n{bare}\n{calm}\n{pinning}\n{calm}\n{bare}").messages
     assert (found.count, found.line, found.judgement.verdict) == (4, 1, "host")
     assert found.findings[0].code == "MD706"
@@ -79,8 +82,9 @@ def test_the_rank_of_another_sentence_is_not_that_of_the_message():
 
 def test_warnings_are_shown_only_where_nothing_worse_is():
     mild = (
-        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.37GiB with freed_by_count=0. The caller indicates that this is not "
-        "a failure, but this may mean that there could be performance gains if more memory were available."
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.37GiB with freed_by_count=0. The caller "
+        "indicates that this is not a failure, but this may mean that there could be performance gains if more memory "
+        "were available."
     )
     alone = read_text(mild)
     assert [message.is_warning for message in alone.messages] == [True]
@@ -94,7 +98,8 @@ def test_an_allocator_that_asks_for_a_tenth_less_each_time_fails_once():
     lines, size = [], 1 << 30
     for _ in range(6):
         lines.append(
-            f"E cuda_driver.cc:924] failed to allocate {size / 2**20:.2f}M ({size} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY"
+            f"E cuda_driver.cc:924] failed to allocate {size / 2**20:.2f}M ({size} bytes) from device: "
+            "CUDA_ERROR_OUT_OF_MEMORY"
         )
         size = size * 9 // 10 // 256 * 256
     (message,) = read_text("\n".join(lines)).messages
@@ -118,8 +123,8 @@ def test_the_kernel_and_the_shell_tell_of_one_kill():
 
 def test_who_raised_an_exception_of_torch_npu_stands_behind_it():
     text = (
-        "RuntimeError: NPU out of memory. Tried to allocate 96.00 MiB (NPU 1; 60.97 GiB total capacity; 55.80 GiB already allocated; "
-        "55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch)\n\n"
+        "RuntimeError: NPU out of memory. Tried to allocate 96.00 MiB (NPU 1; 60.97 GiB total capacity; 55.80 GiB "
+        "already allocated; 55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch)\n\n"
         "[ERROR] 2025-03-04-05:06:07 (PID:4711, Device:1, RankID:3) ERR00006 PTA memory error\n"
     )
     (message,) = read_text(text).messages

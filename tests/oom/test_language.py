@@ -16,9 +16,9 @@ from memdiag.text import Phrase, speaking
 from tests.oom.corpus import CORPUS
 
 MESSAGE = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB of which 270.69 MiB "
-    "is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the allocated memory 33.30 GiB is allocated by "
-    "PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated."
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 47.41 GiB "
+    "of which 270.69 MiB is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the "
+    "allocated memory 33.30 GiB is allocated by PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated."
 )
 _CHINESE = re.compile("[\u3400-\u9fff]")
 
@@ -62,8 +62,10 @@ def loaded(code: str) -> list[str]:
     """Returns the areas of phrases that a program has loaded in a process of its own."""
     program = (
         "import json\nfrom memdiag import text\nareas = []\nread = text.Path.read_text\n"
-        "text.Path.read_text = lambda self, *given, **named: (areas.append(self.stem), read(self, *given, **named))[1]\n"
-        f"{code}\nimport sys\nprint(json.dumps([area for area in areas if (text.FOLDER / f'{{area}}.json').exists()]), file=sys.stderr)"
+        "text.Path.read_text = lambda self, *given, **named: (areas.append(self.stem), read(self, *given, "
+        "**named))[1]\n"
+        f"{code}\nimport sys\nprint(json.dumps([area for area in areas if (text.FOLDER / f'{{area}}.json').exists()]), "
+        "file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
@@ -72,7 +74,10 @@ def loaded(code: str) -> list[str]:
 
 
 def test_no_phrases_are_loaded_at_start():
-    every = "from memdiag.oom.dialects import DIALECTS\nfrom memdiag.registry import resolve\nfor name in DIALECTS: DIALECTS[name]"
+    every = (
+        "from memdiag.oom.dialects import DIALECTS\nfrom memdiag.registry import resolve\nfor name in DIALECTS: "
+        "DIALECTS[name]"
+    )
     assert (
         loaded(
             f"{every}\nimport memdiag.oom.read, memdiag.oom.verdict, memdiag.oom.ledger, memdiag.render.oom.terminal"

@@ -52,9 +52,10 @@ def test_obvious_foreign_memory_is_named_without_the_reserved_memory(listed):
 
 def test_a_message_with_nothing_for_this_process_and_another_one_listed():
     message = single(
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 1 has a total capacity of 15.60 GiB of which "
-        "6.12 MiB is free. Process 88 has 15.20 GiB memory in use. Including non-PyTorch memory, this process has 0 bytes memory in use. "
-        "Of the allocated memory 91.00 MiB is allocated by PyTorch, and 3.00 MiB is reserved by PyTorch but unallocated."
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 1 has a total capacity of 15.60 "
+        "GiB of which 6.12 MiB is free. Process 88 has 15.20 GiB memory in use. Including non-PyTorch memory, this "
+        "process has 0 bytes memory in use. Of the allocated memory 91.00 MiB is allocated by PyTorch, and 3.00 MiB is "
+        "reserved by PyTorch but unallocated."
     )
     assert (message.judgement.verdict, message.fields["process_bytes"]) == ("other_process", 0)
     assert message.fields["requested_bytes"] == 26 * MIB

@@ -123,8 +123,8 @@ def test_a_long_message_is_shown_in_part():
 
 def test_nothing_heavy_is_loaded_and_no_dialect_for_a_text_without_its_words():
     code = (
-        "import sys; from memdiag.oom.read import read_text; read_text('Killed'); "
-        "print([name for name in sys.modules if name.split('.')[0] in {'numpy', 'pandas', 'numba', 'torch', 'rich', 'typer'}], "
+        "import sys; from memdiag.oom.read import read_text; read_text('Killed'); print([name for name in sys.modules "
+        "if name.split('.')[0] in {'numpy', 'pandas', 'numba', 'torch', 'rich', 'typer'}], "
         "'memdiag.oom.dialects.tensorflow' in sys.modules, 'memdiag.oom.dialects.host_killed' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

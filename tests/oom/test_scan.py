@@ -20,7 +20,10 @@ from memdiag.oom.read import read_files, read_text
 from memdiag.oom.scan import ReadTally, windows
 from memdiag.oom.streams import chunks_of_file
 
-MESSAGE = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB"
+MESSAGE = (
+    "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of "
+    "8.00 GiB"
+)
 FILLER = "step 1 loss 0.5\n"
 GATE = Gate([anchor for dialect in dialects() for anchor in dialect.ANCHORS], WORDS, CLUES)
 EXAMPLES = [example for dialect in dialects() for example in dialect.EXAMPLES]

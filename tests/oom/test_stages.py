@@ -12,8 +12,9 @@ from tests.oom.single import single
 
 HEAD = "Traceback (most recent call last):\n"
 SIZES = (
-    "CUDA out of memory. Tried to allocate 700.00 MiB. GPU 0 has a total capacity of 31.60 GiB of which 300.00 MiB is free. "
-    "Of the allocated memory 30.50 GiB is allocated by PyTorch, and 90.00 MiB is reserved by PyTorch but unallocated."
+    "CUDA out of memory. Tried to allocate 700.00 MiB. GPU 0 has a total capacity of 31.60 GiB of which 300.00 MiB is "
+    "free. Of the allocated memory 30.50 GiB is allocated by PyTorch, and 90.00 MiB is reserved by PyTorch but "
+    "unallocated."
 )
 MESSAGE = f"torch.OutOfMemoryError: {SIZES}"
 
@@ -147,7 +148,10 @@ def test_a_setting_of_the_program_is_not_followed_by_the_same_in_general_words()
 
 
 def test_a_hint_that_cannot_help_is_a_line_and_no_remedy():
-    hint = " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    hint = (
+        " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to "
+        "avoid fragmentation."
+    )
     (finding,) = [finding for finding in single(f"{HEAD}{FORWARD}{MESSAGE}{hint}").findings if finding.code == "MD708"]
     assert finding.fixes == ()
     assert finding.title.startswith("expandable_segments, empty_cache(): at most")
@@ -191,7 +195,8 @@ def test_buffers_of_kernels_that_communicate_are_not_made_smaller(kernel):
         f"NPU function error: call {kernel} failed, error code is 207001\n"
         "[ERROR] 2025-03-04-05:06:07 (PID:77, Device:3, RankID:-1) ERR00100 PTA call acl api failed\n"
         "EL0004: [PID: 77] 2025-03-04-05:06:07.008.009 Failed to allocate memory.\n"
-        "        Failed to allocate resource[DeviceMemory] with info [size:1073741824]. Reason: Memory resources are exhausted.\n"
+        "        Failed to allocate resource[DeviceMemory] with info [size:1073741824]. Reason: Memory resources are "
+        "exhausted.\n"
         "        Nnopbase fails to invoke the hccl module."
     )
     changes = [

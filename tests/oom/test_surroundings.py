@@ -8,7 +8,10 @@ from memdiag.oom.surroundings import marks_around
 from memdiag.text import phrase, speaking
 
 MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. "
-HINT = "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+HINT = (
+    "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation."
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,10 @@ def test_who_serves_or_generates(line, engine):
     [
         "",
         '  File "/home/me/train.py", line 3, in main\n    loss.backward()',
-        '  File "/env/site-packages/vllm/worker.py", line 3, in run\n  File "/rl/actor.py", line 9, in update_policy\n    loss.backward()',
+        (
+            '  File "/env/site-packages/vllm/worker.py", line 3, in run\n  File "/rl/actor.py", line 9, in '
+            "update_policy\n    loss.backward()"
+        ),
         '  File "/env/site-packages/diffusers/unet.py", line 3, in forward\n  File "/me/train.py", line 3, in main',
     ],
 )
@@ -91,7 +97,10 @@ def test_what_memdiag_itself_suggested_in_the_log_is_not_set(language):
     fix = "Enable expandable segments, so that adjacent free blocks can merge (MD201)"
     with speaking(language):
         label = str(phrase("verdict.label.first"))
-    report = f"memdiag: recorded 1 process\n  {label}   {fix}\n             export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
+    report = (
+        f"memdiag: recorded 1 process\n  {label}   {fix}\n             export "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
+    )
     assert "set:expandable_segments" not in marks_around(MESSAGE + report)
 
 
@@ -103,9 +112,14 @@ def test_long_lines_are_read_to_the_end(piece):
 
 
 FRAMES = {
-    "load": '  File "/x/accelerate/utils/modeling.py", line 3, in set_module_tensor_to_device\n    new_value = value.to(device)',
+    "load": (
+        '  File "/x/accelerate/utils/modeling.py", line 3, in set_module_tensor_to_device\n    new_value = '
+        "value.to(device)"
+    ),
     "checkpoint": '  File "/x/torch/serialization.py", line 3, in _cuda_deserialize\n    return storage_type(size)',
-    "optimizer": '  File "/x/torch/optim/adamw.py", line 3, in _init_group\n    state["exp_avg_sq"] = torch.zeros_like(p)',
+    (
+        "optimizer"
+    ): '  File "/x/torch/optim/adamw.py", line 3, in _init_group\n    state["exp_avg_sq"] = torch.zeros_like(p)',
 }
 
 

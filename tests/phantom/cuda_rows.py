@@ -176,7 +176,10 @@ def report(found: Sequence[Result]) -> str:
     known = [result for result in found if UNKNOWN not in result.said]
     failing = sum(bool(result.said or result.differs) for result in known)
     calls, failures = (sum(getattr(result, name) for result in known) for name in ("num_calls", "num_failures"))
-    text = f"{len(known) - failing} of {len(known)} come out, {calls:,} calls, {failures:,} of which fail; failing: {failing}"
+    text = (
+        f"{len(known) - failing} of {len(known)} come out, {calls:,} calls, {failures:,} of which fail; failing: "
+        f"{failing}"
+    )
     return text + (f"; of {len(found) - len(known)} more, calls cannot be made" if len(known) < len(found) else "")
 
 

@@ -37,9 +37,9 @@ def test_exceeding_the_capacity_raises_pytorchs_own_error(tmp_path):
         device="cuda:h100-80g,capacity=60GiB",
     )
     assert (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 70.00 GiB. GPU 0 has a total capacity of 60.50 GiB"
-        in done.stderr
-    )
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 70.00 GiB. GPU 0 has a total capacity of "
+        "60.50 GiB"
+    ) in done.stderr
 
 
 def test_unsupported_calls_fail_with_their_name(tmp_path):

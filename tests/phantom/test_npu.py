@@ -154,7 +154,8 @@ def test_unsupported_calls_fail_with_their_name():
 def test_inductor_is_refused_with_a_hint_and_other_backends_compile():
     program = (
         "import torch, torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
-        "run = lambda backend, device: print(torch.compile(torch.sin, backend=backend)(torch.zeros(3, device=device)).sum().item())\n"
+        "run = lambda backend, device: print(torch.compile(torch.sin, backend=backend)(torch.zeros(3, "
+        "device=device)).sum().item())\n"
         "run('aot_eager', 'cuda')\nrun('inductor', 'cuda')"
     )
     done = on_phantom("npu:910b-64g", "-c", program)

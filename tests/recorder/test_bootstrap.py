@@ -64,9 +64,9 @@ def test_a_process_that_only_looks_for_torch_and_imports_it_later(run):
 
 
 def test_nothing_stays_on_the_import_system(run):
-    code = (
-        TRAIN
-        + "import sys; print([type(f).__module__ for f in sys.meta_path if type(f).__name__ == '_Watch'], len(vars(torch.__loader__)))"
+    code = TRAIN + (
+        "import sys; print([type(f).__module__ for f in sys.meta_path if type(f).__name__ == '_Watch'], "
+        "len(vars(torch.__loader__)))"
     )
     with_us = run("-c", code)[0].stdout
     without = run("-c", code, recorded=False)[0].stdout
@@ -107,7 +107,10 @@ def test_a_users_sitecustomize_that_fails_looks_as_without(run, tmp_path):
 
 
 def test_no_sitecustomize_but_ours_is_none(run):
-    code = "\ntry:\n    import sitecustomize\n    print(sitecustomize.__file__)\nexcept ImportError as error:\n    print(error)"
+    code = (
+        "\ntry:\n    import sitecustomize\n    print(sitecustomize.__file__)\nexcept ImportError as error:\n    "
+        "print(error)"
+    )
     assert run("-c", code)[0].stdout == run("-c", code, recorded=False)[0].stdout
 
 

@@ -14,7 +14,10 @@ import memdiag
 ROOT = Path(__file__).parents[2]
 # A disk of that size at $1; afterwards what is on it is at $2, since the disk is there for this process and its
 # children only.
-ON_A_DISK = 'mount -t tmpfs -o size=$0 memdiag "$1" || exit 99; disk=$1; kept=$2; shift 2; "$@"; end=$?; cp -R "$disk"/. "$kept"; exit $end'
+ON_A_DISK = (
+    'mount -t tmpfs -o size=$0 memdiag "$1" || exit 99; disk=$1; kept=$2; shift 2; "$@"; end=$?; cp -R "$disk"/. '
+    '"$kept"; exit $end'
+)
 WAYS = (["unshare", "-m"], ["unshare", "-Urm"])
 
 

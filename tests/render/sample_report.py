@@ -191,8 +191,8 @@ def source(**changes: object) -> TraceSource:
 
 
 HEADLINE = (
-    "Out of memory in backward of step 3: a request of 2.00 GiB failed although 1.75 GiB were free, most of it in pieces of at "
-    "most 412 MiB."
+    "Out of memory in backward of step 3: a request of 2.00 GiB failed although 1.75 GiB were free, most of it in "
+    "pieces of at most 412 MiB."
 )
 VERDICT = Verdict(
     severity="critical",
@@ -206,7 +206,9 @@ VERDICT = Verdict(
     peak_reserved_bytes=10 * GIB,
     predicted_peak_reserved_bytes=9 * GIB,
     fits=True,
-    prediction="9.00 GiB reserved instead of 10.00 GiB; gets past the failed allocation, the rest of the run is unknown",
+    prediction=(
+        "9.00 GiB reserved instead of 10.00 GiB; gets past the failed allocation, the rest of the run is unknown"
+    ),
     calibration="recorded settings replayed: 8 of 9 exact; predictions are off by up to 100.00 MiB",
 )
 

@@ -143,8 +143,8 @@ def test_the_other_half_may_be_damaged(tmp_path):
 
 def test_old_releases_have_fewer_columns_and_blank_names(tmp_path):
     header = (
-        "Name,Size(KB),Allocation Time(us),Release Time(us),Duration(us),Allocation Total Allocated(MB),Allocation Total Reserved(MB),"
-        "Release Total Allocated(MB),Release Total Reserved(MB),Device Type"
+        "Name,Size(KB),Allocation Time(us),Release Time(us),Duration(us),Allocation Total Allocated(MB),Allocation "
+        "Total Reserved(MB),Release Total Allocated(MB),Release Total Reserved(MB),Device Type"
     )
     file = write(
         tmp_path / "operator_memory.csv",
@@ -169,8 +169,8 @@ def test_old_releases_have_fewer_columns_and_blank_names(tmp_path):
 
 def test_msprof_counts_in_kb_and_gives_no_end(tmp_path):
     header = (
-        "Device_id,Name,Size(KB),Allocation Time(us),Duration(us),Allocation Total Allocated(KB),Allocation Total Reserved(KB),"
-        "Release Total Allocated(KB),Release Total Reserved(KB),Device"
+        "Device_id,Name,Size(KB),Allocation Time(us),Duration(us),Allocation Total Allocated(KB),Allocation Total "
+        "Reserved(KB),Release Total Allocated(KB),Release Total Reserved(KB),Device"
     )
     file = write(tmp_path / "operator_memory_20240101.csv", header, f"2,trans_0,4,{T},9,8,64,4,64,NPU:2", end="\n")
     write(

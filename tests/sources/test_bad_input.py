@@ -184,7 +184,8 @@ def test_bombs_are_refused_in_bounded_memory(tmp_path, name):
     file = write(tmp_path, BOMBS[name])
     program = (
         "import re, sys\nfrom memdiag.errors import MemdiagError\nfrom memdiag.sources import load\n"
-        "open('/proc/self/clear_refs', 'w').write('5')  # the peak starts anew, not with that of who started this process\n"
+        "open('/proc/self/clear_refs', 'w').write('5')  # the peak starts anew, not with that of who started this "
+        "process\n"
         "try:\n    load(sys.argv[1])\nexcept MemdiagError:\n"
         "    print(re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1])\n"
     )

@@ -115,7 +115,8 @@ def test_what_is_refused(tmp_path, content, reason):
 def test_a_page_with_a_picture_is_refused(tmp_path):
     file = tmp_path / "timeline.html"
     file.write_text(
-        "<html>\n<head><title>GPU Memory Timeline HTML</title></head>\n<body><img src='data:image/png;base64,iVBORw0KGgo='></body></html>"
+        "<html>\n<head><title>GPU Memory Timeline HTML</title></head>\n<body><img "
+        "src='data:image/png;base64,iVBORw0KGgo='></body></html>"
     )
     with pytest.raises(RefusedFile) as refusal:
         load(file)

@@ -230,7 +230,8 @@ def test_the_table_may_stand_behind_the_head_of_the_database(tmp_path):
     with sqlite3.connect(file) as connection:
         for number in range(800):
             connection.execute(
-                f"CREATE TABLE a{number} (some_rather_long_name_of_a_column_{number} INTEGER, and_one_more_of_them INTEGER)"
+                f"CREATE TABLE a{number} (some_rather_long_name_of_a_column_{number} INTEGER, and_one_more_of_them "
+                "INTEGER)"
             )
     connection.close()
     db_file(file, *COMPLETE, table="leaks_dump")

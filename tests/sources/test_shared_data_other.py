@@ -121,13 +121,19 @@ OPENED = {
     ),
 }
 REFUSED = {
-    f"{INSIGHT}test__data__pytorch__text__level2__rank0_ascend_pt__ASCEND_PROFILER_OUTPUT__trace_view.json": "Ascend trace_view",
+    (
+        f"{INSIGHT}test__data__pytorch__text__level2__rank0_ascend_pt__ASCEND_PROFILER_OUTPUT__trace_view.json"
+    ): "Ascend trace_view",
     "Ascend__msprof-analyze__test__ut__advisor__advisor_backend__timeline_advice__trace_view.json": "Ascend trace_view",
     "Da1sypetals__tomi__snapshots__allocations.json": NO_LIST,
     "Maphsge4__select_n__traces__linear_stack_2023_11_08.21.26.55.html": PICTURE,
     "tonghuikang__optimizer-memory-profiles__profiling__modal_gpu_sgd__profile.html": PICTURE,
-    "facebookresearch__HolisticTraceAnalysis__tests__data__amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz": NO_MEMORY,
-    "facebookresearch__HolisticTraceAnalysis__tests__data__mtia_inference_trace__mtia_inference_rank_0.json.gz": NO_MEMORY,
+    (
+        "facebookresearch__HolisticTraceAnalysis__tests__data__amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz"
+    ): NO_MEMORY,
+    (
+        "facebookresearch__HolisticTraceAnalysis__tests__data__mtia_inference_trace__mtia_inference_rank_0.json.gz"
+    ): NO_MEMORY,
     "facebookresearch__HolisticTraceAnalysis__tests__data__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz": NO_MEMORY,
 }
 RUN = "vm_13890_20261121014323644_ascend_pt"

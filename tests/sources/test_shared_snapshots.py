@@ -9,7 +9,9 @@ from memdiag.trace import schema
 
 # Files that contradict themselves: the rest must fit together entirely.
 CONTRADICT = {
-    "drisspg__transformer_nuggets__test__data__mini_snapshot.pickle": "blocks that the trace never frees are inactive at the end",
+    (
+        "drisspg__transformer_nuggets__test__data__mini_snapshot.pickle"
+    ): "blocks that the trace never frees are inactive at the end",
     "facebookresearch__mosaic__test__snapshots__output.pickle": "allocations outside of every segment",
 }
 NUM_SNAPSHOTS = 70  # those of the collection, without the pages that hold a copy

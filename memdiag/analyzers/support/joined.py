@@ -60,7 +60,8 @@ _RELEVANT: dict[Cause, frozenset[str]] = {
     "capacity": _AMOUNT,
     "limit": _AMOUNT | {"MD201"},
 }
-# Growing memory: the evidence (its key) with the amount, its number of steps or passes ("": one), and how many are soon.
+# Growing memory: the evidence (its key) with the amount, its number of steps or passes ("": one), and how many are
+# soon.
 _GROWING = {
     "MD106": ("kept_passes.kept", "kept_passes.graphs", SOON_PASSES),
     "MD301": ("leaks.growth", "", SOON_STEPS),

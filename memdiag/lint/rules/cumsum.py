@@ -13,7 +13,8 @@ CODE = "MD809"
 SEVERITY: Severity = "info"
 WORDS = ("cumsum",)
 _WHOLE = re.compile(
-    r"mask|dur|ids|idx|ind(ex|ices)|pos|len|count|num|offset|seq|bool|eq\(|ne\(|int|long|one_hot|[=!]=|[<>]|size|split|chunk|probs?_sort|sorted"
+    r"mask|dur|ids|idx|ind(ex|ices)|pos|len|count|num|offset|seq|bool|eq\(|ne\(|int|long|one_hot|[=!]=|[<>]|size|split|"
+    r"chunk|probs?_sort|sorted"
 )
 
 

@@ -15,8 +15,10 @@ from typing import Any
 _WHAT, _WHOSE = b"inductor, torch.compile's default", b"CANN's compiler"
 _WAYS = (
     "the phantom NPU cannot imitate what inductor, the default backend of torch.compile, makes of a program: "
-    "its kernels come from CANN's compiler. Run with TORCH_COMPILE_DISABLE=1, which leaves the program as it is, uncompiled; "
-    'or choose torch.compile(backend="aot_eager"), which keeps for backward what AOTAutograd keeps, without fusing anything'
+    "its kernels come from CANN's compiler. Run with TORCH_COMPILE_DISABLE=1, which leaves the program as it is, "
+    "uncompiled; "
+    'or choose torch.compile(backend="aot_eager"), which keeps for backward what AOTAutograd keeps, without fusing '
+    "anything"
 )
 
 

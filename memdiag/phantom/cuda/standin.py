@@ -46,7 +46,10 @@ MADE_UP = (  # true only for results that --compute small did not compute
     "a mask that a kernel made selects all (MEMDIAG_PHANTOM_SELECTED, from 0 to 1, sets another share)",
 )
 ASSUMPTIONS = (
-    "cuDNN's engines ask for no workspace (MEMDIAG_PHANTOM_CUDNN_WORKSPACE sets another figure), nor do cuSOLVER, cuFFT and cuSPARSE",
+    (
+        "cuDNN's engines ask for no workspace (MEMDIAG_PHANTOM_CUDNN_WORKSPACE sets another figure), nor do cuSOLVER, "
+        "cuFFT and cuSPARSE"
+    ),
     "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
     "memory of NCCL and of the libraries themselves is not counted (MEMDIAG_PHANTOM_NCCL_BYTES for each communicator)",
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
@@ -144,8 +147,14 @@ def stand_in(installed: Installed) -> Path:
     if torch.cuda[0] not in SUPPORTED or not (torch.folder / "lib" / "libtorch_cuda.so").is_file():
         what = f"is for CUDA {torch.cuda[0]}.{torch.cuda[1]}" if torch.cuda[0] else "was built without CUDA"
         raise MemdiagError(
-            f"torch {torch.version} of {installed.python} {what}; a phantom CUDA device needs a build for CUDA 12 or 13",
-            "pip install torch (on Linux that is the CUDA build), in a virtual environment of its own if need be; no card is needed",
+            (
+                f"torch {torch.version} of {installed.python} {what}; a phantom CUDA device needs a build for CUDA 12 "
+                "or 13"
+            ),
+            (
+                "pip install torch (on Linux that is the CUDA build), in a virtual environment of its own if need be; "
+                "no card is needed"
+            ),
         )
     compiler = build.find_compiler("c++")
     libraries = sorted((torch.folder / "lib").glob("*.so"))

@@ -193,7 +193,8 @@ class Cpu:
             self._loses_stacks = True
             self._stacks = False
             warn(
-                f"PyTorch's profiler has lost what it had recorded ({str(error).split(',', 1)[0]}): from here on without Python stacks"
+                f"PyTorch's profiler has lost what it had recorded ({str(error).split(',', 1)[0]}): from here on "
+                "without Python stacks"
             )
             return ()
 

@@ -43,7 +43,8 @@ class Npu(Cuda):
         backend = getattr(self._memory, "get_allocator_backend", lambda: "native")()
         if backend != "native":
             warn(
-                f"the allocator in use is {backend}: asking it for a snapshot can end the process, nothing is recorded of it"
+                f"the allocator in use is {backend}: asking it for a snapshot can end the process, nothing is recorded "
+                "of it"
             )
         return backend == "native"
 

@@ -61,7 +61,10 @@ def _outcome(each: DeviceCheck, judgement: MetricJudgement) -> str:
     lines = [judgement.reason, each.path]
     if each.sites:
         lines += [phrase("check.title", title=title(each)), *(f"  {holder_words(holder)}" for holder in each.sites)]
-    return f'<failure type="{text(judgement.kind)}" message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
+    return (
+        f'<failure type="{text(judgement.kind)}" '
+        f'message="{text(judgement.reason)}">{chr(10).join(text(line) for line in lines)}</failure>'
+    )
 
 
 def _error(reason: str) -> str:

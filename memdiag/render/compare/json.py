@@ -50,7 +50,10 @@ def _curve(name: str) -> ShapeKey:
     def values(curves: Curves) -> list[list[int | None]]:
         return [[value if value >= 0 else None for value in curve] for curve in getattr(curves, name)]
 
-    meaning = f"For each trace the highest {name} bytes in each of equal parts of the axis; null: unknown, or outside the trace."
+    meaning = (
+        f"For each trace the highest {name} bytes in each of equal parts of the axis; null: unknown, or outside the "
+        "trace."
+    )
     return ShapeKey(f"{name}_bytes", values, list[list[int | None]], meaning)
 
 

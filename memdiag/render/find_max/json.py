@@ -38,7 +38,9 @@ _FOUND = Shape(
 LAYOUT = JsonLayout(
     name="record-find-max",
     title="memdiag record --find-max NAME=LOW..HIGH --json",
-    meaning="The largest value of a placeholder with which a command fits into memory. find-max.json has the same content.",
+    meaning=(
+        "The largest value of a placeholder with which a command fits into memory. find-max.json has the same content."
+    ),
     version=2,
     root=LargestFit,
     shapes=(

@@ -15,7 +15,10 @@ def progress(values: ValueRange, trial: Trial) -> str:
     said = phrase("find_max.fits") if trial.fits else phrase("find_max.fails", why=trial.failure)
     peak = phrase("find_max.peak", bytes=format_bytes(trial.peak_reserved_bytes)) if trial.peak_reserved_bytes else ""
     facts = joined((said, peak), ", ")
-    return f"memdiag: {phrase('find_max.trial', value=f'{values.name}={trial.value}', facts=facts, seconds=f'{trial.seconds:.1f}')}"
+    return (
+        "memdiag: "
+        f"{phrase('find_max.trial', value=f'{values.name}={trial.value}', facts=facts, seconds=f'{trial.seconds:.1f}')}"
+    )
 
 
 def render(found: LargestFit, look: Look = PLAIN) -> str:

@@ -43,7 +43,10 @@ LAYOUT = JsonLayout(
                     "height_bytes_by_method",
                     lambda report: {each.name: each.height_bytes for each in report.rivals},
                     dict[str, int | None],
-                    "Bytes that other placement methods need for the same buffers; null: not tried, as it would take too long.",
+                    (
+                        "Bytes that other placement methods need for the same buffers; null: not tried, as it would "
+                        "take too long."
+                    ),
                 ),
                 "recorded_peak_reserved_bytes",
                 "output",

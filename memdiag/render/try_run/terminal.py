@@ -55,7 +55,9 @@ def result(report: TryReport) -> Iterator[str]:
         )
         yield f"memdiag: {phrase('try.rank', name=each.name, text=verdict) if several else verdict}"
     for each in report.ranks:
-        yield f"memdiag: {phrase('try.compared.rank' if several else 'try.compared', name=each.name, settings=settings)}"
+        yield (
+            f"memdiag: {phrase('try.compared.rank' if several else 'try.compared', name=each.name, settings=settings)}"
+        )
         yield from _comparison(each)
     yield row(phrase("try.run"), phrase("try.run.ended", status=str(report.exit_status), folder=report.folder))
 

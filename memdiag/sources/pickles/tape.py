@@ -28,7 +28,10 @@ _TAPE_FLOOR = 64 * MIB
 _TAPE_RATIO = 10
 _PIECE = 4 * MIB
 _BEHIND = 1024  # bytes around an opcode that contain the name it requests
-_HINT = "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a file"
+_HINT = (
+    "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a "
+    "file"
+)
 
 
 class Tape:

@@ -11,7 +11,8 @@ FORMS = [Form("bitsandbytes", "Error out of memory at line 391 in file /build/bi
 
 def test_managed_memory_is_that_of_a_paged_optimizer():
     message = single(
-        "  0%|          | 0/80 [00:00<?, ?it/s]\nError out of memory at line 391 in file /build/bitsandbytes/csrc/pythonInterface.c"
+        "  0%|          | 0/80 [00:00<?, ?it/s]\nError out of memory at line 391 in file "
+        "/build/bitsandbytes/csrc/pythonInterface.c"
     )
     assert (message.framework, message.judgement.verdict) == ("bitsandbytes", "unknown")
     assert "host" in message.judgement.alternatives

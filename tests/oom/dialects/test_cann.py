@@ -17,9 +17,9 @@ FORMS = [
     ),
     Form(
         "cann_el0004",
-        "[ERROR] GE({pid},python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: "
-        "ErrorNo: 1343225857(Parameter's "
-        "invalid!) [COMP][MEM_ALLOC][Check][Param]Out of memory:current var size[{requested}] exceeds total var size[{limit}]",
+        "[ERROR] GE({pid},python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: ErrorNo: "
+        "1343225857(Parameter's invalid!) [COMP][MEM_ALLOC][Check][Param]Out of memory:current var size[{requested}] "
+        "exceeds total var size[{limit}]",
         {"pid": integer("pid", 1), "requested": whole_bytes("requested"), "limit": whole_bytes("limit")},
     ),
     Form(
@@ -58,7 +58,10 @@ def test_the_runtime_names_size_and_device():
 
 
 def test_the_driver_names_its_device_without_a_sign():
-    line = "DevMemAllocHugePageManaged:[drv api] halMemAlloc failed:size=4194304(bytes), type=2, drvRetCode=6, device_id 5, ErrCode=207001"
+    line = (
+        "DevMemAllocHugePageManaged:[drv api] halMemAlloc failed:size=4194304(bytes), type=2, drvRetCode=6, device_id "
+        "5, ErrCode=207001"
+    )
     assert single(
         f"[ERROR] RUNTIME(4711,python3):2026-03-04-05:06:07.008.009 [npu_driver.cc:1534]4712 {line}"
     ).fields == {

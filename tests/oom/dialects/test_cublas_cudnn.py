@@ -17,11 +17,17 @@ FORMS = [
     ("text", "framework"),
     [
         (
-            "E tensorflow/stream_executor/cuda/cuda_blas.cc:510] failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED",
+            (
+                "E tensorflow/stream_executor/cuda/cuda_blas.cc:510] failed to create cublas handle: "
+                "CUBLAS_STATUS_ALLOC_FAILED"
+            ),
             "tensorflow",
         ),
         (
-            "E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:9] Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED",
+            (
+                "E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:9] Could not create cudnn handle: "
+                "CUDNN_STATUS_ALLOC_FAILED"
+            ),
             "jax",
         ),
         ("FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details.", "jax"),

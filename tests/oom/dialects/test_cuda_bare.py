@@ -11,7 +11,10 @@ from tests.oom.single import single
 FORMS = [
     Form(
         "cuda_bare",
-        "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+        (
+            "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some "
+            "other API call"
+        ),
     ),
     Form(
         "torch_thc_old",
@@ -30,7 +33,10 @@ ERROR = "RuntimeError: CUDA error: out of memory"
         ("", "unknown"),
         ('  File "/x/torch/cuda/graphs.py", line 84, in capture_end', "workspace_or_comm"),
         (
-            '  File "/x/vllm/worker/model_runner.py", line 1, in capture\n  File "/x/torch/cuda/graphs.py", line 84, in capture_end',
+            (
+                '  File "/x/vllm/worker/model_runner.py", line 1, in capture\n  File "/x/torch/cuda/graphs.py", line '
+                "84, in capture_end"
+            ),
             "limit",
         ),
         ('  File "/x/vllm/device_allocator/cumem.py", line 207, in wake_up', "limit"),
@@ -101,5 +107,8 @@ def test_what_only_names_the_error_is_no_message(text):
 
 
 def test_pytorch_asks_nvml_only_when_memory_ran_out():
-    text = 'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/x/c10/cuda/CUDACachingAllocator.cpp":838, please report a bug'
+    text = (
+        'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/x/c10/cuda/CUDACachingAllocator.cpp":838, please '
+        "report a bug"
+    )
     assert single(text).dialect == "cuda_bare"

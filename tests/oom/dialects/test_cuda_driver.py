@@ -26,14 +26,17 @@ FORMS = [
     ),
     Form(
         "cuda_driver",
-        "Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev {device} space Device "
-        "stream 0x7f01 size {requested} bytes (cudaMalloc error out of memory [2])",
+        "Error: 'err == cudaSuccess' failed: StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev {device} "
+        "space Device stream 0x7f01 size {requested} bytes (cudaMalloc error out of memory [2])",
         _PLACED,
     ),
     Form("cuda_driver", "RuntimeError: Failed to allocate {requested} bytes on device 'cuda:{device}'", _PLACED),
     Form(
         "cuda_driver",
-        "RuntimeError: Could not allocate tensor with {requested} bytes. There is not enough GPU video memory available!",
+        (
+            "RuntimeError: Could not allocate tensor with {requested} bytes. There is not enough GPU video memory "
+            "available!"
+        ),
         _BYTES,
     ),
 ]

@@ -15,14 +15,17 @@ def _commas(name):
 FORMS = [
     Form(
         "cupy",
-        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating {requested} bytes (allocated so far: {allocated} bytes).",
+        (
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating {requested} bytes (allocated so far: "
+            "{allocated} bytes)."
+        ),
         {"requested": _commas("requested"), "allocated": _commas("allocated")},
     ),
     Form(
         "cupy",
         (
-            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating {requested} bytes (allocated so far: {allocated} bytes, "
-            "limit set to: {limit} bytes)."
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating {requested} bytes (allocated so far: "
+            "{allocated} bytes, limit set to: {limit} bytes)."
         ),
         {"requested": _commas("requested"), "allocated": _commas("allocated"), "limit": _commas("limit")},
     ),
@@ -49,7 +52,10 @@ def test_the_old_total_counts_the_request_itself():
 
 
 def test_a_limit_that_is_exceeded_is_the_cause():
-    text = "Out of memory allocating 2,000,000,000 bytes (allocated so far: 3,000,000,000 bytes, limit set to: 4,000,000,000 bytes)."
+    text = (
+        "Out of memory allocating 2,000,000,000 bytes (allocated so far: 3,000,000,000 bytes, limit set to: "
+        "4,000,000,000 bytes)."
+    )
     assert single(text).judgement.verdict == "limit"
 
 
@@ -61,12 +67,18 @@ def test_almost_nothing_held_means_that_others_have_the_card():
 
 
 def test_what_rmm_throws_is_no_host_memory():
-    text = "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory"
+    text = (
+        "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: "
+        "cudaErrorMemoryAllocation out of memory"
+    )
     assert [message.framework for message in read_text(text).messages] == ["rapids"]
 
 
 def test_xgboost_says_it_in_words_of_rmm():
-    text = "xgboost.core.XGBoostError: a.cu:7: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation: out of memory"
+    text = (
+        "xgboost.core.XGBoostError: a.cu:7: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation: "
+        "out of memory"
+    )
     assert single(text).framework == "xgboost"
 
 
@@ -75,11 +87,17 @@ def test_xgboost_says_it_in_words_of_rmm():
     [
         ("MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /e/rmm/cuda_memory_resource.hpp", "capacity"),
         (
-            "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:250: Maximum pool",
+            (
+                "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:250: "
+                "Maximum pool"
+            ),
             "limit",
         ),
         (
-            "MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 4294967296 bytes) at: /env/include/rmm",
+            (
+                "MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 4294967296 bytes) at: "
+                "/env/include/rmm"
+            ),
             "capacity",
         ),
         ("RMMError: RMM_ERROR_OUT_OF_MEMORY", "capacity"),
@@ -91,5 +109,8 @@ def test_rmm_lines_that_were_cut(text, verdict):
 
 
 def test_a_full_pool_is_made_larger_first():
-    text = "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:188: Maximum pool size exceeded"
+    text = (
+        "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:188: Maximum pool "
+        "size exceeded"
+    )
     assert "maximum_pool_size" in single(text).findings[0].fixes[0].change

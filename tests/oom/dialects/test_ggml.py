@@ -8,14 +8,17 @@ from tests.oom.single import single
 FORMS = [
     Form(
         "ggml",
-        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating {size} on device {device}: cudaMalloc failed: out of memory",
+        (
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating {size} on device {device}: cudaMalloc failed: out "
+            "of memory"
+        ),
         {"size": unit_size("requested", "{:.2f} MiB", MIB), "device": integer("device_index", 0, 15)},
     ),
     Form(
         "ggml",
         (
-            "ggml_gallocr_reserve_n: failed to allocate CUDA{device} buffer of size {requested}\nllama_new_context_with_model: failed to "
-            "allocate compute buffers"
+            "ggml_gallocr_reserve_n: failed to allocate CUDA{device} buffer of size {requested}\n"
+            "llama_new_context_with_model: failed to allocate compute buffers"
         ),
         {"requested": whole_bytes("requested", 1 << 40), "device": integer("device_index", 0, 15)},
     ),
@@ -27,8 +30,8 @@ FORMS = [
     Form(
         "ggml",
         (
-            "ggml_vulkan: Device memory allocation of size {requested} failed.\nggml_vulkan: vk::Device::allocateMemory: "
-            "ErrorOutOfDeviceMemory"
+            "ggml_vulkan: Device memory allocation of size {requested} failed.\nggml_vulkan: "
+            "vk::Device::allocateMemory: ErrorOutOfDeviceMemory"
         ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
@@ -47,7 +50,8 @@ FORMS = [
 
 def test_three_lines_about_a_buffer_are_one_message_and_the_bytes_count():
     message = single(
-        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.68 MiB on device 1: cudaMalloc failed: out of memory\n"
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.68 MiB on device 1: cudaMalloc failed: out of "
+        "memory\n"
         "alloc_tensor_range: failed to allocate CUDA1 buffer of size 12945382212\n"
         "llama_model_load: error loading model: unable to allocate CUDA1 buffer"
     )
@@ -57,7 +61,8 @@ def test_three_lines_about_a_buffer_are_one_message_and_the_bytes_count():
 
 def test_a_second_try_is_counted_and_names_of_functions_are_no_speakers():
     tried = (
-        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 1: cudaMalloc failed: out of memory\n"
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 1: cudaMalloc failed: out of "
+        "memory\n"
         "ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 2147485696\n"
         "graph_reserve: failed to allocate compute buffers\n"
         "llama_init_from_model: failed to initialize the context: failed to allocate compute pp buffers\n"
@@ -117,7 +122,8 @@ def test_a_buffer_that_is_too_large_for_vulkan_is_divided():
 
 _REFUSED = (
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 1: cudaMalloc failed: out of memory\n"
-    "ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 9437184000\ngraph_reserve: failed to allocate compute buffers\n"
+    "ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 9437184000\ngraph_reserve: failed to allocate "
+    "compute buffers\n"
 )
 
 

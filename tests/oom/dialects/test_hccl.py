@@ -41,5 +41,8 @@ def test_an_operator_that_needs_a_communicator():
 
 
 def test_queue_pairs():
-    text = "EI0007: [PID: 4711] 2025-03-04-05:06:07.008.009 Failed to allocate resource[qp] with info [aicpu rank:5,deviceLogicId:1]."
+    text = (
+        "EI0007: [PID: 4711] 2025-03-04-05:06:07.008.009 Failed to allocate resource[qp] with info [aicpu "
+        "rank:5,deviceLogicId:1]."
+    )
     assert (single(text).dialect, single(text).fields) == ("hccl", {"pid": 4711, "device_index": 1})

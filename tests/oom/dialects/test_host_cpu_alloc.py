@@ -11,35 +11,40 @@ _WHOLE_GIB = Slot("requested_bytes", st.integers(0, 4000), read=lambda text, _va
 FORMS = [
     Form(
         "host_cpu_alloc",
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
-        "allocate {requested} bytes. "
-        "Error code 12 (Cannot allocate memory)",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate {requested} bytes. Error code 12 (Cannot allocate memory)",
         {"requested": whole_bytes("requested")},
     ),
     Form(
         "host_cpu_alloc",
         (
-            "RuntimeError: [enforce fail at ..\\c10\\core\\CPUAllocator.cpp:75] data. DefaultCPUAllocator: not enough memory: you "
-            "tried to allocate {requested} bytes."
+            "RuntimeError: [enforce fail at ..\\c10\\core\\CPUAllocator.cpp:75] data. DefaultCPUAllocator: not enough "
+            "memory: you tried to allocate {requested} bytes."
         ),
         {"requested": whole_bytes("requested")},
     ),
     Form(
         "host_cpu_alloc",
         (
-            "RuntimeError: [enforce fail at ..\\c10\\core\\CPUAllocator.cpp:62] data. DefaultCPUAllocator: not enough memory: you "
-            "tried to allocate %dGB. Buy new RAM!{gib}"
+            "RuntimeError: [enforce fail at ..\\c10\\core\\CPUAllocator.cpp:62] data. DefaultCPUAllocator: not enough "
+            "memory: you tried to allocate %dGB. Buy new RAM!{gib}"
         ),
         {"gib": _WHOLE_GIB},
     ),
     Form(
         "host_cpu_alloc",
-        "RuntimeError: $ Torch: not enough memory: you tried to allocate {gib}GB. Buy new RAM! at /pytorch/torch/lib/TH/THGeneral.c:270",
+        (
+            "RuntimeError: $ Torch: not enough memory: you tried to allocate {gib}GB. Buy new RAM! at "
+            "/pytorch/torch/lib/TH/THGeneral.c:270"
+        ),
         {"gib": _WHOLE_GIB},
     ),
     Form(
         "host_cpu_alloc",
-        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate {size} for an array with shape {shape} and data type {dtype}",
+        (
+            "numpy.core._exceptions._ArrayMemoryError: Unable to allocate {size} for an array with shape {shape} and "
+            "data type {dtype}"
+        ),
         {
             "size": Slot("requested_bytes", st.integers(1, 999), "{}. GiB".format, lambda _text, value: value * GIB),
             "shape": shape(form="({})", comma=", "),
@@ -63,7 +68,10 @@ FORMS = [
 @pytest.mark.parametrize(
     "text",
     [
-        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\nAborted (core dumped)",
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\nAborted (core "
+            "dumped)"
+        ),
         "MemoryError: std::bad_alloc",
         "RuntimeError: bad allocation",
         'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nMemoryError',
@@ -102,7 +110,10 @@ def test_zero_gigabytes_are_less_than_one():
 
 
 def test_one_large_piece_is_looked_at_before_workers():
-    text = "DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes. Error code 12 (Cannot allocate memory)"
+    text = (
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes. Error code 12 (Cannot allocate "
+        "memory)"
+    )
     large, small = (single(text.format(size)).findings[0].fixes for size in (64 << 30, 64 << 20))
     assert large[0].change == "print(tensor.shape, tensor.dtype)"
     assert any("mmap=True" in fix.change for fix in large)

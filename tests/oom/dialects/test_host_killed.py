@@ -12,8 +12,8 @@ FORMS = [
     Form(
         "host_killed",
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
-        "RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Bus error. It is possible that dataloader's workers "
-        "are out of shared memory.",
+        "RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory.",
         _PID,
     ),
 ]
@@ -79,7 +79,10 @@ def test_the_summary_of_torchrun_is_one_message_a_rank():
         "traceback : Signal 9 (SIGKILL) received by PID 470{0}\n"
     )
     report = read_text(
-        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4701) of binary: python\n"
+        (
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4701) of "
+            "binary: python\n"
+        )
         + block.format(1)
         + block.format(2)
     )

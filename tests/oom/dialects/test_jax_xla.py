@@ -7,7 +7,10 @@ from tests.oom.single import single
 FORMS = [
     Form(
         "jax_xla",
-        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {requested} bytes.",
+        (
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
+            "{requested} bytes."
+        ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
     Form(
@@ -17,7 +20,8 @@ FORMS = [
     ),
     Form(
         "jax_xla",
-        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {requested} bytes.\n"
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {requested} "
+        "bytes.\n"
         "BufferAssignment OOM Debugging.\nBufferAssignment stats:\n             parameter allocation:    6.00MiB\n"
         "                 total allocation:   {program}\n              total fragmentation:         0B (0.00%)",
         {"requested": whole_bytes("requested", 1 << 40), "program": unit_size("program", "{:.2f}GiB", GIB, 1 << 40)},
@@ -39,7 +43,10 @@ FORMS = [
 
 
 def test_a_small_request_of_a_small_program_is_not_called_capacity():
-    text = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4194304 bytes.\ntotal allocation:   8.00MiB"
+    text = (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4194304 bytes.\ntotal "
+        "allocation:   8.00MiB"
+    )
     message = single(text)
     assert message.judgement.verdict == "unknown"
     assert "other_process" in message.judgement.alternatives
@@ -52,10 +59,10 @@ def test_a_few_bytes_refused_are_a_broken_installation():
 
 def test_allocator_and_exception_are_one_failure_with_the_exact_size():
     message = single(
-        "W external/xla/xla/tsl/framework/bfc_allocator.cc:497] Allocator (GPU_1_bfc) ran out of memory trying to allocate 29.80GiB "
-        "(rounded to 32000000000)requested by op\n"
-        "E external/xla/xla/pjrt/pjrt_stream_executor_client.cc:3086] Execution of replica 0 failed: RESOURCE_EXHAUSTED: "
-        "Out of memory while trying to allocate 32000000000 bytes."
+        "W external/xla/xla/tsl/framework/bfc_allocator.cc:497] Allocator (GPU_1_bfc) ran out of memory trying to "
+        "allocate 29.80GiB (rounded to 32000000000)requested by op\n"
+        "E external/xla/xla/pjrt/pjrt_stream_executor_client.cc:3086] Execution of replica 0 failed: "
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 32000000000 bytes."
     )
     assert message.fields == {"requested_bytes": 32000000000, "device_index": 1}
     assert message.judgement.verdict == "capacity"
@@ -71,17 +78,19 @@ def test_xla_on_a_cpu_asks_the_host():
 
 def test_scratch_of_autotuning_is_no_lack_of_memory():
     message = single(
-        "E external/org_tensorflow/tensorflow/compiler/xla/service/gpu/cudnn_conv_algorithm_picker.cc:555] Resource exhausted: "
-        "Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0"
+        "E external/org_tensorflow/tensorflow/compiler/xla/service/gpu/cudnn_conv_algorithm_picker.cc:555] Resource "
+        "exhausted: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0"
     )
     assert message.judgement.verdict == "workspace_or_comm"
 
 
 def test_warnings_are_left_out_beside_a_failure():
     report = read_text(
-        "W external/xla/xla/tsl/framework/bfc_allocator.cc:310] Allocator (GPU_0_bfc) ran out of memory trying to allocate 9.00GiB with "
-        "freed_by_count=0. The caller indicates that this is not a failure, but this may mean that there could be performance gains\n"
-        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5000000000 bytes."
+        "W external/xla/xla/tsl/framework/bfc_allocator.cc:310] Allocator (GPU_0_bfc) ran out of memory trying to "
+        "allocate 9.00GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean "
+        "that there could be performance gains\n"
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5000000000 "
+        "bytes."
     )
     assert [message.fields["requested_bytes"] for message in report.messages] == [5000000000]
     assert report.num_warnings_omitted == 1

@@ -21,7 +21,10 @@ FORMS = [
 
 
 def _message(asked: str, used: str, rest: str) -> str:
-    return f"ERROR: Out of GPU memory trying to allocate {asked}\nEffective GPU memory usage: 91.00% ({used}/20.000 GiB)\n{rest}\nStacktrace:"
+    return (
+        f"ERROR: Out of GPU memory trying to allocate {asked}\nEffective GPU memory usage: 91.00% ({used}/20.000 GiB)\n"
+        f"{rest}\nStacktrace:"
+    )
 
 
 @pytest.mark.parametrize(

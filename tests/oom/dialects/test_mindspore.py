@@ -9,9 +9,9 @@ _BYTES = whole_bytes("requested", 1 << 44, least=1)
 FORMS = [
     Form(
         "mindspore_pool",
-        "Out of Memory!!! Request memory size: {requested}B, Memory Statistic:\nDevice HBM memory size: "
-        "{total}\nMindSpore Used memory size: "
-        "{limit}\nMindSpore memory base address: 0x124140000000\nTotal Static Memory size: {static}\nTotal Dynamic memory size: 0M",
+        "Out of Memory!!! Request memory size: {requested}B, Memory Statistic:\nDevice HBM memory size: {total}\n"
+        "MindSpore Used memory size: {limit}\nMindSpore memory base address: 0x124140000000\nTotal Static Memory size: "
+        "{static}\nTotal Dynamic memory size: 0M",
         {
             "requested": whole_bytes("requested"),
             "total": unit_size("total", "{:.0f}M", MIB),
@@ -46,8 +46,8 @@ FORMS = [
     ),
     Form(
         "mindspore_misc",
-        "[ERROR] device/ascend/ascend_memory_pool.cc:65 CalMemBlockAllocSize] Memory not enough: current free memory size[{free}] is "
-        "smaller than required size[{requested}], dynamic offset [4096] memory pool total size[{limit}]",
+        "[ERROR] device/ascend/ascend_memory_pool.cc:65 CalMemBlockAllocSize] Memory not enough: current free memory "
+        "size[{free}] is smaller than required size[{requested}], dynamic offset [4096] memory pool total size[{limit}]",
         {"free": whole_bytes("free"), "requested": _BYTES, "limit": whole_bytes("limit")},
     ),
 ]
@@ -71,7 +71,10 @@ def test_a_pool_as_large_as_the_card_is_full():
     "text",
     [
         "Malloc device memory failed, less than half.Device HBM total size:34359738368 Device HBM free size:2140602368",
-        "Malloc device memory failed, size[32212254720], ret[207001], Device 6 may be other processes occupying this card",
+        (
+            "Malloc device memory failed, size[32212254720], ret[207001], Device 6 may be other processes occupying "
+            "this card"
+        ),
     ],
 )
 def test_what_is_missing_at_the_start_is_somebody_elses(text):
@@ -80,7 +83,10 @@ def test_what_is_missing_at_the_start_is_somebody_elses(text):
 
 
 def test_the_log_names_the_process_and_size_zero_is_none():
-    text = "[ERROR] PRE_ACT(4711,ffff12345678,python):2024-10-09-14:12:37 [x.cc:4] Add] AllocDeviceMemByEagerFree failed, alloc size : 0."
+    text = (
+        "[ERROR] PRE_ACT(4711,ffff12345678,python):2024-10-09-14:12:37 [x.cc:4] Add] AllocDeviceMemByEagerFree failed, "
+        "alloc size : 0."
+    )
     assert single(text).fields == {"pid": 4711}
     assert single(text).judgement.verdict == "unknown"
 

@@ -7,16 +7,16 @@ FORMS = [
     Form(
         "mlx",
         (
-            "libc++abi: terminating due to uncaught exception of type std::runtime_error: [malloc_or_wait] Unable to allocate "
-            "{requested} bytes."
+            "libc++abi: terminating due to uncaught exception of type std::runtime_error: [malloc_or_wait] Unable to "
+            "allocate {requested} bytes."
         ),
         {"requested": whole_bytes("requested")},
     ),
     Form(
         "mlx",
         (
-            "RuntimeError: [metal::malloc] Attempting to allocate {requested} bytes which is greater than the maximum allowed "
-            "buffer size of {limit} bytes."
+            "RuntimeError: [metal::malloc] Attempting to allocate {requested} bytes which is greater than the maximum "
+            "allowed buffer size of {limit} bytes."
         ),
         {"requested": whole_bytes("requested"), "limit": whole_bytes("limit")},
     ),
@@ -25,14 +25,17 @@ FORMS = [
 
 def test_the_largest_buffer_is_a_limit():
     text = (
-        "[metal::malloc] Attempting to allocate 20000000000 bytes which is greater than the maximum allowed buffer size of "
-        "9534832640 bytes."
+        "[metal::malloc] Attempting to allocate 20000000000 bytes which is greater than the maximum allowed buffer "
+        "size of 9534832640 bytes."
     )
     assert single(text).judgement.verdict == "limit"
 
 
 def test_the_error_of_metal_is_mlxs_where_it_says_so():
-    text = "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+    text = (
+        "[METAL] Command buffer execution failed: Insufficient Memory "
+        "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+    )
     assert (single(text).dialect, single(text).backend) == ("mlx", "metal")
 
 

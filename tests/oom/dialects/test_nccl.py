@@ -40,7 +40,10 @@ def test_memory_comes_from_the_driver():
 
 
 def test_shared_memory_is_the_hosts():
-    text = "n:7:8 [3] misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-KWfVyt (size 5967872)"
+    text = (
+        "n:7:8 [3] misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-KWfVyt "
+        "(size 5967872)"
+    )
     message = single(text)
     assert (message.judgement.verdict, message.fields) == (
         "host",
@@ -62,12 +65,18 @@ def test_rccl_is_the_same_on_other_cards():
     [
         ("misc/ibvwrap.cc:211 NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory", {}),
         (
-            "n3:91:93 [5] misc/ibvwrap.cc:281 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+            (
+                "n3:91:93 [5] misc/ibvwrap.cc:281 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate "
+                "memory"
+            ),
             {"pid": 91, "device_index": 5},
         ),
         ("ibvwrap.c:112 NCCL WARN Call to ibv_reg_mr failed", {}),
         (
-            "ib_md.c:351  UCX  ERROR ibv_reg_mr(address=0x7f00, length=4194304, access=0xf) failed: Cannot allocate memory",
+            (
+                "ib_md.c:351  UCX  ERROR ibv_reg_mr(address=0x7f00, length=4194304, access=0xf) failed: Cannot "
+                "allocate memory"
+            ),
             {"requested_bytes": 4194304},
         ),
     ],

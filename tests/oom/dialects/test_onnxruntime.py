@@ -8,18 +8,16 @@ from tests.oom.single import commands, single
 FORMS = [
     Form(
         "onnxruntime",
-        "[E:onnxruntime:, sequential_executor.cc:514 onnxruntime::ExecuteKernel] Non-zero status code returned while running "
-        "Mul node. Name:'Mul_3' "
-        "Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 "
-        "onnxruntime::BFCArena::AllocateRawInternal Failed to allocate "
-        "memory for requested buffer of size {requested}",
+        "[E:onnxruntime:, sequential_executor.cc:514 onnxruntime::ExecuteKernel] Non-zero status code returned while "
+        "running Mul node. Name:'Mul_3' Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 "
+        "onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size {requested}",
         {"requested": whole_bytes("requested")},
     ),
     Form(
         "onnxruntime",
         (
-            "onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Available memory of {free} is smaller than requested bytes "
-            "of {requested}"
+            "onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Available memory of {free} is smaller than "
+            "requested bytes of {requested}"
         ),
         {"requested": whole_bytes("requested"), "free": whole_bytes("free")},
     ),

@@ -16,7 +16,10 @@ _SIZES = {"pid": integer("pid", 1), "vm": _kb("total_vm"), "rss": _kb("anon_rss"
 FORMS = [
     Form(
         "oom_killer",
-        "Out of memory: Killed process {pid} (python3) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB, shmem-rss:0kB, UID:1000",
+        (
+            "Out of memory: Killed process {pid} (python3) total-vm:{vm}, anon-rss:{rss}, file-rss:64kB, "
+            "shmem-rss:0kB, UID:1000"
+        ),
         _SIZES,
     ),
     Form(
@@ -34,7 +37,8 @@ FORMS = [
     ),
     Form(
         "oom_killer",
-        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,task=python,pid={pid},uid=1000\n"
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,"
+        "task=python,pid={pid},uid=1000\n"
         "Out of memory: Killed process {pid} (python) total-vm:{vm}, anon-rss:{rss}, file-rss:4kB\n"
         "oom_reaper: reaped process {pid} (python), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
         _SIZES,
@@ -44,7 +48,8 @@ FORMS = [
 
 def test_the_child_that_was_sacrificed_counts():
     message = single(
-        "Out of memory: Kill process 10 (python) score 974 or sacrifice child\nKilled process 11 (python) total-vm:30kB, anon-rss:20kB"
+        "Out of memory: Kill process 10 (python) score 974 or sacrifice child\nKilled process 11 (python) "
+        "total-vm:30kB, anon-rss:20kB"
     )
     assert message.fields == {"pid": 11, "total_vm_bytes": 30 * KIB, "anon_rss_bytes": 20 * KIB}
 
@@ -57,7 +62,8 @@ def test_two_kills_are_two_messages():
 def test_a_cgroup_that_is_full_may_be_a_limit():
     message = single(
         "memory: usage 2097152kB, limit 2097152kB, failcnt 46\n"
-        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0,oom_memcg=/a,task_memcg=/a,task=python,pid=4711,uid=0\n"
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0,oom_memcg=/a,task_memcg=/a,"
+        "task=python,pid=4711,uid=0\n"
         "Memory cgroup out of memory: Killed process 4711 (python) total-vm:30kB, anon-rss:20kB"
     )
     assert message.fields["limit_bytes"] == 2 << 30
@@ -74,15 +80,16 @@ def test_a_cgroup_that_is_full_may_be_a_limit():
 )
 def test_slurm_counts_kills(event):
     message = single(
-        f"slurmstepd: error: Detected {event} Some of your processes may have been killed by the cgroup out-of-memory handler."
+        f"slurmstepd: error: Detected {event} Some of your processes may have been killed by the cgroup out-of-memory "
+        "handler."
     )
     assert (message.framework, message.judgement.verdict) == ("slurm", "host")
 
 
 def test_the_shells_line_belongs_to_slurms():
     message = single(
-        "script: line 28:  8156 Killed                  python3 main.py\nslurmstepd: error: Detected 1 oom-kill event(s) in "
-        "StepId=1.batch cgroup."
+        "script: line 28:  8156 Killed                  python3 main.py\nslurmstepd: error: Detected 1 oom-kill "
+        "event(s) in StepId=1.batch cgroup."
     )
     assert (message.dialect, message.fields) == ("oom_killer", {"pid": 8156})
 
@@ -144,8 +151,9 @@ def test_states_that_are_no_kill(text):
 )
 def test_the_limit_is_raised_where_the_control_group_is(group, advised, not_advised):
     message = single(
-        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},task_memcg={group},task=python,"
-        "pid=17,uid=0\nMemory cgroup out of memory: Killed process 17 (python) total-vm:2048kB, anon-rss:1024kB, file-rss:0kB"
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},"
+        f"task_memcg={group},task=python,pid=17,uid=0\nMemory cgroup out of memory: Killed process 17 (python) "
+        "total-vm:2048kB, anon-rss:1024kB, file-rss:0kB"
     )
     lines = "\n".join(fix.change for fix in message.findings[0].fixes)
     assert advised in lines
@@ -166,7 +174,10 @@ def test_numbers_with_commas():
 
 
 def _kill(name, more=""):
-    return f"Out of memory: Killed process 555 ({name}) total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB{more}"
+    return (
+        f"Out of memory: Killed process 555 ({name}) total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, "
+        f"shmem-rss:0kB{more}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,15 +203,24 @@ def test_the_remedy_is_that_of_the_program_that_was_ended(name, first):
 
 
 def test_the_name_of_the_task_counts_where_the_kill_itself_is_missing():
-    line = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/a,task=perl,pid=88,uid=5"
+    line = (
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/a,"
+        "task=perl,pid=88,uid=5"
+    )
     assert "ps aux" in single(line).findings[0].fixes[0].change
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "The node was low on resource: memory. Container train was using 71303168Ki, which exceeds its request of 32Gi.",
-        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 51200Ki. Container x was using 9Ki, request is 0.",
+        (
+            "The node was low on resource: memory. Container train was using 71303168Ki, which exceeds its request of "
+            "32Gi."
+        ),
+        (
+            "The node was low on resource: memory. Threshold quantity: 100Mi, available: 51200Ki. Container x was "
+            "using 9Ki, request is 0."
+        ),
         "3m12s  Warning  Evicted  pod/train-0  The node had condition: [MemoryPressure].",
     ],
 )

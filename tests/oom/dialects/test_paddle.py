@@ -13,15 +13,16 @@ _SIZES = {
 FORMS = [
     Form(
         "paddle",
-        "Out of memory error on GPU {device}. Cannot allocate {requested} memory on GPU {device}, available memory is only {free}.\n\n"
+        "Out of memory error on GPU {device}. Cannot allocate {requested} memory on GPU {device}, available memory is "
+        "only {free}.\n\n"
         "Please check whether there is any other process using GPU {device}.",
         _SIZES,
     ),
     Form(
         "paddle",
-        "ResourceExhaustedError: \n\nOut of memory error on GPU {device}. Cannot allocate {requested} memory on GPU {device}, "
-        "{allocated} memory has been "
-        "allocated and available memory is only {free}.\n\nPlease check whether there is any other process using GPU {device}.",
+        "ResourceExhaustedError: \n\nOut of memory error on GPU {device}. Cannot allocate {requested} memory on GPU "
+        "{device}, {allocated} memory has been allocated and available memory is only {free}.\n\nPlease check whether "
+        "there is any other process using GPU {device}.",
         {**_SIZES, "allocated": unit_size("allocated", "{:.6f}GB", GIB)},
     ),
     Form(
@@ -31,7 +32,10 @@ FORMS = [
     ),
     Form(
         "paddle",
-        "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, {requested} > {free}\nat [/paddle/gpu_info.cc:89]",
+        (
+            "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, {requested} > {free}\nat "
+            "[/paddle/gpu_info.cc:89]"
+        ),
         {"requested": whole_bytes("requested"), "free": whole_bytes("free")},
     ),
     Form(
@@ -56,15 +60,17 @@ def test_the_fraction_that_fits_is_computed():
 
 @pytest.mark.parametrize(("place", "backend"), [("XPU", "xpu"), ("NPU", "npu"), ("DCU", "hip"), ("GPU", "cuda")])
 def test_the_device_tells_the_backend(place, backend):
-    text = f"Out of memory error on {place} 3. Cannot allocate 2.000000GB memory on {place} 3, available memory is only 1.000000GB."
+    text = (
+        f"Out of memory error on {place} 3. Cannot allocate 2.000000GB memory on {place} 3, available memory is only "
+        "1.000000GB."
+    )
     assert (single(text).backend, single(text).fields["device_index"]) == (backend, 3)
 
 
 def test_little_allocated_and_little_free_is_somebody_elses_card():
     text = (
-        "Out of memory error on GPU 0. Cannot allocate 100.000000MB memory on GPU 0, 300.000000MB memory has been allocated "
-        "and available memory "
-        "is only 20.000000MB."
+        "Out of memory error on GPU 0. Cannot allocate 100.000000MB memory on GPU 0, 300.000000MB memory has been "
+        "allocated and available memory is only 20.000000MB."
     )
     assert single(text).judgement.verdict == "other_process"
 

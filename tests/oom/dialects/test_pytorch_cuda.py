@@ -9,12 +9,21 @@ from memdiag.oom.squeezed import Squeezed
 from tests.oom.message_forms import Form, choice, integer, torch_size
 from tests.oom.single import single
 
-_OLD = "CUDA out of memory. Tried to allocate {requested} (GPU {device}; {total} total capacity; {allocated} already allocated; {free} free; "
-_NEW = "CUDA out of memory. Tried to allocate {requested}. GPU {device} has a total capacity of {total} of which {free} is free. "
+_OLD = (
+    "CUDA out of memory. Tried to allocate {requested} (GPU {device}; {total} total capacity; {allocated} already "
+    "allocated; {free} free; "
+)
+_NEW = (
+    "CUDA out of memory. Tried to allocate {requested}. GPU {device} has a total capacity of {total} of which {free} "
+    "is free. "
+)
 _THIS = "Including non-PyTorch memory, this process has {process} memory in use. "
 _ALLOCATED = "Of the allocated memory {allocated} is allocated by PyTorch, "
 _POOLS = "with {pool} allocated in private pools (e.g., CUDA Graphs), "
-_REST = "and {unallocated} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting {conf}"
+_REST = (
+    "and {unallocated} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "{conf}"
+)
 _BASE = {
     "requested": torch_size("requested"),
     "device": integer("device_index", 0, 63),
@@ -44,8 +53,9 @@ FORMS = [
         "torch_cuda_reserved_hint",
         "torch.cuda.OutOfMemoryError: "
         + _OLD
-        + "{limit} allowed; {reserved} reserved in total by PyTorch) If reserved memory is >> allocated "
-        "memory try setting max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF",
+        + "{limit} allowed; {reserved} reserved in total by PyTorch) If reserved memory is >> allocated memory try "
+        "setting max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and "
+        "PYTORCH_CUDA_ALLOC_CONF",
         {**_USED, "reserved": torch_size("reserved"), "limit": torch_size("limit")},
     ),
     Form(
@@ -88,7 +98,10 @@ FORMS = [
     ),
 ]
 
-NEW = "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 2 has a total capacity of 10.00 GiB of which 512.00 MiB is free."
+NEW = (
+    "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 2 has a total capacity of 10.00 GiB of which 512.00 MiB is "
+    "free."
+)
 GIB = 1 << 30
 
 
@@ -118,9 +131,9 @@ def test_a_process_of_unknown_size_is_left_out():
 
 
 def test_every_clause_can_be_missing():
-    whole = (
-        NEW
-        + " 5.00 GiB allowed; Of the allocated memory 4.00 GiB is allocated by PyTorch, and 1 GiB is reserved by PyTorch but unallocated."
+    whole = NEW + (
+        " 5.00 GiB allowed; Of the allocated memory 4.00 GiB is allocated by PyTorch, and 1 GiB is reserved by "
+        "PyTorch but unallocated."
     )
     for cut in range(len("CUDA out of memory. Tried to allocate 1.00 GiB"), len(whole)):
         fields = single(whole[:cut]).fields
@@ -132,14 +145,18 @@ def test_every_clause_can_be_missing():
 
 
 def test_a_message_without_its_head():
-    text = "(GPU 3; 14.00 GiB total capacity; 8.00 GiB already allocated; 19.75 MiB free; 13.00 GiB reserved in total by PyTorch)"
+    text = (
+        "(GPU 3; 14.00 GiB total capacity; 8.00 GiB already allocated; 19.75 MiB free; 13.00 GiB reserved in total by "
+        "PyTorch)"
+    )
     assert single(text).dialect == "torch_cuda_reserved"
     assert single(text).fields["device_index"] == 3
 
 
 def test_elided_clauses_cost_only_themselves():
     fields = single(
-        "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; ...; 4.00 GiB already allocated; ...; 1.00 GiB free ...)"
+        "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; ...; 4.00 GiB already allocated; ...; 1.00 GiB free "
+        "...)"
     ).fields
     assert fields == {"requested_bytes": 2 * GIB, "device_index": 0, "allocated_bytes": 4 * GIB, "free_bytes": GIB}
 
@@ -159,7 +176,10 @@ def test_messages_in_a_row_are_told_apart():
         (f"torch.OutOfMemoryError: {NEW}", {"generation:2.5", "exception:OutOfMemoryError"}),
         (f"RuntimeError: {NEW}", {"generation:2.1", "exception:RuntimeError"}),
         (
-            f"{NEW} If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True",
+            (
+                f"{NEW} If reserved but unallocated memory is large try setting "
+                "PYTORCH_ALLOC_CONF=expandable_segments:True"
+            ),
             {"generation:2.9", "hint:expandable_segments", "conf-name:PYTORCH_ALLOC_CONF"},
         ),
         (
@@ -187,7 +207,10 @@ def test_a_refusal_in_advance_is_a_limit():
     [
         '        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")',
         "    except torch.cuda.OutOfMemoryError:",
-        'TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_size(alloc_size), ". GPU ", device);',
+        (
+            'TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", '
+            'format_size(alloc_size), ". GPU ", device);'
+        ),
         "If you run into CUDA out of memory errors, lower the batch size.",
         "CUDA out of memory. Tried to allocate X GiB (GPU X; X GiB total capacity; X GiB already allocated)",
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1234 bytes.",
@@ -199,9 +222,9 @@ def test_what_only_names_the_error_is_no_message(text):
 
 _HEAD = "torch.OutOfMemoryError: CUDA out of memory. "
 _PHOTOGRAPHED = (
-    "Tried to allocate 1.25 GiB. GPU 2 has a total capacity of 39.50 GiB of which 800.25 MiB is free. Including non-PyTorch memory, this "
-    "process has 38.70 GiB memory in use. Of the allocated memory 30.00 GiB is allocated by PyTorch, and 7.50 GiB is reserved by PyTorch "
-    "but unallocated."
+    "Tried to allocate 1.25 GiB. GPU 2 has a total capacity of 39.50 GiB of which 800.25 MiB is free. Including "
+    "non-PyTorch memory, this process has 38.70 GiB memory in use. Of the allocated memory 30.00 GiB is allocated by "
+    "PyTorch, and 7.50 GiB is reserved by PyTorch but unallocated."
 )
 
 

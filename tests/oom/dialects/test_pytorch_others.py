@@ -50,7 +50,8 @@ FORMS = [
     ),
     Form(
         "torch_mps",
-        "Error: command buffer exited with error status.\n\tThe work encoded on it may not have completed.\n\tError:\n\t(null)\n"
+        "Error: command buffer exited with error status.\n\tThe work encoded on it may not have completed.\n\tError:\n"
+        "\t(null)\n"
         "\tInsufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
     ),
     Form("torch_eb", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."),
@@ -64,7 +65,10 @@ def test_metal_limits_a_single_buffer():
 
 
 def test_no_share_was_set():
-    text = "Allocation on device would exceed allowed memory. (out of memory)\nRequested : 1.00 GiB\nPyTorch limit : 17179869184.00 GiB"
+    text = (
+        "Allocation on device would exceed allowed memory. (out of memory)\nRequested : 1.00 GiB\nPyTorch limit : "
+        "17179869184.00 GiB"
+    )
     assert single(text).fields == {"requested_bytes": 1 << 30}
 
 
@@ -75,13 +79,19 @@ def test_an_exbibyte_is_no_shortage(backend):
 
 
 def test_comfyui_prints_the_first_line_only():
-    text = '!!! Exception during processing !!! Allocation on device\nTraceback (most recent call last):\n  File "a.py", line 1, in f\n'
+    text = (
+        '!!! Exception during processing !!! Allocation on device\nTraceback (most recent call last):\n  File "a.py", '
+        "line 1, in f\n"
+    )
     message = single(text + "torch.OutOfMemoryError: Allocation on device\n\nGot an OOM, unloading all loaded models.")
     assert (message.dialect, message.fields, message.judgement.verdict) == ("torch_cuda_mallocasync", {}, "unknown")
 
 
 def test_what_comfyui_says_after_a_message_is_no_other_one():
-    hip = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 12.00 GiB of which 1.00 GiB"
+    hip = (
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 12.00 "
+        "GiB of which 1.00 GiB"
+    )
     assert (
         single(f"{hip} is free.\n\nGot an OOM, unloading all loaded models.\nPrompt executed in 9.1 seconds").dialect
         == "torch_hip"

@@ -30,7 +30,10 @@ FORMS = [
     ),
     Form(
         "torch_xpu",
-        "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES) -5 (PI_ERROR_OUT_OF_RESOURCES)",
+        (
+            "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES) -5 "
+            "(PI_ERROR_OUT_OF_RESOURCES)"
+        ),
     ),
 ]
 
@@ -51,7 +54,10 @@ def test_the_driver_refuses_by_itself(text, cause):
 def test_codes_in_other_brackets():
     for text in (
         "level_zero backend failed with error: 39 [UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY]",
-        "CHIP error [TID 4711] : hipErrorNotReady (ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ) in /src/Level0/Backend.cc:31:wait",
+        (
+            "CHIP error [TID 4711] : hipErrorNotReady (ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ) in "
+            "/src/Level0/Backend.cc:31:wait"
+        ),
     ):
         assert (single(text).dialect, single(text).judgement.verdict) == ("torch_xpu", "unknown")
 
@@ -70,8 +76,9 @@ def test_what_pytorch_does_not_say_is_not_answered_with_its_functions():
 
 def test_the_extension_refuses_large_pieces_itself():
     message = single(
-        "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate 7.25 GiB "
-        "(GPU  1; 11.80 GiB total capacity; 96.00 MiB already allocated; 128.00 MiB reserved in total by PyTorch)"
+        "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate "
+        "7.25 GiB (GPU  1; 11.80 GiB total capacity; 96.00 MiB already allocated; 128.00 MiB reserved in total by "
+        "PyTorch)"
     )
     assert (message.dialect, message.backend, message.judgement.verdict) == ("torch_xpu", "xpu", "limit")
     assert message.fields == {

@@ -12,34 +12,36 @@ _SIZES = {
 FORMS = [
     Form(
         "ray_host",
-        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: "
-        "10.0.0.8, ID: 5b) where the "
-        "task was running was {used} / {total} (0.952354), which exceeds the memory usage threshold of {threshold}. Ray "
-        "killed this worker (ID: 0c)",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node "
+        "(IP: 10.0.0.8, ID: 5b) where the task was running was {used} / {total} (0.952354), which exceeds the memory "
+        "usage threshold of {threshold}. Ray killed this worker (ID: 0c)",
         _SIZES,
     ),
     Form(
         "ray_host",
-        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: "
-        "10.0.0.8, ID: 5b) where the "
-        "task (task ID: 43, name=f, pid={pid}, memory used={one}) was running was {used} / {total} (0.95), which exceeds the "
-        "memory usage threshold "
-        "of {threshold}.",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node "
+        "(IP: 10.0.0.8, ID: 5b) where the task (task ID: 43, name=f, pid={pid}, memory used={one}) was running was "
+        "{used} / {total} (0.95), which exceeds the memory usage threshold of {threshold}.",
         {**_SIZES, "pid": integer("pid", 1), "one": unit_size("process", "{:.2f}GB", GIB)},
     ),
 ]
 
 
 def test_workers_that_were_not_killed_for_memory_do_not_count():
-    text = "{} Workers (tasks / actors) killed due to memory pressure (OOM), 5 Workers crashed due to other reasons at node (ID: b2)"
+    text = (
+        "{} Workers (tasks / actors) killed due to memory pressure (OOM), 5 Workers crashed due to other reasons at "
+        "node (ID: b2)"
+    )
     assert single(text.format(4)).judgement.verdict == "host"
     assert read_text(text.format(0)).messages == ()
 
 
 def test_the_first_releases_list_the_largest():
     message = single(
-        "RayOutOfMemoryError: More than 95% of the memory on node n is used (60.5 / 62.8 GB). The top 10 memory consumers are:\n\n"
-        "PID\tMEM\tCOMMAND\n123\t5.00GiB\tray::train\n456\t2.00GiB\tpython a.py\n\nIn addition, up to 0.01 GiB of shared memory is used"
+        "RayOutOfMemoryError: More than 95% of the memory on node n is used (60.5 / 62.8 GB). The top 10 memory "
+        "consumers are:\n\n"
+        "PID\tMEM\tCOMMAND\n123\t5.00GiB\tray::train\n456\t2.00GiB\tpython a.py\n\nIn addition, up to 0.01 GiB of "
+        "shared memory is used"
     )
     assert message.fields["processes"] == [[123, 5 * GIB], [456, 2 * GIB]]
     assert message.fields["allocated_bytes"] == round(60.5 * GIB)
@@ -57,9 +59,9 @@ def test_the_guess_beside_every_crash_is_a_warning():
 
 def test_the_raylet_of_the_first_release_that_killed():
     message = single(
-        "(raylet, ip=10.0.0.9) [2022-09-01 10:00:00,123 E 7 7] (raylet) node_manager.cc:2900: System memory low at node with IP 10.0.0.9. "
-        "Used memory (60.25GB) / total capacity (62.50GB) (0.964) exceeds threshold 0.96, killing latest task with name f to avoid running "
-        "out of memory."
+        "(raylet, ip=10.0.0.9) [2022-09-01 10:00:00,123 E 7 7] (raylet) node_manager.cc:2900: System memory low at "
+        "node with IP 10.0.0.9. Used memory (60.25GB) / total capacity (62.50GB) (0.964) exceeds threshold 0.96, "
+        "killing latest task with name f to avoid running out of memory."
     )
     assert message.fields == {
         "allocated_bytes": round(60.25 * GIB),

@@ -8,7 +8,10 @@ from tests.oom.single import commands, single
 FORMS = [
     Form(
         "serving",
-        "RuntimeError: Not enough memory to handle 2048 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+        (
+            "RuntimeError: Not enough memory to handle 2048 prefill tokens. You need to decrease "
+            "`--max-batch-prefill-tokens`"
+        ),
     ),
     Form("serving", "Insufficient VRAM for model and cache"),
 ]
@@ -18,7 +21,10 @@ FORMS = [
     ("text", "framework"),
     [
         (
-            "ValueError: Not enough memory to handle 512 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+            (
+                "ValueError: Not enough memory to handle 512 prefill tokens. You need to decrease "
+                "`--max-batch-prefill-tokens`"
+            ),
             "tgi",
         ),
         ("RuntimeError: Not enough memory to handle 4000 max total tokens", "tgi"),
@@ -31,8 +37,14 @@ def test_whose_engine(text, framework):
 
 
 def test_the_workspace_of_flashinfer_is_a_limit_that_grows_with_what_was_asked():
-    head = "RuntimeError: Error in function 'aligned_alloc' at flashinfer/allocator.h:49: Buffer overflow when allocating memory for "
-    text = f"{head}batch_prefill_tmp_v with size 805306368 and alignment 16, but only 402653184 bytes available in AlignedAllocator."
+    head = (
+        "RuntimeError: Error in function 'aligned_alloc' at flashinfer/allocator.h:49: Buffer overflow when allocating "
+        "memory for "
+    )
+    text = (
+        f"{head}batch_prefill_tmp_v with size 805306368 and alignment 16, but only 402653184 bytes available in "
+        "AlignedAllocator."
+    )
     message = single(text)
     assert (message.framework, message.judgement.verdict) == ("flashinfer", "limit")
     assert message.fields == {"requested_bytes": 805306368, "free_bytes": 402653184}
@@ -46,8 +58,8 @@ def test_flashinfer_before_it_printed_sizes():
 
 def test_the_trial_at_the_start_of_mindie():
     text = (
-        "[llm] [ERROR] [logging.py-348] : Warmup failed, because of model inference out of memory when `maxInputTokenLen` set to 4096. "
-        "Please try to decrease `maxPrefillTokens` in config.json of mindie-service."
+        "[llm] [ERROR] [logging.py-348] : Warmup failed, because of model inference out of memory when "
+        "`maxInputTokenLen` set to 4096. Please try to decrease `maxPrefillTokens` in config.json of mindie-service."
     )
     message = single(text)
     assert (message.framework, message.backend, message.judgement.verdict) == ("mindie", "npu", "limit")

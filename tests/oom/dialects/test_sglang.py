@@ -10,13 +10,16 @@ FORMS = [
     Form("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
     Form(
         "sglang",
-        "RuntimeError: Decode out of memory. Try to lower your batch size.\nTry to allocate 32 tokens.\nAvailable tokens: 7",
+        (
+            "RuntimeError: Decode out of memory. Try to lower your batch size.\nTry to allocate 32 tokens.\nAvailable "
+            "tokens: 7"
+        ),
     ),
     Form(
         "sglang",
         (
-            "ValueError: Not enough host memory available. Requesting {requested} but only have {free} free. Please reduce the "
-            "size of the hierarchical cache."
+            "ValueError: Not enough host memory available. Requesting {requested} but only have {free} free. Please "
+            "reduce the size of the hierarchical cache."
         ),
         {"requested": unit_size("requested", "{:.2f} GB", GIB), "free": unit_size("free", "{:.2f} GB", GIB)},
     ),
@@ -40,8 +43,8 @@ def test_the_same_flag_goes_up_or_down(text, share):
 
 def test_an_allocators_message_with_numbers_is_left_to_it():
     text = (
-        "Capture cuda graph failed: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.10 "
-        "GiB of which 10.00 MiB is free."
+        "Capture cuda graph failed: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of "
+        "79.10 GiB of which 10.00 MiB is free."
     )
     assert single(text).dialect.startswith("torch_cuda")
 
@@ -55,7 +58,8 @@ def test_retracted_requests_are_a_warning():
 
 def test_a_pool_of_fewer_than_no_tokens_means_that_the_weights_do_not_fit():
     message = single(
-        "[2025-03-04 05:06:07 TP0] max_total_tokens=65536 is larger than the profiled value -41250. Use the profiled value instead."
+        "[2025-03-04 05:06:07 TP0] max_total_tokens=65536 is larger than the profiled value -41250. Use the profiled "
+        "value instead."
     )
     assert (message.judgement.verdict, "41,250 tokens" in message.judgement.reasons[0]) == ("capacity", True)
     assert "--tp-size" in message.findings[0].fixes[0].change

@@ -20,19 +20,22 @@ FORMS = [
     ),
     Form(
         "tensorflow",
-        "W tensorflow/core/common_runtime/bfc_allocator.cc:431] Allocator (GPU_{device}_bfc) ran out of memory trying to allocate {size} "
-        "(rounded to 4096)requested by op conv1/Conv2D",
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:431] Allocator (GPU_{device}_bfc) ran out of memory trying "
+        "to allocate {size} (rounded to 4096)requested by op conv1/Conv2D",
         {"device": integer("device_index", 0, 9), "size": unit_size("requested", "{:.2f}MiB", MIB)},
     ),
     Form(
         "tensorflow",
-        "E tensorflow/stream_executor/cuda/cuda_driver.cc:924] failed to allocate 3.39G ({requested} bytes) from device: "
-        "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "E tensorflow/stream_executor/cuda/cuda_driver.cc:924] failed to allocate 3.39G ({requested} bytes) from "
+        "device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
     Form(
         "tensorflow",
-        "W tensorflow/core/framework/cpu_allocator_impl.cc:81] Allocation of {requested} exceeds 10% of free system memory.",
+        (
+            "W tensorflow/core/framework/cpu_allocator_impl.cc:81] Allocation of {requested} exceeds 10% of free "
+            "system memory."
+        ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
     Form(
@@ -48,8 +51,8 @@ FORMS = [
     ),
     Form(
         "tensorflow",
-        "ResourceExhaustedError: {{{{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:GPU:{device}}}}} "
-        "failed to allocate memory [Op:AddV2]",
+        "ResourceExhaustedError: {{{{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:GPU:"
+        "{device}}}}} failed to allocate memory [Op:AddV2]",
         {"device": integer("device_index", 0, 9)},
     ),
 ]
@@ -61,7 +64,8 @@ FORMS = [
 )
 def test_bytes_follow_from_shape_and_type(dtype, size):
     message = single(
-        f"OOM when allocating tensor with shape[10,20,30] and type {dtype} on /job:localhost/device:GPU:0 by allocator GPU_0_bfc"
+        f"OOM when allocating tensor with shape[10,20,30] and type {dtype} on /job:localhost/device:GPU:0 by allocator "
+        "GPU_0_bfc"
     )
     assert message.fields["requested_bytes"] == 6000 * size
     assert message.fields["dtype"] == dtype
@@ -93,7 +97,8 @@ def test_nothing_and_garbage_are_bugs(size):
 
 def test_a_tensor_on_the_cpu_is_the_hosts():
     message = single(
-        "OOM when allocating tensor with shape[8,9] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu"
+        "OOM when allocating tensor with shape[8,9] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by "
+        "allocator cpu"
     )
     assert (message.judgement.verdict, message.backend) == ("host", "cpu")
 
@@ -101,9 +106,9 @@ def test_a_tensor_on_the_cpu_is_the_hosts():
 @pytest.mark.parametrize(("used", "verdict"), [(7_000_000_000, "fragmentation"), (7_990_000_000, "capacity")])
 def test_the_state_of_the_pool_decides(used, verdict):
     message = single(
-        "W tensorflow/core/common_runtime/bfc_allocator.cc:431] Allocator (GPU_0_bfc) ran out of memory trying to allocate 200.00MiB "
-        f"(rounded to 209715200)requested by op a\nCurrent allocation summary follows.\nStats:\nLimit: 8000000000\nInUse: "
-        f"{used}\nMaxInUse: {used}"
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:431] Allocator (GPU_0_bfc) ran out of memory trying to "
+        "allocate 200.00MiB (rounded to 209715200)requested by op a\nCurrent allocation summary follows.\nStats:\n"
+        f"Limit: 8000000000\nInUse: {used}\nMaxInUse: {used}"
     )
     assert message.judgement.verdict == verdict
     assert message.fields["limit_bytes"] == 8_000_000_000
@@ -111,8 +116,8 @@ def test_the_state_of_the_pool_decides(used, verdict):
 
 def test_a_context_that_does_not_fit_is_somebody_elses_card():
     message = single(
-        "failed initializing StreamExecutor for CUDA device ordinal 2: Internal: failed call to cuDevicePrimaryCtxRetain: "
-        "CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: 8366784512"
+        "failed initializing StreamExecutor for CUDA device ordinal 2: Internal: failed call to "
+        "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: 8366784512"
     )
     assert message.judgement.verdict == "other_process"
     assert message.fields == {"device_index": 2, "total_bytes": 8366784512}
@@ -120,7 +125,10 @@ def test_a_context_that_does_not_fit_is_somebody_elses_card():
 
 @pytest.mark.parametrize(("device", "backend"), [("DML", "directml"), ("XPU", "xpu"), ("GPU", "cuda")])
 def test_devices_that_are_plugged_in(device, backend):
-    text = f"Resource exhausted: OOM when allocating tensor with shape[8,64] and type float on /job:localhost/device:{device}:1 by allocator A"
+    text = (
+        "Resource exhausted: OOM when allocating tensor with shape[8,64] and type float on "
+        f"/job:localhost/device:{device}:1 by allocator A"
+    )
     message = single(text)
     assert (message.backend, message.fields["device_index"]) == (backend, 1)
 
@@ -132,11 +140,12 @@ def test_shapes_of_the_first_releases_are_read():
 
 def test_the_state_of_the_pool_before_the_operator():
     message = single(
-        "2021-03-04 05:06:07.000001: I tensorflow/core/common_runtime/bfc_allocator.cc:680] Stats: \nLimit:                 9000000000\n"
+        "2021-03-04 05:06:07.000001: I tensorflow/core/common_runtime/bfc_allocator.cc:680] Stats: \n"
+        "Limit:                 9000000000\n"
         "InUse:                  8000000000\nMaxInUse:               8100000000\nNumAllocs:                      77\n\n"
         "2021-03-04 05:06:07.000002: W tensorflow/core/common_runtime/bfc_allocator.cc:279] ****____****\n"
-        "2021-03-04 05:06:07.000003: W tensorflow/core/framework/op_kernel.cc:1202] OP_REQUIRES failed at pad_op.cc:123 : "
-        "Resource exhausted: OOM when allocating tensor with shape[500,1000,1000] and type float on "
+        "2021-03-04 05:06:07.000003: W tensorflow/core/framework/op_kernel.cc:1202] OP_REQUIRES failed at "
+        "pad_op.cc:123 : Resource exhausted: OOM when allocating tensor with shape[500,1000,1000] and type float on "
         "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"
     )
     assert message.judgement.verdict == "capacity"

@@ -8,14 +8,17 @@ from tests.oom.single import commands, single
 FORMS = [
     Form(
         "tensorrt",
-        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (Requested size was {requested} bytes.)",
+        (
+            "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (Requested size was "
+            "{requested} bytes.)"
+        ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
     Form(
         "tensorrt",
         (
-            "[TRT] Requested amount of GPU memory ({requested} bytes) could not be allocated. There may not be enough free memory "
-            "for allocation to succeed."
+            "[TRT] Requested amount of GPU memory ({requested} bytes) could not be allocated. There may not be enough "
+            "free memory for allocation to succeed."
         ),
         {"requested": whole_bytes("requested", 1 << 40)},
     ),
@@ -27,9 +30,11 @@ FORMS = [
 
 def test_lines_about_a_tactic_are_one_message():
     text = (
-        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (no further information)\n"
+        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (no further "
+        "information)\n"
         "[TRT] [W] Requested amount of GPU memory (2147483648 bytes) could not be allocated.\n"
-        "[TRT] [W] Skipping tactic 3 due to insufficient memory on requested size of 2147483648 detected for tactic 0x04.\n"
+        "[TRT] [W] Skipping tactic 3 due to insufficient memory on requested size of 2147483648 detected for tactic "
+        "0x04.\n"
     )
     message = single(text)
     assert message.fields == {"requested_bytes": 2147483648}
@@ -51,9 +56,11 @@ def test_a_tactic_says_what_it_wants_and_what_there_is():
 
 def test_functions_with_their_namespaces():
     message = single(
-        "[E] [TRT] C:\\src\\safeRuntime.cpp (31) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 (out of memory)\n"
+        "[E] [TRT] C:\\src\\safeRuntime.cpp (31) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 "
+        "(out of memory)\n"
         "[W] [TRT] GPU memory allocation error during getBestTactic: conv3_fwd\n"
-        "[E] [TRT] C:\\src\\builder.cpp (77) - OutOfMemory Error in nvinfer1::builder::`anonymous-namespace'::Node::computeCosts: 0\n"
+        "[E] [TRT] C:\\src\\builder.cpp (77) - OutOfMemory Error in "
+        "nvinfer1::builder::`anonymous-namespace'::Node::computeCosts: 0\n"
     )
     assert message.judgement.verdict == "workspace_or_comm"
 

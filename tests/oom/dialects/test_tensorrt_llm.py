@@ -8,7 +8,10 @@ FORMS = [
     Form("tensorrt", "RuntimeError: Executor creation failed due to insufficient GPU memory."),
     Form(
         "tensorrt",
-        "RuntimeError: [TensorRT-LLM][ERROR] CUDA runtime error in error: out of memory (/b/tensorrt_llm/runtime/ipcUtils.cpp:51)",
+        (
+            "RuntimeError: [TensorRT-LLM][ERROR] CUDA runtime error in error: out of memory "
+            "(/b/tensorrt_llm/runtime/ipcUtils.cpp:51)"
+        ),
     ),
 ]
 
@@ -21,9 +24,11 @@ def test_an_executor_that_could_not_be_created_is_asked_for_fewer_tokens():
 
 def test_pytorchs_own_message_behind_it_counts_since_it_has_the_sizes():
     message = single(
-        "RuntimeError: Executor creation failed due to insufficient GPU memory.\n\nThe following component could not be created: KV cache\n"
-        "Exception: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 0 has a total capacity of 31.50 GiB of which 512.00 MiB is free. "
-        "Including non-PyTorch memory, this process has 30.98 GiB memory in use. Of the allocated memory 30.10 GiB is allocated by PyTorch."
+        "RuntimeError: Executor creation failed due to insufficient GPU memory.\n\nThe following component could not "
+        "be created: KV cache\n"
+        "Exception: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 0 has a total capacity of 31.50 GiB of which "
+        "512.00 MiB is free. Including non-PyTorch memory, this process has 30.98 GiB memory in use. Of the allocated "
+        "memory 30.10 GiB is allocated by PyTorch."
     )
     assert message.dialect == "torch_cuda_21"
 
@@ -34,7 +39,8 @@ def test_an_engine_that_does_not_fit_is_no_workspace_of_the_builder():
         "[TensorRT-LLM][INFO] Loaded engine size: 30016 MiB\n"
         "[TensorRT-LLM][ERROR] [defaultAllocator.cpp::allocate::29] Error Code 1: Cuda Runtime (out of memory)\n"
         f"[TensorRT-LLM][WARNING] Requested amount of GPU memory ({size} bytes) could not be allocated.\n"
-        f"[TensorRT-LLM][ERROR] [deserialize.cpp::load::560] Error Code 2: OutOfMemory (Requested size was {size} bytes.)"
+        f"[TensorRT-LLM][ERROR] [deserialize.cpp::load::560] Error Code 2: OutOfMemory (Requested size was {size} "
+        "bytes.)"
     )
     assert (message.judgement.verdict, message.fields) == ("capacity", {"requested_bytes": size})
     assert "--tp_size" in message.findings[0].fixes[0].change

@@ -9,7 +9,10 @@ from memdiag.oom.squeezed import Squeezed
 from tests.oom.message_forms import Form, choice, integer, torch_size, whole_bytes
 from tests.oom.single import commands, single
 
-_HEAD = "RuntimeError: NPU out of memory. Tried to allocate {requested} (NPU {device}; {total} total capacity; {allocated} already allocated; "
+_HEAD = (
+    "RuntimeError: NPU out of memory. Tried to allocate {requested} (NPU {device}; {total} total capacity; {allocated} "
+    "already allocated; "
+)
 _BASE = {
     "requested": torch_size("requested"),
     "device": integer("device_index", 0, 15),
@@ -67,7 +70,8 @@ MESSAGE = (
 
 def test_documents_quote_it_loosely():
     text = (
-        "    Tried to allocated 100.00 MiB (NPU 2; 61.00 GiB total capacity; 53.00 GiB already allocated; 53.00 GiB current activate;\n"
+        "    Tried to allocated 100.00 MiB (NPU 2; 61.00 GiB total capacity; 53.00 GiB already allocated; 53.00 GiB "
+        "current activate;\n"
         "    1.50 GiB free; 56.00 GiB reserved in total by PyTorch)"
     )
     fields = single(text).fields
@@ -109,7 +113,10 @@ def test_lines_of_cann_before_a_message_are_its_reason():
 
 
 def test_a_workspace_that_does_not_fit():
-    text = "NPU out of memory. NPUWorkspaceAllocator tried to allocate 240.00 MiB(NPU 2; 60.97 GiB total capacity; 101.25 MiB free)."
+    text = (
+        "NPU out of memory. NPUWorkspaceAllocator tried to allocate 240.00 MiB(NPU 2; 60.97 GiB total capacity; 101.25 "
+        "MiB free)."
+    )
     assert single(text).judgement.verdict == "workspace_or_comm"
     assert "TASK_QUEUE_ENABLE=1" in commands(text)
 
@@ -121,5 +128,8 @@ def test_pinned_memory_is_the_hosts():
 
 
 def test_a_flush_of_the_cache_is_no_failure():
-    text = "Get a block from the existing pool failed. Try to free cached blocks and reallocate. This error log can be ignored."
+    text = (
+        "Get a block from the existing pool failed. Try to free cached blocks and reallocate. This error log can be "
+        "ignored."
+    )
     assert not read_text(text).messages

@@ -9,8 +9,8 @@ _SIZES = {"requested": whole_bytes("requested", 1 << 20), "limit": whole_bytes("
 FORMS = [
     Form(
         "triton_smem",
-        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: {requested}, Hardware limit: {limit}. "
-        "Reducing block sizes or `num_stages` may help.",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: {requested}, Hardware limit: "
+        "{limit}. Reducing block sizes or `num_stages` may help.",
         _SIZES,
     ),
     Form(

@@ -14,47 +14,49 @@ _SIZES = {
 FORMS = [
     Form(
         "vllm_kv",
-        "ValueError: To serve at least one request with the models's max seq len ({length}), ({needed} KV cache is needed, "
-        "which is larger than the "
-        "available KV cache memory ({free}). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when "
-        "initializing the engine.",
+        "ValueError: To serve at least one request with the models's max seq len ({length}), ({needed} KV cache is "
+        "needed, which is larger than the available KV cache memory ({free}). Try increasing `gpu_memory_utilization` "
+        "or decreasing `max_model_len` when initializing the engine.",
         _SIZES,
     ),
     Form(
         "vllm_kv",
-        "ValueError: To serve at least one request with the model's max seq len ({length}), {needed} KV cache is needed, "
-        "which is larger than the "
-        "available KV cache memory ({free}). Based on the available memory, the estimated maximum model length is {estimate}. "
-        "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+        "ValueError: To serve at least one request with the model's max seq len ({length}), {needed} KV cache is "
+        "needed, which is larger than the available KV cache memory ({free}). Based on the available memory, the "
+        "estimated maximum model length is {estimate}. Try increasing `gpu_memory_utilization` or decreasing "
+        "`max_model_len` when initializing the engine.",
         {**_SIZES, "estimate": integer("estimated_max_len", 1, 1 << 22)},
     ),
     Form(
         "vllm_kv",
-        "ValueError: The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV "
-        "cache ({tokens}). "
-        "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+        "ValueError: The model's max seq len ({length}) is larger than the maximum number of tokens that can be stored "
+        "in KV cache ({tokens}). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when "
+        "initializing the engine.",
         {"length": _LENGTH, "tokens": integer("kv_tokens", 0, 1 << 22)},
     ),
     Form(
         "vllm_kv",
-        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        (
+            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+            "initializing the engine."
+        ),
     ),
 ]
 
 
 def test_the_length_that_fits_is_in_whole_blocks():
     text = (
-        "To serve at least one request with the model's max seq len (1000), (4.00 GiB KV cache is needed, which is larger "
-        "than the available KV cache memory (1.00 GiB)."
+        "To serve at least one request with the model's max seq len (1000), (4.00 GiB KV cache is needed, which is "
+        "larger than the available KV cache memory (1.00 GiB)."
     )
     assert "--max-model-len 240" in commands(text)
 
 
 def test_the_estimate_of_the_message_goes_before_the_proportion():
     text = (
-        "To serve at least one request with the model's max seq len (1000), 4.00 GiB KV cache is needed, which is larger than "
-        "the available KV cache "
-        "memory (1.00 GiB). Based on the available memory, the estimated maximum model length is 512."
+        "To serve at least one request with the model's max seq len (1000), 4.00 GiB KV cache is needed, which is "
+        "larger than the available KV cache memory (1.00 GiB). Based on the available memory, the estimated maximum "
+        "model length is 512."
     )
     assert "--max-model-len 512" in commands(text)
 
@@ -70,8 +72,8 @@ def test_no_room_for_a_block_gives_no_length():
 @pytest.mark.parametrize("what", ["sampler", "pooler"])
 def test_a_warm_up_that_fails_needs_a_smaller_share(what):
     text = (
-        f"RuntimeError: CUDA out of memory occurred when warming up {what} with 256 dummy requests. Please try lowering `max_num_seqs` or "
-        "`gpu_memory_utilization` when initializing the engine."
+        f"RuntimeError: CUDA out of memory occurred when warming up {what} with 256 dummy requests. Please try "
+        "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."
     )
     assert single(text).judgement.verdict == "limit"
     assert "--max-num-seqs 64" in commands(text)
@@ -80,6 +82,7 @@ def test_a_warm_up_that_fails_needs_a_smaller_share(what):
 
 def test_swap_space_is_the_hosts():
     message = single(
-        "RuntimeError: Too large swap space. 40.00 GiB out of the 32.00 GiB total CPU memory is allocated for the swap space."
+        "RuntimeError: Too large swap space. 40.00 GiB out of the 32.00 GiB total CPU memory is allocated for the swap "
+        "space."
     )
     assert (message.judgement.verdict, message.backend) == ("host", "cpu")

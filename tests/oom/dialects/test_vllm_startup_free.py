@@ -25,8 +25,8 @@ FORMS = [
     Form(
         "vllm_startup_free",
         (
-            "ValueError: Free memory on device cuda:{device} ({free}/{total} GiB) on startup is less than desired GPU memory "
-            "utilization ({share}, {wanted} GiB)."
+            "ValueError: Free memory on device cuda:{device} ({free}/{total} GiB) on startup is less than desired GPU "
+            "memory utilization ({share}, {wanted} GiB)."
         ),
         {**_SIZES, "device": integer("device_index", 0, 15)},
     ),
@@ -35,6 +35,9 @@ FORMS = [
 
 @pytest.mark.parametrize(("free", "verdict", "share"), [("20.50", "limit", "0.85"), ("12.00", "other_process", "0.49")])
 def test_how_much_was_taken_before_decides(free, verdict, share):
-    text = f"Free memory on device ({free}/24.00 GiB) on startup is less than desired GPU memory utilization (0.9, 21.60 GiB)."
+    text = (
+        f"Free memory on device ({free}/24.00 GiB) on startup is less than desired GPU memory utilization (0.9, 21.60 "
+        "GiB)."
+    )
     assert single(text).judgement.verdict == verdict
     assert f"--gpu-memory-utilization {share}" in commands(text)

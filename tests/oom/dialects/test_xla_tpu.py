@@ -8,16 +8,16 @@ from tests.oom.single import single
 FORMS = [
     Form(
         "xla_tpu",
-        "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used "
-        "{used} of {total} hbm. "
-        "Exceeded hbm capacity by 6.47G.\n\nTotal hbm usage >= 22.47G:\n    reserved        530.00M",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
+        "Used {used} of {total} hbm. Exceeded hbm capacity by 6.47G.\n\nTotal hbm usage >= 22.47G:\n    "
+        "reserved        530.00M",
         {"used": unit_size("requested", "{:.2f}G", GIB), "total": unit_size("total", "{:.2f}G", GIB)},
     ),
     Form(
         "xla_tpu",
         (
-            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate {requested}. That was not possible. There "
-            "are {free} free.; (0x0x0_HBM0)"
+            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate {requested}. That was not "
+            "possible. There are {free} free.; (0x0x0_HBM0)"
         ),
         {"requested": unit_size("requested", "{:.2f}G", GIB), "free": unit_size("free", "{:.2f}G", GIB)},
     ),
@@ -43,8 +43,8 @@ def test_small_memories_of_a_core_are_a_limit(space, verdict):
 
 def test_more_free_than_asked_for_is_fragmentation():
     message = single(
-        "Attempting to reserve 3.00G at the bottom of memory. That was not possible. There are 4.00G free, 0B reserved, and "
-        "2.00G reservable."
+        "Attempting to reserve 3.00G at the bottom of memory. That was not possible. There are 4.00G free, 0B "
+        "reserved, and 2.00G reservable."
     )
     assert message.judgement.verdict == "fragmentation"
 
@@ -57,7 +57,8 @@ def test_only_the_head_is_enough():
 def test_what_the_compiler_counts_is_told_and_the_program_is_no_single_request():
     message = single(
         "Ran out of memory in memory space hbm. Used 20.00G of 15.50G hbm. Exceeded hbm capacity by 4.50G.\n\n"
-        "Total hbm usage >= 20.50G:\n    reserved        512.00M\n    program          12.00G\n    arguments         8.00G"
+        "Total hbm usage >= 20.50G:\n    reserved        512.00M\n    program          12.00G\n    arguments         "
+        "8.00G"
     )
     assert "512.00 MiB reserved, 12.00 GiB program, 8.00 GiB arguments" in message.judgement.reasons[1]
     assert message.findings[0].title == "The program needs 20.00 GiB; the device has 15.50 GiB"
@@ -71,10 +72,11 @@ def test_free_memory_in_pieces_invents_no_allocator():
 
 def test_the_account_of_the_runtime():
     message = single(
-        "Attempting to reserve 2.50G at the bottom of memory. That was not possible. There are 1.25G free, 0B reserved, and "
-        "1.25G reservable.; \n"
+        "Attempting to reserve 2.50G at the bottom of memory. That was not possible. There are 1.25G free, 0B "
+        "reserved, and 1.25G reservable.; \n"
         "HBM capacity 16.00G:\n       Top-of-Memory reserved:  512.00M (     536,870,912 bytes)\n"
-        "          Currently allocated:   14.25G (  15,300,820,992 bytes)\n          Program requirement:    2.50G (   2,684,354,560 bytes)"
+        "          Currently allocated:   14.25G (  15,300,820,992 bytes)\n          Program requirement:    2.50G (   "
+        "2,684,354,560 bytes)"
     )
     sizes = {"requested": 5 << 29, "free": 5 << 28, "total": 16 << 30, "allocated": 15_300_820_992}
     assert message.fields == {f"{name}_bytes": size for name, size in sizes.items()}

@@ -71,7 +71,7 @@ def filled():
 def locked():
     """The disk cannot be written to from here on, as after an error of its own."""
     print(train(2))
-    print(subprocess.run(["mount", "-o", "remount,ro", os.environ["DISK"]], check=False).returncode)  # noqa: S607 - wherever it is
+    print(subprocess.run([("mount"), "-o", "remount,ro", os.environ["DISK"]], check=False).returncode)  # noqa: S607 - wherever it is
     print(train(3))
 
 

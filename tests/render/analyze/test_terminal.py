@@ -126,7 +126,10 @@ def test_the_split_adds_up_and_says_whether_the_request_fits(samples):
             "this request",
             640,
             608,
-            "The request at this event (640 B) did not fit: the largest free block of its pool and stream is 608 B, 32 B too",
+            (
+                "The request at this event (640 B) did not fit: the largest free block of its pool and stream is 608 "
+                "B, 32 B too"
+            ),
         ),
         ("this request", 640, 640, "The request at this event (640 B) fits now, in the memory reserved for it: "),
         (

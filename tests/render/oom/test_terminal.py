@@ -103,11 +103,17 @@ def test_many_other_processes_are_added_up(oom_samples):
     [
         (
             2 << 20,
-            "2.00 MiB is not the size of a tensor: PyTorch requests 2 MiB from the driver for any tensor of up to 1 MiB.",
+            (
+                "2.00 MiB is not the size of a tensor: PyTorch requests 2 MiB from the driver for any tensor of up to "
+                "1 MiB."
+            ),
         ),
         (
             20 << 20,
-            "20.00 MiB is probably not the size of a tensor: PyTorch requests 20 MiB from the driver for any tensor of 1 to 10 MiB.",
+            (
+                "20.00 MiB is probably not the size of a tensor: PyTorch requests 20 MiB from the driver for any "
+                "tensor of 1 to 10 MiB."
+            ),
         ),
         (64 << 20, "64.00 MiB is the size of the failed allocation (rounded up), not the program's total."),
     ],

@@ -134,4 +134,7 @@ def page(title: str, headline: Sequence[Markup], sections: Sequence[Section]) ->
     )
     main = tag("main", tag("section", *headline, class_="summary", id="summary"), *cards)
     body = tag("body", top, main, tag("footer", f"memdiag {__version__}"))
-    return f"<!DOCTYPE html>\n{tag('html', tag('head', head), body, lang='zh-CN' if language() == 'zh' else 'en', data_theme='auto')}\n"
+    return (
+        "<!DOCTYPE html>\n"
+        f"{tag('html', tag('head', head), body, lang='zh-CN' if language() == 'zh' else 'en', data_theme='auto')}\n"
+    )

@@ -154,7 +154,8 @@ def problems(replay: PlannedReplay) -> list[str]:
             int(replay.reserved[call]) != reserved or int(replay.active[call]) < active or reserved < active
         ):
             found.append(
-                f"call {call}: {replay.reserved[call]} reserved, {replay.active[call]} active; the log says {reserved}, {active}"
+                f"call {call}: {replay.reserved[call]} reserved, {replay.active[call]} active; the log says "
+                f"{reserved}, {active}"
             )
     return found
 

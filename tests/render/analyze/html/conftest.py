@@ -41,7 +41,10 @@ class Shown:
         """Waits until an expression is true; ``state()`` is the state of the page."""
         # Asked from here again and again: what waits inside of the page is made from text, which the page's policy
         # forbids.
-        asked = f"(() => {{ if (!window.memdiag) return false; const state = memdiag.state; return Boolean({condition}); }})()"
+        asked = (
+            f"(() => {{ if (!window.memdiag) return false; const state = memdiag.state; return Boolean({condition}); "
+            "})()"
+        )
         give_up = time.monotonic() + PATIENCE / 1000
         while not self.page.evaluate(asked):
             assert time.monotonic() < give_up, (

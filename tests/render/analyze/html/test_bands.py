@@ -15,7 +15,8 @@ def largest(trace):
 
 def row_of(shown, size, born):
     return shown.page.evaluate(
-        f"(() => {{ const t = M.device().tensors; return t.block.findIndex((b, i) => b === {size} && t.alloc_at[i] === {born}); }})()"
+        f"(() => {{ const t = M.device().tensors; return t.block.findIndex((b, i) => b === {size} && t.alloc_at[i] === "
+        f"{born}); }})()"
     )
 
 

@@ -50,7 +50,10 @@ def test_scripts_are_small_and_never_write_markup():
         assert text.count("\n") <= 400, name
         assert '"use strict"' in text, name
         assert not re.search(
-            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|\bimport\(",
+            (
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|fetch\(|XMLHttpRequest|"
+                r"\bimport\("
+            ),
             text,
         ), name
 

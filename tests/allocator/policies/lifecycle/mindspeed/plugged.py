@@ -280,7 +280,8 @@ def compare(replay: Replay, calls: Calls, log: np.ndarray) -> Compared:
         if len(wrong):
             i = wrong[0]
             found.append(
-                f"{name}: {len(wrong)} of {len(used)} calls, first call {number[i]}: {plugged[i]} plugged in, {simulated[i]} simulated"
+                f"{name}: {len(wrong)} of {len(used)} calls, first call {number[i]}: {plugged[i]} plugged in, "
+                f"{simulated[i]} simulated"
             )
     levels = tuple(int(np.count_nonzero(mine["level"][is_alloc] == level)) for level in range(1, NOT_AT_ALL))
     return Compared(len(used), int(is_alloc.sum()), int(is_failed.sum()), levels, tuple(found))
