@@ -29,7 +29,8 @@ os.environ["MEMDIAG_LANG"] = "en"
 # Tests start no background process, and wait for compiled code.
 os.environ["MEMDIAG_COMPILE"] = "now"
 
-# The same examples in every run, and no deadline: compiled code is slow once, and the machine may be busy.
+# No deadline: compiled code is slow once, and the machine may be busy. Examples depend on no chance, but Hypothesis takes
+# some values from the constants of the modules that are loaded, so a file run alone may get others than the whole suite.
 settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("memdiag")
 
