@@ -1,13 +1,13 @@
-"""Which Pythons can be recorded here, and how to record a program in one of them.
+"""Fixtures that record programs in a Python with torch.
 
-torch is no dependency of memdiag, so it is in another Python, or in none. Tests ask for ``record``, which is there for
-each of:
+torch is not a dependency of memdiag, so the Python that runs the tests may lack it. The fixture ``record`` runs a test
+once per device:
 
-* cpu: the Python of the tests if it has torch, else the one that MEMDIAG_TEST_TORCH_PYTHON names;
-* cuda, npu: the command that MEMDIAG_TEST_CUDA_PYTHON or MEMDIAG_TEST_NPU_PYTHON names: a Python on a machine with the device, or a
-  script that starts one on a stand-in for the runtime (set FAKE_CUDA_BLAS=1 as well, so that matrix products do nothing there);
-* cuda, npu, where none is named: on memdiag's own phantom device, the Python of the tests if it has a CUDA build of torch, or that of
-  .venv-npu, which make test makes for a CPU build.
+* cpu: the Python of the tests if it has torch, else the one named by MEMDIAG_TEST_TORCH_PYTHON;
+* cuda, npu: the command named by MEMDIAG_TEST_CUDA_PYTHON or MEMDIAG_TEST_NPU_PYTHON. It is a Python on a machine with
+  the device, or a script that starts Python on a simulated runtime (then set FAKE_CUDA_BLAS=1 to skip matrix products);
+* cuda, npu without such a variable: memdiag's simulated device, in the Python of the tests if that has a CUDA build of
+  torch, or in the Python of .venv-npu, which ``make test`` creates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LEFT_OUT = ("MEMDIAG", "PYTHON", "RANK", "WORLD_SIZE", "LOCAL_", "TORCHELASTIC"
 
 
 def python_with_torch(device: str = "cpu") -> list[str]:
-    """Returns the command of a Python that can use a device with torch; empty: there is none."""
+    """Returns the command of a Python whose torch can use a device; empty if there is none."""
     name = {"cpu": "MEMDIAG_TEST_TORCH_PYTHON"}.get(device, f"MEMDIAG_TEST_{device.upper()}_PYTHON")
     named = shlex.split(os.environ.get(name, ""))
     if not named and device in PHANTOMS:
@@ -54,7 +54,7 @@ def python_with_torch(device: str = "cpu") -> list[str]:
 
 
 def python_or_skip(device: str = "cpu") -> list[str]:
-    """Returns the same, or skips the test."""
+    """Returns the command of a Python whose torch can use a device, or skips the test."""
     command = python_with_torch(device)
     if not command and device == "cpu":
         pytest.skip("needs torch: install it here, or name a Python that has it in MEMDIAG_TEST_TORCH_PYTHON")
@@ -67,12 +67,12 @@ def python_or_skip(device: str = "cpu") -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """A program that has ended, and what it left.
+    """A finished program and its recording.
 
     Attributes:
-        done: Its status, stdout and stderr.
-        folder: Where its traces are.
-        truth: What it said of itself.
+        done: Exit status, stdout and stderr.
+        folder: The folder with its traces.
+        truth: The program's own account of its tensors and phases (see programs/truth.py).
     """
 
     done: subprocess.CompletedProcess[str]
@@ -111,7 +111,18 @@ class Recorder:
         status: int = 0,
         env: dict[str, str] | None = None,
     ) -> Run:
-        """Runs a program (a file of ``programs``, or any words for Python) to its end; {out} in a word is where its truth goes."""
+        """Runs a program to its end, and asserts its exit status.
+
+        Args:
+            words: A file of ``programs`` or other arguments of Python; ``{out}`` is replaced by the path of its truth.
+            settings: Fields of the recorder's configuration.
+            recorded: Whether to record the program.
+            status: The expected exit status.
+            env: Additional environment variables.
+
+        Returns:
+            The finished run.
+        """
         self._number += 1
         place = self.folder / f"{self._number}"
         place.mkdir()
@@ -148,7 +159,7 @@ def cpu(tmp_path: Path) -> Recorder:
 
 @pytest.fixture(scope="session")
 def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recorder], Run]:
-    """Returns the recording of a small GPT without hooks of its own: one for each device, for all tests that only read it."""
+    """Returns the recording of a small GPT without user hooks, made once per device for the tests that only read it."""
     runs: dict[str, Run] = {}
 
     def run(recorder: Recorder) -> Run:
@@ -161,18 +172,18 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recorder], 
 
 @pytest.fixture(params=DEVICES)
 def record(request: pytest.FixtureRequest, tmp_path: Path) -> Recorder:
-    """Records programs on each device there is."""
+    """Records programs on each available device."""
     return Recorder(request.param, tmp_path)
 
 
 @pytest.fixture(params=DEVICES[1:])
 def accelerator(request: pytest.FixtureRequest, tmp_path: Path) -> Recorder:
-    """Records programs on each accelerator there is."""
+    """Records programs on each available accelerator."""
     return Recorder(request.param, tmp_path)
 
 
 class Comparison:
-    """Holds a recording against what the program said of itself."""
+    """Compares a recording with the program's own account of its tensors and phases."""
 
     def __init__(self, run: Run, rank: int = 0) -> None:
         self.run = run
@@ -190,14 +201,14 @@ class Comparison:
 
     @cached_property
     def places(self) -> list[int]:
-        """The rows of the markers; -1: not recorded."""
+        """Returns the tensor row of each marker; -1 if it was not recorded."""
         born = self.device.tensors.requested_bytes
         found = [np.flatnonzero(born == moment["size"]) for moment in self.truth["moments"]]
         assert all(len(rows) <= 1 for rows in found), "a marker's size is not unique"
         return [int(rows[0]) if len(rows) else -1 for rows in found]
 
     def at(self, addr: int, moment: int) -> list[int]:
-        """Returns the tensors whose memory holds an address at a moment."""
+        """Returns the tensors that contain an address at a moment."""
         tensors = self.device.tensors
         row = self.places[moment]
         event = tensors.alloc_at[row]
@@ -206,7 +217,7 @@ class Comparison:
         return np.flatnonzero(alive & holds).tolist()
 
     def wrong_phases(self) -> list[str]:
-        """Returns the moments whose phase or step is not what the program said."""
+        """Returns the moments whose recorded phase or step differs from the program's own."""
         wrong = []
         for number, (moment, row) in enumerate(zip(self.truth["moments"], self.places, strict=True)):
             if row < 0:
@@ -219,7 +230,12 @@ class Comparison:
         return wrong
 
     def wrong_tensors(self, categories: Sequence[str] = (), *, views: bool = False) -> list[str]:
-        """Returns the tensors that are not recorded as the program said; ``views``: a tensor may be a part of a larger one."""
+        """Returns the tensors whose recorded memory, category or name differs from the program's own.
+
+        Args:
+            categories: The categories to compare; all if empty.
+            views: Whether a tensor may be part of a larger one.
+        """
         wrong = []
         for said in self.truth["tensors"]:
             kind = said["category"].rstrip("?")
@@ -243,12 +259,12 @@ class Comparison:
         return wrong
 
     def _is_made_in(self, module: str, name: str) -> bool:
-        """Whether a name says that a tensor was made in a module; without times only the outer modules are told apart."""
+        """Returns whether a name attributes a tensor to a module, or to an outer one if the events have no times."""
         path = name.split(" ", maxsplit=1)[0]
         return path == module or (self.truth["device"] == "npu" and module.startswith(path + "."))
 
     def overlapping(self) -> list[tuple[int, int]]:
-        """Returns the pairs of tensors that share a byte while both are alive."""
+        """Returns the pairs of tensors that overlap while both are live."""
         tensors, live, found = self.device.tensors, {}, []
         moments = [(int(at), True, row) for row, at in enumerate(tensors.alloc_at)]
         moments += [(int(at), False, row) for row, at in enumerate(tensors.free_requested_at)]
@@ -262,7 +278,7 @@ class Comparison:
         return found
 
     def shares(self) -> tuple[float, float]:
-        """Returns the shares of the bytes live at the peak that have a category, and that have a name."""
+        """Returns the fractions of the bytes live at the peak that have a category and that have a name."""
         device = self.device
         live = device.live(device.peak("allocated"))
         size = device.tensors.requested_bytes[live]
@@ -274,5 +290,5 @@ class Comparison:
 
 @pytest.fixture
 def compare() -> type[Comparison]:
-    """Holds a recording against what the program said of itself."""
+    """Returns the class that compares a recording with the program's own account."""
     return Comparison

@@ -1,4 +1,4 @@
-"""How the recorder gets into a process: after torch, beside the user's own start-up files, in any Python, and never in the way."""
+"""The recorder is loaded after torch, in addition to the user's start-up files, in every Python, without side effects."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TRAIN = "import torch; torch.empty(1000); torch.step(); torch.empty(2000); "
 
 
 def pythons():
-    """Other versions of Python: those named in MEMDIAG_TEST_PYTHONS, and pyenv's."""
+    """Returns other versions of Python: those named in MEMDIAG_TEST_PYTHONS, and those of pyenv."""
     named = [Path(path) for path in os.environ.get("MEMDIAG_TEST_PYTHONS", "").split(os.pathsep) if path]
     return named + sorted(Path.home().glob(".pyenv/versions/*/bin/python"))
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a program below the bootstrap; returns what it printed and the files it left."""
+    """Returns a function that runs a program with the bootstrap, and returns the process and the recorded files."""
 
     def start(*command, python=sys.executable, path=(FAKE_TORCH,), settings=None, recorded=True, **more):
         folder = tmp_path / "run"
@@ -58,12 +58,12 @@ def test_without_torch_nothing_is_loaded(run):
     assert (done.stdout, done.stderr, files) == ("[] False\n", "", [])
 
 
-def test_a_process_that_only_looks_for_torch_and_imports_it_later(run):
+def test_a_process_that_first_only_looks_for_torch_is_recorded(run):
     looks = "import importlib.util; importlib.util.find_spec('torch'); importlib.util.find_spec('torch'); "
     assert run("-c", looks + TRAIN)[1] == ["rank0.pkl"]
 
 
-def test_nothing_stays_on_the_import_system(run):
+def test_the_import_hook_is_removed_after_use(run):
     code = TRAIN + (
         "import sys; print([type(f).__module__ for f in sys.meta_path if type(f).__name__ == '_Watch'], "
         "len(vars(torch.__loader__)))"
@@ -73,13 +73,13 @@ def test_nothing_stays_on_the_import_system(run):
     assert with_us.split("]")[1] == without.split("]")[1]
 
 
-def test_sys_path_is_as_without(run):
+def test_sys_path_is_the_same_as_without_recording(run):
     code = "import sys; print(sys.path, sys.flags, sys.warnoptions)"
     assert run("-c", code)[0].stdout == run("-c", code, recorded=False)[0].stdout
 
 
 @pytest.mark.parametrize("package", ["import nothing_of_the_sort", "a b c", "1 / 0"])
-def test_an_import_of_torch_that_fails_looks_as_without(run, tmp_path, package):
+def test_a_failing_import_of_torch_prints_the_same_error(run, tmp_path, package):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(package)
     with_us = run("-c", "import torch", path=[tmp_path])[0]
@@ -97,7 +97,7 @@ def test_the_users_sitecustomize_runs(run, tmp_path):
     assert (done.stdout, done.stderr, files) == ("True\n", "", ["rank0.pkl"])
 
 
-def test_a_users_sitecustomize_that_fails_looks_as_without(run, tmp_path):
+def test_a_failing_sitecustomize_prints_the_same_error(run, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "sitecustomize.py").write_text("import nothing_of_the_sort\n")
@@ -106,7 +106,7 @@ def test_a_users_sitecustomize_that_fails_looks_as_without(run, tmp_path):
     assert files == ["rank0.pkl"]
 
 
-def test_no_sitecustomize_but_ours_is_none(run):
+def test_importing_a_missing_sitecustomize_still_fails(run):
     code = (
         "\ntry:\n    import sitecustomize\n    print(sitecustomize.__file__)\nexcept ImportError as error:\n    "
         "print(error)"
@@ -115,7 +115,7 @@ def test_no_sitecustomize_but_ours_is_none(run):
 
 
 def test_usercustomize_runs(run, tmp_path):
-    python = getattr(sys, "_base_executable", sys.executable)  # a virtual environment has no user's packages
+    python = getattr(sys, "_base_executable", sys.executable)  # a virtual environment has no user site packages
     ask = [str(python), "-c", "import site; print(site.getusersitepackages())"]
     base = {**os.environ, "PYTHONUSERBASE": str(tmp_path / "base")}
     folder = Path(subprocess.run(ask, env=base, capture_output=True, text=True, check=True).stdout.strip())
@@ -125,8 +125,8 @@ def test_usercustomize_runs(run, tmp_path):
     assert (done.stdout, files) == ("usercustomize\n", ["rank0.pkl"])
 
 
-def test_torch_imported_before_sitecustomize(run, tmp_path):
-    """A .pth file may import torch before any sitecustomize runs."""
+def test_torch_imported_before_sitecustomize_is_recorded(run, tmp_path):
+    """A program is recorded even if a .pth file imports torch before any sitecustomize runs."""
     environment = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     packages = next(environment.glob("lib/python*/site-packages"))
@@ -134,12 +134,12 @@ def test_torch_imported_before_sitecustomize(run, tmp_path):
     python = environment / "bin" / "python"
     done, files = run("-c", TRAIN, python=python)
     assert (done.stderr, files) == ("", ["rank0.pkl"])
-    assert run("-c", "import memdiag", python=python)[0].returncode == 1  # and memdiag was not installed there
+    assert run("-c", "import memdiag", python=python)[0].returncode == 1  # memdiag is not installed there
 
 
 @pytest.mark.skipif(not pythons(), reason="no other Python: name some in MEMDIAG_TEST_PYTHONS, or install pyenv")
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: path.parents[1].name)
-def test_every_python(run, python):
+def test_every_supported_python_is_recorded(run, python):
     version = subprocess.run(
         [str(python), "-c", "import sys; print(sys.version_info[:2] >= (3, 9))"],
         capture_output=True,
@@ -153,9 +153,9 @@ def test_every_python(run, python):
         assert (done.stderr, files) == ("", ["rank0.pkl"])
 
 
-def test_options_of_python_that_keep_the_recorder_out(run):
+def test_python_options_that_disable_the_recorder_cause_no_error(run):
     for option in ("-I", "-E", "-S"):
-        code = "import sys; sys.path.insert(0, %r); " % FAKE_TORCH + TRAIN  # noqa: UP031 - braces
+        code = "import sys; sys.path.insert(0, %r); " % FAKE_TORCH + TRAIN  # noqa: UP031 - avoids doubled braces
         done, files = run(option, "-c", code)
         assert (done.stderr, done.returncode, files) == ("", 0, [])
 
@@ -183,18 +183,18 @@ def test_ranks_are_those_of_the_environment(run):
     assert run("-c", TRAIN, RANK="3")[1] == ["rank3.pkl"]
 
 
-def test_a_program_that_changes_its_directory(run):
+def test_a_program_that_changes_its_directory_is_recorded(run):
     assert run("-c", "import os; os.chdir('/'); " + TRAIN)[1] == ["rank0.pkl"]
 
 
-def test_an_exit_without_the_end_of_python_leaves_word(run, tmp_path):
+def test_a_process_that_calls_os_exit_is_noted_as_not_ended(run, tmp_path):
     done, files = run("-c", TRAIN + "import os; os._exit(3)")
     assert (done.returncode, files) == (3, [])
     (said,) = (tmp_path / "run" / ".processes").iterdir()
     assert json.loads(said.read_text())["ended"] is None
 
 
-def test_a_full_recording_folder_is_one_warning(run, tmp_path):
+def test_an_unusable_recording_folder_gives_a_warning(run, tmp_path):
     (tmp_path / "run").write_text("a file in the way")
     done, _ = run("-c", TRAIN + "print(1)")
     assert (done.stdout, done.returncode) == ("1\n", 0)
@@ -202,7 +202,7 @@ def test_a_full_recording_folder_is_one_warning(run, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_the_folder_of_a_nested_recording_is_the_inner_ones():
+def test_a_nested_recording_uses_its_own_folder():
     outer = environment_for(Config("/outer"), {"PYTHONPATH": "/mine"})
     inner = environment_for(Config("/in\\ner ü"), outer)
     assert inner["PYTHONPATH"] == outer["PYTHONPATH"]
@@ -210,6 +210,6 @@ def test_the_folder_of_a_nested_recording_is_the_inner_ones():
     assert from_environment(inner).folder == "/in\\ner ü"
 
 
-def test_settings_of_another_version_are_left_out():
+def test_unknown_settings_of_another_version_are_ignored():
     given = json.loads(Config("/x").as_text())
     assert from_environment({VARIABLE: json.dumps({**given, "new_one": 1})}) == Config("/x")

@@ -1,4 +1,4 @@
-"""Columns of numbers as text: they come back as they were, and a hostile one is refused before it fills the memory."""
+"""Columns of numbers as text are unpacked unchanged; a hostile column is refused before it fills the memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def text_of(data: bytes) -> str:
 @pytest.mark.parametrize(
     "column", [array("q"), EXTREMES, array("q", [-1]) * 100_000], ids=["empty", "extremes", "long"]
 )
-def test_a_column_comes_back_as_it_was(column):
+def test_a_column_is_unpacked_unchanged(column):
     text = pack(column)
     assert isinstance(text, str)
     assert array("q", Unpacker([text]).unpack(text)) == column
 
 
-def test_the_bytes_of_older_recordings_are_taken_as_they_are():
+def test_bytes_of_older_recordings_are_returned_unchanged():
     data = EXTREMES.tobytes()
     assert Unpacker([data]).unpack(data) == data
 
@@ -52,14 +52,14 @@ def test_a_damaged_column_is_refused(damaged):
         Unpacker([damaged]).unpack(damaged)
 
 
-def test_columns_that_unpack_to_more_than_is_honest_are_refused(monkeypatch):
+def test_columns_that_unpack_to_too_many_bytes_are_refused(monkeypatch):
     monkeypatch.setattr(columns, "_FLOOR", 1 << 20)
     bomb = pack(array("q", bytes(1 << 24)))
     with pytest.raises(ValueError, match="memory bomb"):
         Unpacker([bomb]).unpack(bomb)
     together = [pack(array("q", bytes(3 << 18)))] * 3
     unpacker = Unpacker(together)
-    for column in together[:2]:  # 1 MiB, which is allowed, and 40 bytes for each of text
+    for column in together[:2]:  # together below the limit: 1 MiB plus 40 bytes for each byte of text
         unpacker.unpack(column)
     with pytest.raises(ValueError, match="memory bomb"):
         unpacker.unpack(together[2])

@@ -1,4 +1,4 @@
-"""What is recorded on the CPU, byte for byte, against a count below PyTorch: see counter.c."""
+"""CPU recordings agree byte for byte with a count of the C library's allocation calls (see counter.c)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def counter(tmp_path):
 
 
 def counted_in(path):
-    """Returns what the counter saw, as (bytes or minus bytes, address), and the bytes that other libraries asked for."""
+    """Returns PyTorch's counted calls as (bytes, negative for a free; address), and the bytes of other libraries."""
     calls, other = [], 0
     for line in path.read_text().splitlines():
         what, first, second = line.split()
@@ -37,14 +37,19 @@ def counted_in(path):
 
 
 def recorded_in(path):
-    """Returns the same from a recording."""
+    """Returns the calls of a recording in the same form."""
     (entries,) = pickle.loads(path.read_bytes())["device_traces"]
     signs = {"alloc": 1, "free_requested": -1}
     return [(signs[entry["action"]] * entry["size"], entry["addr"]) for entry in entries if entry["action"] in signs]
 
 
 def without_what_was_before(counted, recorded):
-    """Returns the calls counted since the recording began, without the frees of what had been allocated before, and their bytes."""
+    """Splits the counted calls at the start of the recording.
+
+    Returns:
+        The calls since then, without frees of earlier allocations; the bytes of those frees; and the bytes allocated
+        earlier that are still live.
+    """
     begin = next(number for number, call in enumerate(counted) if counted[number : number + 20] == recorded[:20])
     before = {}
     for size, addr in counted[:begin]:
@@ -62,7 +67,7 @@ def without_what_was_before(counted, recorded):
 
 
 def live_after(calls):
-    """Returns what is live after all calls: bytes by address."""
+    """Returns the bytes, by address, of the blocks that are live after all calls."""
     live = {}
     for size, addr in calls:
         if size > 0:
@@ -76,7 +81,7 @@ def live_after(calls):
     "words", [("--plain",), ("--model", "resnet", "--optimizer", "sgd", "--plain")], ids=["gpt", "resnet"]
 )
 def test_every_byte_is_accounted_for(cpu, counter, tmp_path, words):
-    """The same calls in the same order, from the first that is recorded to the end of the recording."""
+    """The recording has the counted calls in the same order, from its first call to its end."""
     log = tmp_path / "calls"
     run = cpu.train(*words, env={"LD_PRELOAD": str(counter), "MEMDIAG_COUNTER": str(log)})
     counted, other = counted_in(log)
@@ -86,9 +91,9 @@ def test_every_byte_is_accounted_for(cpu, counter, tmp_path, words):
     since = since[: len(recorded)]
     assert recorded == since
     assert sum(size for size, _ in recorded if size > 0) > 5_000_000
-    # after the recording the interpreter only lets things go
+    # After the recording, the exiting interpreter only frees memory.
     assert [call for call in at_exit if call[0] > 0] == []
-    assert gone_before < 10_000  # what torch allocates while it is imported
+    assert gone_before < 10_000  # allocated while torch was imported
     assert other >= 0
     content = pickle.loads(run.path().read_bytes())
     assert {segment["address"]: segment["total_size"] for segment in content["segments"]} == live_after(since)
@@ -97,14 +102,14 @@ def test_every_byte_is_accounted_for(cpu, counter, tmp_path, words):
     assert own["paused_seconds"] == 0
 
 
-def test_threads_are_bounded(cpu, counter, tmp_path):
-    """With threads of PyTorch's own: what is missing is no more than what those threads allocated themselves."""
+def test_only_allocations_of_other_threads_are_missing(cpu, counter, tmp_path):
+    """With PyTorch's threads in use, a recording lacks no more bytes than other threads allocated."""
     log = tmp_path / "calls"
     run = cpu("threads.py", env={"LD_PRELOAD": str(counter), "MEMDIAG_COUNTER": str(log), "OMP_NUM_THREADS": "3"})
     counted, _ = counted_in(log)
     recorded = recorded_in(run.path())
     counted_allocs, recorded_allocs = ([call for call in calls if call[0] > 0] for calls in (counted, recorded))
     missing = sum(size for size, _ in counted_allocs) - sum(size for size, _ in recorded_allocs)
-    said = int(run.done.stdout.split()[-1])  # what its own thread allocated
+    said = int(run.done.stdout.split()[-1])  # bytes that the program's own thread allocated
     assert said <= missing <= said + 200_000
-    assert live_after(recorded)  # and no free without its allocation
+    assert live_after(recorded)  # raises if a free has no allocation

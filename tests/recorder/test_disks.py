@@ -1,4 +1,4 @@
-"""A disk that is full, and one that cannot be written to: real ones, small and mounted for the time of a test where that is allowed."""
+"""Recording on a full or read-only disk, for which a test mounts a small file system where that is allowed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import memdiag
 
 ROOT = Path(__file__).parents[2]
-# A disk of that size at $1; afterwards what is on it is at $2, since the disk is there for this process and its
-# children only.
+# Mounts a disk of size $0 at $1 and runs the command. Only this process and its children see the mount, so its files
+# are copied to $2 afterwards.
 ON_A_DISK = (
     'mount -t tmpfs -o size=$0 memdiag "$1" || exit 99; disk=$1; kept=$2; shift 2; "$@"; end=$?; cp -R "$disk"/. '
     '"$kept"; exit $end'
@@ -23,7 +23,7 @@ WAYS = (["unshare", "-m"], ["unshare", "-Urm"])
 
 @pytest.fixture(scope="session")
 def apart(tmp_path_factory):
-    """Returns the words before a command that may mount disks for itself."""
+    """Returns the prefix of a command that runs in its own mount namespace, so that it may mount disks."""
     place = tmp_path_factory.mktemp("disk")
     for way in WAYS:
         try:
@@ -37,7 +37,7 @@ def apart(tmp_path_factory):
 
 @pytest.fixture
 def disk(tmp_path):
-    """The place of a disk, and where what was on it is kept."""
+    """Returns the mount point; a folder ``kept`` next to it receives the files of the disk."""
     for name in ("disk", "kept"):
         (tmp_path / name).mkdir()
     return tmp_path / "disk"
@@ -48,8 +48,8 @@ def on_a_disk(apart, disk, size="400k"):
 
 
 @pytest.mark.parametrize(("way", "why"), [("filled", "No space left on device"), ("locked", "Read-only file system")])
-def test_a_disk_that_takes_no_more(cpu, apart, disk, way, why):
-    """What was written before stays whole, and the training goes on."""
+def test_training_continues_when_the_disk_becomes_unwritable(cpu, apart, disk, way, why):
+    """When the disk becomes full or read-only, training continues and the last written trace stays intact."""
     cpu.python = on_a_disk(apart, disk) + cpu.python
     settings = {"every": 1, "folder": str(disk / "run")}
     with_us = cpu("small.py", way, settings=settings, env={"DISK": str(disk)})
@@ -62,7 +62,7 @@ def test_a_disk_that_takes_no_more(cpu, apart, disk, way, why):
     assert list(kept.rglob("*.part")) == []
 
 
-def test_a_disk_full_from_the_beginning(cpu, apart, disk):
+def test_training_runs_on_a_disk_that_is_full_from_the_start(cpu, apart, disk):
     cpu.python = on_a_disk(apart, disk, "4k") + cpu.python
     with_us = cpu("small.py", "steps", settings={"every": 1, "folder": str(disk / "run")})
     assert with_us.done.stdout.split()[0] == "ready"
@@ -71,8 +71,8 @@ def test_a_disk_full_from_the_beginning(cpu, apart, disk):
     assert list(disk.with_name("kept").rglob("*.pkl*")) == []
 
 
-def test_a_run_that_cannot_be_written_does_not_begin(apart, disk):
-    """Said before the program has run for hours."""
+def test_an_unwritable_folder_is_an_error_before_the_program_starts(apart, disk):
+    """An unwritable folder is reported before the program starts, not after it has run for hours."""
     script = f'mount -t tmpfs -o ro memdiag "{disk}" && cd "{disk}" && exec "$@"'
     command = [sys.executable, "-m", "memdiag", "record", "--", sys.executable, "-c", "print(1)"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -103,7 +103,7 @@ sys.exit(7)
 
 
 def recorded_on(apart, disk, size, *options, redact=False):
-    """Runs ``memdiag record`` in the folder of a disk; the training in it ends with status 7."""
+    """Runs ``memdiag record`` on a disk with a training that exits with status 7; returns its stderr."""
     pytest.importorskip("torch")
     program = disk.with_name("train.py")
     program.write_text(TRAINS)
@@ -140,8 +140,8 @@ def test_a_summary_on_a_full_disk_keeps_the_exit_status_and_says_why(apart, disk
     assert "could not be written: No space left on device" in line
 
 
-def test_the_short_name_on_a_full_disk(apart, disk):
-    """The run is elsewhere: the trace is whole there, and the summary speaks of that."""
+def test_a_short_name_that_cannot_be_written_leaves_the_trace_in_the_run(apart, disk):
+    """If the short name cannot be written, the trace in the run folder is intact and the summary names that folder."""
     run = disk.with_name("run")
     said = recorded_on(apart, disk, "8k", "-o", str(run))
     assert memdiag.load(run / "rank0.pkl").num_events
@@ -150,10 +150,10 @@ def test_the_short_name_on_a_full_disk(apart, disk):
     assert list(disk.with_name("kept").iterdir()) == []
 
 
-def test_a_trace_that_a_full_disk_keeps_from_being_redacted_is_named(apart, disk):
+def test_a_trace_that_cannot_be_redacted_on_a_full_disk_is_named(apart, disk):
     recorded_on(apart, disk, "2m", "-o", "run")
     (trace,) = disk.with_name("kept").rglob("rank0.pkl")
-    room = trace.stat().st_size * 3 // 2  # for one of them, and not for the other beside it
+    room = trace.stat().st_size * 3 // 2  # enough for the trace, but not for a redacted copy as well
     for path in sorted(disk.with_name("kept").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     said = recorded_on(apart, disk, str(room), "-o", "run", redact=True)

@@ -1,6 +1,6 @@
-"""What may go wrong around a recording: folders that vanish, processes of every kind, programs that do what the recorder does.
+"""Faults during a recording: folders that disappear, child processes, and programs that change the recorder's hooks.
 
-Whatever it is, the program prints and ends as it would without memdiag, and a file that has its name is whole.
+In every case the program prints the same and ends in the same way as without memdiag, and every trace file is complete.
 bench/record_faults.py kills a recording a hundred times.
 """
 
@@ -16,7 +16,7 @@ WAYS = {"end": 5, "abort": -signal.SIGABRT}
 
 
 def printed_by_the_profiler(run):
-    """Returns the ends of the lines that PyTorch's profiler prints: before them stand times and process numbers."""
+    """Returns the lines that PyTorch's profiler prints, without their leading times and process numbers."""
     return [
         line.rpartition("] ")[2] for line in run.done.stderr.splitlines() if line.startswith(("USDT", "STAGE", "INFO"))
     ]
@@ -37,8 +37,11 @@ def printed_by_the_profiler(run):
         "profiled",
     ],
 )
-def test_the_program_is_as_without(cpu, way):
-    """``annotated``: PyTorch writes into freed memory where an annotation outlives the profiler that saw it begin."""
+def test_recording_does_not_change_the_program(cpu, way):
+    """The program prints the same, exits in the same way and is recorded.
+
+    ``annotated``: PyTorch writes into freed memory if an annotation outlives the profiler that saw its start.
+    """
     status = WAYS.get(way, 0)
     with_us = cpu("small.py", way, settings={"every": 1}, status=status)
     without = cpu("small.py", way, recorded=False, status=status)
@@ -55,8 +58,8 @@ def test_the_program_is_as_without(cpu, way):
 
 
 @pytest.mark.parametrize("way", ["removed", "full"])
-def test_what_cannot_be_written_does_not_stop_the_program(cpu, way):
-    """The folder is taken away, or nothing more can be written; what was written before stays."""
+def test_a_failed_write_does_not_stop_the_program(cpu, way):
+    """The program continues if the folder is removed or the disk is full, and a complete earlier trace remains."""
     folder = cpu.folder / "1" / "run"
     with_us = cpu("small.py", way, settings={"every": 1}, env={"FOLDER": str(folder)})
     without = cpu("small.py", way, recorded=False)
@@ -68,16 +71,19 @@ def test_what_cannot_be_written_does_not_stop_the_program(cpu, way):
         assert list(with_us.folder.glob("*.part")) == []
 
 
-def test_a_signal_while_the_profiler_looks_at_a_call(cpu):
-    """Its lock is held then, and to stop it would wait for ever: the file is written in a moment, and so does the program end."""
+def test_signals_inside_a_profiler_callback_are_handled_after_it(cpu):
+    """Signals that arrive inside a callback of PyTorch's profiler are handled shortly after it.
+
+    The profiler holds its lock there, so stopping it would wait forever.
+    """
     run = cpu("small.py", "looked_at", "3", settings={"every": 1}, status=-signal.SIGTERM)
     assert "SIGUSR1" in run.done.stdout
     assert "not ended" not in run.done.stdout
     assert memdiag.load(run.path()).num_events
 
 
-def test_asked_for_files_at_any_moment(cpu):
-    """SIGUSR1 again and again, also while a file is being written: the requests do not nest."""
+def test_repeated_requests_for_a_file_do_not_nest(cpu):
+    """Repeated SIGUSR1 signals, also during the writing of a file, do not nest and do not change the program."""
     folder = cpu.folder / "1" / "run"
     with_us = cpu("small.py", "pestered", "30", settings={"every": 1}, env={"FOLDER": str(folder)})
     without = cpu("small.py", "pestered", "30", recorded=False)

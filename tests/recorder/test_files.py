@@ -1,4 +1,4 @@
-"""How a recording is written."""
+"""Writing of a recording, with progress on a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("stderr", "shown"), [(Terminal(), True), (io.StringIO(), False), (None, False)])
-def test_a_long_writing_shows_on_a_terminal_how_far_it_is(monkeypatch, tmp_path, stderr, shown):
+def test_a_long_write_shows_progress_on_a_terminal(monkeypatch, tmp_path, stderr, shown):
     monkeypatch.setattr(files, "_WAIT", 0)
     monkeypatch.setattr(files, "_PAUSE", 0)
     monkeypatch.setattr(sys, "stderr", stderr)
@@ -30,7 +30,7 @@ def test_a_long_writing_shows_on_a_terminal_how_far_it_is(monkeypatch, tmp_path,
         assert "\n" not in stderr.getvalue()
 
 
-def test_a_short_writing_shows_nothing(monkeypatch, tmp_path):
+def test_a_short_write_shows_no_progress(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert files.write_pickle(str(tmp_path / "rank0.pkl"), {})
     assert sys.stderr.getvalue() == ""

@@ -1,4 +1,4 @@
-"""Ctrl-C in the midst of the recorder's own work: it is done first, and the program is interrupted then."""
+"""Ctrl-C during the recorder's own work is delivered to the program after that work is finished."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def interrupted_twice(done):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_the_interrupt_comes_at_the_end():
+def test_an_interrupt_is_delivered_after_the_outermost_block():
     done = []
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,7 +38,7 @@ def test_the_interrupt_comes_at_the_end():
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
-def test_what_is_ignored_stays_ignored(handler):
+def test_ignored_and_default_handlers_are_not_replaced(handler):
     before = signal.signal(signal.SIGINT, handler)
     try:
         with held():
@@ -47,14 +47,14 @@ def test_what_is_ignored_stays_ignored(handler):
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_mark_half_written_is_dropped():
+def test_a_partly_written_mark_is_dropped():
     marks = Marks(lambda: NOWHERE)
     add_time, add_name = marks.module_appenders()
     for number in range(3):
         add_time(number)
         add_name(number)
     marks.place_module((0, 5, 5))
-    add_time(99)  # and then ctrl-C
+    add_time(99)  # an interrupt here leaves the mark without its name
     marks.add(PHASE, 1)
     marks._marks["time_ns"].append(7)
     marks.trim()
@@ -68,7 +68,7 @@ def test_a_mark_half_written_is_dropped():
     assert content["modules"]["time_ns"] == content["modules"]["name"]
 
 
-def test_a_program_that_goes_on_after_each_interrupt(cpu):
+def test_a_program_that_catches_interrupts_is_recorded(cpu):
     run = cpu("small.py", "interrupted", settings={"every": 1})
     assert run.done.stdout == "True\n"
     assert "memdiag:" not in run.done.stderr
@@ -76,7 +76,7 @@ def test_a_program_that_goes_on_after_each_interrupt(cpu):
     assert trace.devices[0].events.step.max() >= 2
 
 
-def test_a_function_that_looks_at_calls_is_noticed():
+def test_running_inside_a_profile_function_is_detected():
     inside = []
 
     def look(*_):

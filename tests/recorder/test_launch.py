@@ -1,4 +1,4 @@
-"""The program does not notice that it is recorded: its streams, signals and end are those it has without memdiag."""
+"""A recorded program has the same streams, signals and exit status as without memdiag."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def environment(**more):
 
 
 def record(folder, *command, options=("-q",), **more):
-    """Runs memdiag record in a folder; returns what subprocess does."""
+    """Runs ``memdiag record`` in a folder; returns the completed process."""
     given = {"capture_output": True, "text": True, "timeout": 120, "env": environment(), **more}
     return subprocess.run([*MEMDIAG, "record", *options, "--", *command], cwd=folder, check=False, **given)
 
@@ -44,7 +44,7 @@ def manifest(folder):
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 77, 255])
-def test_exit_status(tmp_path, code):
+def test_the_exit_status_is_that_of_the_program(tmp_path, code):
     assert record(tmp_path, "sh", "-c", f"exit {code}").returncode == code
     assert manifest(tmp_path)["exit_status"] == code
 
@@ -66,14 +66,14 @@ def test_death_by_a_signal(tmp_path, name):
         ("import sys; sys.exit(None)", 0),
     ],
 )
-def test_ends_of_python(tmp_path, program, code):
+def test_python_programs_end_as_without_memdiag(tmp_path, program, code):
     plain = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=False, env=environment())
     done = record(tmp_path, PYTHON, "-c", program)
     assert done.returncode == plain.returncode == code
     assert done.stderr == plain.stderr
 
 
-def test_streams_arguments_and_directory(tmp_path):
+def test_streams_arguments_and_directory_are_unchanged(tmp_path):
     program = "import os, sys; print(sys.argv, os.getcwd(), sys.stdin.read()); print('e', file=sys.stderr)"
     command = [PYTHON, "-c", program, "-q", "--", "--help", "", "a b", "ü"]
     plain = subprocess.run(
@@ -89,7 +89,7 @@ def test_options_after_the_command_are_its_own(tmp_path):
     assert done.stdout == "['--every', '-o', 'x']\n"
 
 
-def test_file_descriptors_are_handed_on(tmp_path):
+def test_file_descriptors_are_passed_on(tmp_path):
     read, write = os.pipe()
     done = record(tmp_path, PYTHON, "-c", f"import os; os.write({write}, b'through\\n')", pass_fds=[write])
     os.close(write)
@@ -111,7 +111,7 @@ def test_a_closed_stderr(tmp_path):
     assert (done.returncode, done.stdout) == (0, "1\n")
 
 
-def test_a_command_that_is_not_there(tmp_path):
+def test_a_missing_command_is_an_error(tmp_path):
     done = record(tmp_path, "no-such-command", "x")
     assert done.returncode == 127
     assert done.stderr.startswith("error: no-such-command: command not found\nhint: ")
@@ -119,7 +119,7 @@ def test_a_command_that_is_not_there(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_script_without_python_before_it(tmp_path):
+def test_a_python_script_without_python_is_an_error_with_a_hint(tmp_path):
     (tmp_path / "train.py").write_text("print(1)\n")
     done = record(tmp_path, "./train.py")
     assert done.returncode == 126
@@ -128,7 +128,7 @@ def test_a_script_without_python_before_it(tmp_path):
     assert "memdiag record -- python train.py" in done.stderr
 
 
-def test_a_script_without_an_interpreter_is_the_shells(tmp_path):
+def test_a_script_without_an_interpreter_line_runs_in_the_shell(tmp_path):
     script = tmp_path / "go"
     script.write_text("echo $1; exit 3\n")
     script.chmod(0o755)
@@ -136,7 +136,7 @@ def test_a_script_without_an_interpreter_is_the_shells(tmp_path):
     assert (done.returncode, done.stdout) == (3, "said\n")
 
 
-def test_no_command(tmp_path):
+def test_a_call_without_a_command_is_an_error(tmp_path):
     done = record(tmp_path)
     assert done.returncode == 2
     assert "memdiag record [options] -- python train.py" in done.stderr
@@ -176,7 +176,7 @@ def test_signals_that_the_program_does_not_handle_end_both(tmp_path):
     assert process.returncode == -signal.SIGTERM
 
 
-def test_what_nohup_ignores_stays_ignored(tmp_path):
+def test_a_signal_ignored_by_nohup_stays_ignored(tmp_path):
     program = "import time; print(1, flush=True); time.sleep(1); print(2)"
     ignoring = "trap '' HUP; exec \"$@\""
     process = subprocess.Popen(
@@ -207,8 +207,8 @@ def test_killing_memdiag_kills_the_program(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not say where a signal is from")
-def test_what_a_terminal_sends_arrives_once(tmp_path):
-    """Ctrl-C goes to the whole process group: memdiag must not send it a second time."""
+def test_a_signal_from_the_terminal_arrives_once(tmp_path):
+    """The terminal sends Ctrl-C to the whole process group, so memdiag must not send it a second time."""
     main, side = pty.openpty()
     program = WAITS.replace("time.sleep(0.2)", "time.sleep(0.5)")
     command = [*MEMDIAG, "record", "-q", "--", PYTHON, "-c", program, "SIGINT"]
@@ -235,7 +235,7 @@ def test_what_a_terminal_sends_arrives_once(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_stopping_the_program_stops_the_job(tmp_path):
-    """Ctrl-Z: the shell waits for memdiag, so memdiag must stop with the program and go on with it."""
+    """After Ctrl-Z, memdiag stops with the program and continues with it, since the shell waits for memdiag."""
     process = begin(
         tmp_path,
         PYTHON,
@@ -243,7 +243,7 @@ def test_stopping_the_program_stops_the_job(tmp_path):
         "import os, signal; os.kill(os.getpid(), signal.SIGTSTP); print('on')",
         start_new_session=True,
     )
-    # In an orphaned process group SIGTSTP does nothing; then there is nothing to see.
+    # In an orphaned process group SIGTSTP has no effect, so the program simply ends.
     changed, status = 0, 0
     for _ in range(3000):
         changed, status = os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)

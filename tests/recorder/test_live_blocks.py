@@ -1,4 +1,4 @@
-"""What ends unseen ends at the latest when something else lies in its place: on the CPU other threads free what this one made."""
+"""Blocks freed by other threads, which a CPU recording cannot see, end when another block is allocated over them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def share_a_byte(one, other):
 
 
 def live_after(entries):
-    """Returns what is live after all entries, and checks that at no moment two blocks share a byte."""
+    """Returns the blocks that are live after all entries, and asserts that live blocks never overlap."""
     live = set()
     for entry in entries:
         block = (entry["addr"], entry["size"])
@@ -27,8 +27,8 @@ def live_after(entries):
     return live
 
 
-def test_blocks_against_the_plain_way():
-    chance, blocks, plain = random.Random(0), LiveBlocks(), {}  # noqa: S311 - the same numbers every time
+def test_live_blocks_agree_with_a_simple_implementation():
+    chance, blocks, plain = random.Random(0), LiveBlocks(), {}  # noqa: S311 - seeded
     for number in range(3000):
         addr, size = 64 * chance.randrange(200), chance.choice((1, 64, 100, 640, 6400))
         if chance.random() < 0.4:
@@ -45,7 +45,7 @@ def test_blocks_against_the_plain_way():
     assert len(blocks) == len(plain)
 
 
-def test_a_block_ends_when_another_takes_its_place():
+def test_a_block_ends_when_another_is_allocated_over_it():
     history = CpuHistory()
     history.keep(100)
     for time_us, addr, size in [(1, 1000, 500), (2, 2000, 100), (3, 1400, 700), (4, 2000, -100), (5, 1400, -700)]:
@@ -64,7 +64,7 @@ def test_a_block_ends_when_another_takes_its_place():
     assert (history.allocs, history.frees) == (3, 3)
 
 
-def test_what_another_thread_frees(cpu):
+def test_blocks_freed_by_another_thread_end_when_replaced(cpu):
     run = cpu("freed_elsewhere.py")
     dropped, kept = (set(map(tuple, blocks)) for blocks in json.loads(run.done.stdout))
     replaced = {block for block in dropped if any(share_a_byte(block, other) for other in kept)}

@@ -1,4 +1,4 @@
-"""Phases, steps, categories and names, against what the recorded program says of itself."""
+"""Recorded phases, steps, categories and names equal those in the program's own account."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def test_gpt(record, compare, optimizer):
     assert found.wrong_tensors() == []
 
 
-def test_gpt_peak(record, compare, plain_run):
-    """Of the bytes live at the peak 99 % have a category, and 95 % a name."""
+def test_most_bytes_at_the_peak_have_a_category_and_a_name(record, compare, plain_run):
+    """At least 99 % of the bytes live at the peak have a category, and at least 95 % have a name."""
     with_category, with_name = compare(plain_run(record)).shares()
     assert with_category >= 0.99
     assert with_name >= 0.95

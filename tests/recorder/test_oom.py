@@ -1,4 +1,4 @@
-"""A training that runs out of memory: the file of that moment, what it says, and what was being done."""
+"""A training that runs out of memory leaves a trace of the failure with its phase, step and live tensors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from memdiag.trace import schema
 
 
 def ooms_in(device):
-    """Returns phase and step of every out-of-memory event."""
+    """Returns the rows of the out-of-memory events, and the phase and step of each."""
     rows = np.flatnonzero(device.events.action == schema.OOM)
     return rows, [(schema.PHASES[device.events.phase[row]], int(device.events.step[row])) for row in rows]
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-def test_the_file_of_that_moment(accelerator, compare, where):
+def test_the_trace_has_the_failed_allocation_and_the_live_tensors(accelerator, compare, where):
     run = accelerator("oom.py", "{out}", accelerator.device, where, status=1)
     assert "OutOfMemoryError" in run.done.stderr
     assert "memdiag:" not in run.done.stderr
@@ -35,7 +35,7 @@ def test_the_file_of_that_moment(accelerator, compare, where):
     assert bytes_of[found.device.tensors.category[live] > 0].sum() >= 0.99 * bytes_of.sum()
 
 
-def test_caught_and_continued(accelerator, compare):
+def test_a_caught_failure_is_recorded_and_the_program_continues(accelerator, compare):
     run = accelerator("oom.py", "{out}", accelerator.device, "caught")
     assert run.status()["reason"] == "exit"
     assert len(run.status()["ooms"]) == 1

@@ -1,4 +1,4 @@
-"""Programs that start, stop and clear the allocator's history themselves: they get theirs, and what was recorded before is not lost."""
+"""Programs that control the allocator's history themselves get their snapshots, and the recording keeps its events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import pytest
     ("way", "steps", "has_gap"),
     [("start", 4, False), ("dump", 4, False), ("stop", 2, True), ("window", 4, True), ("clear", 2, True)],
 )
-def test_own_history(accelerator, way, steps, has_gap):
-    """``stop`` and ``clear`` come after two steps, ``window`` stops after four and records one more, which is less than there was."""
+def test_a_program_that_controls_the_history_is_recorded(accelerator, way, steps, has_gap):
+    """The program prints the same, and a note reports the gap if the program stops or clears the history.
+
+    ``stop`` and ``clear`` act after two steps. ``window`` stops after four steps and records one more, which is not
+    used because it has fewer events.
+    """
     if (way, accelerator.device) == ("clear", "npu"):
         pytest.skip("the history of an NPU cannot be cleared")
     file = str(accelerator.folder / "own.pickle")

@@ -1,4 +1,4 @@
-"""How deep in a model calls are placed where the allocator has to be asked for that."""
+"""The depth to which module calls are placed, if each placement needs a query to the allocator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memdiag.recorder.placing import Placing
 
 
 class Run:
-    """Steps of a model with so many calls of modules within so many calls, on a clock of its own."""
+    """Simulates the steps of a model with nested module calls on a simulated clock."""
 
     def __init__(self, ask_seconds, step_seconds, *, is_quick=False):
         self.now = 0.0
@@ -41,7 +41,7 @@ class Run:
         pytest.param(1e-3, 0.001, 0, id="nothing where even that takes as long as the step"),
     ],
 )
-def test_as_deep_as_takes_next_to_nothing(ask_seconds, step_seconds, asked):
+def test_calls_are_placed_as_deep_as_three_percent_of_a_step_allows(ask_seconds, step_seconds, asked):
     run = Run(ask_seconds, step_seconds)
     for _ in range(30):
         run.step()
@@ -50,19 +50,19 @@ def test_as_deep_as_takes_next_to_nothing(ask_seconds, step_seconds, asked):
     assert asked * ask_seconds <= 0.03 * (step_seconds + asked * ask_seconds)
 
 
-def test_the_first_step_says_nothing_of_the_others():
+def test_the_first_step_does_not_change_the_depth():
     run = Run(1e-3, 1e-3)
     assert run.step() == 111
     assert run.step() == 111
 
 
-def test_a_quick_look_is_taken_at_every_call():
+def test_every_call_is_placed_if_a_query_is_free():
     run = Run(0.0, 1e-6, is_quick=True)
     for _ in range(5):
         assert run.step() == 611
 
 
-def test_a_device_that_is_not_used_is_never_gone_deeper_for():
+def test_an_unused_device_does_not_increase_the_depth():
     run = Run(20e-6, 1.0)
     for _ in range(10):
         run.step(calls=())

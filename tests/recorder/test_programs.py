@@ -1,4 +1,4 @@
-"""Programs of every kind: several models, faults of their own, several processes, compiled models, CUDA graphs."""
+"""Recordings of many kinds of programs: several models, caught errors, two processes, compiled models, CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_two_models_and_two_optimizers(record, compare):
 
 
 def test_faults_of_the_program(record, compare):
-    """What the program raises reaches it unchanged, and what follows is recorded as ever."""
+    """The program's own exceptions reach it unchanged, and the steps after them are recorded correctly."""
     run = record("faults.py", "{out}", record.device)
     said = ["in forward", "in backward", "in a hook", "before the step", "after forward"]
     assert [line for line in run.done.stdout.splitlines() if "Warning" not in line] == said
@@ -31,7 +31,7 @@ def test_faults_of_the_program(record, compare):
 
 
 @pytest.mark.parametrize(("start", "way"), [("spawn", "copies"), ("spawn", "views"), ("torchrun", "fsdp")])
-def test_two_processes(cpu, compare, way, start):
+def test_two_processes_are_recorded(cpu, compare, way, start):
     script = [] if start == "spawn" else ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     program = [str(PROGRAMS / "ddp.py")] if script else ["ddp.py"]
     run = cpu(*script, *program, "{out}", way)
@@ -41,16 +41,15 @@ def test_two_processes(cpu, compare, way, start):
     for rank in range(2):
         truth = json.loads(out.with_name(f"truth.json.{rank}").read_text())
         found = compare(replace(run, truth=truth), rank)
-        assert (
-            found.overlapping() == []
-        )  # a thread of gloo frees the buffers of its collectives, as a rule where nobody sees it
+        # A thread of gloo frees the buffers of its collectives, usually unseen by the profiler.
+        assert found.overlapping() == []
         assert found.wrong_phases() == []
         assert found.wrong_tensors(views=way != "copies") == []
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled(cpu, compare, backend, tmp_path):
-    """A compiled model has no more graph breaks or graphs than without a recording; layers within it are not told apart."""
+def test_a_compiled_model_is_recorded(cpu, compare, backend, tmp_path):
+    """Recording adds no graph breaks and no graphs to a compiled model, whose inner layers are not distinguished."""
     if backend == "inductor" and shutil.which("c++") is None:
         pytest.skip("Inductor compiles for the CPU with a C++ compiler (c++): there is none")
     settings = ["--compile", backend, "--plain", "--steps", "2"]
@@ -58,10 +57,9 @@ def test_compiled(cpu, compare, backend, tmp_path):
     with_us = cpu.train(*settings, env=env)
     if "has lost what it had recorded" in with_us.done.stderr and with_us.trace.torch_version.startswith("2.1."):
         pytest.skip("the profiler of torch 2.1 cannot follow the compiler's calls")
-    assert not re.search(
-        "memdiag:|PythonTracer|callback", with_us.done.stderr
-    )  # PyTorch's words for a profiler that is lost
-    if backend == "aot_eager":  # the same graphs as Inductor's, and less to wait for
+    # PyTorch uses the latter two words when its profiler loses track.
+    assert not re.search("memdiag:|PythonTracer|callback", with_us.done.stderr)
+    if backend == "aot_eager":  # the graphs are the same as Inductor's, and compile faster
         without = cpu.train(*settings, recorded=False, env=env)
         assert with_us.truth["dynamo"] == without.truth["dynamo"]
         assert with_us.truth["random"] == without.truth["random"]
@@ -70,10 +68,10 @@ def test_compiled(cpu, compare, backend, tmp_path):
     assert found.wrong_phases() == []
     assert found.wrong_tensors(("parameter", "gradient", "optimizer_state")) == []
     events = found.device.events
-    assert (events.stack[events.step == 1] >= 0).all()  # the step after the one that compiles has its stacks again
+    assert (events.stack[events.step == 1] >= 0).all()  # the step after the compiling one has its stacks
 
 
-def test_cuda_graphs(accelerator, compare):
+def test_cuda_graphs_are_recorded(accelerator, compare):
     if accelerator.device != "cuda":
         pytest.skip("graphs of CUDA")
     run = accelerator("graphs.py", "{out}")

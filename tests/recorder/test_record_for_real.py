@@ -1,4 +1,4 @@
-"""``memdiag record`` around real trainings: killed, interrupted, started by torchrun, profiled by themselves."""
+"""``memdiag record`` with real trainings that are killed, interrupted, started by torchrun or profiled by cProfile."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def wait_for(child: subprocess.Popen[str], line: str) -> None:
 def test_killed_at_any_moment_every_file_is_whole(python, tmp_path, number):
     child = start(python, tmp_path, "--every", "1")
     wait_for(child, "step 1")
-    time.sleep(random.Random(number).random())  # noqa: S311 - the same moments every time
+    time.sleep(random.Random(number).random())  # noqa: S311 - seeded
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
     files = list((tmp_path / "run").glob("rank*.pkl"))
@@ -74,17 +74,17 @@ def test_killed_at_any_moment_every_file_is_whole(python, tmp_path, number):
     assert all(memdiag.load(file).num_events for file in files)
 
 
-def test_interrupted(python, tmp_path):
+def test_an_interrupted_training_leaves_a_trace(python, tmp_path):
     child = start(python, tmp_path)
     wait_for(child, "step 5")
-    os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     _, said = child.communicate(timeout=120)
     assert "KeyboardInterrupt" in said
     assert child.returncode in {-signal.SIGINT, 130}
     assert memdiag.load(tmp_path / "run" / "rank0.pkl").num_events
 
 
-def test_torchrun(python, tmp_path):
+def test_torchrun_leaves_one_trace_per_rank(python, tmp_path):
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER)
     command = [
@@ -105,6 +105,6 @@ def test_torchrun(python, tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").glob("rank*.pkl")) == ["rank0.pkl", "rank1.pkl"]
 
 
-def test_a_profile_of_the_program_s_own_python_calls_is_the_same(cpu):
+def test_a_cprofile_profile_of_the_program_is_the_same(cpu):
     with_us, without = cpu("profiled_python.py"), cpu("profiled_python.py", recorded=False)
     assert with_us.done.stdout == without.done.stdout == "[4]\n"

@@ -1,4 +1,4 @@
-"""A recording changes nothing: the same results, the same events, the same life of every object, and no hook left."""
+"""A recording changes neither results, allocator events nor object lifetimes, and leaves no hook."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 
-def test_the_same_results_and_the_same_lives(record):
-    """Bit for bit the same; what the program lets go goes as soon as without a recording."""
+def test_results_and_object_lifetimes_are_unchanged(record):
+    """Results are bitwise equal, and objects are freed as early as without a recording."""
     with_us = record("history.py", "{out}", record.device, "none")
     without = record("history.py", "{out}", record.device, "none", recorded=False)
     assert with_us.done.stdout == without.done.stdout
@@ -17,8 +17,8 @@ def test_the_same_results_and_the_same_lives(record):
         assert with_us.truth[fact] == value, fact
 
 
-def test_the_same_events_as_with_pytorchs_history_alone(accelerator):
-    """Action, size, stream and order of every entry, and which of them are at one address."""
+def test_events_equal_those_of_pytorchs_history_alone(accelerator):
+    """Action, size, stream and order of all entries are equal, and the same entries share an address."""
     with_us = accelerator("history.py", "{out}", accelerator.device, "recorded")
     bare = accelerator("history.py", "{out}", accelerator.device, "bare", recorded=False)
     assert len(bare.truth["events"]) > 500

@@ -1,4 +1,4 @@
-"""While a file is written Python does not look for garbage, and afterwards as before."""
+"""Garbage collection is disabled while a file is written, and restored afterwards."""
 
 import gc
 
@@ -8,13 +8,13 @@ from memdiag.recorder.interrupts import uncollected
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was():
+def _restore_collection():
     was_enabled = gc.isenabled()
     yield
     (gc.enable if was_enabled else gc.disable)()
 
 
-def test_it_is_off_meanwhile_and_on_again_also_after_a_failure():
+def test_collection_is_enabled_again_after_a_failure():
     seen = []
 
     @uncollected()
@@ -29,7 +29,7 @@ def test_it_is_off_meanwhile_and_on_again_also_after_a_failure():
     assert gc.isenabled()
 
 
-def test_who_has_switched_it_off_finds_it_off():
+def test_disabled_collection_stays_disabled():
     gc.disable()
     with uncollected():
         assert not gc.isenabled()

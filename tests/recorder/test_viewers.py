@@ -1,4 +1,4 @@
-"""Recorded files in other tools: PyTorch's own viewer, and pt-snap where MEMDIAG_TEST_PT_SNAP names its command."""
+"""Recorded files open in other tools: PyTorch's own viewers, and pt-snap if MEMDIAG_TEST_PT_SNAP names its command."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ print(len(viz.segsum(content)) > 50, len(viz.trace(content)) > 50, len(viz.memor
 """
 
 
-def test_pytorchs_own(record, tmp_path, plain_run):
+def test_pytorchs_memory_viz_module_reads_the_file(record, tmp_path, plain_run):
     run = plain_run(record)
     script = tmp_path / "view.py"
     script.write_text(VIEW)
     seen = record(str(script), str(run.path()), recorded=False)
-    assert seen.done.stdout.split()[-5:] == ["True"] * 5  # torch_npu prints warnings before
+    assert seen.done.stdout.split()[-5:] == ["True"] * 5  # torch_npu prints warnings first
     _is_plain(run.path())
 
 
-def test_pytorchs_viewer_in_a_browser_draws_all_of_it(record, plain_run, pytorchs_viewer):
+def test_pytorchs_browser_viewer_draws_the_whole_file(record, plain_run, pytorchs_viewer):
     path = plain_run(record).path()
     found = check(pytorchs_viewer, path)
     assert sum(device.tensors for device in found.values()) > 100
 
 
-def test_pt_snap(record, tmp_path, plain_run):
-    """It replays a caching allocator: every block must be in a segment that was made before, also on the CPU."""
+def test_pt_snap_imports_the_file(record, tmp_path, plain_run):
+    """pt-snap imports the file; it needs every block, also on the CPU, to be in a segment allocated earlier."""
     command = shlex.split(os.environ.get("MEMDIAG_TEST_PT_SNAP", ""))
     if not command:
         pytest.skip("name the command of pt-snap in MEMDIAG_TEST_PT_SNAP")
@@ -48,7 +48,7 @@ def test_pt_snap(record, tmp_path, plain_run):
 
 
 def _is_plain(path):
-    """Pickle protocol 4, and nothing that runs when it is loaded."""
+    """Asserts that a file uses pickle protocol 4 and no operation that executes code when it is loaded."""
     operations = {}
     for operation, argument, _ in pickletools.genops(path.read_bytes()):
         operations.setdefault(operation.name, argument)

@@ -1,4 +1,4 @@
-"""A window of steps: nothing else is recorded, and what was there before it has its meaning all the same."""
+"""Only the chosen window of steps is recorded, and tensors allocated earlier still have their category and name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 
-def test_a_window_of_steps(record, compare):
+def test_only_the_window_of_steps_is_recorded(record, compare):
     run = record.train("--steps", "5", "--plain", settings={"first_step": 2, "last_step": 4})
     assert not [line for line in run.done.stderr.splitlines() if "unknown size" in line or line.startswith("memdiag:")]
     assert run.status()["reason"] == "window"
@@ -21,8 +21,8 @@ def test_a_window_of_steps(record, compare):
     assert found.wrong_tensors() == []
     live = found.device.live(found.device.peak("allocated"))
     unknown = [row for row in live if found.category(row) == "unknown"]
-    assert (found.device.tensors.alloc_at[unknown] < 0).all()  # made before the window, and seen by nobody
-    if record.device != "cuda":  # which has the workspace of a library, larger than all else
+    assert (found.device.tensors.alloc_at[unknown] < 0).all()  # allocated before the window
+    if record.device != "cuda":  # on CUDA, a library's workspace is larger than all other tensors
         assert (
             found.device.tensors.requested_bytes[unknown].sum()
             <= 0.01 * found.device.tensors.requested_bytes[live].sum()

@@ -1,4 +1,4 @@
-"""Two processes train together over gloo: started by torchrun, or by this program itself; with DDP or FSDP2."""
+"""Trains in two processes over gloo with DDP or FSDP2; starts them itself unless torchrun did: ddp.py OUT WAY."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What goes wrong in the program itself, and is caught by it: in forward, in backward, in its own hooks."""
+"""Trains, and raises and catches its own errors in forward, in backward and in hooks."""
 
 import sys
 

@@ -1,5 +1,6 @@
-"""Lets another thread drop the last references to large tensors, as a thread of gloo does with the buffers of its collective, and puts
-smaller ones in their place; prints address and bytes of those that were dropped, and of those that came after."""
+"""Frees large tensors in another thread, as gloo does with the buffers of a collective, then allocates smaller ones.
+
+Prints address and bytes of the freed tensors and of those that are live at the end."""
 
 import json
 import threading
@@ -12,9 +13,8 @@ def place(tensor):
 
 
 given = [torch.empty(100_000, dtype=torch.uint8) for _ in range(50)]
-kept = [
-    torch.empty(100_000, dtype=torch.uint8) for _ in range(10)
-]  # so that what lies before is not given back to the system
+# The C library keeps the freed memory below these tensors instead of returning it to the system.
+kept = [torch.empty(100_000, dtype=torch.uint8) for _ in range(10)]
 dropped = [place(tensor) for tensor in given]
 thread = threading.Thread(target=given.clear)
 thread.start()

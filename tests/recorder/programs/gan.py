@@ -1,4 +1,4 @@
-"""Two models with an optimizer each, trained in turn; and a scheduler between."""
+"""Trains two models in turn, each with its own optimizer, and a learning-rate scheduler."""
 
 import sys
 

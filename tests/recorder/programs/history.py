@@ -1,4 +1,7 @@
-"""Trains, records with PyTorch alone if asked to, and prints what its allocator did and what became of things let go."""
+"""Trains and writes the results, the allocator events and the lifetimes of objects: history.py OUT DEVICE MODE.
+
+With mode ``bare``, PyTorch alone records the history; with ``none``, no events are written.
+"""
 
 import gc
 import json
@@ -41,7 +44,7 @@ def train(model, steps):
     )
 
 
-train(MODELS["gpt"]().to(device), 1)  # the first step imports much, and what it imports keeps things in cycles
+train(MODELS["gpt"]().to(device), 1)  # the first step imports modules, which leave reference cycles
 gc.collect()
 gc.disable()
 model = MODELS["gpt"]().to(device)
@@ -66,7 +69,7 @@ facts["grad mode"] = [torch.is_grad_enabled(), torch.are_deterministic_algorithm
 if memory is not None:
     entries = memory._snapshot()["device_traces"][0] if bare != "none" else []
     entries = [entry for entry in entries if entry["action"] != "snapshot"]
-    streams, addresses = {}, {}  # numbered in the order of their use: they are different in every run
+    streams, addresses = {}, {}  # numbered in order of first use, since the values differ in every run
     facts["events"] = [(e["action"], e["size"], streams.setdefault(e["stream"], len(streams))) for e in entries]
     facts["places"] = [addresses.setdefault(entry["addr"], len(addresses)) for entry in entries]
 with open(out, "w") as file:

@@ -1,4 +1,4 @@
-"""Looks at PyTorch's hooks before, in and after a recording of its own: there is nothing left of it."""
+"""Writes PyTorch's hooks before, during and after a recording that the program makes itself."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Small models and optimizers that programs train, and marks in the middle of forward, backward and step."""
+"""Small models and optimizers for the recorded programs, with markers inside forward and backward."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class _Mark(torch.autograd.Function):
-    """Passes on what it gets; marks a moment of forward and one of backward."""
+    """Returns its input unchanged; marks one moment in forward and one in backward."""
 
     @staticmethod
     def forward(ctx, value, truth):
@@ -114,14 +114,14 @@ class RNN(nn.Module):
 
 
 def batch_for(model, device):
-    """Returns inputs and targets."""
+    """Returns random inputs and targets for a model."""
     if model.inputs == "images":
         return torch.randn(8, 3, 16, 16, device=device), torch.randint(0, 500, (8,), device=device)
     return torch.randint(0, 500, (4, 64), device=device), torch.randint(0, 500, (4 * 64,), device=device)
 
 
 class Adafactorish(torch.optim.Optimizer):
-    """The idea of Adafactor: rows and columns of the second moment instead of all of it."""
+    """A simplified Adafactor, which keeps row and column means of the second moment instead of the full matrix."""
 
     def __init__(self, parameters, lr=1e-2):
         super().__init__(parameters, {"lr": lr})
@@ -147,7 +147,7 @@ class Adafactorish(torch.optim.Optimizer):
 
 
 def optimizer_for(name, parameters):
-    """Returns an optimizer by its name."""
+    """Returns the optimizer with a name for these parameters."""
     if name == "adamw":
         return torch.optim.AdamW(parameters, lr=1e-3)
     if name == "adamw-foreach":
@@ -156,7 +156,7 @@ def optimizer_for(name, parameters):
         parameters = list(parameters)
         try:
             return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
-        except RuntimeError:  # torch 2.1 has it on CUDA only
+        except RuntimeError:  # torch 2.1 supports fused AdamW only on CUDA
             return torch.optim.AdamW(parameters, lr=1e-3, foreach=False)
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)

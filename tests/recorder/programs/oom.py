@@ -1,4 +1,4 @@
-"""Trains until it wants more than the device has: in forward, in backward, or caught by the program, which goes on."""
+"""Trains until it runs out of memory in forward or backward; with ``caught``, it catches the error and continues."""
 
 import sys
 

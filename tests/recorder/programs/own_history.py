@@ -1,4 +1,4 @@
-"""Trains, and handles the allocator's history itself, as programs do that take snapshots of their own: own_history.py DEVICE WAY FILE."""
+"""Trains and controls the allocator's history itself, to take its own snapshots: own_history.py DEVICE WAY FILE."""
 
 import pickle
 import sys
@@ -30,14 +30,14 @@ train(2)
 if way == "restart":
     memory._record_memory_history(max_entries=60_000)
 if way == "clear":
-    memory._record_memory_history(max_entries=60_000, clear_history=True)  # no such option on an NPU
+    memory._record_memory_history(max_entries=60_000, clear_history=True)  # not available on an NPU
 if way == "dump":
     memory._dump_snapshot(file)
 if way == "stop":
     memory._dump_snapshot(file)
     memory._record_memory_history(enabled=None)
 train(2)
-if way == "window":  # a window of their own
+if way == "window":  # records only some of the steps
     memory._record_memory_history(enabled=None)
     memory._record_memory_history(max_entries=70_000)
     train(1)

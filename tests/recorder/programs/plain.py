@@ -1,4 +1,4 @@
-"""Parameters that are in no module, and parameters that a module gets only when it is called."""
+"""Trains a parameter that belongs to no module, and a lazy module that creates its parameters at the first call."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Profiles its own Python calls with cProfile while it trains; prints how often they were counted."""
+"""Profiles its own Python calls with cProfile while it trains; prints how often one function was called."""
 
 import cProfile
 import pstats

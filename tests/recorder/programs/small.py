@@ -1,4 +1,4 @@
-"""A training so small that starting it is most of its work, and one fault each: small.py WAY [STEPS]."""
+"""Trains a tiny model with one kind of fault, so that most of the time is start-up: small.py WAY [STEPS]."""
 
 import contextlib
 import functools
@@ -39,7 +39,7 @@ def steps():
 
 
 def removed():
-    """Something takes the folder of the run away, and puts a file there."""
+    """Replaces the folder of the run by a file."""
     folder = os.environ.get("FOLDER")
     print(train(2))
     if folder:
@@ -50,7 +50,7 @@ def removed():
 
 
 def full():
-    """From here on no file of more than a few bytes can be written, as on a disk that is full."""
+    """Limits the size of files to a few bytes, as on a full disk."""
     import resource
 
     print(train(2))
@@ -60,7 +60,7 @@ def full():
 
 
 def filled():
-    """The disk is full from here on."""
+    """Fills the disk after two steps."""
     print(train(2))
     with open(os.path.join(os.environ["DISK"], "filling"), "wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(1024)):
@@ -69,9 +69,10 @@ def filled():
 
 
 def locked():
-    """The disk cannot be written to from here on, as after an error of its own."""
+    """Remounts the disk read-only after two steps, as the kernel does after a disk error."""
     print(train(2))
-    print(subprocess.run([("mount"), "-o", "remount,ro", os.environ["DISK"]], check=False).returncode)  # noqa: S607 - wherever it is
+    command = ["mount", "-o", "remount,ro", os.environ["DISK"]]
+    print(subprocess.run(command, check=False).returncode)
     print(train(3))
 
 
@@ -130,7 +131,7 @@ def loader(method):
 
 
 def patched():
-    """Replaces what the recorder has replaced, and puts it back when the recorder is gone, or before; removes hooks that it did not set."""
+    """Replaces a function that the recorder has replaced, restores it, and removes hooks that others have set."""
     kept = torch.autograd.backward
     torch.autograd.backward = functools.wraps(kept)(functools.partial(kept))
     print(train(2))
@@ -149,7 +150,7 @@ def patched():
 
 
 def annotated():
-    """Annotations open across steps, and across the end of a profile of the program's own."""
+    """Keeps annotations open across steps, and across the end of the program's own profile."""
     span = torch.profiler.record_function("all of it")
     with torch.profiler.record_function("around"):
         print(train(number))
@@ -165,7 +166,7 @@ def annotated():
 
 
 def profiled():
-    """Profiles of the program's own, one with a schedule: their averages and numbers of events."""
+    """Makes its own profiles, one with a schedule, and prints their averages and numbers of events."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     train(2)
     with torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True) as profile:
@@ -187,7 +188,7 @@ def profiled():
 
 
 def pestered():
-    """Asked for a file again and again, from the import of torch on, at moments that nobody chose."""
+    """Sends itself requests for a file (SIGUSR1) every 3 ms while it trains."""
     stop = threading.Event()
 
     def pester():
@@ -204,7 +205,7 @@ def pestered():
 
 
 def looked_at():
-    """Asked for a file, then for its end, while PyTorch's profiler looks at a call: it looks up what a module has."""
+    """Sends itself SIGUSR1, then SIGTERM, while PyTorch's profiler reads a module's attributes in a callback."""
     from memdiag.recorder.interrupts import is_in_profile_function
 
     sent = []
@@ -229,7 +230,7 @@ def looked_at():
 
 
 def interrupted():
-    """Interrupted at forty moments, and goes on."""
+    """Interrupts itself at forty moments and continues after each."""
     armed = False
 
     def interrupt():

@@ -1,4 +1,4 @@
-"""Computes with PyTorch's threads, and allocates in a thread of its own as well; prints the bytes that thread allocated."""
+"""Computes with PyTorch's threads and allocates in its own thread; prints the bytes that its own thread allocated."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Trains a small model in one of many ways, and says itself what its tensors are."""
+"""Trains a small model in one of many ways, and writes its own account of its tensors and phases."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ options = parser.parse_args()
 torch.set_num_threads(1)
 torch.manual_seed(3)
 random.seed(3)
-torch.backends.cudnn.enabled = False  # a stand-in has none
+torch.backends.cudnn.enabled = False  # a simulated device has no cuDNN
 if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
     torch.backends.cuda.enable_cudnn_sdp(False)
 if options.device == "npu":
     import torch_npu  # noqa: F401
 
 
-class Trainer:  # a user's class that is no module
+class Trainer:  # like a user's class that is not a module
     def __init__(self):
         self.truth = truth = Truth(options.device)
         inside = {} if options.plain else {"truth": truth}

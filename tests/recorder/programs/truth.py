@@ -1,7 +1,7 @@
-"""What a training program itself says of its tensors, for the tests to compare a recording with.
+"""A training program's own account of its tensors and phases, with which the tests compare a recording.
 
-A moment is marked by allocating a tensor of a size that nothing else has: the recording has that event too, whatever
-its clock.
+The program marks a moment by allocating a tensor of a unique size. The recording contains that allocation too, so no
+clocks need to be compared.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 
 import torch
 
-ODD = 300_007  # bytes of the first marker; nothing in the programs has such a size
+ODD = 300_007  # bytes of the first marker; no other tensor of the programs has such a size
 STRIDE = 512
 
 
 class Truth:
-    """Moments of a program, and what was where at each of them."""
+    """Moments of a program, and tensors that were live at them."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -24,7 +24,7 @@ class Truth:
         self.tensors: list[dict] = []
 
     def moment(self, phase: str = "") -> int:
-        """Marks this moment, of which the program says that it is in a phase; returns its number."""
+        """Marks this moment with its phase and step; returns its number."""
         size = ODD + STRIDE * len(self.moments)
         marker = torch.empty(size, dtype=torch.uint8, device=self.device)
         del marker
@@ -32,7 +32,7 @@ class Truth:
         return len(self.moments) - 1
 
     def see(self, at: int, tensor, category: str, name: str = "") -> None:
-        """Says what a tensor is that is alive at a moment."""
+        """Adds a tensor that is live at a moment, with its category and name."""
         if tensor is None or tensor.device.type != self.device.split(":")[0]:
             return
         tensor = getattr(tensor, "_local_tensor", tensor)
@@ -42,7 +42,7 @@ class Truth:
             self.tensors.append({**row, "address_of_storage": storage.data_ptr()})
 
     def see_model(self, at: int, named: dict, *, gradients: bool = False) -> None:
-        """Says where parameters are, or their gradients."""
+        """Adds the parameters of a model, or their gradients."""
         for name, parameter in named.items():
             if gradients:
                 self.see(at, parameter.grad, "gradient", "grad of " + name)
@@ -50,7 +50,7 @@ class Truth:
                 self.see(at, parameter, "parameter", name)
 
     def see_states(self, at: int, optimizer, named: dict) -> None:
-        """Says where the states of an optimizer are."""
+        """Adds the state tensors of an optimizer."""
         names = {id(parameter): name for name, parameter in named.items()}
         for parameter, state in optimizer.state.items():
             for key, value in state.items():
@@ -58,7 +58,7 @@ class Truth:
                     self.see(at, value, "optimizer_state", f"{key} of {names[id(parameter)]}")
 
     def follow_activations(self, model) -> None:
-        """Says of each tensor that a layer without layers makes that it is an activation of that layer."""
+        """Adds each output of a layer without sublayers as an activation of that layer."""
 
         def hook(path):
             def after(module, args, output):
@@ -77,6 +77,6 @@ class Truth:
                 module.register_forward_hook(hook(path))
 
     def write(self, path: str, **more) -> None:
-        """Writes everything."""
+        """Writes the account as JSON."""
         with open(path, "w") as file:
             json.dump({"device": self.device, "moments": self.moments, "tensors": self.tensors, **more}, file)

@@ -1,7 +1,7 @@
-"""A stand-in for torch in tests of how the recorder gets into a process: it has just what the recorder touches, and allocates nothing.
+"""A fake torch for tests of how the recorder is loaded: it has only the attributes that the recorder uses.
 
-``empty(n)`` tells the stand-in for the profiler of an allocation; ``step()`` is a backward and an optimizer step
-without content.
+It allocates no memory. ``empty(n)`` reports an allocation to the fake profiler, and ``step()`` calls an empty backward
+and the optimizer hooks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ sys.modules[__name__ + ".version"] = version
 
 
 def empty(num_bytes, **options):
-    """Allocates, as far as the recorder can tell."""
+    """Reports an allocation to the fake profiler and returns its address."""
     return _C.allocate(num_bytes)
 
 
 def step():
-    """Does what a training step does to the hooks."""
+    """Calls the hooks that a training step calls."""
     optimizer = SimpleNamespace(param_groups=[], state={})
     autograd.backward(())
     for hook in optim.optimizer.before.values():

@@ -1,4 +1,4 @@
-"""The allocator and its profiler."""
+"""Imitates PyTorch's allocator and the profiler that records its allocations."""
 
 from __future__ import annotations
 
