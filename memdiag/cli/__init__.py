@@ -1,1 +1,4 @@
-"""The command line: one file a command, which parses, calls and renders. Nothing heavy is imported before a command runs."""
+"""The command line: one file per command, which parses options, calls memdiag and renders the result.
+
+Slow imports are deferred until a command runs.
+"""

@@ -1,4 +1,4 @@
-"""``memdiag analyze``: a trace in, an explanation out."""
+"""``memdiag analyze``: explain the memory of a trace."""
 
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ def analyze(
         ),
     ] = None,
 ) -> None:
-    """Explain what filled the memory in a trace, and what would help.
+    """Explain which tensors filled the memory in a trace, and suggest fixes.
 
-    TRACE is a PyTorch or torch_npu memory snapshot, a profiler trace with memory events, an Ascend profiler or msmemscope file,
-    or one of the other forms in memdiag explain sources. Nothing in it is executed.
+    TRACE is a PyTorch or torch_npu memory snapshot, a profiler trace with
+    memory events, an Ascend profiler or msmemscope file, or another format
+    listed by memdiag explain sources. memdiag never executes its contents.
 
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error.
     """
@@ -115,10 +116,10 @@ def analyze(
 
 
 def _read_size(text: str) -> int:
-    """Returns the bytes that ``--would-fit`` names.
+    """Returns the bytes given with ``--would-fit``.
 
     Raises:
-        MemdiagError: It is no size of a tensor.
+        MemdiagError: The text is not the size of a tensor.
     """
     from memdiag.units import parse_bytes
 
@@ -142,7 +143,7 @@ def _report(
 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:
-    """What of the report is over budget: codes, the worst first."""
+    """Returns the codes of findings and notes that ``--fail-on`` matches, the most severe first."""
     from memdiag.render.support.words import in_order
 
     return [*over(in_order(report.findings), budgets), *(note.code for note in report.notes if note.code in budgets)]

@@ -19,11 +19,11 @@ At = Annotated[
 
 
 def read_moment(at: str | None) -> str | int:
-    """Returns the moment that ``--at`` names, see ``memdiag.trace.moments``; without the option the default one.
+    """Returns the moment given with ``--at`` (see ``memdiag.trace.moments``), or the default moment.
 
     Raises:
-        MemdiagError: It names none.
+        MemdiagError: The text does not name a moment.
     """
-    from memdiag.trace.moments import DEFAULT, parse_moment  # --help loads nothing of the trace
+    from memdiag.trace.moments import DEFAULT, parse_moment  # deferred, so that --help does not load memdiag.trace
 
     return DEFAULT if at is None else parse_moment(at)

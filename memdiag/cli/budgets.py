@@ -1,4 +1,4 @@
-"""``--fail-on``: which findings end a command with exit code 1. The same words for every command that has it."""
+"""``--fail-on``: the conditions under which a command exits with status 1, with equal values for all commands."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 def read_budgets(
     given: Sequence[str] | None, example: str, also: Sequence[str] = (), said: str = "warning, critical nor a code"
 ) -> list[str]:
-    """Returns what was given to ``--fail-on``: severities, codes and the words ``also``, each as it is spelled here.
+    """Returns the conditions of ``--fail-on`` in normal spelling: severities, finding codes, or words in ``also``.
 
     Args:
-        given: The values, commas between several.
-        example: What the hint says.
-        also: Words of the command's own.
-        said: How the error names what there is.
+        given: The values; one value may hold several conditions, separated by commas.
+        example: The hint of the error.
+        also: Further conditions of the command.
+        said: The valid conditions, in the words of the error.
 
     Raises:
-        MemdiagError: A word is none of them.
+        MemdiagError: A condition is unknown.
     """
     known = {*_SEVERITIES, *also}
     budgets = []
@@ -40,28 +40,28 @@ def read_budgets(
 
 
 class Judged(Protocol):
-    """A finding, of one trace or of a fleet."""
+    """A finding of one trace or of a fleet."""
 
     @property
     def code(self) -> str:
-        """Its code."""
+        """Code of the finding."""
 
     @property
     def severity(self) -> str:
-        """Its severity."""
+        """Severity of the finding."""
 
 
 def over(findings: Iterable[Judged], budgets: Sequence[str]) -> list[str]:
-    """Returns the codes of the findings that are over budget, in their order."""
+    """Returns the codes of the findings that match a condition, in the order of the findings."""
     severities = {severity for budget in budgets for severity in _SEVERITIES.get(budget, ())}
     return [finding.code for finding in findings if finding.severity in severities or finding.code in budgets]
 
 
 def end_if_hit(hits: Iterable[str]) -> None:
-    """Says what was hit and ends the command, if anything was.
+    """Prints the matched conditions and ends the command, if any condition matched.
 
     Raises:
-        typer.Exit: With exit code 1.
+        typer.Exit: A condition matched; the exit status is 1.
     """
     distinct = list(dict.fromkeys(hits))
     if distinct:

@@ -1,4 +1,4 @@
-"""The options that describe a card, for every command that predicts what fits on one."""
+"""The options that describe a card, for every command that predicts whether a run fits on it."""
 
 from __future__ import annotations
 

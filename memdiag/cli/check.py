@@ -1,4 +1,4 @@
-"""``memdiag check``: traces in; whether they keep within budgets and a baseline, out."""
+"""``memdiag check``: check traces against budgets and a baseline."""
 
 from __future__ import annotations
 
@@ -88,9 +88,11 @@ def check(
 ) -> None:
     """Check traces against budgets and a baseline, for CI.
 
-    A metric missing from a trace is reported as unknown (exit status 2), never as passed.
+    A metric missing from a trace is reported as unknown (exit status 2), never
+    as passed.
 
-    Exit status: 0 all metrics within their limits, 1 a limit exceeded, 2 error or a metric unknown.
+    Exit status: 0 all metrics within their limits, 1 a limit exceeded, 2 error
+    or a metric unknown.
     """
     from memdiag.gates.request import CheckRequest
 
@@ -109,7 +111,7 @@ def _traces(given: Sequence[Path], written: Sequence[Path | None]) -> list[Path]
     """Returns the traces to check.
 
     Raises:
-        MemdiagError: A file to write is one of the traces.
+        MemdiagError: An output file is one of the traces.
     """
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.several import all_ranks

@@ -12,5 +12,5 @@ __all__ = ["choose_trace", "is_same", "ranks_in"]
 
 
 def choose_trace(given: Path | None, rank: int | None = None) -> Path:
-    """Returns the trace file to read, as ``memdiag.runs.chosen.choose_trace``."""
+    """Returns the trace file that ``memdiag.runs.chosen.choose_trace`` chooses."""
     return chosen.choose_trace(given, rank, say=say)

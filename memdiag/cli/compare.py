@@ -1,4 +1,4 @@
-"""``memdiag compare``: two or more traces in; what grew, where, and why, out."""
+"""``memdiag compare``: compare two or more traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ hint: give two files or run directories, the base first:
   memdiag compare run-a/ run-b/ --rank 3
   memdiag compare run/            (its ranks, or its devices)
 """
-_MOST = 8  # columns beside each other
+_MOST = 8  # columns of a table
 _LETTERS = "ABCDEFGH"
 
 
@@ -69,11 +69,13 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Compare two or more traces: what grew, where, and why.
+    """Compare two or more traces: which memory grew, at which call site, and why.
 
-    Traces of any kind: two runs, two ranks, CUDA against NPU, recorded against simulated (memdiag simulate --out). The verdict comes first;
-    then bytes, tensors and lifetimes by place in the code (found again where lines have moved) and by name, the split of what is free,
-    settings and versions, curves on one axis, and findings that are new or gone.
+    Compares traces of any kind: two runs, two ranks, CUDA and NPU, recorded and
+    simulated (memdiag simulate --out). The report starts with the verdict. It
+    then compares bytes, tensors and lifetimes by call site (matched even if
+    lines have moved) and by name, free memory, settings, versions, curves and
+    findings.
 
     Exit status: 0 success, 2 error.
     """
@@ -108,7 +110,7 @@ def _chosen(
     """Reads the traces and chooses the device of each.
 
     Raises:
-        MemdiagError: One cannot be read, there are too few or too many, or the output would replace one.
+        MemdiagError: A trace cannot be read, there are too few or too many traces, or the output would overwrite one.
     """
     from memdiag.cli.choose import is_same, ranks_in
     from memdiag.cli.several import one_each
@@ -140,10 +142,10 @@ def _read(paths: Sequence[Path]) -> list[Trace]:
 
 
 def _devices(path: Path, trace: Trace, device: int | None) -> list[ComparedTrace]:
-    """Returns the devices of one trace beside each other.
+    """Returns the devices of one trace, to be compared with each other.
 
     Raises:
-        MemdiagError: It has one only.
+        MemdiagError: The trace has only one device.
     """
     used = [each.device for each in trace.devices if each.num_events or len(each.tensors)]
     if device is not None or len(used) < 2:

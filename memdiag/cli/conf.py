@@ -1,4 +1,4 @@
-"""``memdiag conf``: allocator settings in; what each does, what is wrong with them, and the line to use instead out."""
+"""``memdiag conf``: explain and check allocator settings, and print a corrected line."""
 
 from __future__ import annotations
 
@@ -97,9 +97,11 @@ def conf(
 ) -> None:
     """Check allocator settings such as PYTORCH_CUDA_ALLOC_CONF before a run.
 
-    Reports settings that the allocator would reject, ignore or read differently, explains each key, and prints a corrected line.
+    Reports settings that the allocator would reject, ignore or read
+    differently, explains each key, and prints a corrected line.
 
-    Exit status: 0 success, 1 a critical finding or a --fail-on condition matched, 2 error.
+    Exit status: 0 success, 1 a critical finding or a --fail-on condition
+    matched, 2 error.
     """
     budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD651")
 

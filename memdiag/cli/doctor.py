@@ -1,4 +1,4 @@
-"""``memdiag doctor``: what can be recorded on this machine, what is missing, and how to get it."""
+"""``memdiag doctor``: check whether memdiag can record on this machine, and print fixes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def doctor(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Check what can be recorded here: torch and devices of each Python, and a test recording.
+    """Check whether memdiag can record here: torch and devices of each Python, and a test recording.
 
-    Exit status: 0 success, whatever it finds; 2 error.
+    Exit status: 0 success, even if recording is impossible; 2 error.
     """
     import os
     import sys

@@ -1,4 +1,4 @@
-"""Where a report goes and in which form: to stdout or a file, as text, JSON or markdown."""
+"""Writes a report to stdout or a file, as text, JSON or markdown."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SUFFIXES = {".json": "json", ".md": "md"}
 
 
 def form_of(*, as_json: bool, as_md: bool, output: Path | None, with_html: bool = False) -> str:
-    """Returns ``json``, ``md``, ``terminal`` or (``with_html``) ``html``: as asked for, else as the suffix of the file says.
+    """Returns ``json``, ``md``, ``terminal`` or (``with_html``) ``html``, from the options or the suffix of the file.
 
     Raises:
-        MemdiagError: Both were asked for.
+        MemdiagError: Both ``--json`` and ``--md`` were given.
     """
     if as_json and as_md:
         raise MemdiagError(phrase("errors.json-md"), phrase("errors.json-md.hint"))
@@ -34,10 +34,10 @@ def form_of(*, as_json: bool, as_md: bool, output: Path | None, with_html: bool 
 
 
 def emit(draw: Callable[[Look], str], output: Path | None) -> None:
-    """Writes what ``draw`` returns for the place it goes to: a file, in 100 columns without colours, or stdout.
+    """Writes the text that ``draw`` returns to stdout or to a file; a file has 100 columns and no colours.
 
     Raises:
-        MemdiagError: It cannot be written.
+        MemdiagError: The text cannot be written.
     """
     from memdiag.cli.talk import look_of, say, write_out
     from memdiag.redaction import is_on, redact_text

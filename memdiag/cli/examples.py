@@ -1,4 +1,4 @@
-"""What the help of each command ends with: examples to paste; and the tasks that the list of commands is grouped by."""
+"""Examples at the end of each command's help, and the tasks that group the list of commands."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ EXAMPLES = {
 
 
 def epilog(command: str) -> str:
-    """Returns the examples of a command as typer takes them: paragraphs, each of which becomes a line."""
+    """Returns the examples of a command in typer's format: each paragraph becomes a line."""
     return "\n\n".join(["Examples:", *(f"  memdiag {example}" for example in EXAMPLES[command])])

@@ -1,4 +1,4 @@
-"""``memdiag explain``: the page of a finding, or any other page of the documentation."""
+"""``memdiag explain``: print the page of a finding, or any other page of the documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explain(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page to FILE.", show_default=False)
     ] = None,
 ) -> None:
-    """Explain a finding: what it means, why it matters, and how to fix it.
+    """Explain a finding: its meaning, why it matters, and how to fix it.
 
     Without a code, list all findings and the other pages of the documentation.
 

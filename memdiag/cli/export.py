@@ -76,8 +76,9 @@ def export(
 ) -> None:
     """Write a trace in another tool's format.
 
-    perfetto: counters and slices for ui.perfetto.dev. speedscope: flame graphs of bytes by call stack. csv, parquet: tables of tensors,
-    events and stacks. snapshot: for PyTorch's own viewer.
+    perfetto: counters and slices for ui.perfetto.dev. speedscope: flame graphs
+    of bytes by call stack. csv, parquet: tables of tensors, events and stacks.
+    snapshot: for PyTorch's own viewer.
 
     Exit status: 0 success, 2 error.
     """
@@ -89,7 +90,7 @@ def export(
     if format is None and output is None:
         from memdiag.sources.files import read_head
 
-        read_head(path)  # a file that is not there is what to say, before a format is asked for
+        read_head(path)  # report a missing file before a missing format
     name = _format(format, output)
     file = output if output is not None else Path(path.name.removesuffix(".gz")).with_suffix(EXPORTS[name].SUFFIXES[0])
     if output is None and is_same(file, path):
@@ -119,7 +120,7 @@ def export(
 
 
 def _format(given: str | None, output: Path | None) -> str:
-    """Returns the format that was named, else the one that a file so named is of."""
+    """Returns the given format, or the format that the suffix of ``output`` implies."""
     if given is not None:
         if given not in EXPORTS:
             from difflib import get_close_matches

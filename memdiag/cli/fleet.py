@@ -1,4 +1,4 @@
-"""``memdiag fleet``: the files of all ranks of a run in, one report out."""
+"""``memdiag fleet``: diagnose all ranks of a run in one report."""
 
 from __future__ import annotations
 
@@ -104,10 +104,13 @@ def fleet(
 ) -> None:
     """Diagnose all ranks of a run: out-of-memory ranks, outliers, and findings in common.
 
-    Ranks are compared with those that hold the same part of the model, so that the first stage of a pipeline is not odd for holding the
-    embedding. A file that cannot be read is reported and stops nothing.
+    Each rank is compared with ranks that hold the same part of the model. The
+    first stage of a pipeline, for example, is not an outlier because of its
+    embedding. A file that cannot be read is reported, and the other files are
+    still diagnosed.
 
-    Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no readable file.
+    Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no
+    readable file.
     """
     from memdiag.fleet.run import CONDITIONS, conditions_met, diagnose
 
@@ -169,10 +172,12 @@ def fleet(
 
 
 def _newest() -> list[str]:
-    """Returns the newest run here: its folder's folder, since each machine of a job has left one.
+    """Returns the newest run in the current directory.
+
+    For a run folder, that is the directory itself, since each machine of a job writes a run folder into it.
 
     Raises:
-        MemdiagError: There is none.
+        MemdiagError: There is no run.
     """
     from memdiag.cli.choose import choose_trace
 

@@ -1,4 +1,4 @@
-"""Shows on stderr how far ``memdiag fleet`` has come."""
+"""Shows the progress of ``memdiag fleet`` on stderr."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class OnTerminalFleet(FleetListener):
         return busy(text)
 
     def announce_compiling(self) -> None:
-        """Says how long compiling will take, if anything is compiled."""
+        """Prints how long compiling will take, if code must be compiled."""
         announce_compiling()
 
     @contextmanager
     def reading(self, num_files: int, *, is_kept: bool) -> Iterator[Told]:
-        """Shows how many files are read; says on Ctrl-C what is kept."""
+        """Shows how many files have been read; on Ctrl-C, prints whether results are kept."""
         done = 0
         with ProgressLine() as line:
 
@@ -49,7 +49,7 @@ class OnTerminalFleet(FleetListener):
 
     @contextmanager
     def tuning(self) -> Iterator[tuple[Told, Callable[[int, int], None]]]:
-        """Shows how far the search for a setting has come."""
+        """Shows the progress of the search for a setting."""
         with ProgressLine() as line:
             yield (
                 lambda done, most, _: line(phrase("progress.replayed", bar=bar(done / most), count=done, most=most)),

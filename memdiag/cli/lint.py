@@ -1,4 +1,4 @@
-"""``memdiag lint``: source code in; habits that cost memory or stall the device out. Nothing is run or imported."""
+"""``memdiag lint``: find source code that wastes memory or stalls the device, without running or importing it."""
 
 from __future__ import annotations
 
@@ -69,9 +69,11 @@ def lint(
 ) -> None:
     """Find source code that wastes device memory or stalls the device.
 
-    Files are parsed, never run. A comment "memdiag: ignore[MD806]" in a line silences it.
+    Files are parsed, never run. A comment "memdiag: ignore[MD806]" suppresses
+    this finding on its line.
 
-    Exit status: 0 success, 1 a --fail-on condition matched, 2 error, or a named file or every file unchecked.
+    Exit status: 0 success, 1 a --fail-on condition matched, 2 error, or a named
+    file or every file unchecked.
     """
     budgets = read_budgets(fail_on, "for example --fail-on warning or --fail-on MD804")
     if not paths:
@@ -94,10 +96,10 @@ def lint(
 
 
 def _codes(select: list[str] | None) -> frozenset[str] | None:
-    """Returns the codes of ``--select``; None: it was not given.
+    """Returns the codes given with ``--select``; None without the option.
 
     Raises:
-        MemdiagError: One is none of lint's.
+        MemdiagError: A code is not one of lint's.
     """
     from memdiag.registry import LINT_RULES
 
@@ -112,10 +114,10 @@ def _codes(select: list[str] | None) -> frozenset[str] | None:
 
 
 def _form(form: str | None, *, as_json: bool, output: Path | None) -> str:
-    """Returns the key of the renderer: as asked for, else as the suffix of the file says.
+    """Returns the key of the renderer, from the option or from the suffix of the file.
 
     Raises:
-        MemdiagError: There is no such form.
+        MemdiagError: The form is unknown.
     """
     if form is None:
         suffix = output.suffix.lower() if output else ""

@@ -1,4 +1,4 @@
-"""Reads a trace for a command, and shows on stderr what takes long: loading memdiag, reading, and compiling in the first run."""
+"""Reads a trace for a command, and shows slow steps on stderr: loading memdiag, reading, and the first compilation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from memdiag.trace.compiling import Compilation
     from memdiag.trace.model import Trace
 
-_WORTH_SAYING = 2.0  # seconds of compiling
+_WORTH_SAYING = 2.0  # seconds of compiling that are announced
 _stop_announcing: list[Callable[[], None]] = []
 
 
 def read_trace(path: Path, lead: str = "") -> Trace:
-    """Returns the trace in a file; ``lead`` goes before what is said on a terminal meanwhile.
+    """Returns the trace in a file; ``lead`` is the prefix of progress lines on a terminal.
 
     Raises:
-        MemdiagError: It is no trace, or cannot be read.
+        MemdiagError: The file is not a trace, or cannot be read.
     """
     with busy(phrase("progress.loading", lead=lead)):
         from memdiag.sources import load
@@ -36,13 +36,13 @@ def read_trace(path: Path, lead: str = "") -> Trace:
 
 
 def announce_compiling(lead: str = "") -> None:
-    """From now on says how long compiling will take, and on a terminal how far it has come."""
+    """Announces on stderr how long each compilation will take; on a terminal, shows its progress too."""
     if _stop_announcing:
         _stop_announcing.pop()()
     from memdiag.trace import compiling
 
     line = ProgressLine()
-    told: dict[str, float] = {}  # seconds by purpose: estimates that grow a little are no news
+    told: dict[str, float] = {}  # seconds by purpose: an estimate is announced again only after it has doubled
 
     def tell(now: Compilation) -> None:
         if now.has_grown and now.seconds_left >= max(_WORTH_SAYING, 2 * told.get(now.purpose, 0.0)):
@@ -58,14 +58,14 @@ def announce_compiling(lead: str = "") -> None:
 
 
 def _compile_later(lead: str) -> None:
-    """Has small traces read without waiting for the compiler in a first run; it runs in the background afterwards."""
+    """Makes a first run read small traces without waiting for the compiler, which then runs in the background."""
     from memdiag.trace import first_run
 
     first_run.turn_on(lambda: say(phrase("progress.background", lead=lead)))
 
 
 def _rounded(seconds: float) -> int:
-    return round(seconds) if seconds < 10 else round(seconds / 5) * 5  # more digits would promise too much
+    return round(seconds) if seconds < 10 else round(seconds / 5) * 5  # the estimate is not more exact than this
 
 
 def _how_often() -> str:
@@ -83,7 +83,7 @@ def _how_often() -> str:
 
 @dataclass(frozen=True)
 class OnTerminal:
-    """Shows on stderr what the functions of ``memdiag.runs`` report; ``lead`` goes before what is shown while a trace is read."""
+    """Shows the reports of ``memdiag.runs`` on stderr; ``lead`` is the prefix of lines while a trace is read."""
 
     lead: str = ""
 
@@ -99,6 +99,6 @@ class OnTerminal:
         """Reads a trace.
 
         Raises:
-            MemdiagError: It is no trace, or cannot be read.
+            MemdiagError: The file is not a trace, or cannot be read.
         """
         return read_trace(path, self.lead)

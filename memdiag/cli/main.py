@@ -1,4 +1,4 @@
-"""The command ``memdiag``: the list of commands, and what becomes of errors.
+"""The command ``memdiag``: the list of commands, and the handling of errors.
 
 Exit status: 0 success; 1 a condition (``--fail-on``) matched; 2 error; 130 interrupted. Data goes to stdout, everything
 else to stderr. ``MEMDIAG_DEBUG=1`` shows the traceback of an error as well.
@@ -22,12 +22,12 @@ from memdiag.errors import COULD_NOT, DONE, MemdiagError
 INTERRUPTED = 130
 _REDACT, _LANG = "--redact", "--lang"
 
-COMMANDS = tuple(TASKS)  # in the order that help shows them; each is a module here, with a function of its name
-_IN_PYTHON = {"try": "try_run"}  # a word of the language
+COMMANDS = tuple(TASKS)  # in the order of the help; each is a module of this package with a function of that name
+_IN_PYTHON = {"try": "try_run"}  # `try` is a keyword of Python
 
 
 def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Returns the command line with these commands: to describe all of them takes typer 50 ms."""
+    """Returns the command line with the given commands only, because typer needs 50 ms to describe all of them."""
     app = typer.Typer(
         name="memdiag",
         cls=QuickGroup,
@@ -50,7 +50,7 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 
 def _called(arguments: list[str]) -> Iterable[str]:
-    """Returns the commands that are of interest: the one that is called, none for the version, else all."""
+    """Returns the commands to load: the called one, none for ``--version``, otherwise all."""
     first = next(iter(arguments), "")
     return () if first == "--version" else (first,) if first in COMMANDS else COMMANDS
 
@@ -75,7 +75,7 @@ def options(
             help="Strip paths, user names, command lines and environment from all output (memdiag explain redact).",
         ),
     ] = False,
-    _lang: Annotated[  # read by main(), wherever it stands
+    _lang: Annotated[  # main() reads it, since it may follow the name of the command
         str,
         typer.Option(
             "--lang",
@@ -85,7 +85,7 @@ def options(
         ),
     ] = "",
 ) -> None:
-    """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and what would have prevented it."""
+    """Find out why an accelerator (CUDA, Ascend NPU) ran out of memory, and how to prevent it."""
     if redact:
         from memdiag.redaction import turn_on
 
@@ -93,9 +93,10 @@ def options(
 
 
 def _common(arguments: list[str]) -> tuple[bool, str, list[str]]:
-    """Returns what every command takes, wherever it stood, and the rest: ``--redact``, the language of ``--lang`` ("": none), the others.
+    """Returns ``--redact``, the value of ``--lang`` ("": not given) and all other arguments.
 
-    What comes after ``record`` or ``--`` belongs to another program.
+    Every command accepts these two options in any position. Arguments after ``record`` or ``--`` belong to another
+    program.
     """
     redact, lang, rest = False, "", []
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -115,10 +116,10 @@ def _common(arguments: list[str]) -> tuple[bool, str, list[str]]:
 
 
 def _choose_language(arguments: list[str], lang: str) -> None:
-    """Chooses the language of what is printed: ``--lang``, else the environment's. JSON is English unless ``--lang`` says otherwise.
+    """Chooses the language of the output: that of ``--lang``, else English for JSON, else that of the environment.
 
     Raises:
-        MemdiagError: There is nothing in that language.
+        MemdiagError: memdiag does not support the language.
     """
     from memdiag import text
 
@@ -134,10 +135,10 @@ def _trace_back() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line and returns its exit code.
+    """Runs the command line and returns its exit status.
 
     Args:
-        arguments: Without the name of the program; None: those of the process.
+        arguments: The arguments without the name of the program; None: those of the process.
     """
     given = sys.argv[1:] if arguments is None else arguments
     do_without_unicode()
@@ -168,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         say_error(where + (error.strerror or str(error)), "check the path, its permissions, and the space on the disk")
         return COULD_NOT
-    except Exception as error:  # noqa: BLE001 - the last resort: a person should not meet a traceback
+    except Exception as error:  # noqa: BLE001 - the last resort, so that users do not see a traceback
         if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C in a compiled loop arrives as a SystemError
             return INTERRUPTED
         _trace_back()

@@ -1,4 +1,4 @@
-"""The options of ``--policy offload``, under the names that its settings have in a file."""
+"""The options of ``--policy offload``; they have the names of the settings in a configuration file."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ Exposed = Annotated[
 
 
 def read_offload(config: str | None, wanted: bool, **options: Any) -> OffloadSettings | None:
-    """Returns the settings of ``--policy offload``; None where that is not asked for.
+    """Returns the settings of ``--policy offload``; None without that policy.
 
     Raises:
-        MemdiagError: One means nothing, or they are given without the policy.
+        MemdiagError: A setting is invalid, or settings are given without the policy.
     """
     from memdiag.errors import MemdiagError
 

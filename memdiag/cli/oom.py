@@ -1,4 +1,4 @@
-"""``memdiag oom``: explains out-of-memory messages: a message, or logs with any number of them."""
+"""``memdiag oom``: explain out-of-memory messages, given as text or in logs."""
 
 from __future__ import annotations
 
@@ -71,11 +71,14 @@ def oom(
 ) -> None:
     """Explain an out-of-memory message: its cause, what to try first, and who held the memory.
 
-    Pass logs of any length, folders of logs, - for a pipe, or the message in quotes: memdiag oom train.log
+    Pass logs of any length, folders of logs, - for a pipe, or the message in
+    quotes: memdiag oom train.log
 
-    memdiag reads the messages of PyTorch on every backend, of JAX, TensorFlow, vLLM and others, of libraries, and of Linux.
+    memdiag reads the messages of PyTorch on every backend, of JAX, TensorFlow,
+    vLLM and others, of libraries, and of Linux.
 
-    Exit status: 0 success, also without a message; 1 a --fail-on condition matched; 2 error.
+    Exit status: 0 success, also without a message; 1 a --fail-on condition
+    matched; 2 error.
     """
     budgets = _budgets(fail_on)
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def read_page(path: Path | None, output: Path | None = None) -> HtmlPage | None:
-    """Returns the page that is asked for, by ``--html`` or by the suffix of ``--output``; None: none is.
+    """Returns the page requested by ``--html`` or by the suffix of ``--output``; None if neither requests one.
 
     Raises:
-        MemdiagError: Both name one.
+        MemdiagError: Both request a page.
     """
     if path is not None and output is not None:
         raise MemdiagError(phrase("errors.two-pages"), phrase("errors.two-pages.hint"))
@@ -32,7 +32,7 @@ def read_page(path: Path | None, output: Path | None = None) -> HtmlPage | None:
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """A page to be written, and where. It opens in the language that is active."""
+    """A page and the file to write it to. It opens in the active language."""
 
     path: Path
 
@@ -48,14 +48,14 @@ class HtmlPage:
         """Writes the page.
 
         Args:
-            trace: What is drawn.
+            trace: The trace to draw.
             report: Its diagnosis.
-            at: The moment that the page opens at, as for ``build_report``.
-            replay: Whether to replay other settings for the curves laid over each other.
-            simulated: These runs, if the caller has them already.
+            at: The moment at which the page opens, as for ``build_report``.
+            replay: Whether to replay other settings, for curves over the recorded one.
+            simulated: The simulated runs, if the caller already has them.
 
         Raises:
-            MemdiagError: It cannot be written.
+            MemdiagError: The page cannot be written.
         """
         from memdiag.cli.talk import busy, say
 

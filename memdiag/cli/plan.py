@@ -77,7 +77,8 @@ def plan(
 ) -> None:
     """Place tensors with known lifetimes in as little memory as possible.
 
-    The result is what an allocator that knew the future could achieve. Every plan is verified: tensors live at the same time never overlap.
+    An allocator that knew all future requests could achieve this result.
+    memdiag verifies that tensors live at the same time never overlap.
 
     Exit status: 0 success, 1 the plan exceeds --capacity, 2 error.
     """

@@ -1,4 +1,4 @@
-"""``memdiag plot``: draw a trace as a picture: PNG, SVG or PDF."""
+"""``memdiag plot``: draw a trace as a PNG, SVG or PDF picture."""
 
 from __future__ import annotations
 
@@ -113,8 +113,10 @@ def plot(
 ) -> None:
     """Draw a trace as a PNG, SVG or PDF picture.
 
-    timeline: reserved, active and allocated bytes. fragmentation: what reserved memory consists of. lifetimes: live memory by how long
-    tensors live. policies: the same run under other settings. map: addresses of tensors at one moment.
+    timeline: reserved, active and allocated bytes. fragmentation: what reserved
+    memory consists of. lifetimes: live memory by how long tensors live.
+    policies: the same run under other settings. map: addresses of tensors at
+    one moment.
 
     Exit status: 0 success, 2 error; other pictures are still written.
     """

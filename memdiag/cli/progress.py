@@ -1,4 +1,4 @@
-"""How far something long has come, on a terminal: a line on stderr that goes away again. Anywhere else nothing is shown."""
+"""Progress of long work: a temporary line on stderr, shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Self
 from memdiag.cli.talk import is_terminal, wipe_line
 from memdiag.text import phrase
 
-_WAIT = 0.5  # seconds before anything is shown: what is quicker needs no line
-_PAUSE = 0.1  # seconds between two looks
+_WAIT = 0.5  # seconds before the first line, so that short work shows none
+_PAUSE = 0.1  # seconds between two lines
 _BAR = 20
 
 
 class ProgressLine:
-    """Call it with a text; as a context manager it wipes its line at the end."""
+    """A progress line: call it with a text; as a context manager, it clears the line at the end."""
 
     def __init__(self) -> None:
         self._on = is_terminal()
@@ -27,17 +27,17 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wipes the line."""
+        """Clears the line."""
         if self._shown:
             wipe_line()
 
     @property
     def is_due(self) -> bool:
-        """Whether a text would be shown now."""
+        """True if a call would show its text now."""
         return self._on and time.monotonic() >= self._next
 
     def __call__(self, text: str) -> None:
-        """Shows a text in place of the last one, if that was long enough ago."""
+        """Replaces the shown text, if it has been shown long enough."""
         if not self.is_due:
             return
         import shutil
@@ -51,7 +51,10 @@ class ProgressLine:
 
 
 class Progress:
-    """How much of a long reading is done: call it with a name, the bytes read, and the size; a context manager like ``ProgressLine``."""
+    """Progress of reading a large file: call it with name, bytes read and size.
+
+    As a context manager, it clears its line at the end.
+    """
 
     def __init__(self) -> None:
         self._line = ProgressLine()
@@ -61,11 +64,11 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Wipes the line."""
+        """Clears the line."""
         self._line.__exit__(*error)
 
     def __call__(self, name: str, done: int, total: int | None) -> None:
-        """Shows that ``done`` bytes of ``name`` were read, of ``total`` if that is known."""
+        """Shows that ``done`` of ``total`` bytes of ``name`` have been read; ``total`` is None if unknown."""
         if not self._line.is_due:
             return
         from memdiag.units import format_bytes
@@ -79,5 +82,5 @@ class Progress:
 
 
 def bar(share: float) -> str:
-    """Returns a share as a bar."""
+    """Returns a bar that shows a fraction of 1."""
     return f"[{('#' * round(min(share, 1.0) * _BAR)).ljust(_BAR, '.')}]"

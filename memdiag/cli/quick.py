@@ -1,7 +1,8 @@
-"""Commands that are there at once: typer loads pydantic (60 ms) to check each value, also of options that nobody gave.
+"""Commands that start faster: typer loads pydantic (60 ms) to check every value, even of options that were not given.
 
-Newer versions of typer build that check on first use and keep it with the parameter. Here a stand-in takes its place that knows
-"not given", texts, paths and flags, and asks typer for all else. With versions that do not work like this, nothing changes.
+Newer versions of typer build this check on first use and store it in the parameter. This module stores a placeholder
+instead. The placeholder handles missing values, texts, paths and flags itself, and delegates all other values to typer.
+Older versions of typer are left unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _UNKNOWN = object()
 
 
 class QuickCommand(TyperCommand):
-    """A typer command that loads what checks values only when there is one to check."""
+    """A typer command that loads pydantic only if a value needs its check."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads its part of the command line."""
@@ -24,13 +25,13 @@ class QuickCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Shows the help: an option that is given or not takes no value, and none is shown for it."""
+        """Shows the help, without a value type for flags."""
         _without_types(self.get_params(ctx))
         super().format_help(ctx, formatter)
 
 
 class TextCommand(QuickCommand):
-    """One whose arguments may be text: dashes with a blank behind them ("---- CUDA out of memory") are no option."""
+    """A command whose arguments may be text: dashes followed by a space ("---- CUDA out of memory") are not an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads its part of the command line."""
@@ -40,7 +41,7 @@ class TextCommand(QuickCommand):
 
 
 class QuickGroup(TyperGroup):
-    """The same for the options before the name of a command."""
+    """A typer group that handles the options before the command name as ``QuickCommand`` does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads its part of the command line."""
@@ -48,13 +49,13 @@ class QuickGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Shows the help, as above."""
+        """Shows the help, without a value type for flags."""
         _without_types(self.get_params(ctx))
         super().format_help(ctx, formatter)
 
 
 class _WhenGiven:
-    """Stands in for typer's check of a value. Whatever it does not know, it leaves to that check.
+    """Placeholder for typer's check of a value; it delegates unknown types to that check.
 
     Args:
         param: The parameter whose check it replaces.
@@ -64,11 +65,11 @@ class _WhenGiven:
         self._param = param
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of typer's check, which takes its place again."""
+        """Returns an attribute of typer's check, which replaces the placeholder."""
         return getattr(self._check(), name)
 
     def coerce(self, *args: Any, **others: Any) -> Any:
-        """Returns the value as the command takes it."""
+        """Returns the value in the type of the command's parameter."""
         value = args[0] if args else others.get("value", _UNKNOWN)
         try:
             known = _as_it_is(value, self._param)
@@ -82,7 +83,10 @@ class _WhenGiven:
 
 
 def _as_it_is(value: Any, param: Any) -> Any:
-    """Returns the value of a text, a path of which nothing is asked, a flag, or nothing; _UNKNOWN: typer has to look at it."""
+    """Returns the converted value of a text, an unchecked path, a flag or a missing option.
+
+    Returns _UNKNOWN if typer must check and convert the value.
+    """
     if value is None:
         return () if param.multiple or param.nargs == -1 else None
     wanted = param.type_descriptor.annotation
@@ -109,7 +113,7 @@ def _quicken(params: Iterable[Any]) -> None:
     for param in params:
         is_unbuilt = getattr(param, "_runtime_param", param) is None
         if is_unbuilt and callable(getattr(param, "get_runtime_param", None)) and hasattr(param, "type_descriptor"):
-            param._runtime_param = _WhenGiven(param)  # noqa: SLF001 - there is no public place for it
+            param._runtime_param = _WhenGiven(param)  # noqa: SLF001 - typer has no public interface for it
 
 
 def _without_types(params: Iterable[Any]) -> None:

@@ -1,4 +1,4 @@
-"""``memdiag record``: runs a command and records what every Python process below it that uses torch allocates."""
+"""``memdiag record``: run a command and record the allocations of all its Python processes that use torch."""
 
 from __future__ import annotations
 
@@ -122,13 +122,15 @@ def record(
 ) -> None:
     """Run a command and record its memory.
 
-    Works for python -m, torchrun, accelerate, deepspeed and shell scripts: every Python process below that uses torch is recorded.
-    Nothing in the program is changed, and its output, input, signals and exit status are its own.
+    Works for python -m, torchrun, accelerate, deepspeed and shell scripts, and
+    records every Python process of the command that uses torch. The program
+    itself, its input, output, signals and exit status stay unchanged.
 
-    It leaves memdiag-<run>/rank<k>.pkl (PyTorch snapshots with names, phases and steps) and, for one process, trace.pkl. Then: memdiag
-    analyze.
+    Writes memdiag-<run>/rank<k>.pkl (PyTorch snapshots with names, phases and
+    steps) and, for a single process, trace.pkl. Run memdiag analyze next.
 
-    Exit status: the command's own; 127 command not found, 126 command not executable, 2 error.
+    Exit status: the command's own; 127 command not found, 126 command not
+    executable, 2 error.
     """
     if not command:
         raise MemdiagError(phrase("errors.no-command"), "memdiag record [options] -- python train.py")

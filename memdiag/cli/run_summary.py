@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def print_summary(run: FinishedRun, ended: Ended, before: str) -> None:
-    """Prints what was recorded, or why nothing was; for a program that ran out of memory, the report of that error.
+    """Prints the recorded files, or why recording failed; after an out-of-memory error, also its report.
 
     Args:
         run: The run.
         ended: How its command ended.
-        before: Why nothing could be recorded, if the command shows that; "": unknown.
+        before: Why recording was impossible, if the command itself shows it; "": unknown.
     """
     from memdiag.cli.loading import OnTerminal
     from memdiag.cli.talk import say

@@ -1,4 +1,4 @@
-"""Several traces for one command: files, and run directories, which stand for one of their ranks or for all of them."""
+"""Several traces for one command: files and run directories. A run directory means one of its ranks, or all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memdiag.text import phrase
 
 
 def one_each(given: Sequence[Path], rank: int | None) -> list[Path]:
-    """Returns one trace for each file or run directory: its rank ``rank``, or the first.
+    """Returns one trace for each file or run directory: rank ``rank`` of the run, or its first rank.
 
     Raises:
         MemdiagError: A run does not have this rank, or the path is a file.

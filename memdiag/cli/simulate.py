@@ -1,4 +1,4 @@
-"""``memdiag simulate``: a recording in; what would have happened under other settings, on another card, out."""
+"""``memdiag simulate``: predict a recorded run under other settings or on another card."""
 
 from __future__ import annotations
 
@@ -143,10 +143,12 @@ def simulate(
 ) -> None:
     """Predict a recorded run under other allocator settings, or on another device.
 
-    The program's requests are replayed through a model of the allocator. Before that, the recorded settings are replayed and compared
-    with the recording, address by address. The report begins with the answer, and then says how exact the model is.
+    memdiag replays the program's requests through a model of the allocator. It
+    first replays the recorded settings and compares every address with the
+    recording. The report starts with the prediction, followed by the
+    calibration error of the model.
 
-    Exit status: 0 success, also if the simulated run is out of memory; 2 error.
+    Exit status: 0 success, even if the simulated run is out of memory; 2 error.
     """
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of

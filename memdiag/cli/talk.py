@@ -1,4 +1,4 @@
-"""What a command says beside its data, on stderr: errors with a hint, what it chose, and what it is busy with."""
+"""Messages of a command on stderr: errors with a hint, automatic choices, and progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LABEL = 10  # columns of the labels of a summary
 
 def say(text: str) -> None:
     """Prints one line on stderr; a closed stderr is no error."""
-    if sys.stderr is None:  # closed when Python began
+    if sys.stderr is None:  # it was closed when Python started
         return
     from memdiag.redaction import is_on, redact_text
     from memdiag.text import in_ascii, plain
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def say_row(label: str, text: str) -> None:
-    """Prints one line of a summary on stderr: a label in a column of its own, and text beside it; "" continues the row above."""
+    """Prints one line of a summary on stderr: a column with the label, then the text; label "" continues the row above."""
     from memdiag.render.support.line import cells
 
     say(f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}")
@@ -49,9 +49,9 @@ def say_error(message: str, hint: str = "") -> None:
 
 @contextlib.contextmanager
 def busy(text: str) -> Iterator[None]:
-    """Shows on a terminal what is being done, until it is done. Anywhere else it prints nothing.
+    """Shows a text on a terminal while the work inside the context runs; prints nothing elsewhere.
 
-    A plain line and not a spinner: the work holds the interpreter, so that nothing would turn.
+    This is a plain line instead of a spinner, because the work holds the interpreter lock and a spinner would not turn.
     """
     shown = is_terminal()
     if shown:
@@ -82,9 +82,9 @@ def is_terminal() -> bool:
 
 
 def look_of(stream: TextIO | None) -> Look:
-    """Returns width, colour and character set of the place that ``stream`` writes to; None: it was closed when Python began.
+    """Returns width, colour and character set for ``stream`` (None: it was closed when Python started).
 
-    ``NO_COLOR`` turns colour off, ``FORCE_COLOR`` turns it on where there is no terminal, ``COLUMNS`` sets the width.
+    ``NO_COLOR`` turns colour off, ``FORCE_COLOR`` turns it on without a terminal, ``COLUMNS`` sets the width.
     """
     import shutil
 
@@ -98,7 +98,7 @@ def look_of(stream: TextIO | None) -> Look:
 
 
 def _takes_unicode(stream: TextIO) -> bool:
-    try:  # what takes the place of stderr while memdiag view has the terminal has no encoding
+    try:  # the object that replaces stderr during memdiag view has no encoding
         "█▒…".encode(getattr(stream, "encoding", None) or "ascii")
     except (LookupError, UnicodeEncodeError):
         return False
@@ -106,7 +106,7 @@ def _takes_unicode(stream: TextIO) -> bool:
 
 
 def do_without_unicode() -> None:
-    """Lets streams that lack characters write others that look like them: also what is printed by others, as help and tracebacks are."""
+    """Lets stdout and stderr replace characters that their encoding lacks, also in help texts and tracebacks."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
             from memdiag.text import FALLBACK
@@ -115,9 +115,9 @@ def do_without_unicode() -> None:
 
 
 def write_out(text: str) -> None:
-    """Writes data to stdout. A reader that went away (``| head``) is no error.
+    """Writes data to stdout; a closed pipe (``| head``) is not an error.
 
-    What the encoding of stdout lacks is written in ASCII.
+    Characters that the encoding of stdout lacks are replaced by ASCII.
     """
     from memdiag.redaction import is_on, redact_text
     from memdiag.text import FALLBACK
@@ -130,7 +130,7 @@ def write_out(text: str) -> None:
         stream.write(text.encode(stream.encoding or "ascii", FALLBACK).decode(stream.encoding or "ascii"))
         stream.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; give it somewhere to go.
+        # Python flushes stdout again at exit, which would fail on the closed pipe.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except OSError as error:

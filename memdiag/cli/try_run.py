@@ -1,4 +1,4 @@
-"""``memdiag try``: reruns a recorded command with other allocator settings, and compares prediction and measurement."""
+"""``memdiag try``: rerun a recorded command with other allocator settings, and compare prediction and measurement."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def try_run(
 ) -> None:
     """Rerun a recorded command with better settings, and compare prediction and result.
 
-    The command, its directory and the variables that bear on memory are those of the recorded run, on the same device, simulated or
-    real. The prediction is printed before the run starts.
+    memdiag repeats the recorded command in its directory, with the recorded
+    environment variables that affect memory, on the same real or simulated
+    device. It prints the prediction before the run starts.
 
     Exit status: the command's own; 2 error.
     """

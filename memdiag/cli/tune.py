@@ -1,4 +1,4 @@
-"""``memdiag tune``: recordings in; the allocator settings that they would have needed least memory with out."""
+"""``memdiag tune``: search the allocator settings with which recorded runs need the least memory."""
 
 from __future__ import annotations
 
@@ -56,10 +56,12 @@ def tune(
 ) -> None:
     """Search the allocator settings with which a recorded run needs the least memory.
 
-    Replays the run under hundreds of settings. Prints the Pareto front of memory against driver calls, and the export line with the
-    contribution of each setting. Several traces, such as the ranks of a job, get one line for all.
+    Replays the run under hundreds of settings. Prints the Pareto front of
+    memory against driver calls, and the export line with the contribution of
+    each setting. Several traces, such as the ranks of a job, get one line for
+    all.
 
-    Exit status: 0 success, also if no setting is worth changing; 2 error.
+    Exit status: 0 success, even if no setting is worth changing; 2 error.
     """
     from memdiag.cli.emit import emit, form_of
     from memdiag.units import parse_bytes
@@ -77,7 +79,7 @@ def tune(
     from memdiag.runs.tuning import tune as search
 
     with ProgressLine() as line:
-        told = lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))  # noqa: E731 - as short as what it says
+        told = lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))  # noqa: E731 - a def would be longer
         report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=told)
 
     from memdiag.render import renderer
@@ -100,10 +102,10 @@ def _files(given: list[Path]) -> list[Path]:
 
 
 def _subject(path: Path) -> Subject:
-    """Reads a trace and calibrates the device of it that held most.
+    """Reads a trace and calibrates its device with the most memory.
 
     Raises:
-        MemdiagError: There is nothing in it to replay.
+        MemdiagError: The trace has no requests to replay.
     """
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy

@@ -1,4 +1,4 @@
-"""``memdiag view``: walk through a trace in the terminal."""
+"""``memdiag view``: browse a trace in the terminal."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def view(
 ) -> None:
     """Browse a trace in the terminal: live tensors, memory map and findings at any event.
 
-    Arrow keys move the moment and the row, Tab goes from list to list, ? shows all keys, q ends. It works over ssh; without a terminal
-    memdiag analyze prints a report instead.
+    The arrow keys change the event and the row, Tab selects the next list, ?
+    shows all keys, and q quits. The viewer works over ssh. Without a terminal,
+    use memdiag analyze instead.
 
     Exit status: 0 success, 2 error.
     """

@@ -1,8 +1,8 @@
 """The value of roundup_power2_divisions: one number, or a list of sizes and numbers, which may have gaps.
 
 Entry k of 16 covers requests of 2^k to 2^(k+1) MiB; the first also covers all smaller requests, the last all larger
-ones. In a list, the first size sets all entries up to its own, and every other size only its own entry. Entries that
-are not set are not rounded at all.
+ones. In a list, the first size sets all entries up to its own, and every other size only its own entry. Requests of an
+unset entry are not rounded.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ FEATURES = ("ipc", "cuda-graphs", "mempool", "sleep-mode", "pluggable", "mindspe
 
 
 def feature_words(feature: str) -> Phrase:
-    """Returns a feature as words."""
+    """Returns a feature in words."""
     return phrase(f"conf_features.feature.{feature}")
 
 

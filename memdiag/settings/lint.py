@@ -43,7 +43,7 @@ class _Lint:
     variable: str
     right: dict[str, str] = field(default_factory=dict)  # the corrected settings
     findings: list[Finding] = field(default_factory=list)
-    blamed: set[str] = field(default_factory=set)  # keys that a finding is about
+    blamed: set[str] = field(default_factory=set)  # keys with a finding
 
     def add(self, code: str, title: str, severity: Severity, why: str, shown: str, fix: str) -> None:
         fixes = (Fix(fix, "env"),) if fix else ()
@@ -117,7 +117,7 @@ def lint(
 def _between(state: _Lint, features: tuple[str, ...]) -> None:
     """Adds findings about combinations of settings, and of settings with features.
 
-    Settings that a feature forbids are removed first: this may solve a conflict.
+    Settings that a feature forbids are removed first, because this may resolve a conflict.
     """
     written = dict(state.right)
     values = _alone([WrittenKey(key, value) for key, value in written.items()], state.scene)
@@ -160,7 +160,7 @@ def _with_line(fix: Fix, line: str) -> Fix:
 
 
 def in_order(findings: list[Finding]) -> list[Finding]:
-    """Returns ``findings``, worst first."""
+    """Returns ``findings``, the most severe first."""
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
 
 
@@ -213,7 +213,7 @@ def _signs(state: _Lint, found: list[WrittenKey]) -> None:
 
 
 def _entry(state: _Lint, entry: WrittenKey, found: list[WrittenKey]) -> Setting:
-    """Judges one entry and adds its correction to the retained ones; returns it explained."""
+    """Judges one entry, adds its correction to the corrected settings, and returns its explanation."""
     scene = state.scene
     name, value = entry.key, entry.value
     table = known(scene.backend, scene.version)
@@ -226,7 +226,7 @@ def _entry(state: _Lint, entry: WrittenKey, found: list[WrittenKey]) -> Setting:
     if name in state.right and name == entry.key:
         _twice(state, name, found)
     problems = check_value(key, value, ValueContext(scene.backend, scene.version, _segment(found)))
-    right = problems[-1].right if problems else value  # the last one takes the others into account
+    right = problems[-1].right if problems else value  # the last correction includes the earlier ones
     for problem in problems:
         fix = (
             phrase("conf.fix.write", text=f"{name}:{right}") if right is not None else phrase("conf.fix.drop", key=name)
@@ -266,7 +266,7 @@ def _twice(state: _Lint, name: str, found: list[WrittenKey]) -> None:
 
 
 def _unknown(state: _Lint, entry: WrittenKey) -> str | None:
-    """Adds MD651; returns the key that was probably meant."""
+    """Adds MD651; returns the probably intended key."""
     scene, name = state.scene, entry.key
     table = known(scene.backend, scene.version)
     own = every(scene.backend).get(name)

@@ -44,7 +44,7 @@ class Key:
         at_least_segment: The number must not be below large_segment_size_mb.
         replaced_by: The name to use instead; "" unless deprecated.
         host_only: Whether it concerns pinned host memory instead of the device.
-        of: Owner of its texts in the catalogue ("hip", "mindspeed") if they differ from those of its name.
+        of: Backend whose texts in the catalogue apply ("hip", "mindspeed"), if the key has different texts there.
     """
 
     name: str

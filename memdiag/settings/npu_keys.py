@@ -2,7 +2,8 @@
 
 First versions: the first torch_npu release whose library contains the name.
 
-Later post-releases of an older line may have a key earlier than its table says (2.7.1.post2 is younger than 2.9.0).
+A later post-release of an older line may already have a key although its version is lower (2.7.1.post2 is newer than
+2.9.0).
 """
 
 from __future__ import annotations

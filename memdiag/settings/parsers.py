@@ -314,14 +314,14 @@ class _Shared(_Parser):
     def run_common(self, *, check: bool) -> set[str]:
         """Reads the keys that all accelerators share; returns their names."""
         common = {name for name in self.known if name in _COMMON}
-        if "large_segment_size_mb" in common:  # in a separate pass, before the keys that must not be below it
+        if "large_segment_size_mb" in common:  # a separate first pass, because other keys must not be below it
             self.find_segment()
             self.segment = _as_int(self.values.get("large_segment_size_mb", _DEFAULT_SEGMENT))
         self.walk(common, check=check)
         return common
 
     def find_segment(self) -> None:
-        """Reads large_segment_size_mb wherever it occurs, even where the other passes skip it."""
+        """Reads every occurrence of large_segment_size_mb, even those that the other passes skip."""
         i = 0
         while i < len(self.tokens):
             self.key = self.tokens[i]
@@ -330,7 +330,7 @@ class _Shared(_Parser):
             i += 1
 
     def walk(self, mine: set[str], *, check: bool) -> None:
-        """Walks the tokens once: reads the keys in ``mine`` and skips the others; unknown ones are refused."""
+        """Walks the tokens once: reads the keys in ``mine``, skips other known keys, and refuses unknown ones."""
         i = 0
         while i < len(self.tokens):
             self.key = self.tokens[i]

@@ -15,8 +15,8 @@ class Problem:
     Attributes:
         code: Code of the finding.
         title: The problem in a few words.
-        severity: "critical" where the program is refused at its first allocation.
-        why: What the allocator does instead, or which values it accepts.
+        severity: "critical" if the program fails at its first allocation.
+        why: The allocator's actual behaviour, or the values that it accepts.
         right: The value to write, or None to remove the key.
     """
 
@@ -34,10 +34,10 @@ class Clash:
     Attributes:
         code: Code of the finding.
         title: The problem in a few words.
-        severity: "critical" where the program fails.
+        severity: "critical" if the program fails.
         why: The consequence.
         keys: The settings concerned.
-        changes: What to write instead: key to value, or None to remove the key.
+        changes: Corrections by key: the new value, or None to remove the key.
         fix: The remedy in an imperative sentence, or "" if there is none.
     """
 

@@ -163,9 +163,8 @@ def _deprecated(values: Mapping[str, Value], scene: Scene, *, expandable: bool) 
                 "info",
                 phrase("conf_relations.deprecated.why", new=new),
                 (key,),
-                {key: None, new: str(values[key])}
-                if expandable
-                else {},  # without them it had no effect, but the new one would
+                # without expandable segments the old name had no effect, but the new one has
+                {key: None, new: str(values[key])} if expandable else {},
                 phrase("conf.fix.write", text=new),
             )
 

@@ -20,7 +20,9 @@ from memdiag.text import phrase
 
 @dataclass(frozen=True)
 class ConfRequest:
-    """What settings are checked for; None: as inferred from the settings, or the newest version.
+    """Backend, version and platform that settings are checked for.
+
+    None stands for the backend inferred from the settings, and for the newest known version.
 
     Attributes:
         backend: "cuda", "hip" or "npu".
@@ -38,11 +40,11 @@ class ConfRequest:
 
     @property
     def version(self) -> str | None:
-        """The version as it was given."""
+        """The requested version."""
         return self.torch_npu or self.torch
 
     def scene(self, guess: str) -> Scene:
-        """Returns the environment to check for; ``guess``: the backend if none is given.
+        """Returns the scene to check for; ``guess`` is the default backend.
 
         Raises:
             MemdiagError: The request has no meaning.
@@ -91,7 +93,7 @@ class ConfRequest:
         return check_environment(named, scene, self.features, self.version, lost)
 
     def listing(self) -> Listing:
-        """Returns the table of all settings of the backend, or of CUDA and NPUs if none is given.
+        """Returns the table of all settings of the backend; by default, of CUDA and NPUs.
 
         Raises:
             MemdiagError: The request has no meaning.
@@ -102,7 +104,7 @@ class ConfRequest:
 
 
 def read_features(given: Sequence[str]) -> tuple[str, ...]:
-    """Returns features, given as names of which several may be in one text, separated by commas.
+    """Returns the features named in ``given``; one text may hold several names, separated by commas.
 
     Raises:
         MemdiagError: A feature is unknown.

@@ -1,6 +1,6 @@
 """The keys that the allocators of all accelerators read, from torch 2.10 on with one parser.
 
-Not every backend got all of them at once: ``cuda.py`` and ``npu.py`` supply their own first versions.
+The backends received them in different versions, so ``cuda_keys.py`` and ``npu_keys.py`` supply first versions.
 """
 
 from __future__ import annotations

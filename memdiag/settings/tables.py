@@ -12,7 +12,7 @@ KEYS: dict[str, tuple[Key, ...]] = {
     "npu": npu_keys.KEYS,
     "mindspeed": mindspeed_keys.KEYS,
 }
-# The variable that a backend's own documentation names.
+# The variable named in the documentation of each backend.
 VARIABLE: dict[str, str] = {
     "cuda": "PYTORCH_CUDA_ALLOC_CONF",
     "hip": "PYTORCH_HIP_ALLOC_CONF",

@@ -1,4 +1,4 @@
-"""Checks one value of one key: whether the parser accepts it, how it reads it, and what was probably meant."""
+"""Checks one value of one key: whether the parser accepts it, how it reads it, and the probable intention."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IN_MIB = {
     "kib": 1 / 1024,
     "b": 1 / 1048576,
 }
-_AS_GOOD_AS_NONE = 1 << 40  # MiB: more than any device has
+_AS_GOOD_AS_NONE = 1 << 40  # MiB: more than the memory of any device
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _meant(key: Key, value: str) -> float | None:
 def _nearest(key: Key, meant: float | None, lowest: int, highest: int | None) -> str | None:
     """Returns the allowed number nearest to the intended one.
 
-    None means to remove the key, since "no limit" or nothing was meant.
+    None means to remove the key, because the value expresses "no limit" or nothing.
     """
     if meant is None or meant < 0 or meant > _AS_GOOD_AS_NONE:
         return None

@@ -22,7 +22,7 @@ class Remark:
         severity: As in findings.
         text: Key of the title; ``text.why`` and ``text.fix`` are the explanation and the remedy.
         is_unset: Whether the remedy is to unset the variable.
-        beside: Allocator setting and value that must also be present ("expandable_segments", True), or None.
+        beside: Allocator setting and value that must also be set ("expandable_segments", True), or None.
     """
 
     pattern: str
