@@ -1,4 +1,4 @@
-"""Times ``memdiag analyze FILE --json`` against other readers of the same snapshot, whole processes, and with a larger input.
+"""Times ``memdiag analyze FILE --json`` against other readers of the same snapshot, and with a larger input.
 
     python bench/analyze.py big.pickle --big big10.pickle --pt-snap PATH/pt-snap --ptmem PATH/ptmem
 
@@ -11,7 +11,8 @@ The others, each measured only if its program is given:
 
 * bare: bench/bare_load.py, a restricted pickle.load and nothing else, garbage collector on;
 * pt-snap-cli: ``pt-snap import`` into its database (PyPI: pt-snap-cli);
-* ptmem: ``ptmem -s``, its summary (PyPI: ptmem).
+* ptmem: ``ptmem -s``, its summary (PyPI: ptmem);
+* other checkout: the same command with another checkout of memdiag.
 
 pt-snap keeps a database and ptmem a cache beside the snapshot; both are removed before every run, since a second look
 is not what is compared. Mosaic's peak analysis is not on PyPI and so not here.
@@ -32,8 +33,9 @@ from measuring import Contender, Machine, markdown_table, measure, write_report
 
 BENCH = Path(__file__).parent
 MB = 1_000_000
+OTHER_CHECKOUT = "other checkout"
 # memdiag's time (or peak memory) over another's: at most this.
-TIME_TARGETS = {"bare": 1.5, "pt-snap": 0.25, "ptmem": 0.6}
+TIME_TARGETS = {"bare": 1.5, "pt-snap": 0.25, "ptmem": 0.6, OTHER_CHECKOUT: 1.05}
 MEMORY_TARGETS = {"bare": 1.5}
 # Seconds per entry on the large input over those on the small one: at most this is called linear.
 LINEAR = 1.25
@@ -49,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--memdiag", type=Path, default=Path(sys.executable).with_name("memdiag"))
     parser.add_argument("--pt-snap", type=Path, help="the program pt-snap")
     parser.add_argument("--ptmem", type=Path, help="the program ptmem")
+    parser.add_argument("--before", type=Path, help="another checkout of memdiag")
     parser.add_argument(
         "--output", type=Path, default=BENCH.parent / "reports" / "bench-analyze", help="report, without suffix"
     )
@@ -80,6 +83,9 @@ def contenders(snapshot: Path, args: argparse.Namespace, scratch: Path) -> list[
 
         command = [str(args.ptmem.absolute()), "-s", snapshot.name]
         chosen.append(Contender("ptmem", command, cwd=folder, prepare=forget))
+    if args.before:
+        env = {**os.environ, "PYTHONPATH": str(args.before.resolve())}
+        chosen.append(Contender(OTHER_CHECKOUT, chosen[0].command, env=env))
     return chosen
 
 
@@ -210,7 +216,8 @@ def main() -> None:
         }
         if args.big:
             big = args.big.absolute()
-            large = contenders(big, argparse.Namespace(memdiag=args.memdiag, pt_snap=None, ptmem=None), scratch)
+            alone = argparse.Namespace(**{**vars(args), "pt_snap": None, "ptmem": None})
+            large = contenders(big, alone, scratch)
             measure(large, args.big_runs, scratch)
             growth = Growth.between(memdiag, large[0])
             text += (

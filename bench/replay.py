@@ -1,11 +1,12 @@
-"""Times the replay engine against PyTorch's own allocator on the same calls, in turns, its first and later starts, and ``memdiag tune``.
+"""Times the replay engine against PyTorch's own allocator on the same calls, its starts, and ``memdiag tune``.
 
-    python bench/replay.py --real DIR TRACE… [--conf ''] [--rounds 7]
+    python bench/replay.py --real DIR TRACE… [--conf ''] [--rounds 7] [--before CHECKOUT]
 
 DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a stand-in device whose driver does next to
 nothing (see tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the
 allocations, frees and calls of empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the
-engine, the columns of results; imports and compiling are not in it, and are stated apart.
+engine, the columns of results; imports and compiling are not in it, and are stated apart. CHECKOUT: another checkout of
+memdiag, whose replays are timed in the same rounds.
 """
 
 from __future__ import annotations
@@ -45,11 +46,17 @@ class Race:
     num_calls: int
     real: list[float] = field(default_factory=list)
     ours: list[float] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
         """How many times as fast as the real one, best against best."""
         return min(self.real) / min(self.ours)
+
+    @property
+    def ratio_before(self) -> float:
+        """The ratio of the other checkout."""
+        return min(self.real) / min(self.before)
 
     @property
     def worst_ratio(self) -> float:
@@ -106,8 +113,49 @@ def real_seconds(folder: Path, work: Workload, conf: str, total: int) -> float:
     return next(float(run["seconds"]) for run in runs if run["cache"] == "empty")
 
 
-def race(folder: Path, traces: list[Path], confs: list[str], total: int, rounds: int) -> list[Race]:
-    """Both sides in turns, trace by trace, round by round."""
+_TIMES_REPLAYS = """
+import json, pathlib, sys, time
+sys.path.insert(0, "bench")
+import replay as bench
+works = {}
+for line in sys.stdin:
+    path, conf, total = json.loads(line)
+    work = works.get(path) or works.setdefault(path, bench.plain(pathlib.Path(path)))
+    begin = time.perf_counter()
+    bench.replay(work, "caching", conf=conf, capacity=total)
+    print(time.perf_counter() - begin, flush=True)
+"""
+
+
+class OtherCheckout:
+    """A process that runs the replays of another checkout of memdiag."""
+
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _TIMES_REPLAYS],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self, path: Path, conf: str, total: int) -> float:
+        """Returns how long one replay takes there."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the process has no pipes")
+        print(json.dumps([str(path.resolve()), conf, total]), file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+
+def race(
+    folder: Path, traces: list[Path], confs: list[str], total: int, rounds: int, before: OtherCheckout | None
+) -> list[Race]:
+    """All sides in turns, trace by trace, round by round."""
     works = {path: plain(path) for path in traces}
     races = [Race(path.stem, conf, len(works[path].op)) for path in traces for conf in confs]
     for number in range(rounds):
@@ -116,11 +164,36 @@ def race(folder: Path, traces: list[Path], confs: list[str], total: int, rounds:
             begin = time.perf_counter()
             replay(works[path], "caching", conf=conf, capacity=total)
             one.ours.append(time.perf_counter() - begin)
+            if before is not None:
+                one.before.append(before.seconds(path, conf, total))
             print(
                 f"round {number + 1}: {one.name} {conf!r} real {one.real[-1]:.3f} s, replay {one.ours[-1]:.3f} s",
                 file=sys.stderr,
             )
     return races
+
+
+def compared(races: list[Race]) -> str:
+    """What the other checkout took; "": there was none."""
+    if not races[0].before:
+        return ""
+    rows = [
+        [
+            f"{one.name}, {one.conf or 'defaults'}",
+            f"{one.ratio_before:.2f}",
+            f"{one.ratio:.2f}",
+            f"{min(one.ours) / min(one.before):.2f}",
+        ]
+        for one in races
+    ]
+    whole = sum(min(one.ours) for one in races) / sum(min(one.before) for one in races)
+    return f"""
+The same rounds also timed another checkout of memdiag. The last column is the time of the best round here, divided by
+that of the best round there.
+
+{markdown_table(["trace and settings", "ratio of the other checkout", "ratio", "time, compared"], rows)}
+Over all rows, the time is {whole:.2f} times that of the other checkout.
+"""
 
 
 def starts(runs: int) -> tuple[float, list[Contender]]:
@@ -180,10 +253,15 @@ def main() -> None:
     )
     parser.add_argument("--total", type=int, default=80 * GIB, help="bytes of the device (default 80 GiB)")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--before", type=Path, help="another checkout of memdiag, timed in the same rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "reports" / "bench-replay", help="report, without suffix")
     args = parser.parse_args()
     here = Machine.here()
-    races = race(args.real, args.traces, args.conf or ["", "expandable_segments:True"], args.total, args.rounds)
+    before = OtherCheckout(args.before.resolve()) if args.before else None
+    confs = args.conf or ["", "expandable_segments:True"]
+    races = race(args.real, args.traces, confs, args.total, args.rounds, before)
+    if before is not None:
+        before.end()
     first, contenders = starts(args.rounds)
     num_tried, tune_s, once_s = tuned(args.traces[0])
     tune_ratio = tune_s / num_tried * TUNED_SETTINGS / once_s
@@ -212,7 +290,7 @@ loop only; the time of the replay covers all of `replay()`. Imports and compilat
 
 {markdown_table(["trace and settings", "calls", "real, M/s", "replay, M/s", "ratio", "worst round"], rows)}
 Target: {TARGET} times the real one on every trace: {met}.
-
+{compared(races)}
 The first replay, which compiles the code and caches it on disk, takes {first:.1f} s. A later process, with its imports and one
 replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer` alone:
 {fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target {START_TARGET}:
