@@ -23,7 +23,7 @@ from memdiag.trace.table import Array
 
 _ROUNDS = 12  # rounds of choosing and scheduling
 _PEAKS = 400  # number of peaks per round
-_GIVEN_UP = -(1 << 62)  # bytes at a peak that cannot be lowered
+_GIVEN_UP = -(1 << 62)  # load of a peak that cannot be lowered
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def automatic(
     if clock.is_known and not settings.allow_exposed:
         usable &= slack > 0
     first = np.zeros(len(windows), bool)
-    if settings.offload_param:  # they start elsewhere: before their first use, they are not on the device
+    if settings.offload_param:  # they are not on the device before their first use
         of_model = np.isin(windows.category, (PARAMETER, STATE))
         place = np.where(of_model & (settings.offload_param == "disk"), DISK, place)
         by = np.lexsort((windows.begin, windows.tensor))
@@ -210,7 +210,7 @@ def _slack(windows: Windows, rows: Array, place: Array, clock: Clock, settings: 
 
 
 def _cover(windows: Windows, load: Array, target: int, usable: Array, begin: Array, end: Array, slack: Array) -> Array:
-    """Returns windows that lower every peak to ``target``, as far as possible, assuming copies take no time."""
+    """Returns windows that lower every peak to ``target`` if possible, assuming copies take no time."""
     if not len(load):
         return np.empty(0, np.int64)
     # Between two window boundaries, only the highest point counts.
@@ -265,7 +265,7 @@ def _gone(moves: Moves, windows: Windows, n: int) -> Array:
 
 def _left(load: Array, elsewhere: Elsewhere, clock: Clock, stalled: float, target: int | None) -> ChosenMoves:
     moves = elsewhere.moves
-    # A tensor that is back before its copy is complete frees nothing.
+    # A tensor that is reloaded before its copy is complete frees no memory.
     elsewhere = elsewhere.only(moves.back_at > moves.out_at)
     return ChosenMoves(
         elsewhere.moves, load - _gone(elsewhere.moves, elsewhere.windows, len(load)), elsewhere, clock, stalled, target

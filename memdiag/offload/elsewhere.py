@@ -1,7 +1,7 @@
 """Memory that moved tensors need on the host and on disk.
 
-Computing the pinned pool takes long compared with the rest of a plan, and most attempted plans are dropped for another
-reason. So it is computed on demand, and once.
+Simulating the pinned pool takes longer than the rest of a plan, and most attempted plans are dropped for another
+reason. It is therefore simulated once, on demand.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Elsewhere:
         return self.host[0] <= self.settings.host_bytes and self.disk <= self.settings.offload_disk_size
 
     def only(self, kept: Array) -> Elsewhere:
-        """Returns it for some of the moves (``kept``, one bool each)."""
+        """Returns the destinations of some of the moves (``kept``, one bool each)."""
         return self if kept.all() else replace(self, moves=self.moves.take(np.flatnonzero(kept)))
 
     def fullest(self, place: int) -> Array:

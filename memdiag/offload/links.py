@@ -1,7 +1,7 @@
 """Copy speeds between device, host and disk: profiles by name, or numbers.
 
-The rate of a link depends on board, driver and size. These are published measurements for large pinned copies, or the
-nominal rate with the usual loss if none was found (``estimate``). A number (``--link 22GB/s``) is better.
+The rate of a link depends on board, driver and size. These are published measurements for large pinned copies. Entries
+without a measurement have the nominal rate with the usual loss (``estimate``). A number (``--link 22GB/s``) is better.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def link_named(text: str) -> Link:
     Rates are "20GB/s" or "22GB/s,20GB/s": from the device, and to it.
 
     Raises:
-        MemdiagError: It is neither.
+        MemdiagError: The text is neither a name nor a rate.
     """
     return _named(text, LINKS, "--link", 10, 0.5)
 
@@ -105,7 +105,7 @@ def disk_named(text: str) -> Link:
     """Returns the disk with a name ("nvme-gen4"), or with one or two rates (writing, reading).
 
     Raises:
-        MemdiagError: It is neither.
+        MemdiagError: The text is neither a name nor a rate.
     """
     return _named(text, DISKS, "--disk", 60, 1.0)
 

@@ -17,7 +17,7 @@ from memdiag.trace.recorded import module_at
 from memdiag.trace.table import Array
 
 _OF = re.compile(r"(?:(?:grad|[a-z_0-9]+) of )?(\S+)$")
-_FIRSTS, _ALL = " first of each", " all"  # stored with the blocks; no block has such a name
+_FIRSTS, _ALL = " first of each", " all"  # suffixes of keys in ``blocks``, which no block name contains
 _SAVED = schema.LIFETIMES.index("forward_to_backward")
 
 
@@ -41,7 +41,7 @@ class Modules:
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace) -> Modules:
-        """Infers them from the marks and names of a recording; without those, all is empty."""
+        """Infers execution times from the marks and names of a recording; without those, the result is empty."""
         names = trace.strings
         spans = _spans(trace, device) if trace.recorded is not None else {}
         tensors = device.tensors

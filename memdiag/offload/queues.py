@@ -17,7 +17,7 @@ from memdiag.trace.table import Array
 def _not_before(seconds: Array, begin: int, moment: float) -> int:
     """Returns the first event from ``begin`` on that is not before a time.
 
-    It is near, so the search steps grow from there.
+    That event is usually near ``begin``, so the search steps start small and grow.
     """
     low, high, reach, most = begin, begin, 1, len(seconds) - 1
     while high < most and seconds[high] < moment:
@@ -54,7 +54,7 @@ def latest_return(seconds: Array, end: Array, back: Array, by_end: Array) -> tup
     for row in by_end:
         if end[row] < len(seconds) - 1:
             free_until = min(seconds[end[row]], free_until) - back[row]
-            near = _not_after(seconds, min(end[row], near), free_until)  # no later than the next copy
+            near = _not_after(seconds, min(end[row], near), free_until)  # no later than the begin of the next copy
             moment[row], event[row] = free_until, near
     return moment, event
 

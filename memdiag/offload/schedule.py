@@ -1,7 +1,7 @@
 """Schedules copies: sequential per direction, out as soon as a tensor is idle, back as late as possible in time.
 
 Both directions run concurrently, and concurrently with the program (pinned memory, separate streams). The program waits
-for tensors that cannot be reloaded in time. On demand (the forced strategy), nothing is prefetched: the program waits
+for tensors that cannot be reloaded in time. On demand (the forced strategy), there is no prefetching: the program waits
 for each copy back.
 """
 
@@ -49,7 +49,7 @@ class Moves:
         return len(self.window)
 
     def take(self, rows: Array) -> Moves:
-        """Returns a selection of them."""
+        """Returns the given rows."""
         return Moves(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
@@ -118,7 +118,7 @@ class Copies:
 
         Copies with the least ``room`` are dropped first.
         """
-        if not self.is_pinned:  # it waits for each
+        if not self.is_pinned:  # the program waits for each copy
             return np.zeros(len(self.window), bool)
         never = self.end >= len(clock.seconds) - 1
         needed = np.where(never, np.inf, clock.seconds[self.end])
@@ -160,7 +160,7 @@ class Copies:
             wait = np.where(never, 0.0, np.maximum(back_end - needed, 0.0))
         else:
             wait = waits_for(np.where(never, np.inf, needed), back_end, self.by_end)
-        if not self.is_pinned:  # the host makes such a copy: the program stops for both
+        if not self.is_pinned:  # the host makes copies of pageable memory, so the program stops for both directions
             wait = self.away + np.where(never, 0.0, np.maximum(wait, self.back))
         if not clock.is_known:
             back_at = np.where(never, num_events, self.end)

@@ -189,7 +189,7 @@ def _value(name: str, value: Any) -> Any:
     """Returns a setting in its type.
 
     Raises:
-        MemdiagError: It does not have that type, or is out of range.
+        MemdiagError: The value does not have that type, or is out of range.
     """
     if name in _SIZES:
         return _size(name, value)

@@ -55,12 +55,12 @@ class Windows:
         return len(self.tensor)
 
     def take(self, rows: Array) -> Windows:
-        """Returns a selection of them."""
+        """Returns the given rows."""
         return Windows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 def find_windows(trace: Trace, device: DeviceTrace) -> Windows:
-    """Returns every idle window of every tensor, as far as the trace shows."""
+    """Returns every idle window of every tensor that the trace proves."""
     passes = Passes.of(device)
     if not len(passes.phase):
         nothing = np.empty(0, np.int64)
@@ -108,7 +108,7 @@ def _of_activations(device: DeviceTrace, passes: Passes) -> tuple[Array, Array, 
         return rows, rows, rows
     begin, end = passes.end[made_in].copy(), passes.begin[freed_in].copy()
     made, gone = _next_layer(_sites(device, rows), tensors.name[rows], made_in, born, freed)
-    # Later layers are freed first; one that is not says nothing about this one.
+    # Backward frees later layers first; a layer that it frees later is no evidence for this one.
     begin = np.where(made >= 0, made + 1, begin)
     in_order = (gone >= 0) & (gone < freed) & (gone >= end)
     end = np.where(in_order, gone, end)
@@ -122,7 +122,7 @@ def _sites(device: DeviceTrace, rows: Array) -> Array:
 
 
 def _next_layer(site: Array, name: Array, made_in: Array, born: Array, freed: Array) -> tuple[Array, Array]:
-    """Returns, for each tensor, when the same line ran for the next layer, and when that layer's first tensor is freed.
+    """Returns, for each tensor, when its line ran for the next layer, and when that layer's first tensor is freed.
 
     Tensors that a line allocates for one layer have one name, if any; without names, tensors allocated close together
     belong to one layer. -1 means there is no next layer in the same pass.

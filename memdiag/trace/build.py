@@ -52,8 +52,8 @@ def build_trace(
         layout: Sizes that the allocator used; PyTorch's defaults if None.
         stacks: The table that the ``stack`` columns refer to.
         recorded: Marks of a recorder.
-        bases: As in ``Trace``, if phases, steps and categories are known and will be filled in; nothing is inferred
-            then.
+        bases: As in ``Trace``, if the caller will fill in known phases, steps and categories; they are then not
+            inferred.
     """
     from memdiag.trace.annotate import annotate
 

@@ -1,6 +1,7 @@
 """Memory of a device outside the allocator, and free memory at some moments of a recorded run.
 
-Outside are the context of the runtime, buffers of NCCL or HCCL, and other processes: total - free - reserved.
+Memory outside the allocator is total - free - reserved: the context of the runtime, buffers of NCCL or HCCL, and other
+processes.
 """
 
 from __future__ import annotations

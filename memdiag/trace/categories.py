@@ -83,7 +83,7 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
         _TEMPORARY: lives.same_visit | loaded & (lives.phase_free == INITIALISATION),
     }
     category = np.select(list(conditions.values()), list(conditions), _UNKNOWN).astype(np.int8)
-    # Saved by an earlier forward, so freed by the first backward of the trace.
+    # An earlier forward saved it, so the first backward of the trace frees it.
     category[(category == _UNKNOWN) & lives.before & (born == UNKNOWN) & (lives.phase_free == BACKWARD)] = _ACTIVATION
     category = _like_earlier(category, lives, stack, tensors.requested_bytes)
     category[_like_gradients(category, lives, tensors.requested_bytes)] = _PARAMETER

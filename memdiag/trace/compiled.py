@@ -5,7 +5,7 @@ cache is next to the module, else in numba's user cache, else in a temporary fol
 its own file changes, but not when the file of a function that it calls changes. So the cache name of a function is a
 digest of its code and of all code that it calls (``linking.stamp``).
 
-While nothing is cached, a command need not wait for the compiler to read a small trace: see ``first_run``.
+Before the cache is filled, a command can read a small trace without waiting for the compiler: see ``first_run``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def njit(function: Any = None, *, plain_seconds: float | None = None) -> Any:
 
     Args:
         function: None: returns a decorator.
-        plain_seconds: How long it takes as plain Python for each element of its longest argument; None: too long.
+        plain_seconds: Seconds that it takes as plain Python per element of its longest argument; None: too long.
     """
     return _kept(function, {}, plain_seconds)
 
@@ -72,12 +72,12 @@ def lean_part(function: F) -> F:
 
 
 def is_compiling() -> bool:
-    """Returns whether functions run compiled at all."""
+    """Returns whether functions run as compiled code, rather than as plain Python."""
     return numba is not None and not numba.config.DISABLE_JIT
 
 
 class _NotOnDiskError(Exception):
-    """Raised instead of compiling."""
+    """Raised instead of compiling, if the code is not in the cache."""
 
 
 class Kept:
@@ -105,12 +105,12 @@ class Kept:
         return self._run_soonest(arguments, self.plain_seconds)
 
     def _run_soonest(self, arguments: tuple[Any, ...], plain_seconds: float) -> Any:
-        """Runs the code on disk; if there is none, plain Python, unless compiling takes less time."""
+        """Runs the cached code; without any, plain Python, unless compiling takes less time."""
         if not self.is_cold():
             _thread.may_compile = False
             try:
                 return self.dispatcher(*arguments)
-            except _NotOnDiskError:  # not for arguments of these types
+            except _NotOnDiskError:  # the cache has no code for these argument types
                 pass
             finally:
                 _thread.may_compile = True
@@ -129,7 +129,10 @@ class Kept:
             return self._run_plain(arguments)
 
     def _home(self) -> str:
-        """Returns a module that has the function; a loop with functions of a policy is made by another one than its own."""
+        """Returns a module that has the function as a member.
+
+        This may differ from ``__module__``: another module creates the loop with the functions of a policy.
+        """
         for name, module in sys.modules.items():
             if any(value is self for value in getattr(module, "__dict__", {}).values()):
                 return name
@@ -147,12 +150,12 @@ class Kept:
 
     @property
     def folder(self) -> Path | None:
-        """Where its code is kept; None: nowhere."""
+        """Folder of its cached code; None if it is not cached."""
         path = self.dispatcher.stats.cache_path
         return Path(path) if path else None
 
     def is_cold(self) -> bool:
-        """Returns whether it has to be compiled before it can run compiled."""
+        """Returns whether its code must still be compiled."""
         if not is_compiling() or self.dispatcher.signatures:
             return False
         return self.folder is None or not any(self.folder.glob(f"*.{self._code_name}-*.nbi"))
@@ -162,17 +165,17 @@ class Kept:
         return str(self.dispatcher.py_func.__qualname__)
 
     def compile_for(self, arguments: tuple[Any, ...]) -> None:
-        """Compiles for arguments of these types and keeps the code on disk, without calling the function."""
+        """Compiles for arguments of these types and caches the code on disk, without calling the function."""
         self.dispatcher.compile(tuple(numba.typeof(each) for each in arguments))
 
 
 def is_cold(kept: Any) -> bool:
-    """Returns whether a function of ``njit`` or ``lean`` has to be compiled before it can run compiled."""
+    """Returns whether the code of a function of ``njit`` or ``lean`` must still be compiled."""
     return bool(kept.is_cold())
 
 
 def folder_of(kept: Any) -> Path | None:
-    """Returns where the code of a function of ``njit`` or ``lean`` is kept; None: nowhere."""
+    """Returns the folder with the cached code of a function of ``njit`` or ``lean``; None if it is not cached."""
     found: Path | None = kept.folder
     return found
 
@@ -185,7 +188,7 @@ def _kept(function: Any, options: dict[str, bool], plain_seconds: float | None) 
 
 
 _thread = threading.local()
-_parts: dict[FunctionType, Any] = {}  # numba's forms
+_parts: dict[FunctionType, Any] = {}  # the compiled form of each part
 
 
 def _dispatcher(function: FunctionType, options: dict[str, bool]) -> Any:
@@ -206,7 +209,7 @@ def _compiled_part(function: FunctionType, copy: FunctionType) -> Any:
     options = options_of_part(function)
     if options is None:
         return copy
-    # Without entries for Python and C, a part takes less time to compile.
+    # A part compiles faster without entry points for Python and C.
     return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_all_options(options))(copy)
 
 
@@ -217,10 +220,10 @@ def _as_is(value: Any) -> Any:
 
 
 def _cached(function: FunctionType, options: dict[str, bool]) -> Any:
-    """The function, cached in the first folder that can be written; None: there is no such folder."""
+    """Returns the function, cached in the first writable folder; None if there is no such folder."""
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor numba's cache of the user can be written
+    except RuntimeError:  # neither the package's folder nor numba's user cache is writable
         folder = temporary_folder()
         if folder is None:
             return None
@@ -238,7 +241,7 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
 
     Before it looks at the cache, numba initialises its whole compiler, which takes longer than memdiag's start-up.
     Cached code needs only the addresses of numba's own functions, and, if it creates arrays (``counts``), numba's
-    reference counting. With an unknown version of numba, nothing is changed.
+    reference counting. Unknown versions of numba are left unchanged.
     """
     cache: Any = getattr(compiled, "_cache", None)
     runtime: Any = getattr(getattr(getattr(numba, "core", None), "runtime", None), "rtsys", None)
@@ -256,7 +259,7 @@ def _hasten(compiled: Any, *, counts: bool) -> None:
         except (AttributeError, ImportError, TypeError, OSError) as error:
             found = None
             if isinstance(error, AttributeError):
-                # the index names a class that another version of memdiag had: numba could not read it either
+                # the index names a class of another memdiag version, which numba cannot read either
                 cache.flush()
         if found is None and not getattr(_thread, "may_compile", True):
             raise _NotOnDiskError

@@ -15,10 +15,10 @@ from typing import Any
 
 from memdiag.trace import compiled, linking
 
-SECONDS_PER_INSTRUCTION = 1.4e-3  # on a processor of 2023, until the speed of this one has been measured
+SECONDS_PER_INSTRUCTION = 1.4e-3  # on a processor of 2023; used until the speed of this one has been measured
 _KIND = "numba:compile"
-_ENOUGH = 300  # instructions after which the speed is known
-_PATIENCE = 2.0  # seconds after which the first estimate is made without it
+_ENOUGH = 300  # instructions after which the measured speed is reliable
+_PATIENCE = 2.0  # seconds after which the first estimate is made even without a measured speed
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Compilation:
 
     Attributes:
         share: Completed fraction, from 0 to 1.
-        seconds_left: The estimated rest.
-        has_grown: Whether more code has to be compiled than was known before.
-        purpose: Purpose of the functions.
+        seconds_left: Estimated remaining seconds.
+        has_grown: Whether the amount of code to compile is larger than previously known.
+        purpose: Purpose of the functions, in words.
     """
 
     share: float
@@ -53,13 +53,13 @@ class _CompilationWatch:
         self._tell = tell
         self._waiting: dict[CodeType, int] = {}  # instructions of the functions that have to be compiled
         self._total = self._done = self._depth = 0
-        self._seconds = 0.0  # of completed compilation
+        self._seconds = 0.0  # duration of the completed compilations
         self._began = 0.0
         self._purpose = ""
         self._has_grown = False
 
     def on_start(self, event: Any) -> None:
-        """A function begins to compile, perhaps a callee."""
+        """Handles the start of the compilation of a function, perhaps a callee."""
         self._depth += 1
         if self._depth > 1:
             self._report()
@@ -75,7 +75,7 @@ class _CompilationWatch:
         self._report()
 
     def on_end(self, event: Any) -> None:
-        """A function has been compiled."""
+        """Handles the end of the compilation of a function."""
         self._depth -= 1
         self._done += self._waiting.pop(event.data["dispatcher"].py_func.__code__, 0)
         if not self._depth:

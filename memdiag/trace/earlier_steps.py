@@ -1,8 +1,8 @@
 """Lifetimes of tensors that are still live when a trace ends, inferred from the same call site in completed steps.
 
-A trace that ends in a failure does not say when the tensors of its last step would have been freed. Training steps
-repeat, so tensors of the same call site in completed steps give the answer. Only tensors that lived at least as long as
-the open tensor so far have a vote: a short-lived tensor of the same call site says nothing about one that has outlived
+A trace that ends in a failure does not record when the program would have freed the tensors of its last step. Training
+steps repeat, so tensors of the same call site in completed steps give the answer. Only tensors that lived at least as
+long as the open tensor so far have a vote, because a shorter-lived one is no evidence for a tensor that has outlived
 it.
 """
 
@@ -36,7 +36,7 @@ def like_earlier_steps(device: DeviceTrace, lives: Lives, lifetime: Array, is_si
         is_silent: bool: the tensor has no stack, or its stack names no user code.
 
     Returns:
-        The lifetimes (int8), those that could be inferred filled in.
+        The lifetimes (int8), including the inferred ones.
     """
     is_open = (
         (lifetime == _UNKNOWN)

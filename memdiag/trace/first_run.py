@@ -1,11 +1,12 @@
 """The first run of an installation, while no compiled code is cached.
 
-Compiling takes half a minute, but a small trace takes plain Python only a few seconds. So a command runs functions as
-plain Python as long as that is quicker, and notes them. When it ends, it starts a process in the background that
-compiles them for later runs (``warm_up``).
+Compiling takes half a minute, but plain Python reads a small trace in a few seconds. A command therefore runs functions
+as plain Python as long as that is faster, and collects them. When it ends, it starts a background process that compiles
+these functions for later runs (``warm_up``).
 
-While a background process compiles a function, a file says so. The process deletes it when it is done. If the file is
-still there after ``TOO_LONG``, the process was killed, and the next run that needs the function waits for the compiler.
+A note file marks each function that a background process is compiling. The process deletes the note when it is done. If
+the note still exists after ``TOO_LONG`` seconds, the process was killed, and the next run that needs the function waits
+for the compiler.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ import numpy as np
 
 from memdiag.trace.temporary import temporary_folder
 
-WHEN = "MEMDIAG_COMPILE"  # environment variable; "now": never run as plain Python what can be compiled
+WHEN = "MEMDIAG_COMPILE"  # environment variable; "now": always compile instead of running plain Python
 _PATIENCE = 8.0  # seconds of CPU time in which a process runs functions as plain Python
 TOO_LONG = 600.0  # seconds that a background process may take
-_LARGEST_JOB = 60_000  # bytes: a pipe holds 64 KiB that nobody has read yet
+_LARGEST_JOB = 60_000  # bytes; the buffer of a pipe holds 64 KiB
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Job:
     """A function to compile in the background.
 
     Attributes:
-        module, name: Of the function (``compiled.Kept``).
-        kinds: Of its arguments (``_kind``).
-        note: The file that says so.
+        module, name: Module and name of the function (``compiled.Kept``).
+        kinds: Kinds of its arguments (``_kind``).
+        note: Its note file.
     """
 
     module: str
@@ -49,7 +50,7 @@ class Job:
     note: Path
 
     def stand_ins(self) -> tuple[Any, ...]:
-        """Returns arguments of these kinds."""
+        """Returns small arguments of these kinds."""
         return tuple(_stand_in(kind) for kind in self.kinds)
 
 
@@ -61,7 +62,7 @@ class _State:
         say: Called when a background process was started; None: functions without compiled code do not run as plain
             Python.
         seconds: CPU time that functions took as plain Python.
-        jobs: Functions to compile in the background, by note.
+        jobs: Functions to compile in the background, by note file.
     """
 
     say: Callable[[], None] | None = None
@@ -73,9 +74,7 @@ _state = _State()
 
 
 def turn_on(say: Callable[[], None]) -> None:
-    """Lets functions run as plain Python while they have no compiled code.
-
-    Without effect where processes cannot be started.
+    """Lets functions without compiled code run as plain Python; no effect if the system cannot start processes.
 
     Args:
         say: Called when a background process was started.
@@ -94,12 +93,12 @@ def is_on() -> bool:
 
 
 def is_worth_compiling(arguments: tuple[Any, ...], plain_seconds: float) -> bool:
-    """Returns whether compiling takes less time than a call as plain Python, which takes ``plain_seconds`` for each element."""
+    """Returns whether compiling is faster than plain Python, which takes ``plain_seconds`` per element."""
     return _state.seconds + plain_seconds * _longest(arguments) > _PATIENCE
 
 
 def _longest(value: Any) -> int:
-    """Returns the elements of the longest column in an argument; records are no columns."""
+    """Returns the length of the longest column in an argument; a record does not count as a column."""
     if isinstance(value, tuple):
         return max((_longest(each) for each in value), default=0)
     if isinstance(value, np.ndarray) and value.ndim and value.dtype.names is None:
@@ -118,11 +117,11 @@ def as_plain_python() -> Iterator[None]:
 
 
 def job_of(module: str, name: str, place: str, arguments: tuple[Any, ...]) -> Job | None:
-    """Returns the job of compiling a function for arguments like these; None: there is no folder for notes.
+    """Returns the job of compiling a function for arguments like these; None without a folder for notes.
 
     Args:
-        module, name: Of the function.
-        place: Where its code is kept, and under which name.
+        module, name: Module and name of the function.
+        place: Folder and name of its cached code.
     """
     folder = temporary_folder()
     if folder is None:
@@ -133,18 +132,18 @@ def job_of(module: str, name: str, place: str, arguments: tuple[Any, ...]) -> Jo
 
 
 def add(job: Job) -> None:
-    """Has a function compiled in the background when the process ends."""
+    """Schedules a function for background compilation when the process ends."""
     _state.jobs[job.note] = job
 
 
 def was_lost(job: Job) -> bool:
-    """Returns whether a background process that was started for a job has not done it."""
+    """Returns whether the background process of a job was killed before it finished."""
     age = _age(job.note)
     return age is not None and age > TOO_LONG
 
 
 def forget(job: Job) -> None:
-    """Deletes the note of a job: it is done, or nobody does it."""
+    """Deletes the note of a job that is done, or that no process will do."""
     with contextlib.suppress(OSError):
         job.note.unlink()
 
@@ -157,7 +156,7 @@ def _age(note: Path) -> float | None:
 
 
 def _kind(value: Any) -> tuple[Any, ...]:
-    """Returns what numba tells types of arguments by, in a form that can be pickled."""
+    """Returns the properties by which numba distinguishes argument types, as a value that can be pickled."""
     if isinstance(value, np.ndarray):
         flags = value.flags
         return (
@@ -191,7 +190,7 @@ def _stand_in(kind: tuple[Any, ...]) -> Any:
 
 
 def start() -> None:
-    """Starts a process that does the jobs which no other one does, and does not wait for it."""
+    """Starts a background process for the jobs that no other process has taken."""
     jobs = [job for job in _state.jobs.values() if _take(job.note)]
     if not jobs:
         return
@@ -227,7 +226,7 @@ def _spawn(content: bytes) -> None:
 
 
 def _take(note: Path) -> bool:
-    """Makes the note of a job; returns whether it was not there."""
+    """Creates the note of a job; returns False if another process has already created it."""
     try:
         note.touch(0o600, exist_ok=False)
     except OSError:

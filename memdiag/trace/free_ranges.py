@@ -1,9 +1,9 @@
-"""Free ranges of the heap, compiled: what lies free around a block, and the sums over all of them.
+"""Free ranges of the heap, compiled: the free range around a block, and sums over all free ranges.
 
 Free blocks are never stored: the allocator merges neighbours, so the free ranges are exactly the gaps between blocks
-and the bounds of their segment. Per range two numbers count: its *whole* bytes, which a retry would give back to the
-driver (all of it if it is a whole segment; the whole pages in it if the segment is expandable), and the rest, which
-only a request that fits can use.
+and the bounds of their segment. Each range has two parts. A retry would release its *whole* bytes to the driver: the
+entire range if it is a whole segment, or the whole pages in it if the segment is expandable. Only a request that fits
+can use the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memdiag.trace.heap_state import FREE, WHOLE, Cells, PlacedBlocks, SplitRule
 
 @lean_part
 def gap_around(place: int, first: int, end: int, blocks: PlacedBlocks) -> tuple[int, int]:
-    """Returns what is free around a place in the segment [first, end), the block at the place itself left aside."""
+    """Returns the free range around a place in the segment [first, end), as if the place had no block."""
     before = predecessor(blocks.live, blocks.live_starts, place - 1)
     after = successor(blocks.live, blocks.live_starts, place + 1)
     lo = first if before < 0 else max(first, blocks.address[before] + blocks.size[before])
@@ -28,7 +28,7 @@ def gap_around(place: int, first: int, end: int, blocks: PlacedBlocks) -> tuple[
 
 @lean_part
 def count_range(lo: int, hi: int, cell: int, sign: int, cells: Cells, rules: SplitRules, totals: Totals) -> None:
-    """Adds (sign 1) or takes away (-1) the free range [lo, hi) in the segment of ``cell``."""
+    """Adds (sign 1) or subtracts (-1) the free range [lo, hi) in the segment of ``cell``."""
     if lo >= hi:
         return
     size = hi - lo
@@ -95,7 +95,7 @@ def rest_below(totals: Totals, group: int, position: int) -> int:
 def count_ranges(
     lo: int, hi: int, sign: int, cells: Cells, blocks: PlacedBlocks, rules: SplitRules, totals: Totals
 ) -> None:
-    """Adds or takes away every free range within [lo, hi)."""
+    """Adds or subtracts every free range within [lo, hi)."""
     at = lo
     block = lower_bound(blocks.address, at)
     before = predecessor(blocks.live, blocks.live_starts, block - 1)
@@ -121,7 +121,7 @@ def count_ranges(
 
 @lean_part
 def release(place: int, cell: int, cells: Cells, blocks: PlacedBlocks, rules: SplitRules, totals: Totals) -> None:
-    """Makes the block at a place free: it becomes one range with its free neighbours."""
+    """Frees the block at a place: it merges with the free ranges next to it."""
     first, end = bounds_of(cell, cells)
     lo, hi = gap_around(place, first, end, blocks)
     count_range(lo, blocks.address[place], cell, -1, cells, rules, totals)

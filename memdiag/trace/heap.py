@@ -1,4 +1,4 @@
-"""Walks the heap through a trace, compiled: where every block lies, how large it is, and what is free for whom after each event."""
+"""Walks the heap through a trace, compiled: address and size of every block, and the split of free memory per event."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from memdiag.trace.heap_state import (
 )
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, FREE_REQUESTED
 
-_MOST_ALIGNMENT = 16 * 1024  # torch_npu skips less than this to align a block of an expandable segment
+_MOST_ALIGNMENT = 16 * 1024  # upper bound of the bytes that torch_npu skips to align a block of an expandable segment
 
 
 @lean_part
@@ -57,7 +57,7 @@ def _forget(tensor: int, heap: Heap) -> None:
 
 @lean_part
 def _end_early(place: int, event: int, cell: int, heap: Heap) -> None:
-    """Ends the tensor at a place: it cannot be live any more at this event, though the file has no free of it."""
+    """Ends the tensor at a place: it cannot be live at this event, although the file does not record its free."""
     tensor = heap.blocks.owner[place]
     _forget(tensor, heap)
     release(place, cell, heap.cells, heap.blocks, heap.rules, heap.totals)
@@ -92,7 +92,7 @@ def _block_bytes(rounded: int, room: int, group: int, known: int, rules: SplitRu
 
 @lean_part
 def _note_piece(row: int, cell: int, opened_at: int, heap: Heap, record: Record) -> None:
-    """Writes a row of pieces: the cell has been reserved, so far to the end of the trace."""
+    """Writes a row of pieces for a reserved cell; until it is released, the row lasts to the end of the trace."""
     pieces = record.pieces
     pieces[CELL, row], pieces[OPENED_AT, row], pieces[CLOSED_AT, row] = cell, opened_at, record.curves.shape[1]
     pieces[GROUP, row] = heap.cells.group[cell]
@@ -103,7 +103,7 @@ def _note_piece(row: int, cell: int, opened_at: int, heap: Heap, record: Record)
 
 @lean_part
 def _reserve_start(heap: Heap, record: Record) -> int:
-    """Counts the cells that were reserved before the trace; returns how many."""
+    """Adds the cells that were reserved before the trace to the sums; returns their number."""
     cells, num_pieces = heap.cells, 0
     for boundary in range(len(cells.bounds)):
         set_break(boundary, cells)
@@ -119,7 +119,7 @@ def _reserve_start(heap: Heap, record: Record) -> int:
 def _place_start(heap: Heap) -> None:
     """Places the blocks from before the trace, in order of address."""
     cells, blocks, tensors, totals = heap.cells, heap.blocks, heap.tensors, heap.totals
-    # All of them stand before any gap between them is measured.
+    # All blocks are inserted before any gap between them is measured.
     num_before = 0
     while num_before < len(tensors.place) and tensors.alloc_at[num_before] < 0:
         insert(blocks.live, blocks.live_starts, tensors.place[num_before])
@@ -153,7 +153,7 @@ def _place_start(heap: Heap) -> None:
 
 @lean_part
 def _allocate(tensor: int, event: int, heap: Heap) -> None:
-    """Places a block where the file says that it begins, and works out its size."""
+    """Places a block at its recorded address and computes its size."""
     cells, blocks, tensors, rules, totals = heap
     place = tensors.place[tensor]
     address = blocks.address[place]
@@ -165,7 +165,7 @@ def _allocate(tensor: int, event: int, heap: Heap) -> None:
     over = predecessor(blocks.live, blocks.live_starts, place)
     if over >= 0 and blocks.address[over] + blocks.size[over] > address:
         older = blocks.owner[over]
-        # Two blocks cannot overlap: the older one must be gone, unless its size is only a guess.
+        # Two blocks cannot overlap: the older one must have been freed, unless its size is only a guess.
         if over == place or tensors.known[older] > 0 or tensors.alloc_at[older] >= 0:
             totals.anomalies[OVERLAP] += 1
             _end_early(over, event, cell, heap)
@@ -176,11 +176,11 @@ def _allocate(tensor: int, event: int, heap: Heap) -> None:
     is_guess_before = False
     if before >= 0 and blocks.address[before] + blocks.size[before] == lo:
         is_guess_before = tensors.known[blocks.owner[before]] <= 0 and tensors.alloc_at[blocks.owner[before]] < 0
-    if lo > address:  # the block before reaches over this address: its slack was guessed too large
+    if lo > address:  # the previous block extends over this address, so the guess of its size was too large
         _resize(before, address - lo, heap)
     elif lo < address:
         if is_guess_before and not rules.small[group] and not rules.fine and address - lo <= SMALL_LIMIT:
-            # An allocation takes the low end of what is free: this gap belongs to the block before it.
+            # An allocation uses the low end of a free range, so this gap belongs to the previous block.
             _resize(before, address - lo, heap)
         else:
             if address - lo >= _MOST_ALIGNMENT:
@@ -200,7 +200,7 @@ def _allocate(tensor: int, event: int, heap: Heap) -> None:
 
 @lean_part
 def _end_blocks_within(start: int, end: int, event: int, heap: Heap) -> None:
-    """Ends the blocks in memory that is given back: they must have been freed without an entry."""
+    """Ends the blocks in released memory: they must have been freed although no event records it."""
     blocks = heap.blocks
     first = lower_bound(blocks.address, start)
     place = predecessor(blocks.live, blocks.live_starts, first - 1)
@@ -214,9 +214,9 @@ def _end_blocks_within(start: int, end: int, event: int, heap: Heap) -> None:
 
 @lean_part
 def _change_segment(event: int, num_pieces: int, events: WalkedEvents, heap: Heap, record: Record) -> int:
-    """Carries out a segment event; returns the number of rows of pieces.
+    """Applies a segment event; returns the number of rows of pieces.
 
-    Every free range that touches its memory is taken out, the cells change hands, and the ranges are counted anew.
+    It subtracts the free ranges that touch the memory of the event, updates the cells, and adds the new free ranges.
     """
     cells, blocks, rules, totals = heap.cells, heap.blocks, heap.rules, heap.totals
     row = events.row[event]
@@ -260,10 +260,10 @@ def walk(events: WalkedEvents, references: ReferenceRows, heap: Heap, record: Re
     """Walks all events; returns the number of rows of pieces.
 
     Args:
-        events: What happens.
-        references: Their largest free ranges are written.
-        heap: As it is before the first event; changed.
-        record: Written.
+        events: The events and the segment plan.
+        references: The reference requests; the walk writes the largest free range before each.
+        heap: The heap before the first event; the walk changes it.
+        record: The results, which the walk writes.
     """
     cells, blocks, tensors, rules, totals = heap
     sums, curves = totals.sums, record.curves

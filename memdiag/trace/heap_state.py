@@ -1,4 +1,4 @@
-"""What the walk over a heap reads and changes: cells of the address space, blocks, tensors and running sums, as columns.
+"""The state of the walk over a heap: cells of the address space, blocks, tensors and running sums, as columns.
 
 These tuples of arrays are for compiled code. Only functions of ``lean`` and ``lean_part`` may take them: those of
 ``njit`` count references to every array at every call.
@@ -12,7 +12,7 @@ from memdiag.trace.table import Array
 
 # Positions in the vector of sums.
 RESERVED, ALLOCATED, ACTIVE, REQUESTED, FREE, WHOLE, NUM_SUMS = range(7)
-# Positions in the vector of anomalies; RESIZED counts blocks from before the trace whose size was guessed and mended.
+# Positions in the vector of anomalies; RESIZED counts blocks from before the trace whose guessed size was corrected.
 OVERLAP, OUTSIDE, SEGMENT_GONE_UNDER_BLOCK, TOO_LARGE, GAP, REOPENED, RESIZED, NUM_ANOMALIES = range(8)
 # Rows of pieces.
 CELL, OPENED_AT, CLOSED_AT, GROUP, EXPANDABLE, SEGMENT, NUM_PIECE_ROWS = range(7)
@@ -21,11 +21,11 @@ GONE, LIVE, PENDING = range(3)
 
 
 class Cells(NamedTuple):
-    """The address space in cells (``regions``), as it is now.
+    """The current state of the address space, in cells (``regions``).
 
     Attributes:
         bounds: Addresses at which cells begin; the last one is only an end.
-        group, segment, expandable: Of each cell; group -1: it is not reserved.
+        group, segment, expandable: Values of each cell; group -1: it is not reserved.
         breaks, break_starts: Set (``bits``) of the boundaries that a free range cannot cross.
     """
 
@@ -38,11 +38,11 @@ class Cells(NamedTuple):
 
 
 class PlacedBlocks(NamedTuple):
-    """The blocks, by place: the row of their address among all addresses at which blocks ever begin.
+    """The blocks, by place. A place is the index of an address among all start addresses of blocks in the trace.
 
     Attributes:
         address: Sorted addresses.
-        size, owner: Bytes and tensor of the block that is, or was last, at each place.
+        size, owner: Bytes and tensor of the current or last block at each place.
         live, live_starts: Set (``bits``) of the places with a block.
     """
 
@@ -54,17 +54,17 @@ class PlacedBlocks(NamedTuple):
 
 
 class Tensors(NamedTuple):
-    """The lifecycles.
+    """The lifecycles, with one entry per tensor.
 
     Attributes:
-        place: Of each tensor's block.
-        alloc_at, requested_at, completed_at: Events; the last two are written to where a tensor must have been gone
+        place: Place of its block.
+        alloc_at, requested_at, completed_at: Events. The walk lowers the last two if a tensor must have been freed
             earlier.
-        requested, rounded: Bytes.
-        known: Bytes of the block where the file itself says so; -1 elsewhere.
-        block: Bytes of the block: written.
-        group: Of the block: written.
-        state: GONE, LIVE or PENDING: written.
+        requested, rounded: Requested and rounded bytes.
+        known: Bytes of the block if the file records them, else -1.
+        block: Bytes of the block; output.
+        group: Group of the block; output.
+        state: GONE, LIVE or PENDING; output.
     """
 
     place: Array
@@ -80,11 +80,11 @@ class Tensors(NamedTuple):
 
 
 class SplitRules(NamedTuple):
-    """How the allocator cuts blocks.
+    """How the allocator splits blocks.
 
     Attributes:
         small: Whether each group is a pool of small blocks.
-        uncut: Groups in which a block is all that was free around it.
+        uncut: Whether each group never splits: a block takes the whole free range.
         large_page: Bytes of a page of an expandable segment, in pools of large blocks.
         fine: Whether large blocks are split like small ones, as in expandable segments.
         max_split: Bytes from which a block is not split.
@@ -101,9 +101,10 @@ class Totals(NamedTuple):
     """Running sums over blocks and free ranges.
 
     Attributes:
-        sums: By RESERVED and so on; FREE: bytes of free ranges, WHOLE: those that a retry gives back to the driver.
-        anomalies: By OVERLAP and so on.
-        rest: FREE less WHOLE, of each group.
+        sums: Bytes, at the positions RESERVED and so on. FREE: bytes of free ranges; WHOLE: those that a retry
+            releases.
+        anomalies: Numbers of anomalies, at the positions OVERLAP and so on.
+        rest: FREE - WHOLE of each group.
         sizes, size_start: Distinct reference sizes, sorted within each group; group g's at size_start[g] to
             size_start[g + 1].
         rest_below: Fenwick tree over these sizes of each group: rest in ranges below each size.
@@ -124,7 +125,7 @@ class Totals(NamedTuple):
 
 
 class Heap(NamedTuple):
-    """All of it."""
+    """The complete state of the heap."""
 
     cells: Cells
     blocks: PlacedBlocks
@@ -137,7 +138,7 @@ class WalkedEvents(NamedTuple):
     """The events, and the plan (``regions``) of those that concern segments.
 
     Attributes:
-        action, tensor: Of each event.
+        action, tensor: Action and tensor of each event.
         row: Row of the plan for each segment event; -1 for others.
         opens, expandable, lo, hi, group, segment: As in ``RegionPlan``.
     """
@@ -157,9 +158,10 @@ class ReferenceRows(NamedTuple):
     """The reference requests.
 
     Attributes:
-        of: Reference of each event; -1: none.
-        opened_at, group, position: First event, group, and position of the size among ``Totals.sizes``, of each.
-        largest: Largest free range before each (-1: its group has no tree): written.
+        of: Reference request of each event; -1: none.
+        opened_at, group, position: First event and group of each request, and the position of its size in
+            ``Totals.sizes``.
+        largest: Largest free range before each request (-1: its group has no tree); output.
     """
 
     of: Array
@@ -170,13 +172,13 @@ class ReferenceRows(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What the walk writes down.
+    """The results of the walk.
 
     Attributes:
         curves: (7, events): reserved, allocated, active, requested, cache, stranded, foreign.
         start: Sums before the first event.
-        pieces: (NUM_PIECE_ROWS, rows): each time that a cell was reserved.
-        open_piece: Row of pieces of each reserved cell.
+        pieces: (NUM_PIECE_ROWS, rows): one row for each reservation of a cell.
+        open_piece: For each reserved cell, its row in ``pieces``.
     """
 
     curves: Array

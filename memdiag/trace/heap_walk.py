@@ -1,4 +1,4 @@
-"""Prepares the walk over the heap, repeats it where a guess proves wrong, and puts its results into tables."""
+"""Prepares the walk over the heap, repeats it if a guess was wrong, and stores its results in tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memdiag.trace.table import Array, Table
 from memdiag.trace.uncut import uncut_groups
 
 _UNLIMITED = 1 << 62
-# Nodes of the search for largest free ranges: 128 MB. With more pools and addresses they are not measured.
+# Most nodes of the trees that find the largest free ranges (128 MB). With more, these ranges are not measured.
 _MOST_TREE_NODES = 1 << 24
 _MOST_WALKS = 3
 _SUMS = {
@@ -40,15 +40,16 @@ _ANOMALIES = {
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk over the heap found.
+    """The results of a walk over the heap.
 
     Attributes:
         curves: (7, events): reserved, allocated, active, requested, cache, stranded, foreign.
         start: Sums before the first event.
-        block, group, state: Of each tensor: bytes and group of its block; state after the last event (``heap_state``).
-        ends: Columns free_requested_at and free_completed_at, earlier where a tensor must have been gone.
-        references: With the largest free range before each.
-        regions: ``schema.REGIONS``.
+        block, group, state: For each tensor, bytes and group of its block, and its state after the last event
+            (``heap_state``).
+        ends: Columns free_requested_at and free_completed_at, corrected for tensors that must have been freed earlier.
+        references: The reference requests, with the largest free range before each.
+        regions: Columns of ``schema.REGIONS``.
         anomalies: Number of each kind.
     """
 
@@ -73,15 +74,15 @@ def walk_heap(
     columns: Mapping[str, Array],
     known: Array,
 ) -> Walked:
-    """Walks the heap, again with the sizes found if a guess at the state before the trace had to be mended.
+    """Walks the heap; repeats the walk with corrected sizes if a guess about the initial state was wrong.
 
     Args:
         raw, layout: The device, and the sizes of its allocator.
         plan, groups: Its segment events, and its pools and streams.
         requests: Reference requests.
-        lifecycles: When tensors are live, and at which place.
+        lifecycles: Times and places of the tensors.
         columns: Columns of ``schema.TENSORS``.
-        known: Bytes of each tensor's block where the file itself says so; -1 elsewhere.
+        known: Bytes of each tensor's block if the file records them, else -1.
     """
     pools = {name: np.array(column) for name, column in groups.columns().items()}
     uncut = np.zeros(len(pools["small"]), bool)
@@ -130,7 +131,7 @@ def _events(raw: RawDevice, plan: RegionPlan, tensor_of: Array) -> heap_state.Wa
 
 
 def _new_record(plan: RegionPlan, num_events: int) -> heap_state.Record:
-    """Returns columns for what a walk writes; pages of pieces that it does not write to take no memory."""
+    """Returns empty columns for the results of a walk; unused pages of ``pieces`` take no memory."""
     num_pieces = len(plan.bounds) + int((plan.hi - plan.lo)[plan.opens].sum())
     return heap_state.Record(
         np.full((7, num_events), -1, np.int64),
@@ -150,7 +151,7 @@ def _new_heap(
     columns: Mapping[str, Array],
     known: Array,
 ) -> heap_state.Heap:
-    """Returns the heap before the first event, with nothing counted in it yet."""
+    """Returns the heap before the first event, with all sums 0."""
     place, num_places, num_tensors = lifecycles.place, len(lifecycles.place), len(lifecycles.tensor_place)
     rounded = layout.round(columns["requested_bytes"])
     sizes, size_start, _ = reference_sizes(references, len(small))
@@ -221,7 +222,10 @@ def _regions(plan: RegionPlan, pieces: Array) -> Table:
 
 
 def _whole_regions(plan: RegionPlan, pieces: Array) -> dict[str, Array]:
-    """Joins what was reserved and released as one segment, though other segments were cut elsewhere at these addresses."""
+    """Returns the regions: adjacent cells that were reserved and released together.
+
+    Other segments at these addresses may have had other bounds, which divide a region into several cells.
+    """
     rows = pieces[:, np.lexsort((pieces[heap_state.CELL], pieces[heap_state.OPENED_AT]))]
     other = (rows[1:, 1:] != rows[1:, :-1]).any(axis=0) | (rows[0, 1:] != rows[0, :-1] + 1)
     first = np.flatnonzero(np.append(True, other)[: rows.shape[1]])

@@ -1,8 +1,8 @@
-"""Pairs events into lifecycles: which free belongs to which allocation, and which blocks existed before the trace.
+"""Pairs events into lifecycles: finds the allocation of each free, and the blocks from before the trace.
 
-A free of an address that the trace never allocated belongs to a block from before, and so does a block of the final
-state without any event. A second free of the same allocation, or an allocation on a live address, is impossible: it is
-counted as an anomaly and not used.
+A free of an address that the trace never allocated belongs to a block from before the trace. So does a block of the
+final state without any event. A second free of the same allocation, or an allocation on a live address, is impossible:
+it is counted as an anomaly and not used.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ DOUBLE_FREE, UNMATCHED_FREE, ALLOC_ON_LIVE, NUM_PAIRING = range(4)
 
 
 class Lifecycles(NamedTuple):
-    """When tensors are live, and where.
-
-    A place is the row of an address among all addresses at which blocks ever begin.
+    """Times and places of the tensors. A place is the index of an address among all start addresses of blocks.
 
     Attributes:
         place: Sorted addresses.
         tensor_of: Tensor of each event (int32, -1: none).
         tensor_place: Place of each tensor; those from before the trace come first, in order of address.
         alloc_at, requested_at, completed_at: Events of each tensor (-1: before the trace, number of events: not in it).
-        anomalies: By DOUBLE_FREE, UNMATCHED_FREE and ALLOC_ON_LIVE.
+        anomalies: Their numbers, at the positions DOUBLE_FREE, UNMATCHED_FREE and ALLOC_ON_LIVE.
     """
 
     place: Array
@@ -53,7 +51,7 @@ def pair(
         action: Codes of the events.
         key: int32 per event: index of the address, or -1 if the event is not an alloc or free.
         num_keys: Number of addresses.
-        final_state: int8 per address: state of the block that the file has there at the end, or 0 if none.
+        final_state: int8 per address: state of its block in the file's final state, or 0 without a block.
 
     Returns:
         Tensor of each event (int32, -1: none); key, alloc_at, free_requested_at, free_completed_at of each tensor

@@ -19,7 +19,7 @@ from memdiag.trace.table import Array, index_type
 # A tensor is temporary if at most this many others are allocated during its life: it is freed within an operation or
 # two.
 TEMPORARY_ALLOCS = 10
-# In a trace with fewer events, lifetimes are not classified: "never freed" means nothing there.
+# In a trace with fewer events, lifetimes are not classified: "never freed" would be meaningless there.
 FEWEST_EVENTS = 100
 
 (

@@ -1,4 +1,4 @@
-"""What compiled functions are made of: the functions that they call, a digest of their code, and copies that call other functions instead."""
+"""The code of compiled functions: their callees, a digest of the code, and copies that call other functions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-_MARK = "__memdiag_part__"  # attribute of a function that is a part of compiled ones: options for the compiler
+_MARK = "__memdiag_part__"  # attribute with the compiler options of a function that compiled functions call (a part)
 
 
 def mark_as_part(function: Any, options: dict[str, bool]) -> None:
-    """Notes that compiled functions may call this one, and with which options it is compiled."""
+    """Marks a function as a part, which compiled functions may call, with its compiler options."""
     setattr(function, _MARK, options)
 
 
 def options_of_part(function: Any) -> dict[str, bool] | None:
-    """Returns the options with which a part is compiled; None: it is no part."""
+    """Returns the compiler options of a part; None if the function is not a part."""
     found: dict[str, bool] | None = getattr(function, _MARK, None)
     return found
 
@@ -33,10 +33,10 @@ def relinked(
 
     Args:
         function: The original, which is not changed.
-        finish: Returns what stands for a function, given the original and its copy. The globals of the copy are
-            complete only later, since functions may call each other.
-        replace: Returns what stands for a global that is no part.
-        done: What stands for the functions that were copied before.
+        finish: Returns the replacement of a function, given the original and its copy. The globals of the copy are
+            completed later, since functions may call each other.
+        replace: Returns the replacement of a global that is not a part.
+        done: Replacements of the functions that have already been copied.
     """
     if function in done:
         return done[function]
@@ -82,7 +82,7 @@ def stamp(function: Any) -> str:
             for name, value in _used(each, code).items():
                 if isinstance(value, int | float | tuple):
                     words.append(f"{name}={value!r}")
-                elif isinstance(value, np.ndarray):  # a table: numba compiles its content in
+                elif isinstance(value, np.ndarray):  # a table, whose content numba compiles into the code
                     words.append(f"{name}={value.tobytes()!r}")
     return f"{zlib.crc32(' '.join(words).encode()):08x}"
 
@@ -102,7 +102,7 @@ def called_by(function: Any) -> list[FunctionType]:
 
 
 def _used(function: FunctionType, code: CodeType) -> dict[str, Any]:
-    """Returns the globals that a part of a function names, and the members it may name of modules of this package."""
+    """Returns the globals that a code object names, including members of this package's modules."""
     used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
     for module in [value for value in used.values() if is_own_module(value)]:
         used |= {name: vars(module)[name] for name in code.co_names if name in vars(module)}

@@ -32,10 +32,10 @@ class DeviceTrace:
         start: Bytes before the first event: reserved, allocated, active, requested; -1 if unknown.
         anomalies: Counts of contradictions in the file, by kind ("double_free": 3).
         capacity_bytes: Total bytes of the device, or None if unknown.
-        card: Memory outside the allocator and the per-process memory fraction, as far as recorded.
+        card: Memory outside the allocator and the per-process memory fraction, if recorded.
         has_final_state: Whether the file lists its own segments (``segments``, ``blocks``).
-        num_uncertain_blocks: Blocks from before the trace that may be up to 1 MiB larger than the rounded request: the
-            allocator does not split off a remainder of at most that size, and the file does not record the block size.
+        num_uncertain_blocks: Blocks from before the trace that may be up to 1 MiB larger than the rounded request. The
+            allocator does not split off a remainder up to this size, and the file does not record the block size.
     """
 
     device: int
@@ -135,7 +135,7 @@ class Trace:
         path: File that it was read from.
         format: Name of the source, a key of ``memdiag.registry.SOURCES``.
         backend: "cuda", "npu", "xpu", "cpu" …, or None if unknown.
-        torch_version: Version recorded in the file, a guess ends in "?"; None if unknown.
+        torch_version: Version recorded in the file; a guess ends in "?"; None if unknown.
         phantom: True if recorded on a simulated device.
         settings: Allocator settings recorded in the file ("PYTORCH_CUDA_ALLOC_CONF": raw text, …); empty if unknown.
         strings: Names used by annotations and by ``event_strings``.

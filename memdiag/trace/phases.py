@@ -54,7 +54,7 @@ def mark(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> Eve
     told = bool(((marker >= 0) & (marker < SILENT)).any())
     if told and bool((evidence.marker[device.events.stack] != SILENT).any()):
         phase = _fill(device, marker)
-    else:  # at most spans (no stacks, or only operator names): the phase between them is unknown
+    else:  # spans are the only evidence (no stacks, or only operator names): the phase between them is unknown
         phase = np.where((marker >= 0) & (marker < SILENT), marker, UNKNOWN).astype(np.int8)
     phase_basis = "none"
     if told:

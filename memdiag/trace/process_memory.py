@@ -1,4 +1,4 @@
-"""Memory of this process that nothing uses any more."""
+"""Memory of this process that is no longer used."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 
 def return_free_memory() -> None:
-    """Returns freed memory to the operating system where the C library keeps it (glibc): a quarter of a large trace.
+    """Returns freed memory to the operating system; this saves a quarter of a large trace.
 
-    Columns of up to 32 MB come from the heap of the C library. It keeps the pages of freed ones for later requests.
+    Columns of up to 32 MB come from the heap of the C library, and glibc keeps the pages of freed columns for later
+    requests.
     """
     trim = _trim()
     if trim is not None:

@@ -20,7 +20,7 @@ from memdiag.trace.table import Array
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
 UNNAMED = -1
-_MOST_SIGHTINGS = 1 << 22  # genuine recordings have far fewer; a hostile one may name any number of marks for each row
+_MOST_SIGHTINGS = 1 << 22  # genuine recordings have far fewer; a hostile one may have any number per row
 _MOST_MOMENTS = 200  # number of marks at which views into larger blocks are searched: each search walks all tensors
 _UNKNOWN, _INITIALISATION, _FORWARD, _BACKWARD, _OPTIMIZER, _OUTSIDE = range(len(schema.PHASES))
 _INPUT = schema.CATEGORIES.index("input")

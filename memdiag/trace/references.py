@@ -81,7 +81,7 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
 
 
 def no_references(num_events: int) -> ReferenceRequests:
-    """Returns what there is without any request."""
+    """Returns the empty result for a trace without reference requests."""
     return ReferenceRequests(Table.empty(schema.REFERENCES), np.full(num_events, -1, np.int32))
 
 

@@ -1,8 +1,8 @@
 """Memory reserved from the driver over time: the segments of the final state, with the trace's segment events undone.
 
-The address space is cut into *cells* at every boundary that occurs anywhere; each cell is reserved or not, as a whole.
-This works for cudaMalloc segments, for expandable segments that grow and shrink by pages, and for addresses that are
-reused with another size.
+The address space is divided into *cells* at every segment boundary that ever occurs. Each cell is either reserved or
+not, as a whole. This works for cudaMalloc segments, for expandable segments that grow and shrink by pages, and for
+addresses that are reused with another size.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _undo(
 
     Final segment i is i, closing event j is F + j, and a negative number means none.
     """
-    owner = np.full(num_cells, -1 if has_final else -2, np.int64)  # -2: undetermined
+    owner = np.full(num_cells, -1 if has_final else -2, np.int64)  # -2: unknown
     contradictions = 0
     num_final = len(final_lo)
     for i in range(num_final):

@@ -1,4 +1,4 @@
-"""Rows of a snapshot, from columns: every field of ``snapshot_fields.FIELDS`` is written as its row there says."""
+"""Rows of a snapshot, from columns: ``snapshot_fields.FIELDS`` describes how each field is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows_of(
 
     Args:
         level: ENTRY, SEGMENT or BLOCK.
-        columns: Columns of equal length, by name; a field whose column is missing is left out.
+        columns: Columns of equal length, by name; a field whose column is missing is omitted.
         strings: Texts that TEXT columns index.
         frames: Returns the frames of a stack; -1: unknown.
     """
@@ -91,7 +91,7 @@ def final_tables(device: DeviceTrace) -> tuple[Table, Table]:
 
 
 def completed(columns: Mapping[str, Column], known: Mapping[str, Array], read: Table | None = None) -> Table:
-    """Returns a table of segments or blocks with the columns that ``known`` lacks: as read at the same address, else -1."""
+    """Returns a table with the columns that ``known`` lacks, from the row at the same address, else -1."""
     address = known["address"]
     found = dict(known)
     for name, column in columns.items():

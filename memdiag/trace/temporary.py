@@ -1,4 +1,4 @@
-"""A folder of the user for files that may be lost."""
+"""A folder for the user's temporary files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def temporary_folder() -> Path | None:
-    """Returns this user's own temporary folder, created if necessary, or None if none is safe to load code from."""
+    """Returns a temporary folder that only this user can write to, or None. Creates it if necessary."""
     if not hasattr(os, "getuid"):  # Windows: the folder of temporary files belongs to the user
         return Path(tempfile.gettempdir()) / "memdiag"
     try:

@@ -1,9 +1,9 @@
 """Runs compiled functions as plain Python, with arguments that plain Python reads fast.
 
-Python takes 60 to 600 ns to read a number from an array or a field from a record of numpy, and 20 to 40 ns from a
-memoryview or an object. So a function that makes no array gets views of the arrays and objects in place of the records,
-which are written back when it returns. It computes with Python's integers, to the same results as long as nothing
-overflows.
+Python takes 60 to 600 ns to read a number from a numpy array or record, and 20 to 40 ns from a memoryview or an object.
+A function that creates no arrays therefore receives memoryviews instead of arrays, and objects instead of records. The
+objects are written back when the function returns. It computes with Python's integers; the results are equal unless an
+operation overflows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from memdiag.trace.linking import relinked
 
 _WORD = 8  # bytes of each field of a record
-_FORMATS = frozenset("?bBhHiIlLqQd")  # of arrays whose elements a memoryview gives as Python's numbers
+_FORMATS = frozenset("?bBhHiIlLqQd")  # array formats whose elements a memoryview returns as Python numbers
 
 _light: dict[FunctionType, Any] = {}  # copies of functions that take such arguments
 
@@ -28,12 +28,12 @@ def run(function: FunctionType, arguments: tuple[Any, ...], *, makes_arrays: boo
     """Calls a function and those that it calls as plain Python.
 
     Args:
-        function: As in its module.
-        arguments: As compiled code takes them.
-        makes_arrays: Whether the function needs numpy's arrays, since it makes some itself.
+        function: The original function.
+        arguments: Its arguments, in the form for compiled code.
+        makes_arrays: Whether the function creates arrays, so that it needs numpy's arrays.
 
     Returns:
-        What compiled code returns: Python's numbers, not numpy's.
+        The result that compiled code would return, with Python's numbers instead of numpy's.
     """
     if makes_arrays:
         return _as_python(function(*arguments))
@@ -53,7 +53,7 @@ def _as_python(value: Any) -> Any:
 
 
 class _LightNumpy(SimpleNamespace):
-    """numpy with Python's integers in place of its own."""
+    """Module numpy with Python's integers instead of numpy's."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -69,7 +69,7 @@ def _light_global(value: Any) -> Any:
 
 
 def _lightened(value: Any, write_back: list[Callable[[], None]]) -> Any:
-    """Returns an argument in a form that plain Python reads fast, and adds what writes changes back."""
+    """Returns an argument in a form that plain Python reads fast, and adds the function that writes changes back."""
     if isinstance(value, np.ndarray):
         if value.dtype.names is None:
             return memoryview(value.data) if value.ndim and value.dtype.char in _FORMATS else value
@@ -106,7 +106,7 @@ class _PlainRecord:
 
 @cache
 def _class_of(kind: Any) -> tuple[type[_PlainRecord], Callable[[Any], Any]]:
-    """Returns the class of a type of records, and what returns the words of one."""
+    """Returns the class for a record type, and the function that reads the words of a record."""
     words = [f"word_{at}" for at in range(kind.itemsize // _WORD)]
     found = type("_LightRecord", (_PlainRecord,), {"__slots__": words})
     for name, (_, at) in _fields(kind).items():
@@ -115,7 +115,7 @@ def _class_of(kind: Any) -> tuple[type[_PlainRecord], Callable[[Any], Any]]:
 
 
 class _Records(dict[int, Any]):
-    """An array of records: those that were read so far, as objects."""
+    """An array of records; each record becomes an object when it is first read."""
 
     def __init__(self, array: Any) -> None:
         super().__init__()

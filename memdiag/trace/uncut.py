@@ -14,7 +14,7 @@ import numpy as np
 from memdiag.trace.layout import Layout, are_split
 from memdiag.trace.table import Array
 
-_MOST_TENSORS = 20_000  # number of segments that are examined individually
+_MOST_TENSORS = 20_000  # most segments that are examined individually
 
 
 def uncut_groups(
@@ -97,7 +97,7 @@ def _regions_of(addr: Array, alloc_at: Array, regions: Mapping[str, Array]) -> A
 def _is_spared(
     places: Array, born: Array, gone: Array, rounded: Array, fine: Array, regions: Mapping[str, Array], layout: Layout
 ) -> bool:
-    """Returns whether a segment was reserved for one of these tensors although another one had enough free memory."""
+    """Returns whether a segment was reserved for one of these tensors although another had enough free memory."""
     rest = regions["size"][places] - rounded
     has_rest = _has_rest(rest, rounded, fine, layout) & (regions["expandable"][places] == 0)
     group = regions["group"][places]

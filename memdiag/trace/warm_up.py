@@ -1,4 +1,4 @@
-"""Compiles functions for later runs, in a process of its own that ``first_run`` starts."""
+"""Compiles functions for later runs, in a background process that ``first_run`` starts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO
 from memdiag.trace.first_run import TOO_LONG, Job, forget
 from memdiag.trace.temporary import temporary_folder
 
-_MOST_FILES = 1024  # that the process which started this one had inherited
+_MOST_FILES = 1024  # upper bound of the file descriptors inherited from the parent process
 
 
 def main() -> None:
-    """Does the jobs on stdin: one process at a time, at the lowest priority, for a limited time."""
+    """Does the jobs read from stdin: one process at a time, at the lowest priority, for a limited time."""
     jobs: list[Job] = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
     os.setsid()
-    os.closerange(3, _MOST_FILES)  # somebody may wait until they are closed, or for a lock on one of them
+    os.closerange(3, _MOST_FILES)  # other processes may wait until they are closed, or for a lock on one of them
     os.nice(19)
     signal.alarm(int(TOO_LONG))
     lock = wait_for_others()
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def wait_for_others() -> IO[bytes]:
-    """Returns a lock that one of these processes holds at a time."""
+    """Returns a lock that only one of these processes can hold at a time."""
     folder = temporary_folder()
     if folder is None:
         raise SystemExit
@@ -42,7 +42,7 @@ def wait_for_others() -> IO[bytes]:
 
 
 def compile_for(job: Job) -> None:
-    """Compiles a function, and removes the note that this is being done."""
+    """Compiles a function, and deletes its note."""
     from memdiag.trace.compiled import Kept
 
     kept = [each for each in vars(import_module(job.module)).values() if isinstance(each, Kept)]
