@@ -221,24 +221,23 @@ _CHINESE = {
     " ": "",
     ", ": "\uff0c",
     "; ": "\uff1b",
-}  # separators of joined texts; Chinese has full-width signs and no blanks
+}  # separators of joined texts; Chinese uses full-width signs without spaces
 
 # ---------------------------------------------------------------------------------------------- text of a file
-# Drawings one character for one character, so that bars stay aligned where they are replaced last.
+# Each drawing character has a one-character replacement, so that bars stay aligned.
 _ASCII = dict(zip("█▓▒▚░·▼▲─│┤└…", "#%+x:.v^-||+~", strict=True)) | {"→": "->", "±": "+-"}
-FALLBACK = "memdiag-ascii"  # how to encode what an encoding lacks, as ``errors`` of streams and of ``str.encode``
+FALLBACK = "memdiag-ascii"  # error handler for characters that an encoding lacks, see ``errors`` of ``str.encode``
 
 
 def plain(text: object, limit: int = 0) -> str:
     r"""Returns ``text`` on one line without anything a terminal would act on.
 
     Control characters (ESC, newlines), bidirectional and other invisible formatting characters, unusual spaces and lone
-    surrogates
-    are written as escapes: ``\x1b``, ``\u202e``. The result holds printable characters and spaces only.
+    surrogates are written as escapes: ``\x1b``, ``\u202e``. The result holds printable characters and spaces only.
 
     Args:
         text: Anything, see ``text_of``.
-        limit: At most this many characters, the middle left out; 0: no limit.
+        limit: Most characters; the middle of longer text is omitted. 0: no limit.
     """
     safe = text_of(text)
     if not safe.isprintable():
@@ -247,7 +246,7 @@ def plain(text: object, limit: int = 0) -> str:
 
 
 def text_of(value: object) -> str:
-    """Returns ``str(value)``; for what has none (a number of thousands of digits, containers in containers without end) its type."""
+    """Returns ``str(value)``, or the type if that fails (thousands of digits, endlessly nested containers)."""
     try:
         return shown(value) if isinstance(value, str) else str(value)
     except (RecursionError, ValueError):
@@ -262,7 +261,7 @@ def _escape(char: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Returns ``text`` in at most ``limit`` characters; the middle goes first, since paths and names differ at their ends."""
+    """Returns ``text`` in at most ``limit`` characters, without the middle: paths and names differ at their ends."""
     if len(text) <= limit:
         return text
     tail = (limit - 1) * 2 // 3
@@ -270,7 +269,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def in_ascii(text: str) -> str:
-    """Returns ``text`` in ASCII: drawings and signs as characters that look like them, the rest as escapes."""
+    """Returns ``text`` in ASCII: drawings and signs as similar characters, the rest as escapes."""
     return text.encode("ascii", FALLBACK).decode("ascii")
 
 

@@ -1,8 +1,8 @@
 """A workload: the allocator calls of a program in order, and the allocator state before the first of them.
 
 A workload contains no segments or addresses of new memory: replaying it through a policy creates those. Several rows of
-a trace can form one call (an allocation and the segment events within it). A call can also have no row of its own, for
-example a release that is only visible as a burst of frees.
+a trace can form one call (an allocation and the segment events within it). A call may also have no row, for example a
+release that is only visible as a burst of frees.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ that a variable holds until the next step are the same every time. Batches of di
 these is a leak.
 
 Thresholds: growth counts if at its rate 10,000 steps would take a tenth of the reserved peak (warning: 1,000 steps).
-With fewer than MIN_STEPS step ends nothing is certain, and the finding (MD302) says so (warning: if 100 steps would
-take that much).
+With fewer than MIN_STEPS step ends, the evidence is weak, and the finding (MD302) reports it as uncertain (warning: if
+100 steps would take that much).
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ Lines = Mapping[str, frozenset[tuple[str, int]]]  # path: functions and lines of
 
 @dataclass
 class Known:
-    """Call sites of one trace, and every line on any of its stacks: more lines show more reliably what has moved."""
+    """Call sites of one trace, and every line on any of its stacks.
+
+    The additional lines show more reliably by how much a function has moved.
+    """
 
     places: Sequence[CodePlace]
     lines: Lines = field(default_factory=dict)

@@ -28,7 +28,7 @@ from memdiag.trace.moments import DEFAULT, has_history
 from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array, highest_in_parts
 
-VERSION = 5  # of these facts: kept ones of another version are worked out anew
+VERSION = 5  # of these facts; stored facts of another version are computed again
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
 MOST_STEPS = 128  # with more, several steps share one column
 CURVE = 48  # columns of the curve of a trace without steps

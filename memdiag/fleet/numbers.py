@@ -13,8 +13,8 @@ from memdiag.units import format_ranges
 def assign(names: Sequence[str], facts: Sequence[dict[str, Any]]) -> tuple[list[int], list[str]]:
     """Returns a number for each file, and remarks on duplicate numbers.
 
-    The number comes from the recording, else from the file's name, else from its position. Of files with the same
-    number, the first keeps it; the others get numbers beyond the highest.
+    The number comes from the recording, else from the file's name, else from its position. The first file with a number
+    keeps it; others with the same number get numbers above the highest one.
     """
     wanted = [
         fact.get("rank") if isinstance(fact.get("rank"), int) else number_of(name)

@@ -44,7 +44,7 @@ class FleetListener:
 
 
 SILENT = FleetListener()
-CONDITIONS = ("oom", "odd", "broken")  # of a whole fleet, beside severities and codes of its findings
+CONDITIONS = ("oom", "odd", "broken")  # for --fail-on, in addition to severities and finding codes
 
 
 def diagnose(

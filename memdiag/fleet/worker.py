@@ -1,7 +1,7 @@
 """A process of the local engine: reads a task from each line of its input, and answers with a line.
 
-It ends with its input, so that none is left behind when the command is killed. Output of libraries goes to stderr:
-stdout has answers only.
+It ends at the end of its input, so that no process remains when the command is killed. Output of libraries goes to
+stderr; stdout has answers only.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _NOT_TENSORS = (
 def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
     """Yields the calls that wait for the device, with a description.
 
-    Of a chain (``x.cpu().numpy()``), only the innermost call is yielded.
+    A chain (``x.cpu().numpy()``) yields only its innermost call.
     """
     for call in module.calls:
         name = module.dotted(call.func)

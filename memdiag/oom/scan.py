@@ -3,7 +3,7 @@ r"""Finds the places in a stream of any size that are worth parsing: a few lines
 A log of gigabytes is read only once, and Python code per line would be too slow. But logs repeat the same lines with
 different numbers. So digits, spaces, quotation marks and capital letters are removed from a chunk. Few distinct lines
 remain, and only new ones are searched, with their neighbours, since terminals wrap inside words. The search looks for a
-few words that messages contain, and then for the dialects' anchors around them. Where an anchor is found, lines are cut
+few words that messages contain, and then for the dialects' anchors around them. Around each anchor, lines are cut
 out and read. A line that was read a dozen times in different contexts without being part of a message is not read again
 among known lines, unless its numbers may decide. The first and the last chunk are searched for all anchors: a shell's
 message about a killed program, in any language, comes last.

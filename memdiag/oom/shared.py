@@ -64,9 +64,8 @@ def without_shared(lines: Sequence[Line]) -> list[Line] | None:
     groups: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
         match = _TOKEN.match(line.text)
-        if (
-            match and not is_code(line.text) and not _FUNCTION.match(line.text)
-        ):  # "./faq.md:12:RuntimeError: …" twice: the document's name shows what the line is
+        # A document's name is not a speaker: "./faq.md:12:RuntimeError: …" may occur twice.
+        if match and not is_code(line.text) and not _FUNCTION.match(line.text):
             groups.setdefault(match[0].strip(), []).append(index)
     taken: dict[int, tuple[str, int]] = {}
     speakers = {line.key for line in lines}

@@ -1,7 +1,7 @@
 """Sources of text as chunks of UTF-8 in bounded memory: files (also compressed), standard input and strings.
 
 Binary content is read as well: logs contain incomplete bytes, and people pass the wrong file. A truncated or damaged
-compressed file, such as one that is still being written, is read as far as possible.
+compressed file, such as one that is still being written, is read up to the damage.
 """
 
 from __future__ import annotations

@@ -76,9 +76,9 @@ def environment_for(
 
 
 def _without_compiled_files(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:
-    """Keeps a run from writing compiled Python files, so that later runs lay out host memory in the same way.
+    """Prevents a run from writing compiled Python files, so that later runs have the same layout of host memory.
 
-    If even torch was never compiled, each run would take many seconds longer; then the first run may differ.
+    If torch itself is not compiled yet, each run would take many seconds longer, so the first run may write files.
     """
     is_compiled = installed.version_of("torch") and (Path(installed.folder_of("torch")) / "__pycache__").is_dir()
     return {"PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE") or "1"} if is_compiled else {}

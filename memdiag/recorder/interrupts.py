@@ -21,7 +21,7 @@ from typing import Any
 def held() -> Iterator[None]:
     """Defers a SIGINT until the end of the block: KeyboardInterrupt, or the program's handler, runs then.
 
-    Only the main thread runs handlers, so in other threads nothing is deferred.
+    Only the main thread runs handlers, so the block has no effect in other threads.
     """
     theirs = signal.getsignal(signal.SIGINT)
     if not callable(theirs) or threading.current_thread() is not threading.main_thread():

@@ -2,9 +2,9 @@
 
 The program keeps stdin, stdout, stderr, working directory, terminal and process group. memdiag is between it and its
 caller, so three things must be passed on: signals that reach only memdiag, stopping and continuing (so that ctrl-Z
-stops the whole job), and the exit status. Signals are not handled but waited for, so that none is lost and none
-interrupts memdiag. Signals from a terminal go to the whole process group, which includes the program, and are not sent
-again.
+stops the whole job), and the exit status. memdiag waits for signals instead of handling them, so that no signal is lost
+or interrupts memdiag. Signals from a terminal go to the whole process group, which includes the program, and are not
+sent again.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def _manifest(order: Order, config: Config, own: Mapping[str, str]) -> dict[str,
 def _tell_outer(folder: RunFolder) -> None:
     """Leaves a note for an outer ``memdiag record`` that runs this one.
 
-    Processes below are recorded here, not there.
+    The inner command records the processes below it; the outer one does not.
     """
     from memdiag.recorder import config, presence
     from memdiag.recorder.files import write_json

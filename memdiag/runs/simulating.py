@@ -93,7 +93,7 @@ class Simulation:
         if subject.calibration.exact is not None:
             found.append(simulated_run(subject, own, subject.replay(own, log=False), "as recorded"))
         for run in self.runs:
-            # An offload plan adds calls of its own.
+            # A run with an offload plan has additional calls, so its curve has another length.
             if run.scenario != own and len(run.replay.reserved) == len(subject.workload.row):
                 label = f"{run.scenario.policy}: {run.scenario.conf or 'defaults'}"
                 found.append(simulated_run(subject, run.scenario, run.replay, label))

@@ -1,6 +1,6 @@
 """Summary of a recorded run, from its files.
 
-It explains an empty recording, as far as the processes left status files.
+It explains an empty recording from the status files that the processes left.
 """
 
 from __future__ import annotations

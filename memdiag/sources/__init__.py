@@ -1,7 +1,7 @@
 """Input formats: one file per format, with ``FORMAT`` (its name), ``sniff(head) -> bool`` and ``read(path) -> Trace``.
 
-``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` if the file cannot be opened, and reports in
-notes (codes MD9xx) what the format does not contain.
+``head`` is the first 64 KiB, decompressed. ``read`` raises ``RefusedFile`` if the file cannot be opened, and reports
+data that the format lacks in notes (codes MD9xx).
 """
 
 from __future__ import annotations

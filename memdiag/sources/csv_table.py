@@ -16,7 +16,7 @@ from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, scaled
 
 _UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)\Z", re.DOTALL)
 _HEADER_LIMIT = 64 * 1024
-_ROW = 16  # budget bytes charged per row even if nothing is kept of it: limits the work
+_ROW = 16  # budget bytes charged for every row, even an ignored one, to limit the work
 
 
 def columns_of(header: list[str]) -> dict[str, tuple[int, str]]:

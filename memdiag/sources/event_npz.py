@@ -30,7 +30,7 @@ FORMAT = "event-npz"
 
 _WHAT = "an .npz of events"
 _HINT = "save int arrays op, id, size, stream and the names ops with numpy.savez_compressed"
-# A "free" of the program is completed at once, as far as the program can observe.
+# A "free" of the program is complete at once from the program's view.
 _ACTION_OF = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
 _ZIP = b"PK\x03\x04"
 _MOST_NAMES = 256

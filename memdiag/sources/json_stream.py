@@ -15,7 +15,7 @@ from memdiag.units import MIB
 
 _CHUNK = MIB
 _LARGEST_VALUE = 4 * MIB  # characters; their Python objects take up to 26 times as much
-_ELEMENT = 32  # budget bytes charged per element even if nothing is kept of it: limits the work
+_ELEMENT = 32  # budget bytes charged for every element, even an ignored one, to limit the work
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 

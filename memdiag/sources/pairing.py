@@ -1,7 +1,7 @@
 """Assigns identities to events without them: a free is paired with the newest live allocation of its kind.
 
-Of several equal tensors, the newest is usually freed first, since temporaries nest. In any case, the live bytes of each
-size are correct at every moment; only the identity of the survivor is a guess.
+Programs usually free the newest of several equal tensors first, since temporaries nest. In any case, the live bytes of
+each size are correct at every moment; only the identity of the survivor is a guess.
 """
 
 from __future__ import annotations

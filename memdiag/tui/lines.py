@@ -63,7 +63,7 @@ class Said(Lines):
 def short(text: object, limit: int = LONGEST) -> str:
     """Returns text of a file, safe for a terminal, in at most ``limit`` characters.
 
-    Of a very long text, only both ends are used.
+    Only both ends of a very long text are used.
     """
     known = text if isinstance(text, str) else str(text)
     if len(known) > 2 * LONGEST:

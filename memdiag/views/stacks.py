@@ -20,7 +20,7 @@ _OF_PARAMETERS = [CATEGORIES.index(name) for name in ("parameter", "gradient", "
 
 @dataclass
 class StackSymbols:
-    """Converts numbers of a trace to numbers of its own lists.
+    """Maps a trace's stack and name numbers to indices into the lists below.
 
     Attributes:
         frames: Texts of frames: file:line function.

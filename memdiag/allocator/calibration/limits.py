@@ -41,7 +41,7 @@ class Limits:
         limit_bytes: Limit of the process itself, inferred from refused requests or garbage collection; None: unknown.
         limit_range: Lower and upper bound of that limit in bytes, the upper excluded.
         outside_basis: Evidence for the memory outside the allocator: "recorded" (reported by the driver), "refused"
-            (requests that the driver refused), "given" (by the user); "": no evidence, and none is assumed.
+            (requests that the driver refused), "given" (by the user); "": no evidence, and assumed to be zero.
         share: The per-process memory fraction, as recorded; None: unknown, or not set.
     """
 

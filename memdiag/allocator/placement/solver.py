@@ -9,8 +9,8 @@ first and then the earliest in the preordering. The search abandons a branch in 
 
 * An unplaced buffer would fit entirely below the next one. The placement with it there is no worse and is tried
   elsewhere.
-* Of two buffers with equal lifetimes and sizes, the one earlier in the preordering is unplaced. They could change
-  places.
+* The next buffer has the same lifetime and size as an unplaced buffer that is earlier in the preordering. Exchanging
+  the two gives the same placement.
 * In some section, the unplaced buffers do not fit above the lowest offset that any of them can have. A buffer that
   could have been placed lower than the last one was not placed there, so it must be on top of an unplaced one. If only
   one buffer can be the lowest, all others are on top of it.

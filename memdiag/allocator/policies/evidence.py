@@ -1,4 +1,4 @@
-"""Evidence for what a program was doing (set-up, forward calls, steps, optimizer), in words."""
+"""Evidence for the activity of a program (set-up, forward calls, steps, optimizer), in words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The allocator settings of a trace, as far as recorded, and the text of a changed settings line.
+"""The recorded allocator settings of a trace, and the text of a changed settings line.
 
 CUDA snapshots since 2.1 contain the raw text and some resulting values; torch_npu snapshots and most other formats
-contain nothing. Settings visible in the trace itself (expandable segments) count as set, whatever the file says, since
-settings can be changed at run time.
+contain no settings. Settings visible in the trace itself (expandable segments) count as set even if the file
+contradicts them, since settings can be changed at run time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a smaller batch would help: how much of the live memory depends on the batch."""
+"""Measures how much of the live memory depends on the batch, to decide whether a smaller batch would help."""
 
 from __future__ import annotations
 

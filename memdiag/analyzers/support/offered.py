@@ -67,9 +67,9 @@ def _useless(result: WhatIf) -> str:
 
 
 def _dominates(one: WhatIf, other: WhatIf) -> bool:
-    """Returns whether ``one`` is as good in everything and better in something.
+    """Returns whether ``one`` is at least as good in every value and better in one.
 
-    Of equal ones, the first is retained.
+    Among equal ones, the first is retained.
     """
     mine, others = (
         (each.num_ooms, each.peak_reserved_bytes, each.num_retries, each.num_driver_calls) for each in (one, other)

@@ -39,7 +39,7 @@ def check(module: Module) -> Iterator[Hit]:
 
 
 def _is_function_of_tensors(module: Module, call: ast.Call, source: ast.expr) -> bool:
-    """Returns whether a function outside modules sums one of its own tensors.
+    """Returns whether a function outside modules sums one of its parameters or local values.
 
     Examples are ``torch.cumsum(x, -1)`` and ``x.cumsum(dim=-1)``.
     """

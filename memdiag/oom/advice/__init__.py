@@ -1,8 +1,8 @@
 """Remedies for an out-of-memory message, by cause, backend and version, with the expected effect of each.
 
 ``device``, ``elsewhere`` and ``rest`` make the findings of one cause each, with remedies from
-``memdiag.diagnosis.remedies``. What only a dialect knows (``Found.fixes``) comes first. Within a finding fixes are
-alternatives, ranked; the first fixes of different findings do not exclude each other.
+``memdiag.diagnosis.remedies``. Remedies that only a dialect knows (``Found.fixes``) come first. The fixes of one
+finding are ranked alternatives; the first fixes of different findings do not exclude each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """TensorRT: the runtime, and the builder, which tries algorithms in a workspace and skips those that do not fit.
 
-While it builds, "OutOfMemory" is usually not a failure: the tactic is skipped. Only if none is left does the build stop
-("Could not find any implementation for node"). One attempt is reported in several lines, which are one message.
+During a build, "OutOfMemory" is usually not a failure: the builder skips the tactic. The build stops only after the
+last tactic fails ("Could not find any implementation for node"). Several lines report one attempt; they form one
+message.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ class Cpu:
                 self._replaced.append((name, mine, original))
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Returns the history as a snapshot, or None if nothing was recorded."""
+        """Returns the history as a snapshot, or None without a recording."""
         if not self.is_active:
             return None
         if self._running:

@@ -136,7 +136,7 @@ class Cuda:
         return int(self._torch.cuda.current_device())
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Returns PyTorch's snapshot, or None if nothing was recorded."""
+        """Returns PyTorch's snapshot, or None without a recording."""
         if not self.is_active:
             return None
         content: dict[str, Any] = self._memory._snapshot()

@@ -55,7 +55,7 @@ def ranks(numbers: Iterable[int | None]) -> str:
 
 
 def request_range(messages: Sequence[Message]) -> str:
-    """Returns the requested sizes: ``1.50 GiB``, ``512 B to 1.50 GiB``, or "" if none is known."""
+    """Returns the requested sizes: ``1.50 GiB``, ``512 B to 1.50 GiB``, or "" if all are unknown."""
     sizes = [size for message in messages if isinstance(size := message.fields.get("requested_bytes"), int)]
     if not sizes:
         return ""

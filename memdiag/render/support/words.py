@@ -1,6 +1,6 @@
 """The words of a report: the meaning of each number, for first-time readers.
 
-The terminal and markdown renderers lay out the same rows, which are built here.
+This module builds the rows that both the terminal and the markdown renderer draw.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def words(name: str) -> str:
 
 
 def worst(findings: Sequence[Finding]) -> Severity | Literal["ok"]:
-    """Returns the highest severity among ``findings``, or ``ok`` if none is above info."""
+    """Returns the highest severity among ``findings``, or ``ok`` if all are info."""
     return next((s for s in SEVERITIES if s != "info" and any(f.severity == s for f in findings)), "ok")
 
 

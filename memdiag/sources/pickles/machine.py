@@ -1,8 +1,8 @@
 """The pickle machine: one compiled loop over the opcodes of plain data.
 
 It runs twice. The dry run checks every opcode, argument and stack operation, counts the values that will be created,
-and notes which memo entries are ever read. The second run writes into arrays of that size, so memory is bounded by the
-file and nothing is written out of range. Untouched pages of these arrays take no memory.
+and notes which memo entries are ever read. The second run writes into arrays of that size, so the file bounds the
+memory, and no write is out of range. Untouched pages of these arrays take no memory.
 
 Both runs read the pickle piecewise: if a piece ends in the middle of an opcode, ``run`` stops before that opcode and
 continues with the next piece.

@@ -1,4 +1,4 @@
-"""The opcodes of a pickle, under their names in ``pickletools``, and tables of what each of them does.
+"""The opcodes of a pickle, under their names in ``pickletools``, and tables that describe the effect of each.
 
 The tables have a row for each byte, so that compiled code looks an opcode up in them.
 """
@@ -83,7 +83,7 @@ FORBIDDEN_OPCODES = {
 IS_FORBIDDEN = np.zeros(256, np.bool_)
 IS_FORBIDDEN[list(FORBIDDEN_OPCODES)] = True
 
-# Opcodes with a counted argument: bytes of the count (-1: no such opcode), and kind of what is counted.
+# Opcodes with a counted argument: bytes of the count (-1: no such opcode), and kind of the argument.
 TEXT, BYTES, LONG_NUMBER = range(3)
 COUNT_BYTES = np.full(256, -1, np.int8)
 COUNTED_KIND = np.full(256, -1, np.int8)
@@ -109,8 +109,8 @@ EMPTY_BOX[EMPTY_LIST] = tags.LIST
 EMPTY_BOX[EMPTY_TUPLE] = tags.TUPLE
 EMPTY_BOX[EMPTY_SET] = tags.SET
 
-# Opcodes that put values from the stack into a box: its kind (-1: no such opcode), how many values (0: those since the
-# last mark), and whether the box is new or stands below them.
+# Opcodes that put values from the stack into a container: its kind (-1: no such opcode), the number of values (0: those
+# since the last mark), and whether the container is new or already on the stack below them.
 FILLED_BOX = np.full(256, -1, np.int8)
 NUM_VALUES = np.zeros(256, np.int8)
 MAKES_BOX = np.zeros(256, np.bool_)

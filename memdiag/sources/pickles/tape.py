@@ -357,7 +357,7 @@ def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> Refus
 
 
 def _target(buf: Array, pos: int, opcode: str) -> str:
-    """Returns the name that a forbidden opcode requests, as far as the surrounding bytes show it."""
+    """Returns the name that a forbidden opcode requests, if the surrounding bytes show it."""
     if opcode in ("GLOBAL", "INST", "PERSID"):
         raw = bytes(buf[pos + 1 : pos + 512]).split(b"\n")[: 1 if opcode == "PERSID" else 2]
         return b".".join(raw).decode("latin-1")

@@ -10,7 +10,7 @@ hooks are:
 * step: ``train_step``. Here it is a training step, which ends where the next one begins.
 * optimizer: its first step that really updates, and those before it (skipped by the loss scaler). Here it ends with the
   first step that allocates optimizer state, or with the first step if there is no state. A trace that begins later has
-  none of them. The hooked step is Megatron's, which also scales and clips gradients. Where stacks show it, it is longer
+  none of them. The hooked step is Megatron's, which also scales and clips gradients. If stacks show it, it is longer
   than the step of PyTorch's optimizer within it.
 """
 
@@ -64,7 +64,7 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
     setup = _setup(trace, device, steps)
     forward, of_forward = _forward(trace, device, hooks)
     optimizer = _optimizer(trace, device, steps)
-    # Of the marks before one event, the ends come before the beginnings, and outer beginnings before inner ones.
+    # Marks before the same event are sorted: ends before beginnings, and outer beginnings before inner ones.
     found = sorted(
         [
             (at, rank, i, kind)

@@ -49,7 +49,7 @@ _NONE = "none"
 
 @dataclass(frozen=True)
 class Scopes:
-    """Where scopes are open: [begin, end) in calls of a workload, in order, not nested.
+    """Ranges [begin, end) of a workload's calls in which scopes are open, in order, not nested.
 
     Attributes:
         begin, end: Per scope (int64).

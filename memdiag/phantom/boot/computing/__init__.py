@@ -2,17 +2,18 @@
 
 Values that a program reads are then correct.
 
-The operator itself runs as ever, on the device that is not there: PyTorch's allocator sees the same calls in the same
-order. Beside it, if all that it reads is small and known, the same operator computes copies on the CPU, and the bytes
-of its results are put where the device's would be. Operators that PyTorch has for the device are wrapped one by one,
-under the key of the device, below autograd: a mode of ``__torch_dispatch__`` would see them as well, but with one in
-force the backward pass takes other ways, which need other memory.
+The operator itself still runs on the simulated device, so PyTorch's allocator sees the same calls in the same order. If
+all its inputs are small and known, the same operator also runs on copies on the CPU, and the bytes of its results are
+written to the addresses of the device results. PyTorch's operators for the device are wrapped one by one under the
+dispatch key of the device, below autograd. A ``__torch_dispatch__`` mode would see them too, but it makes the backward
+pass choose other paths, which need other memory.
 
-Known is what the host wrote and what was computed here; the simulated runtime keeps account of it by bytes. All else
-stays what ``--values`` says. Nothing that goes wrong here reaches the program: then a value is not known, and that is
-counted.
+Known values are those that the host wrote and those computed here; the simulated runtime tracks them by bytes. All
+other values are those of ``--values``. An error here never reaches the program: the value counts as unknown, and the
+error is counted.
 
-Loaded by its place, in a Python that need not have memdiag: the standard library and torch only.
+The file is loaded by its path, in a Python that may not have memdiag, so it imports only the standard library and
+torch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def begin(torch: Any, key: str) -> None:
     try:
         _machine = Machine(torch, key, int(os.environ[VARIABLE]))
         _machine.begin()
-    except Exception as error:  # noqa: BLE001 - the program continues, and nothing is computed
+    except Exception as error:  # noqa: BLE001 - the program continues without computed values
         sys.stderr.write(
             f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
         )

@@ -24,7 +24,7 @@ _MAKES_FIRST = (
     "cauchy_",
     "log_normal_",
 )
-# The simulated runtime implements these for tensors of any size as far as possible, so its result is kept.
+# The simulated runtime implements these for tensors of almost any size, so its result is kept.
 _PRECISE = (
     "fill_",
     "zero_",
