@@ -78,6 +78,7 @@ readme: .venv/.core ## regenerate the reports in README.md, the documentation an
 	@$(BIN)/python docs/outputs.py
 	@$(BIN)/python -m tests.analyzers.page_examples
 	@$(BIN)/python -m tests.lint.page_examples
+	@NO_COLOR=1 $(BIN)/python -m tests.tui.page_screens
 
 pictures: .venv/.dev ## draw the pictures of the documentation again (needs Chromium)
 	@$(BIN)/python docs/pictures.py

@@ -3,14 +3,15 @@
 An example is a ``console`` block that begins with ``$ memdiag``. The blocks of a page run in order in one temporary
 folder, which has ``examples/`` and ``tests/`` of the repository, so that a block can use the files of an earlier one.
 A comment ``<!-- first 15 lines -->`` or ``<!-- lines 1-6, 20-31 -->`` above a block shortens its output. A block below
-``<!-- recorded -->`` records on a simulated device and has chosen lines; it is left as it is. tests/test_outputs.py
-compares all of them with the output.
+``<!-- recorded -->`` runs a program, often on a simulated device, and has chosen lines; it is left as it is.
+tests/test_outputs.py compares all of them with the output, and tests/test_blocks.py has the rules for other blocks.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ def output(command: str, folder: Path) -> str:
     """Returns what memdiag prints in this folder, messages included, 80 columns wide and without colours."""
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "MEMDIAG_LANG": "en"}
     env.pop("GITHUB_ACTIONS", None)  # memdiag check annotates pull requests there
-    arguments = [sys.executable, "-m", "memdiag", *command.split()]
+    arguments = [sys.executable, "-m", "memdiag", *shlex.split(command)]
     done = subprocess.run(  # noqa: S603 - ourselves
         arguments,
         cwd=folder,

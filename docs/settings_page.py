@@ -47,10 +47,12 @@ The allocator reads the first of these variables that is set, and ignores the ot
 JSON = """\
 ## `memdiag conf --json`
 
-    {"schema_version": 2, "backend", "torch_version", "checked_version", "variable", "text",
-     "settings": [{"key", "value", "meaning", "default", "range", "since"}],
-     "findings": [{"code", "title", "severity", "device", "evidence", "fixes", "saving"}],
-     "corrected", "command", "related": [{"name", "value", "meaning"}]}
+```notation
+{"schema_version": 2, "backend", "torch_version", "checked_version", "variable", "text",
+ "settings": [{"key", "value", "meaning", "default", "range", "since"}],
+ "findings": [{"code", "title", "severity", "device", "evidence", "fixes", "saving"}],
+ "corrected", "command", "related": [{"name", "value", "meaning"}]}
+```
 
 | key | meaning |
 |---|---|

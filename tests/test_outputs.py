@@ -53,41 +53,48 @@ def test_examples_show_the_current_output(path):
 
 
 RECORDED = [
-    pytest.param(found["command"], found["shown"], id=name(path))
+    pytest.param(recorded, id=name(path))
     for path in outputs.PAGES
-    for found in outputs.BLOCK.finditer(path.read_text(encoding="utf-8"))
-    if found["recorded"]
+    if (
+        recorded := [
+            (found["command"], found["shown"])
+            for found in outputs.BLOCK.finditer(path.read_text(encoding="utf-8"))
+            if found["recorded"]
+        ]
+    )
 ]
 
 
 @pytest.mark.skipif(not npu_python(), reason=NO_NPU)
-@pytest.mark.parametrize(("command", "shown"), RECORDED)
-def test_a_recording_prints_the_lines_that_a_page_shows(command, shown, tmp_path):
+@pytest.mark.parametrize("blocks_of_page", RECORDED)
+def test_recordings_print_the_lines_that_a_page_shows(blocks_of_page, tmp_path):
+    """They run in order in one folder, and print the lines shown in their order."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    arguments = command.replace(".venv-npu/bin/python", npu_python()).split()
-    done = subprocess.run(
-        [sys.executable, "-m", "memdiag", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=600,
-        check=False,
-    )
-    printed = iter(done.stdout.splitlines())
-    for line in shown.splitlines():
-        beginning = line.rstrip("…").rstrip() if line.endswith("…") else None
-        if beginning == "":
-            continue
-        assert any(each.startswith(beginning) if beginning else each.rstrip() == line for each in printed), (
-            f"{line}\nis not printed after the lines before it:\n{done.stdout}"
+    for command, shown in blocks_of_page:
+        arguments = command.replace(".venv-npu/bin/python", npu_python()).replace(".venv/bin/python", sys.executable)
+        done = subprocess.run(
+            [sys.executable, "-m", "memdiag", *arguments.split()],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=600,
+            check=False,
         )
+        printed = iter(done.stdout.splitlines())
+        for line in shown.splitlines():
+            beginning = line.rstrip("…").rstrip() if line.endswith("…") else None
+            if beginning == "" or not line:
+                continue
+            assert any(each.startswith(beginning) if beginning else each.rstrip() == line for each in printed), (
+                f"{line}\nis not printed after the lines before it:\n{done.stdout}"
+            )
 
 
 def test_no_block_is_without_a_kind():
     kinds = {(name(path), found["kind"]) for path in DOCUMENTS for found in FENCED.finditer(path.read_text("utf-8"))}
-    known = {"console", "text", "python", "bash", "sh", "yaml", "toml", "json", "mermaid"}
+    known = {"console", "text", "python", "bash", "sh", "yaml", "toml", "json", "notation"}
     assert {each for each in kinds if each[1] not in known} == set()
 
 
@@ -138,11 +145,16 @@ def test_shell_lines_are_shell(kind):
         assert done.returncode == 0, f"{name(path)}: {done.stderr}"
 
 
-def commands():
-    """Yields every line of memdiag in a shell block or an indented block, with its page."""
+def commands(*, workflows=True):
+    """Yields every line of memdiag in a shell block, an indented block or a workflow of CI, with its page."""
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         shell = [found["text"] for found in FENCED.finditer(text) if found["kind"] in {"bash", "sh"}]
+        shell += [
+            re.sub(r"^ *- (?:run: )?", "", found["text"], flags=re.MULTILINE)
+            for found in FENCED.finditer(text)
+            if found["kind"] == "yaml" and workflows
+        ]
         for block in (*shell, *INDENTED.findall(FENCED.sub("", text))):
             for line in textwrap.dedent(block).splitlines():
                 if COMMAND.match(line):

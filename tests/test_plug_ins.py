@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -173,6 +175,31 @@ def test_a_device_is_listed_and_a_bad_one_is_left_out(installed):
     assert done.returncode == 0, done.stderr
     assert "toy-1g" in done.stdout
     assert "note: the device bad (package toy-plug-in 1.0) is not used: backend 'abacus'" in done.stderr
+
+
+def test_the_package_in_the_page_works_as_the_page_says(tmp_path):
+    """Its code blocks are installed as the files that their first lines name; a second analyzer in its place fails."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    blocks = dict(re.findall(r"^```\w+\n# (\S+)[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    shown = re.findall(r"^```text\n(.*)\n```$", page, re.MULTILINE)
+    groups = tomllib.loads(blocks.pop("pyproject.toml"))["project"]["entry-points"]
+    entries = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in each.items())
+        for group, each in groups.items()
+    )
+    files = {
+        **blocks,
+        "toy_memdiag-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: toy-memdiag\nVersion: 1.0\n",
+        "toy_memdiag-1.0.dist-info/entry_points.txt": entries,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = run(tmp_path, "analyze", "--full", "--no-replay", EXAMPLE)
+    assert [line for line in done.stdout.splitlines() if "TOY101" in line] == [shown[0]]
+    assert "x200-96g" in run(tmp_path, "devices").stdout
+    (tmp_path / "toy_memdiag" / "large.py").write_text("CODES = {}\ndef analyze(trace, context):\n    1 / 0\n")
+    assert shown[1] in run(tmp_path, "analyze", "--no-replay", EXAMPLE).stderr.splitlines()
 
 
 def test_plug_ins_are_looked_for_without_importing_importlib_metadata_where_there_are_none():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -247,6 +248,16 @@ def test_without_torch_marked_tests_fail_or_skip_with_the_reason(run, tmp_path):
     code, found, said = run(tests, "--memdiag-unable=skip", "-rs", PYTHONPATH=str(tmp_path))
     assert (code, found["test_marked"][0]) == (0, "skipped")
     assert "no torch here" in said
+
+
+def test_the_page_shows_how_a_test_over_its_budget_fails(run, root):
+    pytest.importorskip("torch")
+    page = (root / "docs" / "check.md").read_text(encoding="utf-8")
+    (tests,) = re.findall(r"^```python\n(# test_it\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(___.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    code, found, said = run(tests)
+    assert (code, found["test_it[5]"][0], found["test_it[30]"][0]) == (1, "passed", "failed"), said
+    assert shown in said
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point(root):
