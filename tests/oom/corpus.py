@@ -1,9 +1,9 @@
-"""How well real messages are read: fields and verdicts of a corpus, compared with what people who know them wrote down.
+"""Accuracy on a corpus of real messages: compares fields and verdicts with those that experts wrote down.
 
-    python -m tests.oom.corpus [CORPUS.jsonl] [--all] [FORMAT …]     # a line for each message that is missed
+    python -m tests.oom.corpus [CORPUS.jsonl] [--all] [FORMAT …]     # prints a line for each message that differs
 
-A corpus has a message a line: ``text``, ``expect`` (fields of its first message) or ``expect_all``, ``verdict``,
-``alt_verdicts``.
+A corpus is a JSONL file with one message per line: ``text``, ``expect`` (fields of its first message) or
+``expect_all``, ``verdict``, ``alt_verdicts``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CORPUS = Path(__file__).parents[3] / "shared" / "data" / "oom" / "corpus.jsonl"
 
 @dataclass(frozen=True)
 class Score:
-    """One message of the corpus: what was expected and what came."""
+    """The expected and actual result for one message of the corpus."""
 
     name: str
     form: str
@@ -32,17 +32,17 @@ class Score:
 
     @property
     def strict(self) -> bool:
-        """Whether the verdict is the first choice."""
+        """Returns whether the verdict is the preferred one."""
         return self.verdict == self.expected
 
     @property
     def loose(self) -> bool:
-        """Whether the verdict is one that is accepted."""
+        """Returns whether the verdict is the preferred one or an accepted alternative."""
         return self.strict or self.verdict in self.accepted
 
 
 def scores(path: Path = CORPUS) -> Iterator[Score]:
-    """Reads every message of a corpus."""
+    """Yields the score of every message of a corpus."""
     from memdiag.oom.read import read_text
 
     for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
@@ -82,7 +82,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def main() -> None:
-    """Prints what is missed and how many are right."""
+    """Prints the messages that differ, and the share of correct ones."""
     given = [word for word in sys.argv[1:] if not word.startswith("--")]
     path = Path(given.pop(0)) if given and given[0].endswith(".jsonl") else CORPUS
     rows = [score for score in scores(path) if not given or score.form in given]

@@ -1,4 +1,4 @@
-"""Messages made of numbers, as dialects hand them on: any that hypothesis can think of, and round ones in GiB."""
+"""Generated messages in the form that dialects return: hypothesis strategies, and a helper with sizes in GiB."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MORE = (
     st.dictionaries(st.sampled_from(["other_processes", "processes"]), _PROCESSES),
     st.dictionaries(st.sampled_from(["device_index", "rank", "pid"]), st.integers(0, 100)),
 )
-# Whatever a broken message may say, and what a whole one does: sizes that could be those of a card.
+# _ANY has the fields of a damaged message, _WHOLE those of a complete one, with sizes that fit a device.
 _ANY = st.dictionaries(st.sampled_from([f"{name}_bytes" for name in NAMES]), _SIZES)
 _MIBS = st.integers(0, 120_000).map(lambda size: size * MIB)
 _WHOLE = st.fixed_dictionaries(
@@ -73,7 +73,7 @@ FOUND = st.builds(
 
 
 def found(backend="cuda", framework=None, dialect="", marks=(), **gib):
-    """A message with sizes in GiB; lists and text as they are."""
+    """Returns a message with sizes given in GiB; lists and texts are used unchanged."""
     fields = {
         f"{name}_bytes" if isinstance(size, int | float) else name: round(size * GIB)
         if isinstance(size, int | float)

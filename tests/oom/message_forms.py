@@ -1,7 +1,7 @@
-"""What messages look like, as data to make any number of them from: a template with slots, and what each slot prints.
+"""Templates from which tests generate messages: a text with slots, and how each slot is printed.
 
-Each file of tests/oom/dialects has a list ``FORMS``; test_round_trip.py fills them with random values, wraps and
-prefixes them as logs do, and expects exactly the values back.
+Each file of tests/oom/dialects has a list ``FORMS``. test_round_trip.py fills them with random values, wraps and
+prefixes the text as logs do, and expects the same values back.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Slot:
     """A value in a message.
 
     Attributes:
-        name: Of the field, as in the JSON ("requested_bytes").
-        values: What can be drawn.
-        show: How the system prints it.
-        read: What the printed text says: the value expected back.
+        name: Name of the field in the JSON output ("requested_bytes").
+        values: The strategy for its values.
+        show: Formats a value as the system prints it.
+        read: Returns the value expected back, from the printed text and the original value.
     """
 
     name: str
@@ -36,9 +36,9 @@ class Form:
     """A message with slots.
 
     Attributes:
-        dialect: What ``dialect`` must be in the report.
-        template: ``{requested}`` is the slot of that key; braces of the message itself are doubled.
-        slots: By key in the template.
+        dialect: The expected ``dialect`` in the report.
+        template: The text, with ``{requested}`` for the slot of that key; braces of the message itself are doubled.
+        slots: The slots by their keys in the template.
         fixed: Fields that every message of this form has, with their values.
     """
 
@@ -72,12 +72,12 @@ def _torch(value: object) -> str:
 
 
 def torch_size(name: str, largest: int = 1 << 42) -> Slot:
-    """A size as PyTorch prints it: two decimals and bytes, KiB, MiB or GiB."""
+    """Returns the slot of a size as PyTorch prints it: two decimals and bytes, KiB, MiB or GiB."""
     return Slot(f"{name}_bytes", st.integers(0, largest), _torch, _times)
 
 
 def unit_size(name: str, form: str, unit: int, largest: int = 1 << 40) -> Slot:
-    """A size in a fixed unit: ``unit_size("limit", "{:.2f}GB", GIB)``."""
+    """Returns the slot of a size in a fixed unit: ``unit_size("limit", "{:.2f}GB", GIB)``."""
 
     def read(text: str, _value: object) -> int:
         digits = "".join(character for character in text if character.isdigit() or character == ".")
@@ -87,26 +87,26 @@ def unit_size(name: str, form: str, unit: int, largest: int = 1 << 40) -> Slot:
 
 
 def whole_bytes(name: str, largest: int = 1 << 45, least: int = 0) -> Slot:
-    """A whole number of bytes."""
+    """Returns the slot of a whole number of bytes."""
     return Slot(f"{name}_bytes", st.integers(least, largest))
 
 
 def integer(name: str, low: int = 0, high: int = 1 << 22) -> Slot:
-    """A whole number: a device, a rank, a process."""
+    """Returns the slot of a whole number, such as a device, rank or process."""
     return Slot(name, st.integers(low, high))
 
 
 def fraction(name: str, form: str = "{:.2f}") -> Slot:
-    """A number between 0 and 1."""
+    """Returns the slot of a number between 0 and 1."""
     return Slot(name, st.floats(0.01, 1.0), form.format, lambda text, _value: float(text))
 
 
 def shape(name: str = "shape", form: str = "[{}]", comma: str = ",") -> Slot:
-    """A shape: "[16,112,3]", "(104812, 5070)"."""
+    """Returns the slot of a shape, such as "[16,112,3]" or "(104812, 5070)"."""
     sizes = st.lists(st.integers(1, 100_000), min_size=2, max_size=5)
     return Slot(name, sizes, lambda value: form.format(comma.join(str(size) for size in value)))  # type: ignore[attr-defined]
 
 
 def choice(name: str, *values: object) -> Slot:
-    """One of some values."""
+    """Returns the slot of one of these values."""
     return Slot(name, st.sampled_from(values))

@@ -1,6 +1,7 @@
-r"""Logs of programs that did not run out of memory, though they speak of it all the time.
+r"""Generates logs of programs that did not run out of memory but often mention it.
 
-``lines(seed)`` yields them for ever; ``text(num_bytes)`` is a log. Whatever memdiag finds in one is a false alarm.
+``lines(seed)`` yields lines without end, and ``text(num_bytes)`` returns a log. Any message that memdiag finds in one
+is a false alarm.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Maker = Callable[[random.Random], str]
 
 
 def text(num_bytes: int, seed: int = 0) -> str:
-    """Returns a log of at least so many characters."""
+    """Returns a log of at least ``num_bytes`` characters."""
     made: list[str] = []
     size = 0
     for line in lines(seed):
@@ -24,7 +25,7 @@ def text(num_bytes: int, seed: int = 0) -> str:
 
 
 def lines(seed: int = 0) -> Iterator[str]:
-    """Yields lines, those of one subject together, with and without what loggers put before them."""
+    """Yields lines grouped by subject, with or without a logger's prefix."""
     chance = random.Random(seed)  # noqa: S311 - a log, no secret
     while True:
         made = chance.choice(MAKERS)(chance).split("\n")

@@ -1,4 +1,4 @@
-"""One message read from a text, for tests that look at a single case."""
+"""Helpers for tests that read a text with exactly one message."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def single(text: str) -> Message:
 
 
 def commands(text: str) -> str:
-    """All lines to paste that the message's own dialect gives, as one text."""
+    """Returns the commands and settings of all fixes as one text."""
     return "\n".join(fix.change for finding in single(text).findings for fix in finding.fixes)

@@ -1,4 +1,4 @@
-"""Remedies: those of the cause, in the words of the backend and version, none that the allocator refuses, none against another."""
+"""Remedies fit the cause, backend and version; the allocator accepts each of them, and no two exclude each other."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def lines(finding):
     return [fix.change for fix in finding.fixes]
 
 
-# The version that a wording tells; where it tells less, the newest one.
+# The version inferred from the wording of a message, or the newest one that the wording allows.
 VERSIONS = {"1.10": (1, 10), "2.1": (2, 1), "2.2": (2, 2), "2.5": (2, 5), "npu-1.11": (1, 11)}
 
 
 def assert_accepted(change, message):
-    """The allocator takes the settings of a line as its version reads them."""
+    """Asserts that the allocator accepts the settings of a line in the version that printed the message."""
     settings = re.search(r"ALLOC_CONF=(\S+)", change)
     if settings:
         mark = next((mark.partition(":")[2] for mark in sorted(message.marks) if mark.startswith("generation:")), "")
@@ -48,7 +48,7 @@ def assert_accepted(change, message):
 
 
 def largest(fields):
-    """The largest amount that a message prints or lists."""
+    """Returns the largest size that a message prints, or the largest sum of a list."""
     lists = [sum(size for _, size in value) for value in fields.values() if isinstance(value, list)]
     return max([value for value in fields.values() if isinstance(value, int)] + lists, default=0)
 
@@ -80,7 +80,7 @@ def test_every_cause_has_its_finding_with_numbers_and_remedies(verdict, code):
         ("hip", ["conf-name:PYTORCH_ALLOC_CONF"], "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
     ],
 )
-def test_the_variable_is_the_one_that_this_backend_and_version_read(backend, marks, line):
+def test_the_settings_variable_fits_backend_and_version(backend, marks, line):
     assert lines(findings(found(backend, marks=marks, **PIECES))["MD701"])[0] == line
 
 
@@ -89,28 +89,28 @@ def test_on_ascend_the_variable_is_that_of_torch_npu():
     assert lines(finding)[0] == "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True"
 
 
-def test_versions_before_expandable_segments_get_what_they_know_and_the_upgrade():
+def test_versions_before_expandable_segments_get_older_settings_and_an_upgrade():
     fixes = findings(found(marks=["generation:1.10"], **PIECES))["MD701"].fixes
     assert fixes[0].change == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:1022"
     assert [fix.kind for fix in fixes].count("version") == 1
     assert [fix.kind for fix in fixes if "expandable_segments:True" in fix.change] == ["version"]
 
 
-def test_versions_without_any_setting_get_none():
+def test_versions_without_settings_get_none():
     for mark in ("generation:0.4", "generation:1.4"):
         fixes = findings(found(marks=[mark], **PIECES))["MD701"].fixes
         assert {fix.kind for fix in fixes if "ALLOC_CONF" in fix.change} == {"version"}
 
 
-def test_what_is_reserved_but_unallocated_is_the_most_that_can_be_won():
+def test_the_saving_is_bounded_by_the_unallocated_memory():
     saving = findings(found(**PIECES))["MD701"].saving
     assert (saving.low_bytes, saving.expected_bytes, saving.high_bytes, saving.basis) == (0, GIB, 9 * GIB, "estimated")
 
 
-def test_more_than_1_gib_unallocated_on_ascend_brings_up_pools_by_lifetime_and_room_for_hccl():
+def test_over_1_gib_unallocated_on_ascend_advises_lifetime_pools_and_memory_for_hccl():
     changes = lines(findings(found("npu", **PIECES_NPU))["MD701"])
     assert {"--memory-fragmentation", "export MEMORY_FRAGMENTATION=1"} <= set(changes)
-    # 61 - 0.5 - 57 GiB are outside already; HCCL takes 400 MiB for one more communicator.
+    # 61 - 0.5 - 57 GiB are already used outside the pool; HCCL needs 400 MiB for one more communicator.
     assert "torch_npu.npu.set_per_process_memory_fraction(0.93)" in changes
     little = found("npu", requested=0.5, total=20, free=0.1, allocated=18, active=18, reserved=18.9)
     assert not any(
@@ -118,7 +118,7 @@ def test_more_than_1_gib_unallocated_on_ascend_brings_up_pools_by_lifetime_and_r
     )
 
 
-def test_pools_by_lifetime_say_which_versions_have_them_and_what_they_exclude():
+def test_lifetime_pools_name_their_versions_and_exclusions():
     pools = [
         fix for fix in findings(found("npu", **PIECES_NPU))["MD701"].fixes if "lifetime pools" in features(fix.change)
     ]
@@ -126,12 +126,12 @@ def test_pools_by_lifetime_say_which_versions_have_them_and_what_they_exclude():
     assert all("expandable_segments:False" in fix.caveat and "HCCL" in fix.caveat for fix in pools)
 
 
-def test_sleeping_pools_are_not_told_to_use_expandable_segments():
+def test_expandable_segments_are_not_advised_for_sleeping_pools():
     message = found(requested=4, total=80, free=5, allocated=90, unallocated=9, private_pool=0.5, process=70)
     assert not any("expandable_segments:True" in line for line in lines(findings(message)["MD701"]))
 
 
-def test_capacity_says_what_is_missing_and_that_empty_cache_does_not_help():
+def test_capacity_names_the_missing_bytes_and_rules_out_empty_cache():
     both = findings(found(requested=8, total=24, free=3, allocated=20, unallocated=0.1))
     finding = both["MD702"]
     assert {item.what: item.value for item in finding.evidence}["missing even without fragmentation"] == 4 * GIB
@@ -141,7 +141,7 @@ def test_capacity_says_what_is_missing_and_that_empty_cache_does_not_help():
     assert not any("ALLOC_CONF" in fix.change for fix in finding.fixes)
 
 
-def test_other_processes_are_named_with_what_they_hold():
+def test_other_processes_are_named_with_their_memory():
     message = found(
         requested=1,
         total=24,
@@ -157,7 +157,7 @@ def test_other_processes_are_named_with_what_they_hold():
     assert finding.saving.high_bytes == 24 * GIB - round(0.1 * GIB) - round(2.6 * GIB)
 
 
-def test_no_process_is_to_be_ended_whose_number_is_not_printed():
+def test_kill_is_advised_only_for_printed_processes():
     finding = findings(found(requested=1, total=24, free=0.5, allocated=2, reserved=2.2))["MD703"]
     assert not any(line.startswith("kill") for line in lines(finding))
 
@@ -165,7 +165,7 @@ def test_no_process_is_to_be_ended_whose_number_is_not_printed():
 @pytest.mark.parametrize(
     ("backend", "tool"), [("cuda", "nvidia-smi"), ("hip", "rocm-smi"), ("npu", "npu-smi"), ("xpu", "xpu-smi")]
 )
-def test_who_uses_a_device_is_asked_with_the_tool_of_its_maker(backend, tool):
+def test_processes_on_a_device_are_listed_with_the_vendors_tool(backend, tool):
     (finding, *_) = advise(found(backend, **FULL), Judgement("other_process", "low"))
     assert lines(finding)[0].startswith(tool)
 
@@ -177,20 +177,20 @@ def test_a_limit_is_raised_by_what_the_request_needs():
     assert 41.5 <= float(share[1]) * 80 <= 43.5
 
 
-def test_mps_lifts_its_watermark_last_since_the_computer_is_full_by_then():
+def test_raising_the_mps_watermark_is_the_last_remedy():
     finding = findings(found("mps", requested=1, allocated=17, other_alloc=0.5, limit=18))["MD704"]
     assert lines(finding)[-1] == "export PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0"
     assert "smaller batch" in finding.fixes[0].title
 
 
-def test_the_hint_of_the_message_is_contradicted_where_nothing_lies_in_pieces():
+def test_the_hint_of_the_message_is_contradicted_without_fragmentation():
     message = found(marks=["hint:max_split_size_mb"], **FULL)
     assert "102.40 MiB" in findings(message)["MD708"].title
     assert "MD708" not in findings(found(marks=["hint:max_split_size_mb"], **PIECES))
     assert "102.40 MiB" in findings(found(**FULL))["MD708"].title
 
 
-def test_a_segment_is_not_taken_for_the_request_of_a_tensor():
+def test_a_segment_size_is_not_reported_as_a_tensor_size():
     (asked,) = [
         item
         for item in findings(found(requested=2 / 1024, total=24, free=0, allocated=23.5, unallocated=0))[
@@ -201,7 +201,7 @@ def test_a_segment_is_not_taken_for_the_request_of_a_tensor():
     assert "1 MiB or less" in asked.where
 
 
-def test_a_runner_up_with_numbers_of_its_own_is_information():
+def test_an_alternative_cause_with_its_own_numbers_is_an_info_finding():
     message = found(requested=1, total=64, free=0, allocated=50, reserved=57)
     message_findings = advise(message, Judgement("fragmentation", "medium", ("other_process",)))
     assert [(finding.code, finding.severity) for finding in message_findings] == [
@@ -210,20 +210,20 @@ def test_a_runner_up_with_numbers_of_its_own_is_information():
     ]
 
 
-def test_what_a_dialect_knows_comes_first_and_once():
+def test_fixes_of_a_dialect_come_first_and_once():
     own = LazyFix("oom_shared.batch", "env", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
     changes = lines(advise(replace(found(**PIECES), fixes=(own,)), Judgement("fragmentation", "high"))[0])
     assert changes[0] == own.change
     assert changes.count(own.change) == 1
 
 
-def test_a_general_fix_with_another_value_gives_way():
+def test_a_fix_of_a_dialect_replaces_a_general_one_with_another_value():
     own = LazyFix("oom_nccl.room", "code", "torch_npu.npu.set_per_process_memory_fraction(0.5)")
     changes = lines(advise(replace(found("npu", **PIECES_NPU), fixes=(own,)), Judgement("workspace_or_comm", "low"))[0])
     assert [line for line in changes if "memory_fraction" in line] == [own.change]
 
 
-def test_several_fixes_of_a_dialect_that_judges_by_itself_stand_alone():
+def test_fixes_of_a_dialect_with_its_own_verdict_are_the_only_ones():
     own = (LazyFix("oom_shared.batch", "flag", "--one 1"), LazyFix("oom_shared.accuracy", "flag", "--two 2"))
     judgement = Judgement("limit", "high")
     assert advise(replace(found(**FULL), fixes=own, judgement=judgement), judgement)[0].fixes == tuple(
@@ -231,7 +231,7 @@ def test_several_fixes_of_a_dialect_that_judges_by_itself_stand_alone():
     )
 
 
-def test_first_fixes_go_together_in_every_example_of_a_dialect():
+def test_first_fixes_of_every_dialect_example_are_compatible():
     for dialect in dialects():
         for form, text in dialect.EXAMPLES:
             for message in read_text(text).messages:
@@ -243,7 +243,7 @@ def test_first_fixes_go_together_in_every_example_of_a_dialect():
                 assert message.findings[0].fixes, form
 
 
-def test_a_warning_is_no_critical_finding():
+def test_a_warning_is_not_a_critical_finding():
     assert advise(replace(found(**FULL), is_warning=True), Judgement("capacity", "low"))[0].severity == "warning"
 
 
@@ -253,7 +253,7 @@ def test_other_frameworks_get_no_settings_of_pytorch():
             assert not any("torch.cuda" in fix.change or "ALLOC_CONF" in fix.change for fix in finding.fixes), verdict
 
 
-def test_lines_that_refuse_or_overwrite_each_other():
+def test_incompatible_settings_exclude_each_other():
     expandable, split = (
         "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True",
         "export PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64",
@@ -273,7 +273,7 @@ def test_lines_that_refuse_or_overwrite_each_other():
     st.sampled_from(["high", "medium", "low"]),
     st.lists(st.sampled_from(CAUSES), max_size=3, unique=True),
 )
-def test_any_numbers_get_sound_advice(message, verdict, confidence, others):
+def test_any_numbers_get_valid_advice(message, verdict, confidence, others):
     own = judge(message)
     given_one = Judgement(verdict, confidence, tuple(other for other in others if other != verdict), ("So.",))
     for judgement in (own, given_one):

@@ -1,4 +1,4 @@
-"""Remedies for the place where a program ran: engines, Windows, settings that are on already, what is not printed."""
+"""Remedies take into account the engine, Windows, settings already made, and numbers that are not printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAINING = ("gradients", "checkpoint(", "fully_shard", "train.py")
 
 
 def told(message, judgement=None):
-    """All that the advice says, as one text, and the findings."""
+    """Returns the whole advice as one text, and the findings."""
     result = advise(message, judgement or judge(message))
     fixes = [fix for finding in result for fix in finding.fixes]
     return "\n".join(
@@ -59,13 +59,13 @@ def test_engines_get_their_own_switches_and_no_advice_on_training(marks, switche
     assert places == sorted(places)
 
 
-def test_an_engine_is_recorded_as_it_is_started():
+def test_the_record_command_contains_the_start_of_the_engine():
     text, _ = told(found(marks=["engine:vllm"], **FULL))
     assert "memdiag record -- vllm serve" in text
     assert "memdiag record -- python train.py" in told(found(**FULL))[0]
 
 
-def test_the_lines_around_reach_the_advice():
+def test_frames_above_the_message_decide_the_first_remedy():
     trace = 'File "/x/vllm/v1/worker/gpu_model_runner.py", line 3, in load_model\n'
     numbers = (
         "GPU 0 has a total capacity of 24.00 GiB of which 100.00 MiB is free. Of the allocated memory 23.00 GiB is "
@@ -94,7 +94,7 @@ def test_a_hint_is_contradicted_by_printed_numbers_only(missing):
     ]
 
 
-def test_of_two_processes_the_other_one_is_the_evidence():
+def test_of_two_unnamed_processes_the_one_of_another_size_is_the_evidence():
     sizes = {"requested": 0.5, "total": 22, "free": 0.03, "allocated": 15.5, "unallocated": 0.02}
     message = found(processes=[[33, 6 * GIB], [39, round(15.9 * GIB)]], **sizes)
     judgement = judge(message)
@@ -109,7 +109,7 @@ def test_of_two_processes_the_other_one_is_the_evidence():
 @pytest.mark.parametrize(
     ("sizes", "first"), [((410, 410, 412), "Give each rank"), ((410, 3000), "Use a smaller"), ((410,), "Use a smaller")]
 )
-def test_contexts_of_other_ranks_are_kept_off_the_device_first(sizes, first):
+def test_the_first_remedy_removes_contexts_of_other_ranks(sizes, first):
     others = [[100 + place, size * MIB] for place, size in enumerate(sizes)]
     message = found(process=23.2, other_processes=others, **(FULL | {"total": 25}))
     fix = fixes_of(message, Judgement("capacity", "medium"))[0]
@@ -118,7 +118,7 @@ def test_contexts_of_other_ranks_are_kept_off_the_device_first(sizes, first):
     assert not fix.title.startswith("Give") or "would have fitted" in fix.caveat
 
 
-def test_a_limit_that_is_not_printed_is_looked_for_in_the_program_first():
+def test_the_first_remedy_for_an_unprinted_limit_changes_the_program():
     sizes = {"requested": 0.1, "total": 40, "free": 19, "allocated": 19.8, "unallocated": 0.15, "process": 20.5}
     message = found(**sizes)
     judgement = judge(message)
@@ -127,14 +127,14 @@ def test_a_limit_that_is_not_printed_is_looked_for_in_the_program_first():
     assert "--gpu-memory-utilization" in fixes_of(found(marks=["engine:vllm"], **sizes))[0].change
 
 
-def test_what_is_taken_off_is_said():
+def test_memory_held_outside_is_a_lower_bound_without_the_process_size():
     message = found("npu", requested=0.6, total=61, free=0.1, allocated=27, active=27, reserved=27.5)
     assert advise(message, Judgement("other_process", "medium"))[0].title.startswith(
         "At least 30.40 GiB of the device is held outside"
     )
 
 
-def test_expandable_segments_come_with_the_upgrade_that_brings_them():
+def test_the_upgrade_fix_includes_expandable_segments():
     by_kind = {fix.kind: fix for fix in fixes_of(found(marks=["generation:1.10"], **PIECES))}
     assert by_kind["version"].change.splitlines()[1] == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     assert fixes_of(found(marks=["generation:1.10"], **PIECES))[0].title == "Do not split blocks larger than 1,022 MiB"
@@ -143,7 +143,7 @@ def test_expandable_segments_come_with_the_upgrade_that_brings_them():
     assert "PyTorch 2.1" not in on_hip.title
 
 
-def test_windows_has_neither_export_nor_expandable_segments():
+def test_windows_advice_has_neither_export_nor_expandable_segments():
     text, result = told(found(marks=["os:windows", "generation:2.2"], **PIECES))
     assert result[0].fixes[0].change == "set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:1022"
     assert "export " not in text
@@ -154,7 +154,7 @@ def test_windows_has_neither_export_nor_expandable_segments():
     assert "$(" not in others
 
 
-def test_memory_of_a_windows_host_is_backed_by_its_page_file():
+def test_host_memory_on_windows_advises_a_larger_page_file():
     (message,) = read_text(
         r"RuntimeError: [enforce fail at C:\cb\c10\core\impl\alloc_cpu.cpp:3] data. DefaultCPUAllocator: not enough "
         r"memory: "
@@ -182,14 +182,14 @@ def test_private_pools_are_explained_and_graphs_are_the_remedy():
     assert "cudagraph_capture_sizes" in told(found(marks=["engine:vllm"], **sizes))[0]
 
 
-def test_settings_that_would_help_this_request_are_not_said_to_be_useless():
+def test_settings_that_could_serve_this_request_are_not_called_useless():
     message = found(requested=224 / 1024, total=24, free=0.11, allocated=23, unallocated=0.23)
     text, _ = told(message, Judgement("capacity", "medium"))
     assert "to gain, and" not in text
     assert "could help this request, hardly the run" in text
 
 
-def test_what_is_set_already_is_not_advised_again():
+def test_settings_already_made_are_not_advised():
     message = found(marks=["set:expandable_segments", "generation:2.2"], **PIECES)
     text, result = told(message)
     assert "expandable_segments:True" not in text
@@ -197,7 +197,7 @@ def test_what_is_set_already_is_not_advised_again():
     assert "is_expandable" in result[0].fixes[0].change
 
 
-def test_sizes_from_garbage_are_no_shortage():
+def test_an_impossible_size_is_not_reported_as_a_lack_of_memory():
     (message,) = read_text(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."
     ).messages
@@ -206,7 +206,7 @@ def test_sizes_from_garbage_are_no_shortage():
     assert not any("nvidia-smi" in fix.change or fix.kind == "record" for fix in finding.fixes)
 
 
-def test_a_mac_whose_gpu_gives_nothing_is_told_so():
+def test_a_mac_gpu_that_refuses_every_allocation_is_reported():
     message = found("mps", requested=256 / GIB, allocated=0, other_alloc=0, limit=8)
     judgement = judge(message)
     assert "Metal refused 256 B of the 8.00 GiB allowed" in judgement.reasons[0]
@@ -220,23 +220,23 @@ def test_on_a_mac_the_limit_is_reached_by_whole_heaps(allocated, verdict):
     assert judge(found("mps", requested=70 / 1024, allocated=allocated, other_alloc=0, limit=18)).verdict == verdict
 
 
-def test_an_account_of_nothing_is_none():
+def test_a_breakdown_without_known_parts_is_empty():
     assert account(found("tpu", framework="xla", requested=19, total=15.5)) == ()
 
 
-def test_a_part_that_is_larger_than_its_own_limit_is_one_piece():
+def test_a_block_above_the_limit_of_one_block_is_reported():
     message = found("vulkan", framework="llama.cpp", requested=5, limit=4)
     (finding, *_) = advise(message, Judgement("limit", "high"))
     assert finding.title == "One block of 5.00 GiB exceeds the 4.00 GiB that a single block may have"
 
 
-def test_much_that_is_idle_tells_even_without_the_request():
+def test_much_unallocated_memory_is_fragmentation_even_without_the_request():
     assert judge(found(process=21, allocated=13, unallocated=8)).verdict == "fragmentation"
     assert judge(found(process=21, allocated=20, unallocated=1)).verdict == "unknown"
     assert judge(found(allocated=0.1, unallocated=200 * MIB / GIB)).verdict == "unknown"
 
 
-def test_a_limit_that_was_reached_to_the_last_digit():
+def test_a_limit_reached_within_rounding_is_reported():
     message = found(requested=1.86, total=24, free=9, allocated=9, unallocated=1.135, limit=12)
     judgement = judge(message)
     assert (judgement.verdict, "within the rounding" in judgement.reasons[1]) == ("limit", True)
@@ -246,19 +246,19 @@ def test_a_limit_that_was_reached_to_the_last_digit():
     )
 
 
-def test_slack_is_no_second_finding_where_the_request_is_not_printed():
+def test_unallocated_memory_is_no_second_finding_without_the_request():
     message = found(process=139, allocated=135, unallocated=0.3)
     assert [finding.code for finding in advise(message, judge(message))] == ["MD707"]
 
 
-def test_what_may_be_ones_own_is_not_laid_to_others():
+def test_memory_that_may_be_unallocated_is_not_attributed_to_others_alone():
     message = found(requested=3, total=16, free=0, allocated=11)
     (finding, *_) = advise(message, Judgement("other_process", "low"))
     assert finding.title.startswith("5.00 GiB of the device is held by others, or unallocated in this process' pool")
 
 
 @pytest.mark.parametrize("marks", [[], ["engine:vllm"], ["engine:sglang", "stage:capture"], ["engine:webui"]])
-def test_nothing_is_advised_twice(marks):
+def test_no_remedy_is_repeated(marks):
     message = found(
         marks=marks, requested=1, total=94.5, free=0.9, allocated=90, private_pool=5, unallocated=2, process=93
     )
@@ -268,7 +268,7 @@ def test_nothing_is_advised_twice(marks):
     assert len(changes) == len(set(changes))
 
 
-def test_no_slack_is_called_nothing():
+def test_zero_unallocated_bytes_are_called_nothing():
     text, _ = told(found(requested=1, total=24, free=0.2, allocated=23, unallocated=0))
     assert "nothing is reserved but unallocated" in text
     assert "only 0 B" not in text
@@ -277,7 +277,7 @@ def test_no_slack_is_called_nothing():
 @pytest.mark.parametrize(
     ("stage", "first"), [("load", "from_pretrained"), ("checkpoint", 'map_location="cpu"'), ("optimizer", "AdamW8bit")]
 )
-def test_what_stays_for_good_does_not_shrink_with_the_batch(stage, first):
+def test_a_smaller_batch_is_not_the_first_remedy_for_permanent_tensors(stage, first):
     fixes = fixes_of(found(marks=[f"stage:{stage}"], **FULL))
     assert first in fixes[0].change
     batch = next(fix for fix in fixes if "smaller batch" in fix.title)
@@ -285,7 +285,7 @@ def test_what_stays_for_good_does_not_shrink_with_the_batch(stage, first):
     assert first in fixes_of(found(marks=[f"stage:{stage}"], requested=1), Judgement("unknown", "low"))[0].change
 
 
-def test_bare_errors_while_a_file_is_read():
+def test_an_error_without_numbers_while_loading_advises_map_location():
     text = (
         'Traceback (most recent call last):\n  File "run.py", line 3, in main\n    torch.load(path)\n'
         '  File "/x/torch/serialization.py", line 9, in _cuda_deserialize\n    return storage_type(size)\n'

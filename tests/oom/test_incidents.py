@@ -1,4 +1,4 @@
-"""What belongs to one failure is one message; what is printed again is counted."""
+"""All lines about one failure form one message, and repetitions are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _read(text: str) -> list[tuple[int | None, int, int]]:
     return [(message.rank, message.count, message.line) for message in read_text(text).messages]
 
 
-def test_of_two_that_overlap_the_longer_stays_and_of_two_equal_ones_the_first():
+def test_of_overlapping_matches_the_longest_wins_and_then_the_first():
     long, short, apart = _found(10, 50, "long"), _found(40, 60, "short"), _found(60, 70, "apart")
     assert resolve([short, apart, long]) == [long, apart]
     assert resolve([_found(0, 9, "a"), _found(0, 9, "b")]) == [_found(0, 9, "a")]
@@ -30,17 +30,17 @@ def test_of_two_that_overlap_the_longer_stays_and_of_two_equal_ones_the_first():
     assert resolve([]) == []
 
 
-def test_an_inner_one_that_is_longer_than_its_neighbours_wins():
+def test_a_match_longer_than_both_neighbours_replaces_them():
     first, middle, last = _found(0, 12, "a"), _found(10, 30, "b"), _found(28, 40, "c")
     assert resolve([first, middle, last]) == [middle]
 
 
-def test_the_same_numbers_of_a_rank_are_counted():
+def test_repeated_messages_of_a_rank_are_counted():
     text = "\n".join([f"[rank1]: {GIVEN}", f"[rank0]: {GIVEN}", f"[rank1]: {GIVEN}", f"[rank1]: {OTHER}"])
     assert _read(text) == [(1, 2, 1), (0, 1, 2), (1, 1, 4)]
 
 
-def test_what_prints_no_numbers_is_judged_by_the_lines_around_each_time():
+def test_a_message_without_numbers_is_judged_by_the_lines_around_every_repetition():
     bare, calm = "RuntimeError: CUDA error: out of memory", "\n".join(["epoch 3 done"] * 200)
     pinning = (
         '  File "/srv/torch/utils/data/_utils/pin_memory.py", line 57, in pin_memory\n    return data.pin_memory()\n'
@@ -56,7 +56,7 @@ def test_the_first_rank_is_the_one_that_is_printed_first():
     assert read_text(GIVEN).first_rank is None
 
 
-def test_an_exception_raised_while_another_is_handled_is_no_other_failure():
+def test_an_exception_raised_while_another_is_handled_is_the_same_failure():
     between = (
         "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
     )
@@ -64,7 +64,7 @@ def test_an_exception_raised_while_another_is_handled_is_no_other_failure():
     assert _read(GIVEN + "\nstep 2\n" + GIVEN) == [(None, 2, 1)]
 
 
-def test_what_ray_leaves_out_is_counted():
+def test_repetitions_that_ray_omits_are_counted():
     assert _read(f"(Worker pid=3) {GIVEN} [repeated 6x across cluster]") == [(None, 7, 1)]
 
 
@@ -80,7 +80,7 @@ def test_the_rank_of_another_sentence_is_not_that_of_the_message():
     assert _read(f"rank 5 is done. Now to something else.\n{GIVEN}") == [(None, 1, 2)]
 
 
-def test_warnings_are_shown_only_where_nothing_worse_is():
+def test_warnings_are_shown_only_without_a_failure():
     mild = (
         "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.37GiB with freed_by_count=0. The caller "
         "indicates that this is not a failure, but this may mean that there could be performance gains if more memory "
@@ -94,7 +94,7 @@ def test_warnings_are_shown_only_where_nothing_worse_is():
     assert both.num_warnings_omitted == 1
 
 
-def test_an_allocator_that_asks_for_a_tenth_less_each_time_fails_once():
+def test_requests_that_shrink_by_a_tenth_are_one_failure():
     lines, size = [], 1 << 30
     for _ in range(6):
         lines.append(
@@ -106,7 +106,7 @@ def test_an_allocator_that_asks_for_a_tenth_less_each_time_fails_once():
     assert (message.count, message.fields["requested_bytes"]) == (1, 1 << 30)
 
 
-def test_the_kernel_and_the_shell_tell_of_one_kill():
+def test_kernel_and_shell_lines_about_one_kill_are_one_message():
     kernel = (
         "[17.733819] Out of memory: Killed process 4711 (python) total-vm:49978204kB, anon-rss:12918388kB, file-rss:8kB"
     )
@@ -121,7 +121,7 @@ def test_the_kernel_and_the_shell_tell_of_one_kill():
     assert len(read_text(f"{kernel}\n{shell.replace('4711', '4712')}\n").messages) == 2
 
 
-def test_who_raised_an_exception_of_torch_npu_stands_behind_it():
+def test_rank_and_process_are_read_from_the_torch_npu_line_after_a_message():
     text = (
         "RuntimeError: NPU out of memory. Tried to allocate 96.00 MiB (NPU 1; 60.97 GiB total capacity; 55.80 GiB "
         "already allocated; 55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch)\n\n"
@@ -131,7 +131,7 @@ def test_who_raised_an_exception_of_torch_npu_stands_behind_it():
     assert (message.rank, message.fields["pid"], message.fields["device_index"]) == (3, 4711, 1)
 
 
-def test_two_ranks_that_print_at_once_are_told_apart():
+def test_interleaved_messages_of_two_ranks_are_separated():
     one, two = GIVEN.replace("GPU 0", "GPU 1"), OTHER.replace("GPU 0", "GPU 2")
     pieces = zip(
         [one[at : at + 30] for at in range(0, len(one), 30)],

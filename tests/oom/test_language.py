@@ -1,4 +1,4 @@
-"""Reports of messages in Chinese: nothing but names, code and quotations is English, and the texts are loaded when they are needed."""
+"""Chinese reports of messages are English only in names, code and quotations; texts are loaded only when needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 def texts() -> list[str]:
-    """Returns the samples of every dialect, and the corpus if it is present."""
+    """Returns the examples of every dialect, and the messages of the corpus if it is present."""
     found = [example for name in DIALECTS for _, example in DIALECTS[name].EXAMPLES]
     if CORPUS.exists():
         found += [json.loads(line)["text"] for line in CORPUS.read_text(encoding="utf-8").splitlines()]
@@ -38,7 +38,7 @@ def reasons_and_parts():
             yield from (entry.what for entry in message.ledger)
 
 
-def test_every_reason_and_every_part_of_the_account_is_a_phrase():
+def test_every_reason_and_every_part_of_the_breakdown_is_a_phrase():
     assert [text for text in reasons_and_parts() if not isinstance(text, Phrase)] == []
 
 
@@ -59,7 +59,7 @@ def test_reasons_follow_the_language():
 
 
 def loaded(code: str) -> list[str]:
-    """Returns the areas of phrases that a program has loaded in a process of its own."""
+    """Returns the areas of phrases that a program loads in a separate process."""
     program = (
         "import json\nfrom memdiag import text\nareas = []\nread = text.Path.read_text\n"
         "text.Path.read_text = lambda self, *given, **named: (areas.append(self.stem), read(self, *given, "

@@ -1,4 +1,4 @@
-"""The account of a card: parts that add up to the last byte, whatever is printed, and contradictions said as such."""
+"""The memory breakdown of a device adds up to the byte for any printed numbers, and contradictions are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parts(**sizes):
     return {entry.what.split(" (")[0].split(":")[0]: entry.bytes for entry in account(found(**sizes))}
 
 
-def test_everything_that_is_printed_has_its_place():
+def test_every_printed_number_is_in_the_breakdown():
     ledger = account(
         found(
             requested=1,
@@ -43,7 +43,7 @@ def test_everything_that_is_printed_has_its_place():
     ]
 
 
-def test_without_a_line_for_this_process_the_rest_is_unknown_with_what_it_may_be():
+def test_without_a_size_of_this_process_the_rest_is_unknown_with_possible_owners():
     *_, rest, total = account(found(requested=1, total=24, free=0.5, allocated=9, reserved=11))
     assert (rest.bytes, rest.owner) == (12.5 * GIB, "unknown")
     assert "context and libraries of this process" in rest.what
@@ -56,7 +56,7 @@ def test_hccl_and_workspaces_are_named_on_ascend():
     assert "HCCL" in rest.what
 
 
-def test_of_two_unnamed_processes_the_one_that_fits_is_taken_to_be_this_one():
+def test_of_two_unnamed_processes_the_one_of_matching_size_is_this_one():
     ledger = account(
         found(requested=90, total=80, free=40, allocated=10, unallocated=0.5, processes=[[7, 11 * GIB], [8, 28 * GIB]])
     )
@@ -66,26 +66,26 @@ def test_of_two_unnamed_processes_the_one_that_fits_is_taken_to_be_this_one():
     assert [entry.what for entry in ledger if entry.owner == "other processes"] == ["process 8"]
 
 
-def test_what_counts_but_is_not_on_the_card_is_said():
+def test_counted_memory_beyond_the_device_size_is_reported():
     first, *_ = account(found(requested=1, total=8, free=0, allocated=12, reserved=13))
     assert first.what == "allocated by PyTorch (12.00 GiB counted, 5.00 GiB more than fits)"
     assert (first.bytes, first.basis) == (7 * GIB, "inferred")
 
 
-def test_sleeping_pools_do_not_take_the_room_of_others():
+def test_sleeping_pools_do_not_reduce_the_memory_of_other_processes():
     ledger = account(found(total=80, free=5, allocated=90, unallocated=9, process=70, other_processes=[[7, 4 * GIB]]))
     assert sum(entry.bytes or 0 for entry in ledger if entry.owner == "this process") == 70 * GIB
     assert sum(entry.bytes or 0 for entry in ledger if entry.owner == "other processes") == 4 * GIB
 
 
-def test_a_few_mebibytes_are_the_rounding_of_what_is_printed():
+def test_a_few_mebibytes_are_attributed_to_rounding():
     *_, rest, _ = account(found(total=24, free=0.5, allocated=9, unallocated=2, process=23.49))
     assert rest.what == "unknown (rounding of the printed numbers)"
     assert rest.bytes == 24 * GIB - round(0.5 * GIB) - round(23.49 * GIB)
     assert rest.bytes < 16 * MIB
 
 
-def test_without_a_total_the_parts_stand_alone():
+def test_without_a_total_only_the_parts_are_listed():
     ledger = account(found(requested=1, allocated=9, unallocated=2))
     assert [(entry.what, entry.bytes) for entry in ledger] == [
         ("allocated by PyTorch", 9 * GIB),
@@ -95,7 +95,7 @@ def test_without_a_total_the_parts_stand_alone():
     assert account(found(requested=1)) == ()
 
 
-def test_other_allocations_of_mps_are_this_process():
+def test_other_allocations_of_mps_belong_to_this_process():
     assert parts(backend="mps", requested=1, allocated=4, other_alloc=2) == {
         "allocated": 4 * GIB,
         "other allocations": 2 * GIB,
@@ -103,7 +103,7 @@ def test_other_allocations_of_mps_are_this_process():
     }
 
 
-def test_memory_of_the_host():
+def test_used_host_memory_is_in_the_breakdown():
     assert parts(backend="cpu", total=60, allocated=55)["in use on the host"] == 55 * GIB
 
 
@@ -142,7 +142,7 @@ def test_numbers_that_agree_are_all_shown_as_printed(allocated, slack, context, 
 
 
 @pytest.mark.parametrize("backend", ["cuda", "npu"])
-def test_what_is_no_number_counts_as_not_printed(backend):
+def test_invalid_numbers_count_as_not_printed(backend):
     numbers = Facts.from_fields(
         {"total_bytes": "24", "free_bytes": -1, "allocated_bytes": 1.5, "other_processes": [1, [2], "x"]}, backend
     )

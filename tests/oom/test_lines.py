@@ -1,4 +1,4 @@
-"""Lines are taken apart: who speaks, and what is said, whatever stands before it."""
+"""Log lines are split into speaker and text, with any prefix that a logger adds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memdiag.oom.lines import Line, by_speaker, read_line, read_lines
 
 SAID = "torch.OutOfMemoryError: CUDA out of memory."
 
-# What stands before a message, and what it says: rank, local rank, process.
+# Prefixes of log lines, and the rank, local rank and process that each names.
 PREFIXES = {
     "[rank3]: ": (3, None, None),
     "rank3: ": (3, None, None),
@@ -63,7 +63,7 @@ PREFIXES = {
 
 
 @pytest.mark.parametrize(("prefix", "who"), PREFIXES.items())
-def test_what_stands_before_a_message_is_taken_off(prefix, who):
+def test_log_prefixes_are_removed(prefix, who):
     line = read_line(7, prefix + SAID)
     assert (line.number, line.text.strip()) == (7, SAID)
     assert (line.rank, line.local_rank, line.log_pid) == who
@@ -74,17 +74,17 @@ def test_what_stands_before_a_message_is_taken_off(prefix, who):
         st.sampled_from([name for name in PREFIXES if name[:1].isdigit() is False and "server" not in name]), max_size=4
     )
 )
-def test_prefixes_stand_in_any_order(names):
+def test_prefixes_are_removed_in_any_order(names):
     assert read_line(1, "".join(names) + SAID).text.strip() == SAID
 
 
 @pytest.mark.parametrize(("_form", "message"), [example for dialect in dialects() for example in dialect.EXAMPLES])
-def test_nothing_is_taken_off_a_message(_form, message):
+def test_the_text_of_a_message_is_kept(_form, message):
     for line in message.split("\n"):
         kept = read_line(1, line).text
         assert line.strip().endswith(kept.strip())
         taken = line.strip().removesuffix(kept.strip())
-        # Loggers' marks may be part of an example; numbers that it tells of are not taken.
+        # An example may begin with a logger's prefix; the text with its numbers is kept.
         assert len(taken) < 80
 
 
@@ -104,19 +104,19 @@ def test_nothing_is_taken_off_a_message(_form, message):
         "(GPU 0; 7.79 GiB total capacity)",
     ],
 )
-def test_what_could_be_part_of_a_message_stays(said):
+def test_text_that_may_belong_to_a_message_is_kept(said):
     line = read_line(1, said)
     assert (line.text, line.key) == (said, "")
 
 
-def test_what_follows_a_progress_bar_is_kept_and_so_is_what_precedes_it():
+def test_text_before_and_after_a_progress_bar_is_kept():
     bar = " 10%|\u2588         | 1/10 [00:01<00:09,  1.00it/s]"
     assert [line.text for line in read_lines(1, f"{bar}\r{bar}{SAID}")] == [SAID]
     assert [line.text for line in read_lines(1, f"{SAID}\r{bar}")] == [SAID]
     assert [line.text for line in read_lines(1, f"[rank1]: one\r{SAID}")] == ["one", SAID]
 
 
-def test_newlines_written_as_two_characters_divide_a_line_and_windows_paths_do_not():
+def test_escaped_newlines_split_a_line_and_windows_paths_do_not():
     assert [line.text for line in read_lines(1, r"Tried to allocate 20.00 MiB\nGPU 0 has\r\n1 GiB")] == [
         "Tried to allocate 20.00 MiB",
         "GPU 0 has",
@@ -126,14 +126,14 @@ def test_newlines_written_as_two_characters_divide_a_line_and_windows_paths_do_n
     assert [line.text for line in read_lines(1, path)] == [path]
 
 
-def test_ray_tells_how_often_it_was_printed():
+def test_the_repetition_count_of_ray_is_read():
     line = read_line(
         1, "(Worker pid=3) out of memory. [repeated 6x across cluster] (Ray deduplicates logs by default.)"
     )
     assert (line.text, line.repeats, line.log_pid) == ("out of memory.", 6, 3)
 
 
-def test_lines_without_a_speaker_go_with_the_one_before():
+def test_lines_without_a_speaker_belong_to_the_previous_one():
     lines = [
         read_line(number, raw) for number, raw in enumerate(["[rank1]: a", "b", "[rank0]: c", "[rank1]: d", "e"], 1)
     ]
@@ -155,7 +155,7 @@ def test_any_line_is_read(raw):
     assert all(isinstance(line, Line) and line.number == 1 for line in lines)
 
 
-def test_the_clock_of_llama_cpp_is_not_the_end_of_a_number():
+def test_the_timestamp_of_llama_cpp_is_removed():
     assert read_line(
         1, "2.07.310.009 E ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 77"
     ).text.startswith("ggml_gallocr")

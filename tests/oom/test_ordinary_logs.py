@@ -1,4 +1,4 @@
-"""No false alarm: programs speak of memory all the time, and most of them do not fail for want of it."""
+"""No false alarms: memdiag finds no message in logs that mention memory but contain no failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.oom import ordinary_logs
 
 
 @pytest.mark.parametrize("number", range(len(ordinary_logs.MAKERS)))
-def test_nothing_is_found_in_what_programs_say_when_all_is_well(number):
+def test_nothing_is_found_in_ordinary_lines(number):
     chance = random.Random(number)  # noqa: S311 - logs, no secrets
     for _ in range(25):
         text = ordinary_logs.MAKERS[number](chance)

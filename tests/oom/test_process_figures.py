@@ -1,4 +1,4 @@
-"""Figures of processes that cannot be right: "this process has 0 bytes memory in use" in containers and virtual machines."""
+"""Impossible process sizes, such as "this process has 0 bytes memory in use" in containers and virtual machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.oom.single import single
 FULL = {"requested": 2.5, "total": 24, "free": 1.5, "allocated": 21.2, "unallocated": 0.3}
 
 
-def test_no_bytes_of_this_process_means_that_the_driver_does_not_tell():
+def test_zero_bytes_of_this_process_count_as_unknown():
     message = found(process=0, **FULL)
     judgement = judge(message)
     assert judgement.verdict == "capacity"
@@ -23,26 +23,26 @@ def test_no_bytes_of_this_process_means_that_the_driver_does_not_tell():
 
 
 @pytest.mark.parametrize(("process", "believed"), [(0, False), (3, False), (21, False), (21.3, True), (22.4, True)])
-def test_a_process_holds_at_least_what_it_has_allocated(process, believed):
+def test_a_process_size_below_its_allocated_memory_is_ignored(process, believed):
     fields = found(process=process, **FULL).fields
     assert (Facts.from_fields(fields).process is not None) == believed
 
 
-def test_pools_that_sleep_count_as_allocated_though_the_device_holds_less():
+def test_a_process_size_below_its_allocated_memory_is_kept_for_sleeping_pools():
     fields = found(process=6, requested=4, total=80, free=3, allocated=76, unallocated=0.1).fields
     assert Facts.from_fields(fields).process is None
     asleep = found(process=6, requested=4, total=80, free=70, allocated=60, unallocated=0.1).fields
     assert Facts.from_fields(asleep).process == 6 * GIB
 
 
-def test_pieces_are_found_where_the_figure_is_missing():
+def test_fragmentation_is_found_without_the_process_size():
     assert (
         judge(found(process=0, requested=1, total=24, free=0.2, allocated=16, unallocated=7)).verdict == "fragmentation"
     )
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_obvious_foreign_memory_is_named_without_the_reserved_memory(listed):
+def test_memory_of_other_processes_is_found_without_the_reserved_memory(listed):
     processes = {"processes": [[41, 9 * GIB], [52, 6 * GIB]]} if listed else {}
     message = found(requested=20 / 1024, total=15.9, free=5 / 1024, allocated=60 / 1024, **processes)
     judgement = judge(message)
@@ -50,7 +50,7 @@ def test_obvious_foreign_memory_is_named_without_the_reserved_memory(listed):
     assert ("41 (9.00 GiB), 52 (6.00 GiB)" in " ".join(judgement.reasons)) == listed
 
 
-def test_a_message_with_nothing_for_this_process_and_another_one_listed():
+def test_a_message_with_zero_bytes_for_this_process_names_the_other_process():
     message = single(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 1 has a total capacity of 15.60 "
         "GiB of which 6.12 MiB is free. Process 88 has 15.20 GiB memory in use. Including non-PyTorch memory, this "

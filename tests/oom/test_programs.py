@@ -1,4 +1,4 @@
-"""Programs and stages in the lines around a message: their expressions are compiled only for texts that may match."""
+"""The expressions that find programs and stages around a message are compiled only for texts that may match."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAZY = [
 
 
 @pytest.mark.parametrize("words", LAZY, ids=lambda words: words.words[0])
-def test_whatever_an_expression_matches_contains_one_of_its_words(words):
+def test_every_match_of_an_expression_contains_one_of_its_words(words):
     @settings(max_examples=60, database=None, deadline=None)
     @given(st.from_regex(words.expression))
     def check(text):

@@ -1,4 +1,4 @@
-"""Any text is read without an error, and what fails with one message costs only that part of it."""
+"""Any text is read without an error, and an internal error loses only the affected part of a message."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ GIVEN = (
 
 @pytest.fixture(autouse=True)
 def _strict(monkeypatch):
-    # An error of a dialect, of the arithmetic or of the advice is one here.
+    # Errors in dialects, arithmetic and advice are raised instead of skipped.
     monkeypatch.setenv("MEMDIAG_DEBUG", "1")
 
 
 @st.composite
 def mangled(draw: st.DrawFn) -> str:
-    """Messages cut, joined, doubled, shuffled and with other characters in between."""
+    """Draws parts of examples, joined and with other characters inserted."""
     pieces = []
     for _ in range(draw(st.integers(1, 5))):
         text = draw(st.sampled_from(EXAMPLES))
@@ -83,7 +83,7 @@ def test_all_real_messages_in_one_log_are_found():
 
 
 @pytest.mark.parametrize(("module", "name"), [(verdict, "judge"), (ledger, "account"), (advice, "advise")])
-def test_an_error_in_a_part_costs_that_part_only(monkeypatch, module, name):
+def test_an_error_in_one_part_loses_only_that_part(monkeypatch, module, name):
     def broken(*_given):
         raise ZeroDivisionError
 
@@ -95,7 +95,7 @@ def test_an_error_in_a_part_costs_that_part_only(monkeypatch, module, name):
     assert message.fields["requested_bytes"] == 3 << 29
 
 
-def test_an_error_in_a_dialect_costs_its_messages_only(monkeypatch):
+def test_an_error_in_a_dialect_loses_only_its_messages(monkeypatch):
     def broken(_text):
         raise RecursionError
 
@@ -121,7 +121,7 @@ def test_a_long_message_is_shown_in_part():
     assert len(message.text) <= read.LONGEST_TEXT
 
 
-def test_nothing_heavy_is_loaded_and_no_dialect_for_a_text_without_its_words():
+def test_no_heavy_module_and_only_the_matching_dialect_is_loaded():
     code = (
         "import sys; from memdiag.oom.read import read_text; read_text('Killed'); print([name for name in sys.modules "
         "if name.split('.')[0] in {'numpy', 'pandas', 'numba', 'torch', 'rich', 'typer'}], "

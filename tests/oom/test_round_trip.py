@@ -1,4 +1,4 @@
-"""What is printed is read back: every form with any values, wrapped, quoted, coloured and interleaved as logs, terminals and people do."""
+"""Printed values are read back for every form, wrapped, quoted, coloured or interleaved as in logs and terminals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXAMPLES = [(name, text) for dialect in dialects() for name, text in dialect.EXA
 
 @dataclass(frozen=True)
 class Decoration:
-    """What is put around each line of a message, and what it says of the speaker."""
+    """Text around each line of a message, and the fields of the speaker that it names."""
 
     name: str
     before: str
@@ -75,7 +75,7 @@ DECORATIONS = (
 
 @st.composite
 def wrappings(draw: st.DrawFn) -> Callable[[str], list[str]]:
-    """How a message comes to several lines: not at all, at a width as terminals do, or at blanks as people do."""
+    """Draws a function that splits a message into lines: unchanged, at a fixed width as terminals do, or at spaces."""
     kind = draw(st.sampled_from(("none", "terminal", "terminal", "blanks")))
     width = draw(st.integers(40, 120))
     if kind == "none":
@@ -99,13 +99,13 @@ def _at_blanks(line: str, width: int) -> list[str]:
 
 
 def _wraps_shell_words(form: str) -> bool:
-    # "Killed" is a whole line or nothing, so it cannot be wrapped or followed up.
+    # "Killed" is recognised only as a whole line, so it cannot be wrapped.
     return form in {"host_killed", "oom_killer"}
 
 
 @st.composite
 def decorated(draw: st.DrawFn, message: str, form: str) -> tuple[str, dict[str, object], str]:
-    """A message as a log has it, what its prefix says, and what was done to it."""
+    """Draws a message as it appears in a log, the fields of its prefix, and the name of the decoration."""
     decoration = draw(st.sampled_from(DECORATIONS))
     pieces = message.split("\n") if _wraps_shell_words(form) else draw(wrappings())(message)
     lines = [f"{decoration.before}{piece}{decoration.after}" for piece in pieces]
@@ -118,7 +118,7 @@ def decorated(draw: st.DrawFn, message: str, form: str) -> tuple[str, dict[str, 
 
 
 def _expected(fields: dict[str, object], says: dict[str, object]) -> dict[str, object]:
-    # What a message says of its own rank outweighs what stands before it.
+    # A rank in the message itself takes precedence over one in the prefix.
     return {**says, **fields}
 
 
@@ -140,7 +140,7 @@ def test_any_values_of_any_form_are_read_back(form):
 
 
 @pytest.mark.parametrize(("form", "message"), EXAMPLES)
-def test_an_example_is_read_the_same_however_it_is_printed(form, message):
+def test_an_example_is_read_the_same_with_any_decoration(form, message):
     plain = [(one.dialect, dict(one.fields)) for one in read_text(message).messages]
     assert [name for name, _ in plain] == [form]
 

@@ -1,4 +1,4 @@
-"""A stream of any size, form and packing is searched, and the lines around what matters come out whole."""
+"""Streams of any size, encoding and compression are searched, and the lines around a match are returned complete."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _chunks(data: bytes, size: int):
 
 
 def _long(message: str, before: int = 40_000, after: int = 40_000) -> str:
-    # Longer than the first and the last chunk, which are searched for more than the middle is.
+    # Longer than the first and the last chunk, in which more is searched for than in the middle.
     return FILLER * before + message + "\n" + FILLER * after
 
 
 @pytest.mark.parametrize("name", ANCHORS)
-def test_the_table_of_anchors_is_that_of_the_dialects(name):
+def test_the_table_of_anchors_equals_those_of_the_dialects(name):
     dialect = dict(zip(DIALECTS, dialects(), strict=True))[name]
     assert ANCHORS[name] == tuple(dialect.ANCHORS), "run python -m tests.oom.write_anchors"
 
@@ -53,7 +53,7 @@ def test_every_message_is_found_in_the_middle_of_a_long_log(_form, message):
     assert [one.line - 40_000 for one in found.messages] == [one.line for one in plain.messages]
 
 
-def test_a_message_that_speaks_of_vmem_only_is_found_in_the_middle_of_a_long_log():
+def test_a_message_that_names_only_vmem_is_found_in_the_middle_of_a_long_log():
     (found,) = read_text(_long("Mosaic failed to compile TPU kernel: Insufficient scoped vmem: 21.50M > 16M")).messages
     assert found.fields["limit_bytes"] == 16 << 20
 
@@ -86,7 +86,7 @@ def test_lines_and_bytes_are_counted():
         assert (tally.num_lines, tally.num_bytes) == (lines, len(text))
 
 
-def test_every_line_of_a_storm_is_in_one_window_and_no_window_is_large():
+def test_each_of_many_matching_lines_is_in_one_window_of_bounded_size():
     log = "".join(
         f"[rank{rank}]: CUDA out of memory. Tried to allocate {rank}.00 MiB\n" for rank in range(20_000)
     ).encode()
@@ -98,7 +98,7 @@ def test_every_line_of_a_storm_is_in_one_window_and_no_window_is_large():
     assert seen == list(range(1, 20_001))
 
 
-def test_a_line_without_an_end_takes_bounded_memory():
+def test_a_very_long_line_uses_bounded_memory():
     log = (b"x" * (1 << 16) for _ in range(640))
     tracemalloc.start()
     try:
@@ -108,7 +108,7 @@ def test_a_line_without_an_end_takes_bounded_memory():
         tracemalloc.stop()
 
 
-def test_a_message_in_an_endless_line_is_found():
+def test_a_message_in_a_very_long_line_is_found():
     (found,) = read_text("x " * 400_000 + MESSAGE + " y" * 400_000).messages
     assert (found.line, found.fields["requested_bytes"]) == (1, 3 << 29)
 
@@ -128,14 +128,14 @@ def test_a_message_in_an_endless_line_is_found():
         pytest.param(lambda data: bytes(range(256)) * 9 + b"\n" + data, id="binary before it"),
     ],
 )
-def test_files_are_read_however_they_are_packed(tmp_path, packed):
+def test_files_of_any_compression_and_encoding_are_read(tmp_path, packed):
     path = tmp_path / "log"
     path.write_bytes(packed(_long(MESSAGE, 30_000, 30_000).encode()))
     (found,) = read_files([path]).messages
     assert (found.source, found.rank, found.fields["total_bytes"]) == (str(path), 3, 8 << 30)
 
 
-def test_progress_is_told(tmp_path):
+def test_progress_is_reported(tmp_path):
     path = tmp_path / "log"
     path.write_text(FILLER * 60_000, encoding="utf-8")
     told: list[tuple[str, int, int | None]] = []
@@ -145,7 +145,7 @@ def test_progress_is_told(tmp_path):
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path):
+def test_unreadable_paths_are_an_error(tmp_path):
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(MemdiagError) as error:
             read_files([path])
@@ -153,7 +153,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
         assert error.value.hint
 
 
-def test_an_empty_file_has_nothing(tmp_path):
+def test_an_empty_file_has_no_messages(tmp_path):
     path = tmp_path / "log"
     path.touch()
     assert read_files([path]).messages == ()
@@ -168,7 +168,7 @@ def test_an_empty_file_has_nothing(tmp_path):
         ("what to do about CUDA out of memory errors? See docs/memory.md", "RuntimeError: CUDA error: out of memory"),
     ],
 )
-def test_a_line_that_is_often_read_in_vain_hides_nothing(calm, message):
+def test_frequent_false_matches_hide_no_message(calm, message):
     lines = f"{FILLER * 100}{calm}\n" * 400
     (expected,) = read_text(message).messages
     found = read_text(f"{lines}{message}\n{lines}").messages

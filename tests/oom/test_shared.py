@@ -1,4 +1,4 @@
-"""Prefixes that nobody has heard of are taken off wrapped messages, because their lines share them; lists keep what their lines share."""
+"""Unknown prefixes are removed from wrapped messages because all their lines share them; lists keep shared text."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def _fields(text: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_wrapped_message_is_whole_without_what_its_lines_share(prefix):
+def test_a_wrapped_message_is_joined_without_its_shared_prefix(prefix):
     for width in (*range(43, 120, 7), 64, 80, 100):
         text = "\n".join(prefix + piece for piece in _wrapped(GIVEN, width))
         assert _fields(f"Traceback (most recent call last):\n{text}\n") == _fields(GIVEN), text
 
 
 @pytest.mark.parametrize(("_form", "message"), [example for dialect in dialects() for example in dialect.EXAMPLES])
-def test_an_example_behind_an_unknown_prefix_is_read_as_without(_form, message):
+def test_an_unknown_prefix_does_not_change_the_fields_of_an_example(_form, message):
     text = f"Traceback (most recent call last):\n{message}"
     assert _fields("\n".join(f"<stderr> {line}" for line in text.split("\n"))) == _fields(text)
 
 
-def test_two_who_speak_in_turns_are_told_apart():
+def test_alternating_lines_of_two_workers_are_separated():
     one, other = _wrapped(GIVEN, 70), _wrapped(GIVEN.replace("1.50", "1.75").replace("GPU 0", "GPU 1"), 70)
     text = "\n".join(f"[worker-0] {first}\n[worker-1] {second}" for first, second in zip(one, other, strict=True))
     assert [(fields["device_index"], fields["requested_bytes"]) for fields in _fields(text)] == [
@@ -84,20 +84,20 @@ def test_only_the_outer_of_two_prefixes_is_on_every_line_of_a_wrapped_message(ou
     assert _fields(text) == _fields(GIVEN)
 
 
-def test_a_mark_that_no_neighbour_has_is_no_quotation():
+def test_a_quotation_mark_without_quoted_neighbours_is_kept():
     lines = [(1, "Out of memory: 10513462067"), (2, "> 1369702144")]
     assert unquoted(lines) == lines
     assert unquoted([(1, "> 33."), (2, "> 30 GiB")]) == [(1, "33."), (2, "30 GiB")]
     assert unquoted([(1, "> memory is"), (2, "> >> allocated")]) == [(1, "memory is"), (2, ">> allocated")]
 
 
-def test_nothing_is_taken_off_inside_a_number_or_a_clock():
+def test_a_shared_prefix_never_ends_inside_a_number_or_a_time():
     lines = [read_line(number, f"job 7 at 1:2{number}:3 is 1.{number}") for number in range(2)]
     assert without_shared(lines) is None
     assert without_shared([read_line(1, "12 34"), read_line(2, "12 35")]) is None
 
 
-def test_characters_that_html_spells_out_are_read():
+def test_html_entities_are_decoded():
     html = GIVEN.replace("capacity of", "capacity&nbsp;of").replace(" GiB.", "&#32;GiB.")
     assert _fields(html) == _fields(GIVEN)
     assert (

@@ -1,4 +1,4 @@
-"""Where a program failed, and which program: from the frames before a message, far above it or behind it."""
+"""Program and stage of a failure are inferred from frames before the message, far above it, or after it."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def first(frames):
         (FORWARD, ""),
     ],
 )
-def test_the_frames_tell_the_stage(frames, stage):
+def test_the_stage_is_inferred_from_the_frames(frames, stage):
     marks = marks_around(MESSAGE, f"{HEAD}{frames}{MESSAGE}")
     assert [mark for mark in marks if mark.startswith("stage:")] == ([f"stage:{stage}"] if stage else [])
 
 
 @pytest.mark.parametrize("number", [3, 120, 400])
 def test_outer_frames_are_read_far_above_the_message(number):
-    """In a long log as well, which is cut into windows of a few lines."""
+    """Outer frames are found even in a long log, of which only windows of a few lines are read."""
     inner = "".join(frame(f"block{place}.py", "run", "x = self.block(x)") for place in range(min(number, 60)))
     quiet = "".join(f"step {place} loss 2.5 lr 0.1 time {place % 7} s\n" for place in range(number * 40))
     text = (
@@ -86,7 +86,7 @@ def test_outer_frames_are_read_far_above_the_message(number):
     assert "per_device_eval_batch_size" in single(text).findings[0].fixes[0].change
 
 
-def test_a_traceback_behind_the_message_counts_where_there_is_none_before():
+def test_a_traceback_after_the_message_is_used_if_there_is_none_before():
     behind = f"{HEAD}{frame('vllm/worker/worker.py', 'load_model')}"
     assert "stage:load" in marks_around(f"{MESSAGE}\n{behind}", MESSAGE, f"{MESSAGE}\n{behind}")
     trainer = f"{HEAD}{frame('transformers/trainer.py', 'evaluation_loop')}"
@@ -139,7 +139,7 @@ def test_the_first_remedy_is_the_setting_of_the_program_at_that_stage(frames, ch
     assert change in first(frames)
 
 
-def test_a_setting_of_the_program_is_not_followed_by_the_same_in_general_words():
+def test_a_setting_of_the_program_replaces_the_equivalent_general_advice():
     titles = [fix.title for fix in single(f"{HEAD}{TRAINER}{FORWARD}{MESSAGE}").findings[0].fixes]
     assert titles[0].startswith("Use the smallest batch")
     assert not any(
@@ -147,7 +147,7 @@ def test_a_setting_of_the_program_is_not_followed_by_the_same_in_general_words()
     )
 
 
-def test_a_hint_that_cannot_help_is_a_line_and_no_remedy():
+def test_a_hint_that_cannot_help_is_a_finding_without_fixes():
     hint = (
         " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to "
         "avoid fragmentation."
@@ -157,7 +157,7 @@ def test_a_hint_that_cannot_help_is_a_line_and_no_remedy():
     assert finding.title.startswith("expandable_segments, empty_cache(): at most")
 
 
-def test_vae_of_comfyui_decodes_in_tiles_first():
+def test_tiled_decoding_is_the_first_remedy_for_the_vae_of_comfyui():
     frames = frame("ComfyUI/nodes.py", "decode", "images = vae.decode(samples)") + FORWARD
     assert "VAE Decode (Tiled)" in single(f"{HEAD}{frames}{MESSAGE}").findings[0].fixes[0].title
 
@@ -174,14 +174,14 @@ LARGE = SIZES.replace("700.00 MiB", "24.00 GiB").replace("30.50 GiB", "6.50 GiB"
         ("table = torch.zeros(rows, columns)", ""),
     ],
 )
-def test_attention_is_advised_on_only_where_attention_asked(code, change):
+def test_attention_is_advised_on_only_if_it_made_the_request(code, change):
     text = f"{HEAD}{frame('me/model.py', 'forward', code)}torch.OutOfMemoryError: {LARGE}"
     fixes = single(text).findings[0].fixes
     assert change in fixes[0].change
     assert any("scaled_dot" in fix.change for fix in fixes) == ("scaled_dot" in change)
 
 
-def test_the_drivers_bare_error_gets_the_settings_of_the_program():
+def test_a_driver_error_without_numbers_gets_the_settings_of_the_program():
     frames = frame("verl/workers/fsdp_workers.py", "generate_sequences")
     text = f"{HEAD}{frames}RuntimeError: CUDA Error: out of memory at /b/cumem_allocator.cpp:70"
     assert "actor_rollout_ref.rollout.gpu_memory_utilization" in single(text).findings[0].fixes[0].change
@@ -190,7 +190,7 @@ def test_the_drivers_bare_error_gets_the_settings_of_the_program():
 @pytest.mark.parametrize(
     "kernel", ["aclnnMoeDistributeDispatchV2", "aclnnAllGatherMatmul", "HcclAllocComResourceByTiling"]
 )
-def test_buffers_of_kernels_that_communicate_are_not_made_smaller(kernel):
+def test_hccl_buffsize_is_not_advised_for_kernels_that_communicate(kernel):
     text = (
         f"NPU function error: call {kernel} failed, error code is 207001\n"
         "[ERROR] 2025-03-04-05:06:07 (PID:77, Device:3, RankID:-1) ERR00100 PTA call acl api failed\n"
@@ -206,7 +206,7 @@ def test_buffers_of_kernels_that_communicate_are_not_made_smaller(kernel):
     assert not any("HCCL_BUFFSIZE" in change for change in changes)
 
 
-def test_thousands_of_ranks_take_no_time():
+def test_thousands_of_ranks_are_read_in_linear_time():
     text = "".join(f"[rank{rank}]: {MESSAGE}\n" for rank in range(1500))
     begin = time.process_time()
     assert len(read_text(text).messages) == 1500

@@ -1,4 +1,4 @@
-"""What the lines around a message tell: who runs there, on which system, with which settings."""
+"""The lines around a message reveal the program, its stage, the operating system and the settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HINT = (
         ('  File "/home/me/stable-diffusion-webui/modules/processing.py", line 3, in run', "webui"),
     ],
 )
-def test_who_serves_or_generates(line, engine):
+def test_inference_engines_are_recognised(line, engine):
     assert f"engine:{engine}" in marks_around(f"{line}\n{MESSAGE}")
 
 
@@ -44,14 +44,14 @@ def test_who_serves_or_generates(line, engine):
         '  File "/env/site-packages/diffusers/unet.py", line 3, in forward\n  File "/me/train.py", line 3, in main',
     ],
 )
-def test_training_is_no_engine(lines):
+def test_training_is_not_recognised_as_an_engine(lines):
     assert not any(mark.startswith("engine:") for mark in marks_around(f"{lines}\n{MESSAGE}"))
 
 
 @pytest.mark.parametrize(
     ("function", "stage"), [("load_model", "load"), ("capture_model", "capture"), ("execute_model", "")]
 )
-def test_where_in_the_life_of_an_engine(function, stage):
+def test_the_stage_of_an_engine_is_recognised(function, stage):
     marks = marks_around(f'  File "/x/vllm/v1/worker/runner.py", line 3, in {function}\n{MESSAGE}')
     assert [mark for mark in marks if mark.startswith("stage:")] == ([f"stage:{stage}"] if stage else [])
 
@@ -68,7 +68,7 @@ def test_where_in_the_life_of_an_engine(function, stage):
         (r"a regular expression: \d+:\s", False),
     ],
 )
-def test_paths_of_windows(line, is_windows):
+def test_windows_is_recognised_by_its_paths(line, is_windows):
     assert ("os:windows" in marks_around(f"{line}\n{MESSAGE}")) == is_windows
 
 
@@ -81,19 +81,19 @@ def test_paths_of_windows(line, is_windows):
         "  PYTORCH_NPU_ALLOC_CONF: expandable_segments:True",
     ],
 )
-def test_settings_that_are_printed_as_set(line):
+def test_printed_settings_are_recognised(line):
     assert "set:expandable_segments" in marks_around(f"{line}\n{MESSAGE}{HINT}")
 
 
 @pytest.mark.parametrize(
     "text", [HINT, HINT.replace("setting ", "setting\n"), "Consider PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"]
 )
-def test_what_is_suggested_is_not_set(text):
+def test_suggested_settings_do_not_count_as_set(text):
     assert not any(mark.startswith("set:") for mark in marks_around(MESSAGE + text))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_what_memdiag_itself_suggested_in_the_log_is_not_set(language):
+def test_suggestions_of_memdiag_in_the_log_do_not_count_as_set(language):
     fix = "Enable expandable segments, so that adjacent free blocks can merge (MD201)"
     with speaking(language):
         label = str(phrase("verdict.label.first"))
@@ -106,7 +106,7 @@ def test_what_memdiag_itself_suggested_in_the_log_is_not_set(language):
 
 @pytest.mark.parametrize("piece", ["c:\\", "alloc_conf=", "vllm/", "pytorch_cuda_alloc_conf='", "a" * 50])
 def test_long_lines_are_read_to_the_end(piece):
-    """With work that grows as the square of the length, this test would not end."""
+    """Long lines are read in linear time; with quadratic time, this test would not finish."""
     text = piece * (2_000_000 // len(piece)) + "\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" + MESSAGE
     assert "set:expandable_segments" in marks_around(text)
 
@@ -124,12 +124,12 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("stage", FRAMES)
-def test_the_innermost_frames_tell_what_was_being_made(stage):
+def test_the_stage_is_inferred_from_the_innermost_frames(stage):
     outer = 'Traceback (most recent call last):\n  File "train.py", line 9, in main\n    trainer.train()\n'
     assert f"stage:{stage}" in marks_around(MESSAGE, f"{outer}{FRAMES[stage]}\n{MESSAGE}")
 
 
-def test_a_step_of_the_model_is_no_loading():
+def test_a_forward_pass_is_not_recognised_as_loading():
     step = '  File "/x/torch/nn/modules/module.py", line 3, in _call_impl\n    return forward_call(*args)\n'
     earlier = (
         "Traceback (most recent call last):\n" + FRAMES["load"] + "\nRetrying\nTraceback (most recent call last):\n"

@@ -1,4 +1,4 @@
-"""The cause behind an allocator's numbers: each rule by an example of round numbers, and no numbers that break the arithmetic."""
+"""The cause inferred from an allocator's numbers: one example with round numbers per rule, and any numbers at all."""
 
 from __future__ import annotations
 
@@ -159,13 +159,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_numbers_decide(name):
+def test_the_numbers_decide_cause_and_confidence(name):
     message, verdict, confidence = CASES[name]
     judgement = judge(message)
     assert (judgement.verdict, judgement.confidence) == (verdict, confidence), judgement
 
 
-def test_what_a_dialect_knows_stands():
+def test_the_judgement_of_a_dialect_is_kept():
     own = Judgement("limit", "high", (), ("It says so.",))
     assert judge(Found(0, 1, "x", "x", "cuda", {"requested_bytes": 1}, own)) is own
 
@@ -180,7 +180,7 @@ def test_the_first_reason_is_the_decisive_arithmetic():
     )
 
 
-def test_what_is_missing_is_named():
+def test_missing_numbers_are_named_in_the_reason():
     assert "the size of the request" in judge(found(allocated=70, unallocated=1)).reasons[0]
     assert "does not show the reserved memory" in judge(found(requested=1, total=44, free=0.8, allocated=11)).reasons[0]
 
@@ -194,11 +194,11 @@ def test_what_is_missing_is_named():
         ("x = layer(x)", "unknown"),
     ],
 )
-def test_without_numbers_the_lines_around_may_tell(context, verdict):
+def test_without_numbers_the_lines_around_decide(context, verdict):
     assert judge(Found(0, 1, "cuda_bare", "pytorch", "cuda"), context).verdict == verdict
 
 
-def test_cached_of_old_messages_is_what_no_tensor_uses():
+def test_cached_memory_of_old_messages_is_unallocated():
     assert (
         judge(found(dialect="torch_cuda_cached", requested=1, total=24, free=0.1, allocated=15, cached=7.5)).verdict
         == "fragmentation"
@@ -206,7 +206,7 @@ def test_cached_of_old_messages_is_what_no_tensor_uses():
 
 
 @given(FOUND, st.text(max_size=50))
-def test_no_numbers_break_it(message, context):
+def test_any_numbers_give_a_valid_judgement(message, context):
     judgement = judge(message, context)
     assert judgement.verdict in CAUSES
     assert judgement.verdict not in judgement.alternatives
@@ -219,7 +219,7 @@ def test_no_numbers_break_it(message, context):
 
 
 @given(st.integers(1, 200), st.integers(1, 99), st.integers(1, 100))
-def test_a_request_beyond_the_card_is_capacity_whatever_else(total, part, beyond):
+def test_a_request_larger_than_the_device_is_always_capacity(total, part, beyond):
     used = total * part / 100
     message = found(
         requested=total + beyond,

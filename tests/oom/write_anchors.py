@@ -1,6 +1,6 @@
-"""Writes memdiag/oom/anchors.py anew: the anchors of every dialect as data.
+"""Writes memdiag/oom/anchors.py, which has the anchors of every dialect as data.
 
-``python -m tests.oom.write_anchors`` after a change.
+Run ``python -m tests.oom.write_anchors`` after changing the anchors of a dialect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def main() -> None:
     kept = path.read_text(encoding="utf-8").partition(HEAD)[0]
     rows: list[str] = []
     for name, dialect in zip(DIALECTS, dialects(), strict=True):
-        assert not any(set(anchor) & set(" \\") for anchor in dialect.ANCHORS), name  # they separate, and escape
+        assert not any(set(anchor) & set(" \\") for anchor in dialect.ANCHORS), (
+            name
+        )  # separator and escape character of the table
         anchors = " ".join(dialect.ANCHORS)
         indent = " " * 4
         rows += [

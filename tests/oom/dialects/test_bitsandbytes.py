@@ -9,7 +9,7 @@ from tests.oom.single import single
 FORMS = [Form("bitsandbytes", "Error out of memory at line 391 in file /build/bitsandbytes/csrc/pythonInterface.c")]
 
 
-def test_managed_memory_is_that_of_a_paged_optimizer():
+def test_a_failure_of_managed_memory_points_to_a_paged_optimizer():
     message = single(
         "  0%|          | 0/80 [00:00<?, ?it/s]\nError out of memory at line 391 in file "
         "/build/bitsandbytes/csrc/pythonInterface.c"
@@ -20,11 +20,11 @@ def test_managed_memory_is_that_of_a_paged_optimizer():
 
 
 @pytest.mark.parametrize("path", [r"D:\a\build\csrc\ops.cu", "/home/me/bitsandbytes/csrc/ops.hip"])
-def test_a_kernel_that_fails_is_the_devices(path):
+def test_a_failure_in_a_kernel_file_is_device_capacity(path):
     message = single(f"Error out of memory at line 90 in file {path}")
     assert message.judgement.verdict == "capacity"
     assert "batch" in message.findings[0].fixes[0].title
 
 
-def test_other_errors_of_its_macro_are_none_of_ours():
+def test_other_errors_of_the_macro_are_ignored():
     assert not read_text("Error invalid device function at line 90 in file /b/csrc/ops.cu").messages

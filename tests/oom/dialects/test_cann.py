@@ -44,11 +44,11 @@ CODE = "Memory_Allocation_Failure(EL0004): Failed to allocate memory."
         ),
     ],
 )
-def test_what_was_being_done_tells_the_cause(lines, verdict):
+def test_the_failed_operation_decides_the_verdict(lines, verdict):
     assert single(lines).judgement.verdict == verdict
 
 
-def test_the_runtime_names_size_and_device():
+def test_size_and_device_are_read_from_runtime_lines():
     assert single(
         f"{CODE}\nCall rtMalloc fail, purpose: page caching, type = 2, size:1073741824, device_id:1"
     ).fields == {
@@ -57,7 +57,7 @@ def test_the_runtime_names_size_and_device():
     }
 
 
-def test_the_driver_names_its_device_without_a_sign():
+def test_the_device_is_read_from_driver_lines_without_an_equals_sign():
     line = (
         "DevMemAllocHugePageManaged:[drv api] halMemAlloc failed:size=4194304(bytes), type=2, drvRetCode=6, device_id "
         "5, ErrCode=207001"
@@ -70,16 +70,16 @@ def test_the_driver_names_its_device_without_a_sign():
     }
 
 
-def test_the_graph_engine_in_its_own_log():
+def test_lines_of_the_graph_engine_log_are_read():
     lines = "GE device_allocator: [Malloc][Memory] failed, rt_ret:207001, size=536870912"
     assert single(lines).judgement.verdict == "workspace_or_comm"
 
 
-def test_who_holds_the_card_is_asked_first_where_nothing_tells():
+def test_npu_smi_is_the_first_remedy_if_the_cause_is_unknown():
     assert commands(CODE).startswith("npu-smi info")
 
 
-def test_two_processes_fail_twice():
+def test_two_failing_processes_are_two_messages():
     lines = [f"EL0004: [PID: {pid}] 2025-03-04-05:06:07.008.009 Failed to allocate memory." for pid in (7, 8)]
     assert [message.fields["pid"] for message in read_text("\n".join(lines)).messages] == [7, 8]
 
@@ -88,5 +88,5 @@ def test_two_processes_fail_twice():
     "text",
     ["EL0004 is the code of failed allocations, 207001 another", "#define ACL_ERROR_RT_MEMORY_ALLOCATION 207001"],
 )
-def test_codes_by_themselves_are_no_message(text):
+def test_error_codes_alone_are_not_a_message(text):
     assert not read_text(text).messages

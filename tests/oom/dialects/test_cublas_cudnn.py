@@ -44,7 +44,7 @@ FORMS = [
         ("RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`", "pytorch"),
     ],
 )
-def test_whose_call_failed(text, framework):
+def test_framework_and_verdict_of_each_library_error(text, framework):
     message = single(text)
     assert (message.dialect, message.framework, message.judgement.verdict) == (
         "cublas_cudnn",
@@ -56,14 +56,14 @@ def test_whose_call_failed(text, framework):
 @pytest.mark.parametrize(
     ("before", "remedy"), [("", "cudnn.benchmark"), ("I tensorflow/core/kernels/conv_ops.cc:9] x\n", "GROWTH")]
 )
-def test_miopen_prints_what_it_wanted(before, remedy):
+def test_the_requested_size_is_read_from_miopen_errors(before, remedy):
     text = f"{before}MIOpen Error: /src/hip/handlehip.cpp:70: Memory not available to allocate buffer: 268435456"
     message = single(text)
     assert (message.backend, message.fields) == ("hip", {"requested_bytes": 268435456})
     assert remedy in commands(text)
 
 
-def test_convolutions_need_no_search():
+def test_cudnn_failures_advise_disabling_benchmark_mode():
     assert "torch.backends.cudnn.benchmark = False" in commands("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
 
 
@@ -75,11 +75,11 @@ def test_convolutions_need_no_search():
         "CUDNN_STATUS_ALLOC_FAILED means that resources could not be allocated.",
     ],
 )
-def test_names_of_constants_are_no_message(text):
+def test_names_of_constants_are_not_a_message(text):
     assert not read_text(text).messages
 
 
-def test_a_status_that_glog_prints_behind_its_numbers():
+def test_a_status_after_glog_numbers_or_in_lower_case_is_read():
     assert (
         single("Check failed: status == CUDNN_STATUS_SUCCESS (4 vs. 0)  CUDNN_STATUS_ALLOC_FAILED").judgement.verdict
         == "workspace_or_comm"

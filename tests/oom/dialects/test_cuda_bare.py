@@ -1,4 +1,4 @@
-"""Messages without a number: CUDA's own error, THC's, and heads with nothing behind them."""
+"""Messages without numbers: errors of CUDA and THC, and PyTorch messages cut off after their first words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ERROR = "RuntimeError: CUDA error: out of memory"
         ('  File "/x/train.py", line 3, in <module>\n    torch.cuda.set_device(rank)', "other_process"),
     ],
 )
-def test_what_was_being_done_tells_the_cause(above, verdict):
+def test_the_lines_above_decide_the_verdict(above, verdict):
     assert single(f"{above}\n{ERROR}").judgement.verdict == verdict
 
 
@@ -60,7 +60,7 @@ def test_what_was_being_done_tells_the_cause(above, verdict):
         "torch.OutOfMemoryError: CUDA out of memory. Tried to all",
     ],
 )
-def test_other_words_for_it(text):
+def test_other_wordings_are_recognised(text):
     message = single(text)
     assert (message.dialect, message.fields) == ("cuda_bare", {})
 
@@ -73,11 +73,11 @@ def test_other_words_for_it(text):
         ("RuntimeError: XPU out of memory", "torch_xpu"),
     ],
 )
-def test_heads_of_other_backends(text, dialect):
+def test_truncated_messages_of_other_backends_are_recognised(text, dialect):
     assert single(text).dialect == dialect
 
 
-def test_a_check_and_its_exception_are_one():
+def test_a_failed_check_and_its_exception_are_one_message():
     check = "THCudaCheck FAIL file=/pytorch/THC/THCGeneral.cpp line=70 error=2 : out of memory"
     raised = "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THC/THCGeneral.cpp:70"
     assert (
@@ -102,11 +102,11 @@ def test_a_check_and_its_exception_are_one():
         "We ran into CUDA out of memory errors, so we lowered the batch size.",
     ],
 )
-def test_what_only_names_the_error_is_no_message(text):
+def test_code_and_prose_that_name_the_error_are_not_messages(text):
     assert not read_text(text).messages
 
 
-def test_pytorch_asks_nvml_only_when_memory_ran_out():
+def test_a_failed_nvml_assertion_is_an_out_of_memory_message():
     text = (
         'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/x/c10/cuda/CUDACachingAllocator.cpp":838, please '
         "report a bug"

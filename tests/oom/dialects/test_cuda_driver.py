@@ -86,7 +86,7 @@ FORMS = [
         ("cuvidCreateDecoder(&h, &p) failed -> CUDA_ERROR_OUT_OF_MEMORY: out of memory", "cuda", "cuda", "unknown"),
     ],
 )
-def test_whose_words_and_which_call(text, framework, backend, cause):
+def test_framework_backend_and_cause_of_each_driver_error(text, framework, backend, cause):
     message = single(text)
     assert (message.dialect, message.framework, message.backend, message.judgement.verdict) == (
         "cuda_driver",
@@ -96,7 +96,7 @@ def test_whose_words_and_which_call(text, framework, backend, cause):
     )
 
 
-def test_a_share_of_the_card_that_hami_gives_out():
+def test_exceeding_a_memory_share_of_hami_is_a_limit():
     text = "[HAMI-core ERROR (pid:31 thread=140012345678912 allocator.c:53)]: Device 2 OOM 5368709120 / 4294967296"
     message = single(text)
     assert (message.framework, message.judgement.verdict) == ("hami", "limit")
@@ -105,7 +105,7 @@ def test_a_share_of_the_card_that_hami_gives_out():
     assert 'nvidia.com/gpumem: "5120"' in commands(text)
 
 
-def test_a_count_of_hami_below_zero_is_its_own_fault():
+def test_a_negative_hami_counter_is_reported_as_its_own_error():
     text = (
         f"[4pdvGPU ERROR (pid:31 thread=140012345678912 allocator.c:49)]: Device 0 OOM {(1 << 64) - 4096} / 4294967296"
     )
@@ -122,5 +122,5 @@ def test_a_count_of_hami_below_zero_is_its_own_fault():
         "if (status == cudaErrorMemoryAllocation) {",
     ],
 )
-def test_names_of_constants_are_no_message(text):
+def test_names_of_constants_are_not_a_message(text):
     assert not read_text(text).messages

@@ -43,7 +43,7 @@ FORMS = [
 ]
 
 
-def test_the_old_total_counts_the_request_itself():
+def test_the_total_of_old_messages_includes_the_request():
     message = single(
         "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1000000000 bytes (total 5000000000 bytes)"
     )
@@ -59,14 +59,14 @@ def test_a_limit_that_is_exceeded_is_the_cause():
     assert single(text).judgement.verdict == "limit"
 
 
-def test_almost_nothing_held_means_that_others_have_the_card():
+def test_a_failure_with_little_allocated_points_to_other_processes():
     assert (
         single("Out of memory allocating 2,000,000 bytes (allocated so far: 3,000,000 bytes).").judgement.verdict
         == "other_process"
     )
 
 
-def test_what_rmm_throws_is_no_host_memory():
+def test_bad_alloc_of_rmm_is_not_host_memory():
     text = (
         "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /x/cuda_memory_resource.hpp:70: "
         "cudaErrorMemoryAllocation out of memory"
@@ -74,7 +74,7 @@ def test_what_rmm_throws_is_no_host_memory():
     assert [message.framework for message in read_text(text).messages] == ["rapids"]
 
 
-def test_xgboost_says_it_in_words_of_rmm():
+def test_rmm_wording_of_xgboost_is_recognised():
     text = (
         "xgboost.core.XGBoostError: a.cu:7: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation: "
         "out of memory"
@@ -103,12 +103,12 @@ def test_xgboost_says_it_in_words_of_rmm():
         ("RMMError: RMM_ERROR_OUT_OF_MEMORY", "capacity"),
     ],
 )
-def test_rmm_lines_that_were_cut(text, verdict):
+def test_truncated_rmm_lines_are_read(text, verdict):
     message = single(text)
     assert (message.framework, message.judgement.verdict) == ("rapids", verdict)
 
 
-def test_a_full_pool_is_made_larger_first():
+def test_a_larger_pool_is_the_first_remedy_for_a_full_pool():
     text = (
         "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/e/rmm/pool_memory_resource.hpp:188: Maximum pool "
         "size exceeded"

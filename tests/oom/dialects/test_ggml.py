@@ -48,7 +48,7 @@ FORMS = [
 ]
 
 
-def test_three_lines_about_a_buffer_are_one_message_and_the_bytes_count():
+def test_three_lines_about_a_buffer_are_one_message_with_the_exact_size():
     message = single(
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.68 MiB on device 1: cudaMalloc failed: out of "
         "memory\n"
@@ -59,7 +59,7 @@ def test_three_lines_about_a_buffer_are_one_message_and_the_bytes_count():
     assert (message.framework, message.judgement.verdict) == ("llama.cpp", "capacity")
 
 
-def test_a_second_try_is_counted_and_names_of_functions_are_no_speakers():
+def test_a_repeated_failure_is_counted_and_function_names_are_not_speakers():
     tried = (
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 1: cudaMalloc failed: out of "
         "memory\n"
@@ -94,25 +94,25 @@ def test_a_second_try_is_counted_and_names_of_functions_are_no_speakers():
         ("ggml_aligned_malloc: insufficient memory (attempted to allocate 1024.00 MB)", "cpu", "host"),
     ],
 )
-def test_each_backend_has_its_words(text, backend, verdict):
+def test_backend_and_verdict_of_each_wording(text, backend, verdict):
     message = single(text)
     assert (message.backend, message.judgement.verdict) == (backend, verdict)
 
 
-def test_pinned_memory_is_a_warning_about_the_host_in_any_locale():
+def test_a_pinned_memory_failure_is_a_host_warning_in_any_locale():
     message = single("ggml_cuda_host_malloc: failed to allocate 512,50 MiB of pinned memory: invalid argument")
     assert message.fields["requested_bytes"] == round(512.5 * MIB)
     assert (message.judgement.verdict, message.is_warning) == ("host", True)
 
 
-def test_ollama_is_named_where_it_speaks():
+def test_ollama_is_the_framework_if_the_text_names_it():
     assert (
         single("Error: llama runner process has terminated: cudaMalloc failed: out of memory\nollama").framework
         == "ollama"
     )
 
 
-def test_a_buffer_that_is_too_large_for_vulkan_is_divided():
+def test_a_too_large_vulkan_buffer_advises_a_smaller_block_size():
     message = single(
         "ggml_vulkan: Requested buffer size (6000000000) exceeds device memory allocation limit (4294967296)"
     )
@@ -149,5 +149,5 @@ def test_a_retry_that_fails_as_well_is_a_failure():
         ("llama_model_load: error loading model: unable to allocate CUDA0 buffer", "-ngl"),
     ],
 )
-def test_what_did_not_fit_is_made_smaller_first(line, first):
+def test_the_first_remedy_shrinks_the_buffer_that_failed(line, first):
     assert first in single(line).findings[0].fixes[0].change

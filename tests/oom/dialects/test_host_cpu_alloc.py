@@ -90,7 +90,7 @@ def test_messages_without_numbers_are_found_once(text):
     "text",
     ["except MemoryError:", "the class MemoryError is raised when", "No space left on device: /home/user/model.bin"],
 )
-def test_talk_about_memory_is_no_message(text):
+def test_code_and_prose_about_memory_are_not_messages(text):
     assert read_text(text).messages == ()
 
 
@@ -103,13 +103,13 @@ def test_a_negative_size_printed_as_unsigned_is_a_bug():
     assert "requested_bytes" not in single(text).fields
 
 
-def test_zero_gigabytes_are_less_than_one():
+def test_a_printed_size_of_zero_gigabytes_means_less_than_one():
     message = single("$ Torch: not enough memory: you tried to allocate 0GB. Buy new RAM!")
     assert message.judgement.verdict == "host"
     assert "less than 1 GiB" in message.judgement.reasons[0]
 
 
-def test_one_large_piece_is_looked_at_before_workers():
+def test_a_large_allocation_advises_checking_the_tensor_before_the_workers():
     text = (
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes. Error code 12 (Cannot allocate "
         "memory)"
@@ -120,12 +120,12 @@ def test_one_large_piece_is_looked_at_before_workers():
     assert "num_workers" in small[0].change
 
 
-def test_the_aligned_allocation_of_the_first_release():
+def test_the_posix_memalign_error_of_the_first_release_is_read():
     text = "RuntimeError: [enforce fail at CPUAllocator.cpp:{}] posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs 0"
     assert (single(text.format(56)).dialect, single(text.format(56)).judgement.verdict) == ("host_cpu_alloc", "host")
 
 
-def test_numpy_retold():
+def test_a_paraphrased_numpy_error_is_read():
     message = single("_ArrayMemoryError: Unable to allocate 3.5 GB for array with form (30, 40) and data type float64")
     assert message.fields == {"requested_bytes": round(3.5 * GIB), "shape": [30, 40], "dtype": "float64"}
 
@@ -138,5 +138,5 @@ def test_numpy_retold():
         'Cannot run program "cl.exe": CreateProcess error=1455, Die Auslagerungsdatei ist zu klein',
     ],
 )
-def test_the_paging_file_is_known_by_its_number_in_any_language(line):
+def test_a_paging_file_error_is_recognised_by_its_number_in_any_language(line):
     assert single(line).findings[0].fixes[0].change == "SystemPropertiesPerformance.exe"

@@ -41,7 +41,7 @@ FORMS = [
         "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",
     ],
 )
-def test_words_of_those_who_waited(line):
+def test_reports_of_a_killed_process_are_recognised(line):
     message = single(f"step 1\n{line}\n$")
     assert (message.dialect, message.judgement.verdict) == ("host_killed", "host")
 
@@ -57,7 +57,7 @@ def test_words_of_those_who_waited(line):
         "Process finished with exit code 1370",
     ],
 )
-def test_words_inside_other_text_mean_nothing(line):
+def test_similar_words_in_other_text_are_ignored(line):
     assert read_text(line).messages == ()
 
 
@@ -69,11 +69,11 @@ def test_words_inside_other_text_mean_nothing(line):
         "a.sh: 第 3 行\uff1a 4711 已杀死   python a.py",
     ],
 )
-def test_shells_name_the_process(line):
+def test_the_process_is_read_from_shell_messages(line):
     assert single(line).fields == {"pid": 4711}
 
 
-def test_the_summary_of_torchrun_is_one_message_a_rank():
+def test_the_summary_of_torchrun_is_one_message_per_rank():
     block = (
         "[{0}]:\n  time      : 2024-01-01\n  rank      : {0} (local_rank: {0})\n  exitcode  : -9 (pid: 470{0})\n  "
         "traceback : Signal 9 (SIGKILL) received by PID 470{0}\n"
@@ -89,12 +89,12 @@ def test_the_summary_of_torchrun_is_one_message_a_rank():
     assert [(message.fields["rank"], message.fields["pid"]) for message in report.messages] == [(1, 4701), (2, 4702)]
 
 
-def test_the_launcher_of_deepspeed_names_the_local_rank():
+def test_the_local_rank_is_read_from_the_deepspeed_launcher():
     line = "['/usr/bin/python', '-u', 'a.py', '--local_rank=5', '--deepspeed'] exits with return code = -9"
     assert single(line).fields == {"local_rank": 5}
 
 
-def test_a_worker_that_vanished_may_have_crashed():
+def test_an_unexpected_worker_exit_has_low_confidence():
     message = single("RuntimeError: DataLoader worker (pid(s) 17, 18) exited unexpectedly")
     assert message.judgement.confidence == "low"
     assert "__main__" in message.judgement.reasons[0]

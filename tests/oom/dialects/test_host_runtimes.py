@@ -41,17 +41,17 @@ FORMS = [
         ("# There is insufficient memory for the Java Runtime Environment to continue.", "java"),
     ],
 )
-def test_whose_runtime(text, framework):
+def test_framework_of_each_runtime(text, framework):
     message = single(text)
     assert (message.dialect, message.framework, message.judgement.verdict) == ("host_runtime", framework, "host")
 
 
-def test_a_size_that_no_host_has_is_a_wrong_size():
+def test_an_impossible_size_has_an_unknown_cause():
     assert single("memory allocation of 70368744177664 bytes failed").judgement.verdict == "unknown"
 
 
 @pytest.mark.parametrize(
     "text", ['throw new java.lang.OutOfMemoryError("no");', "memory allocation of the model took 3 s"]
 )
-def test_words_that_are_no_failure(text):
+def test_similar_text_is_not_a_message(text):
     assert not read_text(text).messages

@@ -42,7 +42,7 @@ FORMS = [
 ]
 
 
-def test_a_small_request_of_a_small_program_is_not_called_capacity():
+def test_a_small_request_of_a_small_program_is_not_judged_as_capacity():
     text = (
         "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4194304 bytes.\ntotal "
         "allocation:   8.00MiB"
@@ -52,7 +52,7 @@ def test_a_small_request_of_a_small_program_is_not_called_capacity():
     assert "other_process" in message.judgement.alternatives
 
 
-def test_a_few_bytes_refused_are_a_broken_installation():
+def test_a_failed_allocation_of_a_few_bytes_is_not_a_lack_of_memory():
     message = single("RuntimeError: Resource exhausted: Out of memory while trying to allocate 16 bytes.")
     assert (message.judgement.verdict, message.judgement.confidence, message.backend) == ("unknown", "high", "cpu")
 
@@ -68,7 +68,7 @@ def test_allocator_and_exception_are_one_failure_with_the_exact_size():
     assert message.judgement.verdict == "capacity"
 
 
-def test_xla_on_a_cpu_asks_the_host():
+def test_xla_on_a_cpu_is_host_memory():
     message = single(
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 80000000000 bytes."
     )
@@ -76,7 +76,7 @@ def test_xla_on_a_cpu_asks_the_host():
     assert message.fields == {"requested_bytes": 80000000000}
 
 
-def test_scratch_of_autotuning_is_no_lack_of_memory():
+def test_autotuning_scratch_memory_is_a_workspace_failure():
     message = single(
         "E external/org_tensorflow/tensorflow/compiler/xla/service/gpu/cudnn_conv_algorithm_picker.cc:555] Resource "
         "exhausted: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0"
@@ -84,7 +84,7 @@ def test_scratch_of_autotuning_is_no_lack_of_memory():
     assert message.judgement.verdict == "workspace_or_comm"
 
 
-def test_warnings_are_left_out_beside_a_failure():
+def test_warnings_are_omitted_if_there_is_a_failure():
     report = read_text(
         "W external/xla/xla/tsl/framework/bfc_allocator.cc:310] Allocator (GPU_0_bfc) ran out of memory trying to "
         "allocate 9.00GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean "

@@ -39,16 +39,16 @@ def _message(asked: str, used: str, rest: str) -> str:
         ("2.000 GiB", "19.500 GiB", "", "capacity"),
     ],
 )
-def test_cause(asked, used, rest, cause):
+def test_the_numbers_decide_the_cause(asked, used, rest, cause):
     message = single(_message(asked, used, rest))
     assert (message.dialect, message.framework, message.judgement.verdict) == ("julia", "julia", cause)
     assert message.fields["total_bytes"] == 20 * GIB
 
 
-def test_the_account_names_its_own_allocator():
+def test_the_breakdown_names_cuda_jl_as_the_allocator():
     message = single(_message("4.000 GiB", "19.500 GiB", "Memory pool usage: 18.250 GiB (18.500 GiB reserved)"))
     assert [entry.what for entry in message.ledger][:2] == ["allocated by CUDA.jl", "reserved but unallocated"]
 
 
-def test_remedies_are_written_in_its_language():
+def test_remedies_are_julia_code():
     assert "CUDA.reclaim()" in commands(FORMS[0].template.format(requested="3.000 GiB"))

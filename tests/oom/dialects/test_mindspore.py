@@ -77,12 +77,12 @@ def test_a_pool_as_large_as_the_card_is_full():
         ),
     ],
 )
-def test_what_is_missing_at_the_start_is_somebody_elses(text):
+def test_memory_missing_at_the_start_belongs_to_other_processes(text):
     message = single(text)
     assert (message.dialect, message.judgement.verdict) == ("mindspore_malloc", "other_process")
 
 
-def test_the_log_names_the_process_and_size_zero_is_none():
+def test_the_process_is_read_from_the_log_and_a_size_of_zero_is_ignored():
     text = (
         "[ERROR] PRE_ACT(4711,ffff12345678,python):2024-10-09-14:12:37 [x.cc:4] Add] AllocDeviceMemByEagerFree failed, "
         "alloc size : 0."
@@ -91,18 +91,18 @@ def test_the_log_names_the_process_and_size_zero_is_none():
     assert single(text).judgement.verdict == "unknown"
 
 
-def test_the_data_pipeline_pins_memory_of_the_host():
+def test_a_failed_cuda_host_alloc_is_host_memory():
     assert single("Init] cudaHostAlloc failed, ret[2], out of memory").judgement.verdict == "host"
 
 
-def test_what_the_driver_refuses_beside_the_pool():
+def test_a_driver_failure_outside_the_pool_has_an_unknown_cause():
     text = "Cuda error:\nThe cudaStreamCreateWithFlags failed, ret[2], out of memory"
     message = single(text)
     assert (message.dialect, message.backend, message.judgement.verdict) == ("mindspore_misc", "cuda", "unknown")
     assert "max_device_memory" in commands(text)
 
 
-def test_what_the_pool_lost_in_pieces_is_told():
+def test_fragmentation_of_the_pool_is_reported():
     message = single(
         "Out of Memory!!! Request memory size: 2147483648B, Memory Statistic:\nDevice HBM memory size: 65536M\n"
         "MindSpore Used memory size: 59000M\nUsed peak memory usage (without fragments): 57000M\n"
@@ -114,7 +114,7 @@ def test_what_the_pool_lost_in_pieces_is_told():
     assert any("max_device_memory" in fix.change for fix in message.findings[0].fixes)
 
 
-def test_the_pool_of_ascend_reads_like_that_of_a_gpu():
+def test_the_source_file_distinguishes_the_pools_of_ascend_and_gpu():
     text = "Memory not enough: current free memory size[1024] is smaller than required size[4096]"
     assert single(text).backend == "cuda"
     assert single("device/ascend/ascend_memory_pool.cc:9] " + text).backend == "npu"

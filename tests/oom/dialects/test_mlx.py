@@ -23,7 +23,7 @@ FORMS = [
 ]
 
 
-def test_the_largest_buffer_is_a_limit():
+def test_exceeding_the_largest_buffer_size_is_a_limit():
     text = (
         "[metal::malloc] Attempting to allocate 20000000000 bytes which is greater than the maximum allowed buffer "
         "size of 9534832640 bytes."
@@ -31,7 +31,7 @@ def test_the_largest_buffer_is_a_limit():
     assert single(text).judgement.verdict == "limit"
 
 
-def test_the_error_of_metal_is_mlxs_where_it_says_so():
+def test_a_metal_error_with_the_mlx_prefix_is_of_mlx():
     text = (
         "[METAL] Command buffer execution failed: Insufficient Memory "
         "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
@@ -39,6 +39,6 @@ def test_the_error_of_metal_is_mlxs_where_it_says_so():
     assert (single(text).dialect, single(text).backend) == ("mlx", "metal")
 
 
-def test_buffers_are_counted_too():
+def test_exceeding_the_number_of_buffers_is_a_limit():
     message = single("RuntimeError: [metal::malloc] Resource limit (499000) exceeded.")
     assert (message.dialect, message.fields, message.judgement.verdict) == ("mlx", {}, "limit")

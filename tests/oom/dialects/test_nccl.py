@@ -24,7 +24,7 @@ FORMS = [
 ]
 
 
-def test_processes_fail_each_for_itself():
+def test_each_failing_process_is_one_message():
     lines = [
         f"node7:{pid}:{pid} [{device}] enqueue.cc:1085 NCCL WARN Cuda failure 'out of memory'"
         for pid, device in ((11, 0), (12, 1))
@@ -35,11 +35,11 @@ def test_processes_fail_each_for_itself():
     ]
 
 
-def test_memory_comes_from_the_driver():
+def test_a_cuda_failure_of_nccl_is_a_communication_failure():
     assert single("Cuda failure 2 'out of memory'").judgement.verdict == "workspace_or_comm"
 
 
-def test_shared_memory_is_the_hosts():
+def test_a_shared_memory_failure_is_host_memory():
     text = (
         "n:7:8 [3] misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-KWfVyt "
         "(size 5967872)"
@@ -51,11 +51,11 @@ def test_shared_memory_is_the_hosts():
     )
 
 
-def test_other_failures_of_cuda_are_none():
+def test_other_cuda_failures_are_ignored():
     assert not read_text("node7:392:494 [2] enqueue.cc:54 NCCL WARN Cuda failure 'invalid resource handle'").messages
 
 
-def test_rccl_is_the_same_on_other_cards():
+def test_rccl_failures_are_read_like_those_of_nccl():
     message = single("node7:1:2 [3] alloc.h:9 NCCL WARN HIP failure 'out of memory'")
     assert (message.backend, message.judgement.verdict) == ("hip", "workspace_or_comm")
 
@@ -87,7 +87,7 @@ def test_a_network_card_needs_locked_memory(line, fields):
     assert message.findings[0].fixes[0].change.startswith("ulimit -l unlimited")
 
 
-def test_refusals_of_a_network_card_that_belong_together_are_one():
+def test_related_failures_of_a_network_card_are_one_message():
     warn = "NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory"
     assert (
         len(
@@ -100,5 +100,5 @@ def test_refusals_of_a_network_card_that_belong_together_are_one():
 
 
 @pytest.mark.parametrize("error", ["Invalid argument", "No such device", "Bad address"])
-def test_other_errors_of_a_network_card_are_none_of_memory(error):
+def test_other_errors_of_a_network_card_are_ignored(error):
     assert not read_text(f"NCCL WARN Call to ibv_reg_mr failed with error {error}").messages

@@ -22,11 +22,11 @@ FORMS = [
         ("memory layout cannot be allocated with num_gpu = 99", "limit"),
     ],
 )
-def test_which_memory_it_is(text, verdict):
+def test_the_wording_decides_between_host_and_limit(text, verdict):
     assert single(text).judgement.verdict == verdict
 
 
-def test_the_servers_log_has_more_numbers():
+def test_all_numbers_of_the_server_log_are_read():
     message = single(
         'level=WARN msg="model request too large for system" requested="5.0 GiB" available=2147483648 total="16.0 GiB" '
         'free="2.0 GiB" swap="0 B"'

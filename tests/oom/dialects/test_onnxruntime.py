@@ -42,11 +42,11 @@ _BUFFER = "Failed to allocate memory for requested buffer of size"
         (f"{_BUFFER} 9223372036854775808", "unknown"),
     ],
 )
-def test_where_the_arena_is_and_how_much_it_wanted_decide(text, verdict):
+def test_provider_and_requested_size_decide_the_verdict(text, verdict):
     assert single(text).judgement.verdict == verdict
 
 
-def test_a_limit_of_the_arena_is_raised_to_fit():
+def test_the_remedy_raises_the_arena_limit_to_fit_the_request():
     text = "Available memory of 1024 is smaller than requested bytes of 8589934592"
     assert single(text).judgement.verdict == "limit"
     assert '"gpu_mem_limit": 34359738368' in commands(text)

@@ -46,7 +46,7 @@ FORMS = [
 ]
 
 
-def test_the_child_that_was_sacrificed_counts():
+def test_the_killed_child_is_reported_instead_of_its_parent():
     message = single(
         "Out of memory: Kill process 10 (python) score 974 or sacrifice child\nKilled process 11 (python) "
         "total-vm:30kB, anon-rss:20kB"
@@ -78,7 +78,7 @@ def test_a_cgroup_that_is_full_may_be_a_limit():
         "2 oom_kill events in StepId=17.0.",
     ],
 )
-def test_slurm_counts_kills(event):
+def test_kill_events_of_slurm_are_recognised(event):
     message = single(
         f"slurmstepd: error: Detected {event} Some of your processes may have been killed by the cgroup out-of-memory "
         "handler."
@@ -86,7 +86,7 @@ def test_slurm_counts_kills(event):
     assert (message.framework, message.judgement.verdict) == ("slurm", "host")
 
 
-def test_the_shells_line_belongs_to_slurms():
+def test_the_line_of_the_shell_is_merged_with_that_of_slurm():
     message = single(
         "script: line 28:  8156 Killed                  python3 main.py\nslurmstepd: error: Detected 1 oom-kill "
         "event(s) in StepId=1.batch cgroup."
@@ -94,7 +94,7 @@ def test_the_shells_line_belongs_to_slurms():
     assert (message.dialect, message.fields) == ("oom_killer", {"pid": 8156})
 
 
-def test_a_limit_of_slurm_gives_the_number_to_ask_for():
+def test_a_slurm_limit_advises_a_larger_memory_request():
     text = "slurmstepd: error: Step 17.0 exceeded memory limit (8388608 > 4194304), being killed"
     assert single(text).fields == {"allocated_bytes": 8 << 30, "limit_bytes": 4 << 30}
     assert "sbatch --mem=10G" in commands(text)
@@ -128,7 +128,7 @@ _DESCRIBED = (
         ),
     ],
 )
-def test_tables_and_states_of_those_who_run_containers_and_jobs(text, framework, fields):
+def test_states_of_containers_and_jobs_are_recognised(text, framework, fields):
     message = single(text)
     assert (message.dialect, message.framework, message.fields) == ("oom_killer", framework, fields)
 
@@ -136,7 +136,7 @@ def test_tables_and_states_of_those_who_run_containers_and_jobs(text, framework,
 @pytest.mark.parametrize(
     "text", ['"OOMKilled": false,', "3 OUT_OF_MEMORY errors were seen last week", "gpt-0   1/1   Running   0   3m"]
 )
-def test_states_that_are_no_kill(text):
+def test_other_states_are_ignored(text):
     assert not read_text(text).messages
 
 
@@ -149,7 +149,7 @@ def test_states_that_are_no_kill(text):
         ("/user.slice/user-1000.slice/session-3.scope", "systemctl set-property", "sbatch"),
     ],
 )
-def test_the_limit_is_raised_where_the_control_group_is(group, advised, not_advised):
+def test_the_remedy_matches_the_owner_of_the_control_group(group, advised, not_advised):
     message = single(
         f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},"
         f"task_memcg={group},task=python,pid=17,uid=0\nMemory cgroup out of memory: Killed process 17 (python) "
@@ -160,13 +160,13 @@ def test_the_limit_is_raised_where_the_control_group_is(group, advised, not_advi
     assert not_advised not in lines
 
 
-def test_a_unit_of_systemd_is_no_container():
+def test_a_systemd_unit_gets_no_container_advice():
     lines = commands("systemd[1]: train.service: A process of this unit has been killed by the OOM killer.")
     assert "systemctl set-property" in lines
     assert "docker" not in lines
 
 
-def test_numbers_with_commas():
+def test_numbers_with_commas_are_read():
     message = single(
         "Out of memory: Killed process 17 (python) total-vm:22,096,444kB, anon-rss:1,024kB, file-rss:0kB, shmem-rss:0kB"
     )
@@ -195,14 +195,14 @@ def _kill(name, more=""):
         ("ldap-proxy", "ps aux"),
     ],
 )
-def test_the_remedy_is_that_of_the_program_that_was_ended(name, first):
+def test_the_first_remedy_matches_the_killed_program(name, first):
     message = single(_kill(name))
     assert first in message.findings[0].fixes[0].change
     assert f"({name})" in message.judgement.reasons[0]
     assert ("DataLoader" in commands(_kill(name))) == (first == "DataLoader")
 
 
-def test_the_name_of_the_task_counts_where_the_kill_itself_is_missing():
+def test_the_task_name_is_used_if_the_kill_line_is_missing():
     line = (
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/a,"
         "task=perl,pid=88,uid=5"
@@ -224,14 +224,14 @@ def test_the_name_of_the_task_counts_where_the_kill_itself_is_missing():
         "3m12s  Warning  Evicted  pod/train-0  The node had condition: [MemoryPressure].",
     ],
 )
-def test_a_node_under_pressure_is_no_limit_of_a_container(line):
+def test_memory_pressure_of_a_node_is_not_a_container_limit(line):
     message = single(line)
     assert (message.judgement.verdict, "limit" in message.judgement.alternatives) == ("host", False)
     assert "requests" in message.findings[0].fixes[0].change
     assert "docker run --memory" not in commands(line)
 
 
-def test_other_resources_of_a_node_are_none_of_ours():
+def test_shortage_of_other_node_resources_is_ignored():
     assert not read_text(
         "The node was low on resource: ephemeral-storage. Container x was using 52Ki, which exceeds its request of 0."
     ).messages

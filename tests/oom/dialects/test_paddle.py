@@ -51,7 +51,7 @@ FORMS = [
 ]
 
 
-def test_the_fraction_that_fits_is_computed():
+def test_the_advised_memory_fraction_is_computed():
     text = "enforce allocating <= available failed, 10000000000 > 5000000000"
     assert single(text).judgement.verdict == "limit"
     assert "FLAGS_fraction_of_gpu_memory_to_use=0.43" in commands(text)
@@ -59,7 +59,7 @@ def test_the_fraction_that_fits_is_computed():
 
 
 @pytest.mark.parametrize(("place", "backend"), [("XPU", "xpu"), ("NPU", "npu"), ("DCU", "hip"), ("GPU", "cuda")])
-def test_the_device_tells_the_backend(place, backend):
+def test_the_device_name_decides_the_backend(place, backend):
     text = (
         f"Out of memory error on {place} 3. Cannot allocate 2.000000GB memory on {place} 3, available memory is only "
         "1.000000GB."
@@ -67,7 +67,7 @@ def test_the_device_tells_the_backend(place, backend):
     assert (single(text).backend, single(text).fields["device_index"]) == (backend, 3)
 
 
-def test_little_allocated_and_little_free_is_somebody_elses_card():
+def test_little_allocated_and_little_free_points_to_other_processes():
     text = (
         "Out of memory error on GPU 0. Cannot allocate 100.000000MB memory on GPU 0, 300.000000MB memory has been "
         "allocated and available memory is only 20.000000MB."
@@ -98,7 +98,7 @@ _EXPECTED = (
         ("ResourceExhaustedError: Fail to alloc memory of 3221225472 size.", 3221225472),
     ],
 )
-def test_memory_of_the_host_in_every_wording(text, requested):
+def test_every_wording_of_a_host_memory_failure_is_recognised(text, requested):
     message = single(text)
     assert (message.framework, message.judgement.verdict, message.fields.get("requested_bytes")) == (
         "paddle",

@@ -106,12 +106,12 @@ GIB = 1 << 30
 
 
 @pytest.mark.parametrize("word", ["capacty", "capacity"])
-def test_both_spellings_of_capacity(word):
+def test_both_spellings_of_capacity_are_read(word):
     assert single(NEW.replace("capacity", word)).fields["total_bytes"] == 10 * GIB
 
 
 @pytest.mark.parametrize("place", ["GPU 2", "GPU cuda:2", "device 2", "NPU 2"])
-def test_devices_by_any_name(place):
+def test_the_device_index_is_read_after_any_device_name(place):
     assert single(NEW.replace("GPU 2", place)).fields["device_index"] == 2
 
 
@@ -121,12 +121,12 @@ def test_two_processes_without_this_one_are_all_listed():
     assert single(text).dialect == "torch_cuda_multiproc"
 
 
-def test_an_only_process_is_the_failing_one():
+def test_a_single_listed_process_is_the_failing_one():
     fields = single(NEW + " Process 7 has 9.00 GiB memory in use.").fields
     assert (fields["pid"], fields["process_bytes"]) == (7, 9 * GIB)
 
 
-def test_a_process_of_unknown_size_is_left_out():
+def test_an_overflowed_process_size_is_ignored():
     assert "process_bytes" not in single(NEW + " this process has 17179869184.00 GiB memory in use.").fields
 
 
@@ -144,7 +144,7 @@ def test_every_clause_can_be_missing():
         assert message.fields["allocated_bytes"] == 4 * GIB
 
 
-def test_a_message_without_its_head():
+def test_a_message_without_its_first_words_is_read():
     text = (
         "(GPU 3; 14.00 GiB total capacity; 8.00 GiB already allocated; 19.75 MiB free; 13.00 GiB reserved in total by "
         "PyTorch)"
@@ -153,7 +153,7 @@ def test_a_message_without_its_head():
     assert single(text).fields["device_index"] == 3
 
 
-def test_elided_clauses_cost_only_themselves():
+def test_elided_clauses_lose_only_their_own_fields():
     fields = single(
         "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; ...; 4.00 GiB already allocated; ...; 1.00 GiB free "
         "...)"
@@ -161,7 +161,7 @@ def test_elided_clauses_cost_only_themselves():
     assert fields == {"requested_bytes": 2 * GIB, "device_index": 0, "allocated_bytes": 4 * GIB, "free_bytes": GIB}
 
 
-def test_messages_in_a_row_are_told_apart():
+def test_consecutive_messages_are_separated():
     messages = read_text((NEW + "\n" + NEW.replace("1.00 GiB", "3.00 GiB").replace("GPU 2", "GPU 4")) * 1).messages
     assert [(message.fields["requested_bytes"], message.fields["device_index"]) for message in messages] == [
         (GIB, 2),
@@ -188,12 +188,12 @@ def test_messages_in_a_row_are_told_apart():
         ),
     ],
 )
-def test_wording_tells_the_version(text, marks):
+def test_the_version_is_inferred_from_the_wording(text, marks):
     [found] = pytorch_cuda.find(Squeezed([Line(1, text)]))
     assert found.marks == marks
 
 
-def test_a_refusal_in_advance_is_a_limit():
+def test_a_preemptive_rejection_is_a_limit():
     text = (
         "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
         "per_process_memory_fraction limit. Requested size: 1.00 GiB"
@@ -216,7 +216,7 @@ def test_a_refusal_in_advance_is_a_limit():
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1234 bytes.",
     ],
 )
-def test_what_only_names_the_error_is_no_message(text):
+def test_code_and_prose_that_name_the_error_are_not_messages(text):
     assert not list(pytorch_cuda.find(Squeezed([Line(1, text)])))
 
 
@@ -231,10 +231,10 @@ _PHOTOGRAPHED = (
 @pytest.mark.parametrize(
     ("letter", "seen"), [("l", "1"), ("l", "I"), ("l", "|"), ("I", "l"), ("o", "0"), ("o", "O"), ("i", "l"), ("i", "1")]
 )
-def test_letters_of_a_photographed_message_may_be_others(letter, seen):
+def test_misread_letters_of_a_photographed_message_are_tolerated(letter, seen):
     blurred = single(_HEAD + _PHOTOGRAPHED.replace(letter, seen))
     assert blurred.fields == single(_HEAD + _PHOTOGRAPHED).fields
 
 
-def test_digits_of_a_photographed_message_are_not_guessed():
+def test_misread_digits_of_a_photographed_message_are_not_guessed():
     assert "requested_bytes" not in single(_HEAD + _PHOTOGRAPHED.replace("1.25", "l.25")).fields

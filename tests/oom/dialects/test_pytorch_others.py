@@ -1,4 +1,4 @@
-"""PyTorch's backends with a message of their own: MPS, HPU, cudaMallocAsync; and sizes that no machine has."""
+"""Messages of MPS, HPU and cudaMallocAsync, which have their own wording, and requests of impossible size."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_metal_limits_a_single_buffer():
     assert message.fields == {"requested_bytes": 24 << 30}
 
 
-def test_no_share_was_set():
+def test_the_largest_possible_memory_limit_means_no_limit():
     text = (
         "Allocation on device would exceed allowed memory. (out of memory)\nRequested : 1.00 GiB\nPyTorch limit : "
         "17179869184.00 GiB"
@@ -73,12 +73,12 @@ def test_no_share_was_set():
 
 
 @pytest.mark.parametrize("backend", ["CUDA", "HIP", "XPU", "NPU"])
-def test_an_exbibyte_is_no_shortage(backend):
+def test_a_request_of_an_exbibyte_is_not_a_lack_of_memory(backend):
     message = single(f"{backend} out of memory. Tried to allocate more than 1EB memory")
     assert (message.backend, message.fields, message.judgement.verdict) == (backend.lower(), {}, "unknown")
 
 
-def test_comfyui_prints_the_first_line_only():
+def test_the_single_line_printed_by_comfyui_is_read():
     text = (
         '!!! Exception during processing !!! Allocation on device\nTraceback (most recent call last):\n  File "a.py", '
         "line 1, in f\n"
@@ -87,7 +87,7 @@ def test_comfyui_prints_the_first_line_only():
     assert (message.dialect, message.fields, message.judgement.verdict) == ("torch_cuda_mallocasync", {}, "unknown")
 
 
-def test_what_comfyui_says_after_a_message_is_no_other_one():
+def test_the_line_of_comfyui_after_a_message_is_not_a_second_message():
     hip = (
         "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 12.00 "
         "GiB of which 1.00 GiB"
@@ -99,13 +99,13 @@ def test_what_comfyui_says_after_a_message_is_no_other_one():
     assert single("Got an OOM, unloading all loaded models.").dialect == "torch_cuda_mallocasync"
 
 
-def test_a_buffer_too_large_for_metal_is_divided_and_no_watermark_lifted():
+def test_a_too_large_metal_buffer_does_not_advise_a_higher_watermark():
     lines = commands("RuntimeError: Invalid buffer size: 20.00 GB")
     assert "WATERMARK" not in lines
     assert "attention_slicing" in lines
 
 
-def test_the_watermark_was_reached_even_if_the_request_is_cut_off():
+def test_a_reached_watermark_is_a_limit_even_if_the_request_is_cut_off():
     message = single(
         "MPS backend out of memory (MPS allocated: 20.50 GiB, other allocations: 60.25 GiB, max allowed: 81.60 GiB)."
     )
@@ -113,11 +113,11 @@ def test_the_watermark_was_reached_even_if_the_request_is_cut_off():
     assert "80.75 GiB of the 81.60 GiB" in message.judgement.reasons[0]
 
 
-def test_metal_names_its_error_in_other_programs_as_well():
+def test_metal_errors_of_other_programs_are_recognised():
     message = single('Error Domain=MTLCommandBufferErrorDomain Code=8 "Insufficient Memory (IOAF code 8)"')
     assert (message.dialect, message.judgement.verdict) == ("torch_mps", "unknown")
 
 
-def test_a_date_behind_a_device_is_not_its_number():
+def test_a_date_after_the_device_is_not_its_index():
     message = single("torch.OutOfMemoryError: Allocation on device 2025-03-04T05:06:07.890 | the next line of the log")
     assert "device_index" not in message.fields

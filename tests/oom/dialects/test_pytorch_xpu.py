@@ -46,12 +46,12 @@ FORMS = [
         ("RuntimeError: Native API failed. Native API returns: -6 (PI_ERROR_OUT_OF_HOST_MEMORY)", "host"),
     ],
 )
-def test_the_driver_refuses_by_itself(text, cause):
+def test_driver_errors_are_recognised(text, cause):
     message = single(text)
     assert (message.dialect, message.judgement.verdict) == ("torch_xpu", cause)
 
 
-def test_codes_in_other_brackets():
+def test_driver_codes_in_other_brackets_are_recognised():
     for text in (
         "level_zero backend failed with error: 39 [UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY]",
         (
@@ -62,19 +62,19 @@ def test_codes_in_other_brackets():
         assert (single(text).dialect, single(text).judgement.verdict) == ("torch_xpu", "unknown")
 
 
-def test_larger_pieces_are_a_setting_of_the_driver():
+def test_driver_errors_advise_relaxed_allocation_limits():
     assert "RELAXED_ALLOCATION_LIMITS" in commands(
         "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"
     )
 
 
-def test_what_pytorch_does_not_say_is_not_answered_with_its_functions():
+def test_the_framework_is_pytorch_only_if_it_raised_the_error():
     text = "{}level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"
     assert single(text.format("RuntimeError: ")).framework == "pytorch"
     assert single(text.format("")).framework == "level_zero"
 
 
-def test_the_extension_refuses_large_pieces_itself():
+def test_the_4_gb_block_limit_of_the_extension_is_recognised():
     message = single(
         "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate "
         "7.25 GiB (GPU  1; 11.80 GiB total capacity; 96.00 MiB already allocated; 128.00 MiB reserved in total by "

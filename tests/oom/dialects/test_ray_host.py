@@ -36,7 +36,7 @@ def test_workers_that_were_not_killed_for_memory_do_not_count():
     assert read_text(text.format(0)).messages == ()
 
 
-def test_the_first_releases_list_the_largest():
+def test_the_process_list_of_the_first_releases_is_read():
     message = single(
         "RayOutOfMemoryError: More than 95% of the memory on node n is used (60.5 / 62.8 GB). The top 10 memory "
         "consumers are:\n\n"
@@ -47,7 +47,7 @@ def test_the_first_releases_list_the_largest():
     assert message.fields["allocated_bytes"] == round(60.5 * GIB)
 
 
-def test_the_guess_beside_every_crash_is_a_warning():
+def test_rays_list_of_possible_crash_causes_is_a_warning():
     text = (
         "Worker unexpectedly exits. There are some potential root causes. (1) The process is killed by SIGKILL by OOM "
         "killer due to high memory usage."
@@ -57,7 +57,7 @@ def test_the_guess_beside_every_crash_is_a_warning():
     ]
 
 
-def test_the_raylet_of_the_first_release_that_killed():
+def test_the_raylet_message_of_the_first_killing_release_is_read():
     message = single(
         "(raylet, ip=10.0.0.9) [2022-09-01 10:00:00,123 E 7 7] (raylet) node_manager.cc:2900: System memory low at "
         "node with IP 10.0.0.9. Used memory (60.25GB) / total capacity (62.50GB) (0.964) exceeds threshold 0.96, "

@@ -31,12 +31,12 @@ FORMS = [
         ("ValueError: Insufficient space in devices", "exllama"),
     ],
 )
-def test_whose_engine(text, framework):
+def test_framework_of_each_engine(text, framework):
     message = single(text)
     assert (message.dialect, message.framework, message.judgement.verdict) == ("serving", framework, "capacity")
 
 
-def test_the_workspace_of_flashinfer_is_a_limit_that_grows_with_what_was_asked():
+def test_a_flashinfer_overflow_advises_a_workspace_of_twice_the_request():
     head = (
         "RuntimeError: Error in function 'aligned_alloc' at flashinfer/allocator.h:49: Buffer overflow when allocating "
         "memory for "
@@ -51,12 +51,12 @@ def test_the_workspace_of_flashinfer_is_a_limit_that_grows_with_what_was_asked()
     assert f"WORKSPACE_BUFFER_SIZE={2 * 805306368}" in commands(text)
 
 
-def test_flashinfer_before_it_printed_sizes():
+def test_flashinfer_messages_without_sizes_are_read():
     message = single("RuntimeError: Out of workspace memory in AlignedAlloactor")
     assert (message.framework, message.fields) == ("flashinfer", {})
 
 
-def test_the_trial_at_the_start_of_mindie():
+def test_a_failed_mindie_warm_up_is_a_limit():
     text = (
         "[llm] [ERROR] [logging.py-348] : Warmup failed, because of model inference out of memory when "
         "`maxInputTokenLen` set to 4096. Please try to decrease `maxPrefillTokens` in config.json of mindie-service."

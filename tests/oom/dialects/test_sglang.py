@@ -36,12 +36,12 @@ FORMS = [
         ("mem_fraction_static=0.88, tp_size=1\nCapture cuda graph failed: CUDA error: out of memory", "0.80"),
     ],
 )
-def test_the_same_flag_goes_up_or_down(text, share):
+def test_the_advised_memory_fraction_is_higher_or_lower_by_failure(text, share):
     assert single(text).judgement.verdict == "limit"
     assert f"--mem-fraction-static {share}" in commands(text)
 
 
-def test_an_allocators_message_with_numbers_is_left_to_it():
+def test_a_pytorch_message_with_numbers_takes_precedence():
     text = (
         "Capture cuda graph failed: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of "
         "79.10 GiB of which 10.00 MiB is free."
@@ -56,7 +56,7 @@ def test_retracted_requests_are_a_warning():
     ] == [True]
 
 
-def test_a_pool_of_fewer_than_no_tokens_means_that_the_weights_do_not_fit():
+def test_a_negative_token_capacity_means_that_the_weights_do_not_fit():
     message = single(
         "[2025-03-04 05:06:07 TP0] max_total_tokens=65536 is larger than the profiled value -41250. Use the profiled "
         "value instead."

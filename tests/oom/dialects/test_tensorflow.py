@@ -71,7 +71,7 @@ def test_bytes_follow_from_shape_and_type(dtype, size):
     assert message.fields["dtype"] == dtype
 
 
-def test_a_pool_that_shrinks_its_wish_at_start_up_is_one_message_about_others():
+def test_shrinking_requests_at_start_up_are_one_message_about_other_processes():
     sizes = [100_000_000, 90_000_000, 81_000_000, 72_900_000]
     message = single(
         "\n".join(
@@ -84,7 +84,7 @@ def test_a_pool_that_shrinks_its_wish_at_start_up_is_one_message_about_others():
 
 
 @pytest.mark.parametrize("size", [0, 140_729_850_295_296])
-def test_nothing_and_garbage_are_bugs(size):
+def test_requests_of_zero_or_impossible_bytes_are_bugs(size):
     text = (
         f"tried to allocate {size} bytes"
         if not size
@@ -95,7 +95,7 @@ def test_nothing_and_garbage_are_bugs(size):
     assert message.backend == ("hip" if size else "cuda")
 
 
-def test_a_tensor_on_the_cpu_is_the_hosts():
+def test_a_tensor_on_the_cpu_is_host_memory():
     message = single(
         "OOM when allocating tensor with shape[8,9] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by "
         "allocator cpu"
@@ -104,7 +104,7 @@ def test_a_tensor_on_the_cpu_is_the_hosts():
 
 
 @pytest.mark.parametrize(("used", "verdict"), [(7_000_000_000, "fragmentation"), (7_990_000_000, "capacity")])
-def test_the_state_of_the_pool_decides(used, verdict):
+def test_the_printed_pool_statistics_decide_the_verdict(used, verdict):
     message = single(
         "W tensorflow/core/common_runtime/bfc_allocator.cc:431] Allocator (GPU_0_bfc) ran out of memory trying to "
         "allocate 200.00MiB (rounded to 209715200)requested by op a\nCurrent allocation summary follows.\nStats:\n"
@@ -114,7 +114,7 @@ def test_the_state_of_the_pool_decides(used, verdict):
     assert message.fields["limit_bytes"] == 8_000_000_000
 
 
-def test_a_context_that_does_not_fit_is_somebody_elses_card():
+def test_a_context_that_does_not_fit_points_to_other_processes():
     message = single(
         "failed initializing StreamExecutor for CUDA device ordinal 2: Internal: failed call to "
         "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: 8366784512"
@@ -124,7 +124,7 @@ def test_a_context_that_does_not_fit_is_somebody_elses_card():
 
 
 @pytest.mark.parametrize(("device", "backend"), [("DML", "directml"), ("XPU", "xpu"), ("GPU", "cuda")])
-def test_devices_that_are_plugged_in(device, backend):
+def test_pluggable_devices_decide_the_backend(device, backend):
     text = (
         "Resource exhausted: OOM when allocating tensor with shape[8,64] and type float on "
         f"/job:localhost/device:{device}:1 by allocator A"
@@ -138,7 +138,7 @@ def test_shapes_of_the_first_releases_are_read():
     assert message.fields["shape"] == [64, 256]
 
 
-def test_the_state_of_the_pool_before_the_operator():
+def test_pool_statistics_before_the_operator_error_are_read():
     message = single(
         "2021-03-04 05:06:07.000001: I tensorflow/core/common_runtime/bfc_allocator.cc:680] Stats: \n"
         "Limit:                 9000000000\n"

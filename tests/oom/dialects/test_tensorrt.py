@@ -42,19 +42,19 @@ def test_lines_about_a_tactic_are_one_message():
     assert "WORKSPACE, 1024 << 20" in commands(text)
 
 
-def test_the_runtime_is_not_the_builder():
+def test_an_allocation_failure_of_the_runtime_is_capacity():
     assert (
         single("[E] [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)").judgement.verdict
         == "capacity"
     )
 
 
-def test_a_tactic_says_what_it_wants_and_what_there_is():
+def test_requested_and_available_sizes_of_a_tactic_are_read():
     message = single("Tactic Device request: 4112MB Available: 1024MB. Device memory is insufficient to use tactic.")
     assert message.fields == {"requested_bytes": 4112 << 20, "free_bytes": 1024 << 20}
 
 
-def test_functions_with_their_namespaces():
+def test_function_names_with_namespaces_are_read():
     message = single(
         "[E] [TRT] C:\\src\\safeRuntime.cpp (31) - Cuda Error in nvinfer1::internal::DefaultAllocator::allocate: 2 "
         "(out of memory)\n"
@@ -73,5 +73,5 @@ def test_functions_with_their_namespaces():
         "[TRT] [W] Skipping tactic 2 due to oom error on requested size of 1342177280 detected for tactic 4.",
     ],
 )
-def test_sizes_in_the_words_of_older_releases(line):
+def test_sizes_are_read_from_messages_of_older_releases(line):
     assert single(line).fields == {"requested_bytes": 1342177280}

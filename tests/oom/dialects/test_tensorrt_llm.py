@@ -16,13 +16,13 @@ FORMS = [
 ]
 
 
-def test_an_executor_that_could_not_be_created_is_asked_for_fewer_tokens():
+def test_a_failed_executor_creation_advises_fewer_tokens():
     message = single("[03/04/2025-05:06:07] [TRT-LLM] [E] Executor creation failed due to insufficient GPU memory.")
     assert (message.framework, message.judgement.verdict) == ("tensorrt-llm", "capacity")
     assert "--max_num_tokens" in message.findings[0].fixes[0].change
 
 
-def test_pytorchs_own_message_behind_it_counts_since_it_has_the_sizes():
+def test_a_following_pytorch_message_with_sizes_takes_precedence():
     message = single(
         "RuntimeError: Executor creation failed due to insufficient GPU memory.\n\nThe following component could not "
         "be created: KV cache\n"
@@ -33,7 +33,7 @@ def test_pytorchs_own_message_behind_it_counts_since_it_has_the_sizes():
     assert message.dialect == "torch_cuda_21"
 
 
-def test_an_engine_that_does_not_fit_is_no_workspace_of_the_builder():
+def test_an_engine_that_does_not_fit_is_capacity():
     size = 31_474_836_480
     message = single(
         "[TensorRT-LLM][INFO] Loaded engine size: 30016 MiB\n"
@@ -46,7 +46,7 @@ def test_an_engine_that_does_not_fit_is_no_workspace_of_the_builder():
     assert "--tp_size" in message.findings[0].fixes[0].change
 
 
-def test_the_drivers_words_of_others_are_not_its():
+def test_similar_errors_of_other_programs_are_not_of_tensorrt_llm():
     assert all(
         message.framework != "tensorrt-llm"
         for message in read_text("CUDA runtime error in copy: out of memory").messages

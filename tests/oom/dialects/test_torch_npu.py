@@ -68,7 +68,7 @@ MESSAGE = (
 )
 
 
-def test_documents_quote_it_loosely():
+def test_a_loosely_quoted_message_is_read():
     text = (
         "    Tried to allocated 100.00 MiB (NPU 2; 61.00 GiB total capacity; 53.00 GiB already allocated; 53.00 GiB "
         "current activate;\n"
@@ -94,12 +94,12 @@ def test_documents_quote_it_loosely():
         ("NPU out of memory. Tried to allocate 1.00 MiB (NPU 0; 2.00 MiB cached)", "npu-1.8"),
     ],
 )
-def test_wording_tells_the_version(text, generation):
+def test_the_version_is_inferred_from_the_wording(text, generation):
     [found] = torch_npu.find(Squeezed([Line(1, text)]))
     assert f"generation:{generation}" in found.marks
 
 
-def test_lines_of_cann_behind_a_message_belong_to_it():
+def test_lines_of_cann_after_a_message_belong_to_it():
     text = (
         f"RuntimeError: {MESSAGE}\nEL0004: [PID: 7] 2025-03-04-05:06:07.008.009 Failed to allocate memory.\nalloc "
         f"device memory failed, 207001"
@@ -107,12 +107,12 @@ def test_lines_of_cann_behind_a_message_belong_to_it():
     assert single(text).dialect == "torch_npu"
 
 
-def test_lines_of_cann_before_a_message_are_its_reason():
+def test_lines_of_cann_before_a_message_belong_to_it():
     text = f"EL0004: [PID: 7] 2025-03-04-05:06:07.008.009 Failed to allocate memory.\nRuntimeError: {MESSAGE}"
     assert [message.dialect for message in read_text(text).messages] == ["torch_npu"]
 
 
-def test_a_workspace_that_does_not_fit():
+def test_a_failed_workspace_allocation_advises_the_task_queue():
     text = (
         "NPU out of memory. NPUWorkspaceAllocator tried to allocate 240.00 MiB(NPU 2; 60.97 GiB total capacity; 101.25 "
         "MiB free)."
@@ -121,13 +121,13 @@ def test_a_workspace_that_does_not_fit():
     assert "TASK_QUEUE_ENABLE=1" in commands(text)
 
 
-def test_pinned_memory_is_the_hosts():
+def test_pinned_memory_is_host_memory():
     assert (
         single("Malloc pin memory failed, host out of memory, Rried to allocate size: 1024").judgement.verdict == "host"
     )
 
 
-def test_a_flush_of_the_cache_is_no_failure():
+def test_a_cache_flush_is_not_a_failure():
     text = (
         "Get a block from the existing pool failed. Try to free cached blocks and reallocate. This error log can be "
         "ignored."

@@ -22,11 +22,11 @@ FORMS = [
 
 
 @pytest.mark.parametrize("resource", ["threads", "tensor memory", "registers"])
-def test_other_resources_are_no_bytes(resource):
+def test_limits_of_other_resources_have_no_sizes(resource):
     message = single(f"OutOfResources: out of resource: {resource}, Required: 2048, Hardware limit: 1024.")
     assert (message.fields, message.judgement.verdict) == ({}, "limit")
 
 
-def test_ptxas_writes_hexadecimal():
+def test_hexadecimal_sizes_of_ptxas_are_read():
     message = single("ptxas error : Entry function 'k' uses too much shared data (0x1a000 bytes, 0xc000 max)")
     assert message.fields == {"requested_bytes": 0x1A000, "limit_bytes": 0xC000}

@@ -44,7 +44,7 @@ FORMS = [
 ]
 
 
-def test_the_length_that_fits_is_in_whole_blocks():
+def test_the_advised_length_is_a_multiple_of_the_block_size():
     text = (
         "To serve at least one request with the model's max seq len (1000), (4.00 GiB KV cache is needed, which is "
         "larger than the available KV cache memory (1.00 GiB)."
@@ -52,7 +52,7 @@ def test_the_length_that_fits_is_in_whole_blocks():
     assert "--max-model-len 240" in commands(text)
 
 
-def test_the_estimate_of_the_message_goes_before_the_proportion():
+def test_the_printed_estimate_is_preferred_to_a_computed_length():
     text = (
         "To serve at least one request with the model's max seq len (1000), 4.00 GiB KV cache is needed, which is "
         "larger than the available KV cache memory (1.00 GiB). Based on the available memory, the estimated maximum "
@@ -61,7 +61,7 @@ def test_the_estimate_of_the_message_goes_before_the_proportion():
     assert "--max-model-len 512" in commands(text)
 
 
-def test_no_room_for_a_block_gives_no_length():
+def test_no_length_is_advised_if_no_block_fits():
     text = (
         "The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache (0)."
     )
@@ -70,7 +70,7 @@ def test_no_room_for_a_block_gives_no_length():
 
 
 @pytest.mark.parametrize("what", ["sampler", "pooler"])
-def test_a_warm_up_that_fails_needs_a_smaller_share(what):
+def test_a_failed_warm_up_advises_fewer_sequences_and_lower_utilization(what):
     text = (
         f"RuntimeError: CUDA out of memory occurred when warming up {what} with 256 dummy requests. Please try "
         "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."
@@ -80,7 +80,7 @@ def test_a_warm_up_that_fails_needs_a_smaller_share(what):
     assert "--gpu-memory-utilization 0.85" in commands(text)
 
 
-def test_swap_space_is_the_hosts():
+def test_swap_space_is_host_memory():
     message = single(
         "RuntimeError: Too large swap space. 40.00 GiB out of the 32.00 GiB total CPU memory is allocated for the swap "
         "space."

@@ -34,7 +34,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("free", "verdict", "share"), [("20.50", "limit", "0.85"), ("12.00", "other_process", "0.49")])
-def test_how_much_was_taken_before_decides(free, verdict, share):
+def test_the_memory_in_use_before_start_up_decides_the_verdict(free, verdict, share):
     text = (
         f"Free memory on device ({free}/24.00 GiB) on startup is less than desired GPU memory utilization (0.9, 21.60 "
         "GiB)."

@@ -34,14 +34,14 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("space", "verdict"), [("hbm", "capacity"), ("vmem", "limit"), ("smem", "limit")])
-def test_small_memories_of_a_core_are_a_limit(space, verdict):
+def test_vmem_and_smem_are_a_limit_and_hbm_is_capacity(space, verdict):
     assert (
         single(f"Ran out of memory in memory space {space}. Used 20.00M of 16.00M {space}.").judgement.verdict
         == verdict
     )
 
 
-def test_more_free_than_asked_for_is_fragmentation():
+def test_more_free_than_requested_is_fragmentation():
     message = single(
         "Attempting to reserve 3.00G at the bottom of memory. That was not possible. There are 4.00G free, 0B "
         "reserved, and 2.00G reservable."
@@ -49,12 +49,12 @@ def test_more_free_than_asked_for_is_fragmentation():
     assert message.judgement.verdict == "fragmentation"
 
 
-def test_only_the_head_is_enough():
+def test_a_truncated_message_is_recognised():
     message = single("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm")
     assert (message.dialect, message.fields) == ("xla_tpu", {})
 
 
-def test_what_the_compiler_counts_is_told_and_the_program_is_no_single_request():
+def test_the_compilers_breakdown_is_reported_and_its_total_is_not_one_request():
     message = single(
         "Ran out of memory in memory space hbm. Used 20.00G of 15.50G hbm. Exceeded hbm capacity by 4.50G.\n\n"
         "Total hbm usage >= 20.50G:\n    reserved        512.00M\n    program          12.00G\n    arguments         "
@@ -65,12 +65,12 @@ def test_what_the_compiler_counts_is_told_and_the_program_is_no_single_request()
     assert message.ledger == ()
 
 
-def test_free_memory_in_pieces_invents_no_allocator():
+def test_fragmentation_is_described_by_the_free_memory_if_only_that_is_printed():
     message = single("Attempting to allocate 600.00M. That was not possible. There are 2.00G free.; (0x0x0_HBM0)")
     assert message.findings[0].title == "2.00 GiB is free, but no free block is as large as 600.00 MiB"
 
 
-def test_the_account_of_the_runtime():
+def test_the_memory_breakdown_of_the_runtime_is_read():
     message = single(
         "Attempting to reserve 2.50G at the bottom of memory. That was not possible. There are 1.25G free, 0B "
         "reserved, and 1.25G reservable.; \n"
@@ -89,7 +89,7 @@ def test_the_account_of_the_runtime():
         "Mosaic scoped allocation with size 42467328 bytes exceeds the scoped vmem limit of 33554432 bytes",
     ],
 )
-def test_scoped_memory_of_kernels(text):
+def test_scoped_memory_limits_of_kernels_are_read(text):
     message = single(text)
     assert (message.dialect, message.judgement.verdict) == ("xla_tpu", "limit")
     assert message.fields == {"requested_bytes": 81 << 19, "limit_bytes": 32 << 20}
