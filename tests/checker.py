@@ -65,7 +65,7 @@ class Checker:
         self.entries = entries
         self.sizes = sizes
         self.final_segments = segments
-        self._known: dict[int, int] = {}  # bytes of blocks from before the trace, by address, if known
+        self._known: dict[int, int] = {}  # by address: known bytes of blocks from before the trace
         self.start_ranges, self._groups = self._undo_segments()
         self.start_blocks = self._undo_blocks()
         self._final = {b["address"]: b for s in segments or () for b in self._blocks_of(s) if b["state"] != "inactive"}
@@ -77,7 +77,7 @@ class Checker:
                 continue
         self.references = self._references()
 
-    # ------------------------------------------------------------------------------------------- back to the beginning
+    # ------------------------------------------------------------------------------------------- undo all entries
 
     @staticmethod
     def _blocks_of(segment: dict[str, Any]) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ class Checker:
                 there[address] = entry["size"], False
         return there
 
-    # ------------------------------------------------------------------------------------------- and forward again
+    # ------------------------------------------------------------------------------------------- replay all entries
 
     def _taken(self, rounded: int, room: int, group: Group) -> int:
         """Returns the bytes of the block that a request gets from ``room`` free bytes."""
@@ -290,7 +290,7 @@ class Checker:
         """Returns the state after each of ``events`` (-1: before the first)."""
         return self._replay(set(events))
 
-    # ------------------------------------------------------------------------------------------- seen from whom
+    # ------------------------------------------------------------------------------------------- reference requests
 
     def _references(self) -> list[Reference]:
         found: dict[int, Reference] = {}
@@ -323,4 +323,4 @@ class Checker:
 
 
 class _Mended(Exception):
-    """A block from before the trace has another size than assumed: start again."""
+    """Raised if a block from before the trace has another size than assumed; the caller starts again."""

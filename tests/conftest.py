@@ -1,4 +1,4 @@
-"""Shared by all tests: data folders, a browser, and deterministic hypothesis without deadlines."""
+"""Fixtures of all tests: data folders, a browser, and deterministic Hypothesis settings without deadlines."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ SHARED = ROOT.parent / "shared"
 GOLDENS = ROOT / "tests" / "goldens"
 _PATIENCE = 90_000  # ms for Chromium to start; a busy machine is slow
 
-# Tests started in the background, or with nohup, have signals ignored in them and in all child processes.
+# A shell that starts the tests in the background, or nohup, makes them and their child processes ignore signals.
 for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
 
-# Reports are compared in English, whatever the locale of the machine.
+# Tests compare reports in English, whatever the locale of the machine.
 os.environ["MEMDIAG_LANG"] = "en"
 
 # Tests start no background process, and wait for compiled code.
 os.environ["MEMDIAG_COMPILE"] = "now"
 
-# No deadline: compiled code is slow once, and the machine may be busy. Examples depend on no chance, but Hypothesis takes
-# some values from the constants of the modules that are loaded, so a file run alone may get others than the whole suite.
+# No deadline: the first call compiles, and the machine may be busy. Examples are deterministic, but Hypothesis takes
+# some values from constants of loaded modules, so a file run alone may use other examples than the whole suite.
 settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("memdiag")
 
@@ -55,7 +55,7 @@ def goldens() -> Path:
     return GOLDENS
 
 
-# Limited to a module: while it exists, its event loop runs, and no test can have its own.
+# Scope "module": the browser's event loop runs as long as the fixture, and no test can start another loop meanwhile.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")

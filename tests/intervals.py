@@ -1,4 +1,4 @@
-"""Memory as intervals, in plain objects: what is held, what is free of it, and how a request sees that.
+"""Memory as intervals, in plain objects: reserved ranges, free ranges, and their use for a request.
 
 Used by ``checker``.
 """
@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 class Contradiction(Exception):
-    """The file says two things that cannot both be."""
+    """Raised if the file contradicts itself."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Group:
 
 @dataclass
 class Block:
-    """One lifecycle. Events: -1 is before the trace, ``num_events`` behind it."""
+    """One lifecycle. Event -1 is before the trace, ``num_events`` after it."""
 
     address: int
     size: int
@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Range:
-    """A range held from the driver. ``ident`` tells cudaMalloc segments apart; None: part of an expandable one."""
+    """A range reserved from the driver. ``ident``: the cudaMalloc segment; None: part of an expandable segment."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Reference:
-    """The request from which fragmentation is seen."""
+    """The reference request."""
 
     at: int
     size: int
@@ -62,7 +62,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Moment:
-    """All that is there after one event."""
+    """All ranges and blocks after one event."""
 
     segments: tuple[Range, ...]
     blocks: tuple[tuple[int, int, int, bool], ...]  # address, size, requested, pending
@@ -84,7 +84,7 @@ class Moment:
         return sum(requested for _, _, requested, pending in self.blocks if not pending)
 
     def free(self) -> list[tuple[int, int, Range]]:
-        """Every free range with its segment: what is held, less what is in blocks."""
+        """Every free range with its segment: the reserved ranges without the blocks."""
         ranges = []
         for segment in self.segments:
             at = segment.start
@@ -128,7 +128,7 @@ def split(moment: Moment, reference: Reference, large_page: int) -> tuple[int, i
 
 
 def minus(ranges: list[Range], start: int, end: int) -> list[Range]:
-    """What is left of ``ranges`` without [start, end), which must be in them."""
+    """Returns ``ranges`` without [start, end), which they must contain."""
     left: list[Range] = []
     taken = 0
     for r in ranges:
@@ -147,7 +147,7 @@ def minus(ranges: list[Range], start: int, end: int) -> list[Range]:
 
 
 def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Ranges in order; the parts of expandable segments that touch are one."""
+    """Returns the ranges in order; adjacent parts of expandable segments are merged."""
     joined: list[Range] = []
     for r in sorted(ranges, key=lambda r: r.start):
         last = joined[-1] if joined else None

@@ -1,4 +1,4 @@
-"""Which Pythons the tests can train with: those named in the environment, else those that `make test` makes.
+"""The Pythons in which tests can train: those named in the environment, else those that `make test` creates.
 
 * MEMDIAG_TEST_CUDA_PYTHON: a Python with a CUDA build of torch. Default: the one that runs the tests, if its torch is
   such a build.

@@ -1,5 +1,5 @@
-"""Chinese texts of the catalogues: one word for a concept, spaces around Latin words and numbers, full-width punctuation."""
-# ruff: noqa: RUF001 - full-width signs are what it checks
+"""Chinese texts use one word per concept, spaces around Latin words and numbers, and full-width punctuation."""
+# ruff: noqa: RUF001 - the tests contain full-width signs
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memdiag.units import format_bytes
 
 AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
 HAN = "\u3400-\u9fff"
-# Rejected word: the one that every catalogue uses instead.
+# Rejected words, each with the word that the catalogues use instead.
 ONE_WORD = {
     "生存期": "生命周期",
     "补救": "措施",
@@ -88,7 +88,7 @@ def test_a_value_is_set_apart_from_chinese_words_where_the_two_meet():
         assert joined(["GPU 0", "的内存", "15.11 GiB"], " ") == "GPU 0 的内存 15.11 GiB"
         assert (
             phrase("places.named", name="张量", place="训练步") == "训练步的张量"
-        )  # the template writes a space for Latin words
+        )  # the template has a space for Latin words
         assert format_bytes(None) == "未知"
     assert format_bytes(None) == "unknown"
 
@@ -96,7 +96,7 @@ def test_a_value_is_set_apart_from_chinese_words_where_the_two_meet():
 @pytest.mark.parametrize(("arguments", "said"), [(["analyze", "none.pkl"], "没有此文件"), (["analyze", "."], "文件夹")])
 def test_errors_that_users_meet_first_are_chinese(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with text.speaking("en"):  # which restores the language for other tests
+    with text.speaking("en"):  # restores the language for other tests
         assert main(["--lang", "zh", *arguments]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("错误：")

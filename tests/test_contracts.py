@@ -1,4 +1,4 @@
-"""Every registered thing keeps its contract, and every finding code has its page: additions are picked up by themselves."""
+"""Every registered entry keeps its contract, and every finding code has a page; the tests find new entries themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def module_id(path: Path) -> str:
 
 
 def raised_codes() -> set[str]:
-    """Codes that appear as a string of their own anywhere in the package: Finding("MD201", …), Note("MD951", …), CODES = {…}."""
+    """Returns the codes that are string literals in the package: Finding("MD201", …), Note("MD951", …), CODES = {…}."""
     strings = (
         node.value
         for path in MODULES
@@ -54,8 +54,8 @@ REGISTRIES = {name: value for name, value in vars(registry).items() if isinstanc
     "ALLOCATOR_SETTINGS": ALLOCATOR_SETTINGS,
 }
 ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in found.targets]
-# Modules of a folder of entries that are no entries: what several of them share. FOLDERS_OF_MORE hold other things as
-# well.
+# Modules in a folder of entries that are not entries: code shared by several. FOLDERS_OF_MORE contain other modules
+# too.
 SHARED = {
     "ANALYZERS": {"report"},
     "LINT_RULES": set(),
@@ -101,7 +101,7 @@ def functions_of(path: Path) -> set[str]:
     ("name", "room", "asked"), [("SOURCES", "sources", {"sniff", "read"}), ("EXPORTS", "exports", {"write"})]
 )
 def test_every_reader_and_writer_is_registered(name, room, asked):
-    """They stand beside their parts, so their functions tell them."""
+    """Readers and writers are recognised by their functions, because their folders also contain other modules."""
     registered = {target.rpartition(".")[2] for target in REGISTRIES[name].targets.values()}
     assert {path.stem for path in (PACKAGE / room).glob("*.py") if asked <= functions_of(path)} == registered
 
@@ -173,7 +173,7 @@ def test_every_folder_of_renderers_belongs_to_a_command():
 
 
 def test_every_file_of_the_renderers_is_reached():
-    """A file is a form of its command, or another module imports it."""
+    """Every file of render is either an output form of its command, or imported by another module."""
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
     imported = {
         target

@@ -1,4 +1,4 @@
-"""Every command has a page, every page is in the site, and the two READMEs speak of the same commands."""
+"""Every command has a page, every page is in the site, and the two READMEs name the same commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_python_api_is_in_the_site(root):
 
 @pytest.fixture(scope="module")
 def options():
-    """The options of each command, as they are typed."""
+    """Returns the options of each command, as typed."""
     commands = typer.main.get_command(main.app_of()).commands
     return {
         name: [[*each.opts, *each.secondary_opts] for each in commands[name].params if each.opts[0][0] == "-"]
@@ -63,7 +63,7 @@ def test_commands_are_shown_with_options_that_they_have(root, options):
     for page in pages:
         for name, rest in _CALL.findall(page.read_text(encoding="utf-8")):
             seen += 1
-            own = re.split(r" -- | # |\|", rest)[0]  # what comes behind is another program's, or words
+            own = re.split(r" -- | # |\|", rest)[0]  # the rest belongs to another program, or is text
             known = EVERYWHERE.union(*options[name])
             unknown += [
                 f"{page.relative_to(root)}: memdiag {name}{rest}: {found}"
@@ -77,7 +77,7 @@ def test_commands_are_shown_with_options_that_they_have(root, options):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_a_command_is_in_its_page(root, options, name):
     named = set(_OPTION.findall((root / "docs" / f"{name}.md").read_text(encoding="utf-8")))
-    if name == "simulate":  # those of moving to the host have a page of their own, where they stand as in its JSON
+    if name == "simulate":  # options of offloading are on a separate page, under the names in JSON
         words = re.findall(r"`(\w+)`", (root / "docs" / "offload.md").read_text(encoding="utf-8"))
         named |= {f"--{word.replace('_', '-')}" for word in words}
     assert [own for own in options[name] if not named & set(own) and own[0] not in EVERYWHERE] == []

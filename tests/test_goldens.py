@@ -1,4 +1,4 @@
-"""Recordings of the real allocators against what those counted themselves (truth.json beside each)."""
+"""Recordings of the real allocators agree with the allocators' own statistics (truth.json in each folder)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from memdiag.analyzers.report import build_report
 from memdiag.sources import load
 
 CURVES = ("reserved", "allocated", "active")
-# The truth is what stood before the recording. These files begin later: what was there by then cannot be in them.
+# truth.json has the values at the start of the recording. These files begin later, so they lack these values.
 START_IS_LATER = {
     "cuda-2.13.0-ring-mid-malloc": "the ring of entries wrapped within a malloc",
     "cuda-2.13.0-state-only": "a history of one entry (mode state) says nothing of the time before",
 }
-ONE_ENTRY = {"cuda-2.13.0-state-only"}  # so its peaks are not in the file either
-# Releases for garbage collection stand in a trace as a retry's do: after this one nothing was left to tell them apart.
+ONE_ENTRY = {"cuda-2.13.0-state-only"}  # a file with one entry also lacks the peaks
+# A trace records releases by garbage collection like those of a retry; after this one, no fact distinguishes them.
 RETRIES_ARE_COLLECTIONS = {"cuda-2.13.0-gc-threshold"}
 
 
@@ -44,9 +44,9 @@ def test_bytes_are_those_that_the_allocator_counted(golden):
 
 
 def test_requested_bytes_are_those_of_live_tensors(golden):
-    """torch counts a tensor until its block is free; memdiag (as contracts go) until it is freed.
+    """Requested bytes differ from torch's number only by pending bytes.
 
-    The two differ by what is pending.
+    torch counts a tensor until its block is free; memdiag counts it until the program frees it.
     """
     trace = load(golden / "snapshot.pickle")
     truth = {device["device"]: device for device in truth_of(golden)["devices"]}

@@ -1,4 +1,4 @@
-"""The import graph of the package: no module takes part in a cycle, and torch is imported by name in listed places only."""
+"""The import graph of the package has no cycles, and only listed modules import torch by name."""
 
 import ast
 from pathlib import Path
@@ -13,7 +13,7 @@ BY_NAME = {"memdiag/phantom/boot/world.py", "memdiag/recorder/optimizers.py", "m
 
 
 def cycles(graph):
-    """Groups of modules that import each other in a circle (Tarjan's strongly connected components of more than one module)."""
+    """Returns groups of modules that import each other in a cycle (Tarjan's strongly connected components)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(module):
@@ -41,13 +41,13 @@ def test_a_cycle_is_found():
 
 
 def test_no_module_imports_itself_through_others():
-    """Imports for type checkers only and imports inside functions count too."""
+    """No module imports itself through others, including imports for type checkers and imports inside functions."""
     graph = grimp.build_graph("memdiag", exclude_type_checking_imports=False, cache_dir=None)
     assert cycles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}) == []
 
 
 def torch_by_name(text):
-    """Whether source code hands the name of torch, or of a module in it, to ``import_module`` or ``__import__``."""
+    """Returns whether code passes the name of torch, or of a torch module, to ``import_module`` or ``__import__``."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

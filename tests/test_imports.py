@@ -1,4 +1,4 @@
-"""What start-up loads: nothing heavy before there is something to do. Modules are checked, not the clock."""
+"""Start-up loads no slow module before it is needed. The tests check loaded modules, not the time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print("\\n" + " ".join(sorted(names)), file=sys.stderr)
 
 
 def loaded_by(statement: str, *blocked: str) -> set[str]:
-    """Modules that ``statement`` loads in a fresh interpreter in which ``blocked`` ones cannot be imported."""
+    """Returns the modules that ``statement`` loads in a new interpreter that cannot import the ``blocked`` ones."""
     block = "".join(f"import sys; sys.modules[{name!r}] = None\n" for name in blocked)
     program = block + PROBE.format(statement=statement)
     done = subprocess.run(
@@ -52,7 +52,7 @@ def heavy(modules: set[str]) -> set[str]:
     return modules & HEAVY
 
 
-# Tables of names and targets, which the help of an option lists. They import entries only when one is used.
+# Tables of names and targets, for the help of options. They import an entry only on use.
 TABLES = {"allocator": {"policies", "policies.base"}, "views": {"plots"}}
 COMMAND_LINES = [["--help"], ["--version"], ["analyze", "--help"], ["view", "--help"]]
 
@@ -68,7 +68,7 @@ def test_help_and_version_load_nothing_heavy(arguments):
 
 
 def test_version_does_not_load_rich():
-    """Help is drawn by rich; a version is one line."""
+    """``--version`` prints one line and does not load rich, which only help needs."""
     assert "rich" not in loaded_by("from memdiag.cli.main import main; sys.exit(main(['--version']))")
 
 

@@ -1,4 +1,4 @@
-"""Every ``--json`` output has a JSON Schema in docs/json, and real outputs of every command keep to it."""
+"""Every ``--json`` output has a JSON Schema in docs/json, and real outputs of every command satisfy it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memdiag.cli import main as commands
 from memdiag.cli.main import main
 from memdiag.render import FORMS
 
-# Outputs whose schema has another name than the command.
+# Outputs whose schema name differs from the command.
 NAMES = {"record": "record-find-max"}
 GOLDENS = (
     "cuda-2.13.0-oom",

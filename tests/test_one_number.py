@@ -1,4 +1,4 @@
-"""Every form of a report states one value for one quantity: headline, tiles, lists, split and findings describe one moment."""
+"""Every form of a report states the same value for a quantity: all its parts describe one moment."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from memdiag.views.picture import build_picture
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "snapshots"
 BYTES = r"([\d.,]+ (?:[KMGT]iB|B))"
-# What a headline or the title of a finding says of the report's moment; a title that names an event is about another
-# one.
+# Phrases in headlines and finding titles about the report's moment; a title that names an event is about another
+# moment.
 SAID = {
     "reserved": (rf"{BYTES} reserved",),
     "allocated": (rf"{BYTES} allocated",),
@@ -38,7 +38,7 @@ SAID = {
     "live": (rf"of the {BYTES} live",),
     "cached": (rf"{BYTES} cached for reuse", rf"{BYTES} of reserved memory is cache"),
 }
-MOST_DRAWN = 6000  # events: a page of more takes a second each
+MOST_DRAWN = 6000  # events; the page of a larger trace takes a second
 NAMES_A_MOMENT = re.compile(r"\bevent [\d,]+|at the (end|allocated peak)|most that ever")
 
 
@@ -56,13 +56,13 @@ class Said:
         self.values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def add(self, quantity: str, form: str, value: object) -> None:
-        """Notes a value, in bytes or as it is shown; None: the form does not state it."""
+        """Adds a value, in bytes or as shown text; None: the form does not state it."""
         if value is not None:
             self.values[quantity][form].add(value if isinstance(value, str) else format_bytes(value))
 
 
 def read_json(said: Said, device) -> None:
-    """Notes what JSON states: the moment, the split, and the sums of the lists."""
+    """Adds the values in JSON: the moment, the split, and the sums of the lists."""
     moment, split = device["moment"], device["fragmentation"]
     here = device["end"] if moment["kind"] == "snapshot" else moment
     for name in ("reserved", "allocated", "active", "requested"):
@@ -78,7 +78,7 @@ def read_json(said: Said, device) -> None:
 
 
 def read_sentences(said: Said, report: Report) -> None:
-    """Notes what the headline, the verdict card and the titles of findings state, unless they name another moment."""
+    """Adds the values in the headline, verdict card and finding titles, unless they name another moment."""
     card = [report.verdict.loss] if report.verdict else []
     for text in (report.headline, *card, *(finding.title for finding in report.findings)):
         if NAMES_A_MOMENT.search(text):
@@ -89,7 +89,7 @@ def read_sentences(said: Said, report: Report) -> None:
 
 
 def read_text(said: Said, form: str, text: str) -> None:
-    """Notes what the tables of a report in text state."""
+    """Adds the values in the tables of a text report."""
     rows = {
         name: (name, rf"^\W*{name} .*?  +{BYTES}|^\| {name} \([^|]*\) \| {BYTES}")
         for name in ("reserved", "allocated", "requested")

@@ -1,4 +1,4 @@
-"""Output files are whole or absent, whatever the path is."""
+"""Output files are complete or absent, for every kind of path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memdiag.output_file import whole_file, write_whole
 
 
 class Interrupted(Exception):
-    """Stands for any error while a file is written."""
+    """An error while a file is written."""
 
 
 def half_written(file):

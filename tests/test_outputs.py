@@ -1,4 +1,4 @@
-"""The console examples of README and docs show the current output, and every other block of code is checked by its kind."""
+"""The console examples of README and docs show the current output; other code blocks are checked by their kind."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def test_no_block_is_without_a_kind():
 
 
 def test_console_blocks_begin_with_a_command_of_memdiag():
-    """Those are run; see test_examples_show_the_current_output and tests/test_tutorial.py."""
+    """Console blocks begin with a memdiag command, so that other tests can run them.
+
+    See test_examples_show_the_current_output and tests/test_tutorial.py.
+    """
     assert [name(path) for path, text in blocks("console") if not text.startswith("$ memdiag ")] == []
 
 
@@ -112,7 +115,7 @@ def test_python_imports_names_of_memdiag_that_exist():
     for path, text in blocks("python"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memdiag"):
-                exec(compile(ast.Module([node], []), name(path), "exec"), {})  # noqa: S102 - our own pages
+                exec(compile(ast.Module([node], []), name(path), "exec"), {})  # noqa: S102 - code of memdiag's pages
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_python_imports_names_of_memdiag_that_exist():
 )
 def test_python_that_reads_an_example_runs(text, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    exec(compile(text, "page", "exec"), {})  # noqa: S102 - our own pages
+    exec(compile(text, "page", "exec"), {})  # noqa: S102 - code of memdiag's own pages
     assert capsys.readouterr().out
 
 
@@ -162,7 +165,7 @@ def commands(*, workflows=True):
 
 
 def test_shown_commands_can_be_typed():
-    """Their options take the values shown, and their arguments have a place."""
+    """Shown commands are valid: their options accept the shown values, and no argument is superfluous."""
     group = typer.main.get_command(main.app_of())
     wrong, seen = [], 0
     for path, line in commands():

@@ -18,7 +18,7 @@ from memdiag.sources.redacted_file import redact_snapshot
 from tests.memory_viz import check
 from tests.pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
-CUDA = Path(__file__).parents[1] / ".venv-cuda" / "bin" / "python"  # what make test-cuda makes
+CUDA = Path(__file__).parents[1] / ".venv-cuda" / "bin" / "python"  # created by make test-cuda
 EXPORTED = [
     "cuda-2.11.0-pools",
     "cuda-2.13.0-empty",

@@ -1,4 +1,4 @@
-"""README.md: it is short, and links in documents have targets."""
+"""README.md is short, and links in documents have targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of memdiag's own recorder against what the recorded program knew of itself (truth.json beside each)."""
+"""Recordings of memdiag's recorder agree with the values that the program wrote itself (truth.json in each folder)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RECORDED = ("cpu-2.13.0-recorded", "cuda-2.13.0-recorded", "npu-2.13.0-recorded"
 
 @pytest.fixture(params=RECORDED)
 def run(request, goldens):
-    """The trace of a recorded run, and what the program said."""
+    """The trace of a recorded run, and the values that the program wrote."""
     folder = goldens / request.param
     return load(folder / "snapshot.pickle"), json.loads((folder / "truth.json").read_text())
 
 
 def events_between(device, begin, end):
-    """The events that happened between two moments of the program: by blocks handed out, where the program could ask, else by time."""
+    """Returns the events between two moments of the program: by allocated blocks if it counted them, else by time."""
     if begin["allocs"] >= 0:
         handed_out = np.cumsum(device.events.action == schema.ALLOC)
         given_back = np.cumsum(device.events.action == schema.FREE_REQUESTED)

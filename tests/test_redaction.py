@@ -1,4 +1,4 @@
-"""``--redact``: planted secrets are in nothing that a command writes, and what explains the memory is still there."""
+"""With ``--redact``, no output contains planted secrets, and the facts that explain the memory remain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOME = "/home/alicewong/topsecretproject"
 
 @pytest.fixture(autouse=True)
 def off_again(monkeypatch):
-    """The switch is an environment variable, and users are remembered: both are put back."""
+    """Restores the environment variable that turns redaction on, and the stored user names."""
     monkeypatch.setenv(redaction.VARIABLE, "")
     monkeypatch.setattr(redaction, "_users", set())
     monkeypatch.setattr(redaction, "_lengths", {})
@@ -63,11 +63,14 @@ def test_text(text, shown):
 def test_a_user_is_known_once_a_home_was_seen():
     assert redact_text("/home/carolx/a.py ran; carolx's run, xcarolx") == "a.py ran; [user]'s run, xcarolx"
     redact_text("/home/train/a.py")
-    assert redact_text("train.py:3 train") == "train.py:3 train"  # a word of every report is no name
+    assert redact_text("train.py:3 train") == "train.py:3 train"  # an ordinary word of reports does not count as a name
 
 
 def test_as_many_homes_as_a_file_may_name_take_no_long_time():
-    """Each of them would make a pattern of all anew, hours for these; none of them is left out, the longest name comes first."""
+    """Many home directories in one file are redacted quickly and completely, the longest name first.
+
+    Compiling a pattern of all names for each new name would take hours.
+    """
     for number in range(20_000):
         redact_text(f"/home/person{number}/x.py")
     assert redact_text("person19999, person19999.b person20000 -person7-") == "[user], [user].b person20000 -[user]-"
@@ -79,9 +82,7 @@ def test_as_many_homes_as_a_file_may_name_take_no_long_time():
     "long", ["a" * 300_000, "a+" * 150_000, "/" * 300_000, "/a" * 150_000, "a@" * 150_000, "C:\\a" * 75_000]
 )
 def test_a_long_word_takes_no_long_time(long):
-    assert (
-        redact_text(long) is not None
-    )  # each of these would take hours if what was looked at once were looked at again
+    assert redact_text(long) is not None  # each of these would take hours if text were searched twice
 
 
 def test_a_path_keeps_its_library():
@@ -90,7 +91,7 @@ def test_a_path_keeps_its_library():
 
 
 def planted(path):
-    """A recording with secrets wherever a recording has text."""
+    """A recording with secrets in every text field."""
     content = pickle.loads((GOLDENS / "cuda-2.13.0-recorded" / "snapshot.pickle").read_bytes())
     seen = set()
 
@@ -138,7 +139,7 @@ def trace(tmp_path, monkeypatch):
 
 
 def written(arguments, capsys, folder):
-    """All text that a command has printed or written, with what is compressed in a page unpacked."""
+    """Returns all text that a command printed or wrote, including decompressed data of pages."""
     shutil.rmtree(folder)
     folder.mkdir()
     status = main(arguments)

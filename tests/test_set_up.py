@@ -1,4 +1,4 @@
-"""The set-up of `make demo` and `make test` works with both builds of torch, and the demo falls back if something fails."""
+"""The set-up of `make demo` and `make test` works with both builds of torch, and the demo has a fallback."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ _SPEC = importlib.util.spec_from_file_location("install", ROOT / "tools" / "inst
 install = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(install)
 
-REQUIRED = [  # by torch 2.13 from an index, build for CUDA
+REQUIRED = [  # dependencies of torch 2.13 from PyPI (CUDA build)
     "filelock",
     "typing-extensions>=4.10.0",
     'cuda-toolkit[cublas,cudart]==13.0.3; platform_system == "Linux"',
@@ -106,7 +106,7 @@ MAKES_TRACE = "touch {out}/trace.pkl"
 
 @pytest.fixture
 def demo(tmp_path):
-    """Runs examples/demo.sh with scripts in place of memdiag and Python; returns the process and the commands of memdiag."""
+    """Runs examples/demo.sh with scripts instead of memdiag and Python; returns the process and memdiag's commands."""
     bin_, out, log = tmp_path / "bin", tmp_path / "out", tmp_path / "log"
     bin_.mkdir()
 

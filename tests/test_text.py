@@ -1,4 +1,4 @@
-"""Phrases: every key has both languages, the same blanks in both, and is used; a phrase keeps what it was made of."""
+"""Every phrase key has both languages with the same placeholders, and is used; a phrase keeps its key and values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from memdiag.text import FOLDER, LANGUAGES, joined, phrase
 
 PACKAGE = Path(memdiag.__file__).parent
 AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
-OF_THE_PAGE = "page"  # its scripts ask for these (tests/render/analyze/html/test_words.py)
+OF_THE_PAGE = "page"  # used by the scripts of the page (tests/render/analyze/html/test_words.py)
 
 
 KEY = re.compile(
     rf"(?:{'|'.join(area for area in AREAS if area.startswith(('oom_', 'remedies', 'cause')))})\.[\w.-]+"
-)  # remedies keep their keys in variables too
+)  # remedies also store keys in variables
 
 
 def asked_for():
-    """Every key that the package asks for: whole ones, and the beginnings of those that are put together."""
+    """Returns every key that the package uses: complete keys, and prefixes of composed keys."""
     whole, begun = set(), set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -122,7 +122,7 @@ def test_an_unknown_language_is_refused():
         text.checked("fr")
 
 
-# What readers see of a call: positions and names of its texts.
+# Positions and names of the arguments that users read.
 _TEXTS = {
     "Finding": {1: "title"},
     "Evidence": {0: "what", 3: "where"},
@@ -131,7 +131,7 @@ _TEXTS = {
 
 
 def texts_outside_catalogues(path):
-    """Yields (line, text) of the English that a module hands to findings, evidence and fixes itself."""
+    """Yields (line, text) of English literals that a module passes to findings, evidence and fixes."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         places = _TEXTS.get(getattr(node.func, "id", "")) if isinstance(node, ast.Call) else None
         if places is None:
@@ -161,7 +161,7 @@ def test_an_analyzer_with_a_catalogue_keeps_all_its_texts_there(module):
 
 
 def asked_at_import(body):
-    """Yields the lines that ask for phrases as soon as a module is imported."""
+    """Yields the lines that look up phrases when a module is imported."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield from asked_at_import(node.body)

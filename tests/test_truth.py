@@ -1,4 +1,4 @@
-"""The comparison with published measurements: its table is well formed, and report and sentences say what the results say."""
+"""The comparison with published measurements has a valid table, and its report and sentences match the results."""
 
 import json
 import re

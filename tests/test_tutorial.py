@@ -1,4 +1,4 @@
-"""docs/tutorial.md: its commands run in order, and their output has the lines that the page shows, in the order of the page."""
+"""The commands of docs/tutorial.md run in order, and print the lines shown on the page in the same order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK = re.compile(r"```console\n\$ (memdiag [^\n]*)\n(.*?)```", re.DOTALL)
 
 @pytest.fixture(scope="module")
 def commands(root) -> list[tuple[str, list[str]]]:
-    """The commands of the page, each with the lines that it shows."""
+    """Returns the commands of the page, each with the lines shown for it."""
     blocks = _BLOCK.findall((root / "docs" / "tutorial.md").read_text(encoding="utf-8"))
     return [
         (command, [line for line in shown.splitlines() if line.strip() not in {"", OMITTED}])
@@ -27,7 +27,7 @@ def commands(root) -> list[tuple[str, list[str]]]:
 
 
 def missing(root: Path, folder: Path, command: str, shown: list[str]) -> list[str]:
-    """Returns the lines of ``shown`` that the command does not print after the ones before them."""
+    """Returns the lines of ``shown`` that the command does not print, or not in this order."""
     python = f"{sys.executable} -m"
     text = command.replace("memdiag ", f"{python} memdiag ", 1).replace(
         ".venv-npu/bin/python", npu_python() or "python"

@@ -1,4 +1,4 @@
-"""The palette and the words of concepts: complete, and told apart by everybody, on screens and on a grey print."""
+"""The palette and the words are complete, and everybody can distinguish the classes, also on a grey print."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from memdiag.text import catalogue
 from memdiag.trace import schema
 from memdiag.views.heap import CAUSES
 
-SEEN = 13.0  # CIELAB: colours this far apart are clearly different when they stand side by side
-STEP = 5.0  # of lightness, for prints without colour
+SEEN = 13.0  # CIELAB distance at which adjacent colours are clearly different
+STEP = 5.0  # difference in lightness, for prints without colour
 TOGETHER = {"category": schema.CATEGORIES, "lifetime": schema.LIFETIMES, "part": tuple(vocabulary.STYLES["part"])}
 # Simulation of full protanopia, deuteranopia and tritanopia in linear RGB: Machado, Oliveira and Fernandes, 2009.
 VISION = {
@@ -55,7 +55,7 @@ def test_classes_drawn_together_look_different_to_everybody(kind, vision):
 def test_classes_drawn_together_differ_on_a_grey_print(kind):
     lightness = np.sort([lab(linear(vocabulary.color(kind, key)))[0] for key in TOGETHER[kind]])
     assert np.diff(lightness).min() >= STEP
-    assert 35 < lightness.min() < lightness.max() < 92  # neither lost on a dark page nor on a white one
+    assert 35 < lightness.min() < lightness.max() < 92  # visible on a dark page and on a white one
 
 
 def test_every_class_of_the_model_has_a_style_and_words_in_both_languages():

@@ -1,4 +1,4 @@
-"""A training program written down by hand: what its allocator logs, and what every tensor of it really is."""
+"""A handwritten training program: the log of its allocator, and the true category of every tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Table
 
 MIB = 1 << 20
-SEGMENT = 1 << 36  # one for everything: no address is used twice
+SEGMENT = 1 << 36  # bytes of the only segment; no address is used twice
 _TORCH = "/env/lib/python3.11/site-packages/torch/"
 
 MAIN = Frame("/app/train.py", 90, "main")
@@ -36,7 +36,7 @@ KEEP = (Frame("/app/train.py", 70, "keep"), MAIN)
 
 
 def forward(layer: int) -> tuple[Frame, ...]:
-    """The stack of a tensor made in the forward of a layer."""
+    """Returns the stack of a tensor allocated in the forward of a layer."""
     return (
         Frame(_TORCH + "nn/modules/linear.py", 116, "forward"),
         Frame(_TORCH + "nn/modules/module.py", 1500, "_call_impl"),
@@ -47,7 +47,7 @@ def forward(layer: int) -> tuple[Frame, ...]:
 
 
 class Training:
-    """Writes entries; ``truth`` holds (category, phase of birth, step of birth) of every tensor, in the order of their birth."""
+    """Writes entries; ``truth`` has (category, phase, step) of the allocation of every tensor, in allocation order."""
 
     def __init__(self, layers: int = 3, size: int = 4 * MIB) -> None:
         self.layers, self.size = layers, size
@@ -68,7 +68,7 @@ class Training:
         self.phases.append(self.phase)
 
     def alloc(self, size: int, frames: tuple[Frame, ...], category: str) -> int:
-        """Makes a tensor and returns its address."""
+        """Allocates a tensor and returns its address."""
         addr, self.top = self.top, self.top - (-size // 512) * 512
         self.live[addr] = size
         self.truth.append((category, self.phase, self.now))
@@ -76,13 +76,13 @@ class Training:
         return addr
 
     def free(self, addr: int, frames: tuple[Frame, ...] = SILENT) -> None:
-        """Frees it."""
+        """Frees the tensor at an address."""
         size = self.live.pop(addr)
         self._log("free_requested", addr, size, frames)
         self._log("free_completed", addr, size, SILENT)
 
     def passing(self, size: int, frames: tuple[Frame, ...]) -> None:
-        """Makes a tensor and frees it at once."""
+        """Allocates a tensor and frees it at once."""
         self.free(self.alloc(size, frames, "temporary"))
 
     def initialise(self) -> None:
@@ -90,11 +90,11 @@ class Training:
         self.parameters = [self.alloc(self.size * (1 + k), MOVE, "parameter") for k in range(self.layers)]
 
     def span(self, name: str, start: bool) -> None:
-        """A named span begins or ends here."""
+        """Records the begin or end of a named span."""
         self.spans.append((name, start, len(self.entries)))
 
     def step(self, *, leak: int = 0, zero_first: bool = False, until: str = "", scale: float = 1.0) -> None:
-        """One step of training. ``leak``: bytes that stay; ``until``: ends early, after that phase."""
+        """Runs one training step. ``leak``: bytes that stay live; ``until``: the step ends early, after this phase."""
         self.now += 1
         self.span(f"ProfilerStep#{self.now}", True)
         self.phase = "outside"
@@ -158,13 +158,15 @@ class Training:
         self.gradients, self.phase = [], before
 
     def fail(self, size: int, frames: tuple[Frame, ...] = SILENT) -> None:
-        """Memory runs out."""
+        """Records a failed allocation."""
         self._log("oom", -1, size, frames)
 
     def trace(self, *, first: int = 0, stacks: bool = True, spans: str = "", backend: str = "cuda", **raw):
-        """Returns the trace of the entries from ``first`` on, with or without stacks and the spans that begin with ``spans``."""
+        """Returns the trace of the entries from ``first`` on, with the spans that begin with ``spans``; stacks are
+        optional.
+        """
         entries = self.entries[first:]
-        if first:  # the segment was there before
+        if first:  # the segment is from before the trace
             left = self._final()
             raw |= left
         interned, ids = Stacks.from_lists([entry[3] for entry in entries])
@@ -199,7 +201,7 @@ class Training:
         )
 
     def _final(self) -> dict[str, Table]:
-        """The last state, as a snapshot lists it."""
+        """Returns the final state, in the form of a snapshot."""
         live = sorted(self.live.items())
         segments = {name: np.zeros(1, column.dtype) for name, column in schema.SEGMENTS.items()}
         segments |= {"total_size": np.array([SEGMENT]), "stack": np.array([-1])}

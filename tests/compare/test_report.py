@@ -1,4 +1,4 @@
-"""Statements of a comparison of fully known traces."""
+"""The report of a comparison has the expected statements for fully known traces."""
 
 from __future__ import annotations
 

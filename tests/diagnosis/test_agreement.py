@@ -24,7 +24,7 @@ from memdiag.units import GIB, KIB, MIB
 
 QUARTER = GIB // 4  # printed without rounding
 GOLDENS = sorted(path.parent.name for path in (Path(__file__).parents[1] / "goldens").glob("*-oom*/snapshot.pickle"))
-MOST_FAILURES = 3  # of a device
+MOST_FAILURES = 3  # per device
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Failure:
     live: int
     pieces: int  # free blocks of the default pool
     pool: int  # free blocks of private pools
-    own: int  # outside the allocator, of this process
+    own: int  # memory of this process outside the allocator
     limit: int | None
     has_processes: bool
 
@@ -193,7 +193,7 @@ def message_of(facts: Facts, total: int, backend: str) -> str:
 
 
 def compare(trace: Trace) -> int:
-    """Compares message and trace for the failures of a trace, on the smallest and largest possible device; returns their number."""
+    """Compares message and trace for each failure of a trace, on two device sizes; returns the number of failures."""
     compared = 0
     for device in trace.devices:
         for failure in every_failure(trace, device.device)[:MOST_FAILURES]:
@@ -206,7 +206,7 @@ def compare(trace: Trace) -> int:
                 [message] = read_text(message_of(facts, total, facts.backend)).messages
                 sure = {one.verdict for one in (message.judgement, alone) if one.confidence == "high"}
                 assert len(sure) <= 1, (total, message.judgement, alone)
-                if total == smallest and not facts.pending:  # nothing outside: the trace is complete
+                if total == smallest and not facts.pending:  # no memory outside the allocator, so the trace is complete
                     allowed = {message.judgement.verdict, *message.judgement.alternatives}
                     assert alone.verdict == message.judgement.verdict or (
                         alone.rule == "refused" and alone.verdict in allowed

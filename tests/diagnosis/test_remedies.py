@@ -1,4 +1,4 @@
-"""Every remedy of the table keeps its contract: texts, the line to paste, and silence where it is in effect already."""
+"""Every remedy of the table has its texts and a line to paste, and is not offered if it is already in effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FACTS = (
     Facts(is_printed=False),
     FULL,
     replace(FULL, limit=None, request=None),
-    replace(FULL, allocated=70 * GIB, pool=8 * GIB),  # pools that sleep
+    replace(FULL, allocated=70 * GIB, pool=8 * GIB),  # sleeping pools
 )
 EXPANDABLE = {"expandable_segments": "True"}
 SETTINGS = (

@@ -36,7 +36,7 @@ def exported(trace, tmp_path, name="t.perfetto.json", **wanted):
 
 
 def nanos(event):
-    """Exact: a time stamp has at most three digits after the point."""
+    """Returns a time stamp in nanoseconds, exactly: it has at most three decimals."""
     return round(event["ts"] * 1000)
 
 
@@ -126,7 +126,7 @@ def test_every_tensor_is_a_slice_and_lanes_do_not_overlap(name, tmp_path):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_event_has_what_its_kind_must_have(name, tmp_path):
-    """Follows the published format description.
+    """Every event has the fields that the published format description requires for its kind.
 
     chrome://tracing drops asynchronous events without a name, even end events.
     """

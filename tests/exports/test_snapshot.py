@@ -1,4 +1,4 @@
-"""A trace as a PyTorch snapshot: read again, it is the same trace; and its pickle contains no executable parts."""
+"""A trace written as a PyTorch snapshot reads back as the same trace, and its pickle contains no executable parts."""
 
 from __future__ import annotations
 

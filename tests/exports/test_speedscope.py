@@ -1,4 +1,4 @@
-"""Flame graphs for speedscope: in its own format, with the bytes of the trace."""
+"""Flame graphs have speedscope's file format and the bytes of the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV and Parquet: every number exact, text that no spreadsheet takes for a formula, and both tables the same."""
+"""CSV and Parquet tables are equal, have exact numbers, and contain no text that a spreadsheet runs as a formula."""
 
 from __future__ import annotations
 

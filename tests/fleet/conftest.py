@@ -1,4 +1,4 @@
-"""Facts of ranks as ``memdiag.fleet.facts`` makes them, written out by hand."""
+"""Handwritten facts of ranks, in the form that ``memdiag.fleet.facts`` returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MB = 1 << 20
 @pytest.fixture
 def facts_of() -> Callable[..., dict[str, Any]]:
     def make(parts: dict[tuple[str, str], tuple[int, int]], *, unused: int = 0, **other: Any) -> dict[str, Any]:
-        """``parts``: megabytes and tensors by kind and part; ``unused``: megabytes reserved beyond them."""
+        """Returns facts; ``parts``: megabytes and tensors by kind and part; ``unused``: other reserved megabytes."""
         active = sum(size for size, _ in parts.values()) * MB
         parameters = {
             part: [size * MB, number] for (kind, part), (size, number) in parts.items() if kind == "parameter"

@@ -1,4 +1,4 @@
-"""Which files a fleet consists of: run folders, several of them, patterns, anything with snapshots in it, addresses."""
+"""The files of a fleet come from run folders, patterns, other folders with snapshots, and addresses."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_name_tells_the_rank(name, rank):
 
 def test_natural_order():
     assert sorted(["r10", "r9", "r1", "q", "10", "9"], key=natural) == ["9", "10", "q", "r1", "r9", "r10"]
-    assert sorted(["a1²", "²", "a1"], key=natural) == ["a1", "a1²", "²"]  # a digit that is no number
+    assert sorted(["a1²", "²", "a1"], key=natural) == ["a1", "a1²", "²"]  # "²" is a digit, but int() refuses it
 
 
 def test_numbers_come_from_the_recording_then_the_name_then_the_order():

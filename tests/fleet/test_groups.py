@@ -1,4 +1,4 @@
-"""Ranks are compared with those that hold the same, and what an odd one has more of says why."""
+"""Ranks are compared with ranks that hold the same model shard, and an outlier's additional memory explains it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ranges_of(groups):
 
 @pytest.fixture
 def job(facts_of):
-    """Four stages of two ranks: the first has the embedding, the last the head, and the earlier, the more is in flight."""
+    """Returns four stages of two ranks: the first has the embedding, the last the head; early ones hold more."""
 
     def make(rank):
         stage = rank // 2
@@ -110,7 +110,7 @@ def test_memory_that_is_not_in_use_is_a_cause(facts_of):
 
 
 def test_what_is_reserved_may_hide_what_is_allocated(facts_of):
-    """Near the limit of the device all ranks reserve the same."""
+    """A rank that allocates more is an outlier even if all ranks reserve the same amount near the device limit."""
     usual = {LAYERS: (4000, 40), ACT: (1000, 100)}
     ranks = {rank: facts_of(usual, peak_reserved_bytes=9000 << 20) for rank in range(5)}
     ranks[2] = facts_of({**usual, ACT: (3000, 100)}, peak_reserved_bytes=9000 << 20)

@@ -1,4 +1,4 @@
-"""The engine of this machine: a process that is killed costs its own file one more attempt, and nobody else anything."""
+"""The local engine reads a file again if its process is killed, without affecting other files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from memdiag.fleet import local
 from memdiag.fleet.local import Local
 from memdiag.fleet.work import KILLED
 
-# Instead of reading files, processes do what the name says; "once" kills the process unless its mark is there.
+# Processes do not read files; they perform the action in the task's name. "once" kills the process if its mark does not
+# exist yet.
 BOOT = """
 import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])

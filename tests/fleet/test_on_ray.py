@@ -1,6 +1,6 @@
-"""A Ray cluster gives what processes of this machine give.
+"""A Ray cluster returns the same results as processes on this machine.
 
-Needs Ray, which only the extra ``fleet`` brings: skipped without.
+The tests need Ray, which the extra ``fleet`` installs; they are skipped without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many results, one report: the verdict, the distribution, merged findings, the heat map, and what could not be read."""
+"""The results of many ranks form one report: verdict, distribution, merged findings, heat map and unreadable files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def finding(code="MD101", place="train.py:3 forward", weight=5, severity="warnin
 @pytest.fixture
 def report_of(facts_of):
     def make(*ranks, **options):
-        """Each rank is None (broken) or what differs from the usual one; ``size`` are megabytes of activations."""
+        """Returns a report; each rank is None (unreadable) or has changes of the default facts (``size`` in MB)."""
         results = []
         for rank in ranks:
             if rank is None:
@@ -49,7 +49,11 @@ def test_nobody_ran_out(report_of):
 
 
 def test_what_files_do_not_tell_is_not_said(report_of):
-    """A file of the last state knows of no failed request and no peak; one without driver calls of no failed request."""
+    """The verdict makes no statement about data that the files lack.
+
+    A file with only the last state has no failed requests and no peak; a file without driver calls has no failed
+    requests.
+    """
     state = {"has_history": False, "num_retries": None, "size": 2000}
     report = report_of({}, state)
     assert (
@@ -175,7 +179,7 @@ def test_heat_without_steps_is_by_part_of_the_trace(report_of):
     one, other = (
         {"steps": [], "curve": [5, 6]},
         {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None},
-    )  # what is allocated
+    )  # allocated bytes
     assert report_of(one, other).heatmap.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
     assert report_of(other, other).heatmap.rows == ((1, 2), (1, 2))
 

@@ -1,4 +1,4 @@
-"""A fleet is diagnosed from Python as ``memdiag fleet`` does it."""
+"""Python code can diagnose a fleet as ``memdiag fleet`` does."""
 
 from __future__ import annotations
 

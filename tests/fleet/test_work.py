@@ -1,4 +1,4 @@
-"""One file, wherever it is: read, told in a few kilobytes, never raising."""
+"""One file, local or remote, is read and summarised in a few kilobytes; errors are returned instead of raised."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The formats that memdiag reads, as trees of plain Python objects and back: a mutation of a tree reaches deeper than one of bytes.
+"""Converts the formats that memdiag reads to trees of plain Python objects and back.
 
-A codec is a pair of functions. ``load`` may raise anything: the bytes may have been mutated already.
+A mutated tree reaches deeper into a reader than mutated bytes. A codec is a pair of functions. ``load`` may raise any
+exception, because the bytes may already have been mutated.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ import numpy as np
 
 _SNAPSHOT_IN_PAGE = re.compile(rb'(?s)(.*?")(gA[A-Za-z0-9+/]+=*)(".*)')
 _USAGE_RECORD = struct.Struct("<HIqqqqqqqbbBBBQQ")
-_LARGEST = 1 << 20  # trees are made of small files only
+_LARGEST = 1 << 20  # bytes; larger files are not converted to trees
 
 
 class Codec(NamedTuple):
-    """Bytes to tree, and tree to bytes (the chance decides between forms of equal meaning)."""
+    """Converts bytes to a tree, and a tree to bytes; the random generator selects among equivalent encodings."""
 
     load: Callable[[bytes], Any]
     dump: Callable[[Any, random.Random], bytes]
@@ -42,7 +43,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_pickle(data: bytes) -> Any:
-    """Returns what a pickle of plain data holds."""
+    """Returns the data of a pickle that contains plain data only."""
     for opcode, argument, _ in pickletools.genops(data):
         if "PUT" in opcode.name and argument > len(data):
             raise ValueError("a memo bomb: Python's own unpickler would go for it")
@@ -50,7 +51,7 @@ def load_pickle(data: bytes) -> Any:
 
 
 def dump_pickle(tree: Any, chance: random.Random) -> bytes:
-    """Returns a pickle of any protocol; now and then without a memo, or compressed."""
+    """Returns a pickle of a random protocol, sometimes without a memo or compressed."""
     protocol, fast = chance.randrange(6), chance.random() < 0.1
     out = io.BytesIO()
     for number in (protocol, protocol + 3):
@@ -58,7 +59,7 @@ def dump_pickle(tree: Any, chance: random.Random) -> bytes:
         pickler = pickle.Pickler(out, number)
         pickler.fast = fast
         pickler.dump(tree)
-        if number >= 3 or b"_codecs" not in out.getvalue():  # before 3, bytes are a call of a function
+        if number >= 3 or b"_codecs" not in out.getvalue():  # before protocol 3, bytes are pickled as a function call
             break
     return gzip.compress(out.getvalue()) if chance.random() < 0.03 else out.getvalue()
 
@@ -70,7 +71,7 @@ def _load_page(data: bytes) -> Any:
 
 def _dump_page(tree: Any, chance: random.Random) -> bytes:
     before, inside, after = tree
-    # Not bytes(before): of a number that is so many zeros, gigabytes of them.
+    # Not bytes(before), which returns that many zeros for a number: possibly gigabytes.
     return b"".join((before, base64.b64encode(pickle.dumps(inside, chance.choice((2, 3, 4, 5)))), after))
 
 
@@ -101,7 +102,7 @@ def _load_database(data: bytes) -> Any:
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     tables = {}
     for name in names:
-        cursor = connection.execute(f'SELECT * FROM "{name}"')  # noqa: S608 - a seed of ours
+        cursor = connection.execute(f'SELECT * FROM "{name}"')  # noqa: S608 - the name comes from memdiag's own seeds
         tables[name] = [[column[0] for column in cursor.description], *map(list, cursor)]
     connection.close()
     return tables
@@ -144,7 +145,7 @@ def _dump_arrays(tree: Any, chance: random.Random) -> bytes:
         for name, (dtype, values) in tree.items():
             member = io.BytesIO()
             np.lib.format.write_array(member, np.array(values, dtype), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())  # without the time of day
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())  # without a time stamp
     return out.getvalue()
 
 
@@ -182,20 +183,20 @@ CODECS: dict[str, Codec] = {
 
 
 def tree_of(source: str, data: bytes) -> Any:
-    """Returns the tree in ``data``; None where it has none any more."""
+    """Returns the tree in ``data``; None if the mutated data no longer contains one."""
     if len(data) > _LARGEST:
         return None
     try:
         return CODECS[source].load(data)
-    except Exception:  # noqa: BLE001 - mutated bytes: nothing that any of these libraries raises would be news
+    except Exception:  # noqa: BLE001 - these libraries may raise anything for mutated bytes
         return None
 
 
 def bytes_of(source: str, tree: Any, chance: random.Random) -> bytes | None:
-    """Returns ``tree`` in the format of ``source``; None where the format cannot say it."""
+    """Returns ``tree`` in the format of ``source``; None if the format cannot represent it."""
     try:
         return CODECS[source].dump(tree, chance)
-    except Exception:  # noqa: BLE001 - a mutated tree need not fit the format
+    except Exception:  # noqa: BLE001 - a mutated tree may not fit the format
         return None
 
 
@@ -207,6 +208,6 @@ def write_temporary(data: bytes, folder: Path, name: str) -> Path:
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Returns a folder for inputs, in memory where there is such a place."""
-    place = Path("/dev/shm")  # noqa: S108 - only a place to look
+    """Returns a folder for inputs, in memory if the system has such a file system."""
+    place = Path("/dev/shm")  # noqa: S108 - the folder is only a parent for a new temporary one
     return tempfile.TemporaryDirectory(prefix="memdiag-fuzz-", dir=place if place.is_dir() else None)

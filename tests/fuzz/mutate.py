@@ -1,6 +1,6 @@
-"""Mutations: of bytes, and of trees of plain objects (see ``forms``).
+"""Mutations of bytes, and of trees of plain objects (see ``forms``).
 
-All chance comes from the given generator: runs repeat.
+All random choices come from the given generator, so runs can be repeated.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ _MAGICS = (
 
 
 def mutated(source: str, data: bytes, seeds: Sequence[bytes], chance: random.Random, largest: int = 1 << 20) -> bytes:
-    """Returns a mutation of ``data``, mostly of its tree; ``seeds`` are other inputs of the same source to take parts from."""
+    """Returns a mutation of ``data``, usually of its tree; parts may come from ``seeds``, other inputs of the same
+    source.
+    """
     if chance.random() < 0.75:
         tree = tree_of(source, data)
         if tree is not None:
@@ -207,7 +209,10 @@ def _of_the_same_name(key: Any, places: Places) -> list[Any]:
 
 
 def _near_number(node: Any, key: Any, places: Places, chance: random.Random) -> None:
-    """Numbers mean something by what they coincide with: one from another place of the same name, or a little off."""
+    """Returns another number: one stored elsewhere under the same name, or one close to it.
+
+    Numbers get their meaning by equality with others (an address, a stream), so such numbers reach more code.
+    """
     value = node[key]
     if isinstance(value, bool) or not isinstance(value, int):
         return
@@ -217,7 +222,7 @@ def _near_number(node: Any, key: Any, places: Places, chance: random.Random) -> 
 
 
 def _share(node: Any, key: Any, places: Places, chance: random.Random) -> None:
-    """The same object in two places: a pickle says it once."""
+    """Puts the same object in two places, which a pickle stores once."""
     node[key] = chance.choice(_of_the_same_name(key, places))
 
 
@@ -237,7 +242,7 @@ def _delete(node: Any, key: Any, places: Places, chance: random.Random) -> None:
 
 
 def _swap(node: Any, key: Any, places: Places, chance: random.Random) -> None:
-    """Two items change places; a dict gets a key it did not have."""
+    """Exchanges two items, or gives a dict a new key."""
     del places
     if isinstance(node, list):
         other = chance.randrange(len(node))
@@ -247,7 +252,7 @@ def _swap(node: Any, key: Any, places: Places, chance: random.Random) -> None:
 
 
 def _again(node: Any, key: Any, places: Places, chance: random.Random) -> None:
-    """An item stands twice; a value of a dict stands under another of its keys."""
+    """Repeats an item, or copies a value of a dict to another of its keys."""
     del places
     if isinstance(node, list):
         node.insert(chance.randrange(len(node) + 1), node[key] if chance.random() < 0.5 else copy.deepcopy(node[key]))
@@ -256,7 +261,7 @@ def _again(node: Any, key: Any, places: Places, chance: random.Random) -> None:
 
 
 def _part(node: Any, key: Any, places: Places, chance: random.Random) -> None:
-    """Some items in a row are gone, or stand twice; a value of a dict comes from anywhere."""
+    """Deletes or repeats a run of items, or replaces a value of a dict by one from any place."""
     if not isinstance(node, list):
         other, name = chance.choice(places)
         node[key] = other[name]
@@ -267,7 +272,10 @@ def _part(node: Any, key: Any, places: Places, chance: random.Random) -> None:
 
 
 def _column(node: Any, key: Any, places: Places, chance: random.Random) -> None:
-    """A column of numbers in bytes, as a recorder writes them: some change, or come from another column; or it gets longer or shorter."""
+    """Changes some numbers of a column stored as bytes, as a recorder writes it, or the length of the column.
+
+    New numbers may come from another column.
+    """
     numbers = [
         int.from_bytes(node[key][at : at + 8], "little", signed=True) for at in range(0, len(node[key]) - 7, 8)
     ] or [0]
@@ -296,7 +304,7 @@ def _tree_step(tree: Any, chance: random.Random) -> Any:
     places = _places(tree)
     if not places:
         return chance.choice(_OTHERS)
-    # Deep places are many, shallow ones few: take one of the first few now and then.
+    # There are many deep places and few shallow ones, so sometimes choose one of the first few.
     node, key = chance.choice(places[:12] if chance.random() < 0.15 else places)
     columns = [place for place in places if isinstance(place[0][place[1]], bytes) and len(place[0][place[1]]) >= 8]
     if columns and chance.random() < 0.3:

@@ -1,13 +1,13 @@
-"""Fuzzes the readers of all formats: whatever the bytes, a reader returns a sound trace or raises MemdiagError (see ``target``).
+"""Fuzzes the readers of all formats: for any bytes, a reader returns a consistent trace or raises MemdiagError.
 
-    python -m tests.fuzz.run --seconds 10                      # each source so long; what CI does
+    python -m tests.fuzz.run --seconds 10                      # 10 seconds per source, as in CI
     python -m tests.fuzz.run --seconds 600 --engine atheris    # guided by coverage (pip install atheris)
 
-The plain engine needs nothing installed. It mutates what it has seen so far, and keeps what had an outcome not seen
-before; with NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR of its own) it also checks every index of the compiled loops.
-Coverage cannot be seen in
-compiled code: the atheris engine runs the loops as plain Python (NUMBA_DISABLE_JIT=1), which is slow; what it finds of
-interest is kept in --corpus for the plain engine to start from. Finds are written to --finds, each with its traceback.
+The plain engine needs no further packages. It mutates earlier inputs, and keeps inputs with a new outcome. With
+NUMBA_BOUNDSCHECK=1 (and a separate NUMBA_CACHE_DIR) it also checks every index of the compiled loops. Compiled code has
+no coverage data, so the atheris engine runs the loops as plain Python (NUMBA_DISABLE_JIT=1), which is slow. It stores
+inputs with new coverage in --corpus, from which the plain engine can start. Finds are written to --finds, each with its
+traceback.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import Any
 
 HERE = Path(__file__).parent
 
-_MOST_MEMORY = 4 << 30  # who needs more for inputs of this size raises MemoryError, which is a find
-_SMALL = 1 << 16  # what the plain Python loops can take
-FORMS = ("terminal", "full", "json", "md")  # of a report that are text
+_MOST_MEMORY = 4 << 30  # bytes; a reader that needs more for such small inputs raises MemoryError, which is a find
+_SMALL = 1 << 16  # bytes; largest input for loops in plain Python
+FORMS = ("terminal", "full", "json", "md")  # text forms of a report
 
 
 class ControlCharacter(Exception):
-    """Text of a file could steer the terminal of whoever reads the report."""
+    """Raised if text of a file could control the terminal of the reader of a report."""
 
 
 class Session:
-    """One source being fuzzed: its inputs so far, what came of them, and the finds."""
+    """The fuzzing of one source: its inputs so far, their outcomes, and the finds."""
 
     def __init__(self, source: str, folder: Path, finds: Path | None, *, report: bool) -> None:
         self.source = source
@@ -55,7 +55,7 @@ class Session:
         self._name = next(iter(sorted((HERE / "seeds" / source).iterdir()))).name
 
     def add(self, inputs: Iterable[bytes]) -> None:
-        """Takes inputs to start from."""
+        """Adds initial inputs."""
         for data in inputs:
             self._keep(data, opened=self.one(data) == "opened")
 
@@ -65,7 +65,7 @@ class Session:
             self.opened.append(data)
 
     def one(self, data: bytes) -> str:
-        """Runs one input; returns what came of it in a few words."""
+        """Runs one input; returns its outcome in a few words."""
         from tests.fuzz.forms import write_temporary
         from tests.fuzz.target import outcome
 
@@ -73,16 +73,16 @@ class Session:
         self.counts["executions"] += 1
         try:
             kind = outcome(self.source, path, self._diagnose if self.report else None)
-        except Exception as error:  # noqa: BLE001 - that is what we are looking for
+        except Exception as error:  # noqa: BLE001 - exceptions are the finds
             kind = self._found(data, error)
             del error
-            gc.collect()  # its frames hold all that was being read
+            gc.collect()  # the frames of the exception hold the data of the reader
             return kind
         self.counts[kind] += 1
         return kind
 
     def interesting(self, data: bytes) -> bool:
-        """Runs one input; returns whether its outcome is new (the words of a refusal, the oddities noted), and keeps it if so."""
+        """Runs one input; keeps it and returns True if its outcome is new (words of the refusal, or set of notes)."""
         opened = self.one(data) == "opened"
         mark = self._mark(opened=opened)
         if mark in self.seen:
@@ -117,7 +117,7 @@ class Session:
                 )
 
     def _replay(self, trace: Any) -> None:
-        """Replays what was recorded, and under settings that place every block elsewhere."""
+        """Replays a trace with the recorded settings, and with settings that move every block."""
         from memdiag.allocator.scenario import Scenario
         from memdiag.allocator.subject import Subject
         from memdiag.errors import MemdiagError
@@ -165,14 +165,14 @@ def _from_folder(folder: Path | None, largest: int = 1 << 20) -> list[bytes]:
 def fuzz_plain(
     session: Session, chance: random.Random, more: Callable[[int], bool], corpus: Path | None = None
 ) -> None:
-    """Mutates inputs for as long as ``more(executions)`` says so."""
+    """Mutates inputs as long as ``more(executions)`` is true."""
     from tests.fuzz.mutate import mutated
 
     session.add(_from_folder(HERE / "seeds" / session.source))
     session.add(_from_folder(corpus))
     while more(session.counts["executions"]):
-        # Mostly what opened, for what was refused is seldom read any further; often the newest, so that oddities come
-        # together.
+        # Mostly choose inputs that opened, since a refused one is seldom read further. Often choose the newest, so that
+        # several oddities combine.
         pool = session.opened if chance.random() < 0.85 and session.opened else session.inputs
         pool = pool[-40:] if chance.random() < 0.4 else pool
         session.interesting(mutated(session.source, chance.choice(pool), session.inputs, chance))
@@ -184,7 +184,7 @@ def _fuzz_atheris(session: Session, seconds: int, corpus: Path) -> None:
     with atheris.instrument_imports(include=["memdiag"]):
         from memdiag.registry import ANALYZERS, SOURCES
         from memdiag.render import renderer
-        from memdiag.sources import load  # noqa: F401 - instrumented as it is imported
+        from memdiag.sources import load  # noqa: F401 - atheris instruments the module during the import
         from memdiag.trace import annotate  # noqa: F401
 
         SOURCES[session.source]
@@ -241,7 +241,7 @@ def _run_one(source: str, options: argparse.Namespace) -> dict[str, object]:
 
 
 def _in_process_of_its_own(source: str, options: argparse.Namespace) -> dict[str, object]:
-    """Fuzzes one source in a new process: libFuzzer never returns, and a reader that kills the process is a find as well."""
+    """Fuzzes one source in a new process: libFuzzer never returns, and a reader may kill the process (also a find)."""
     from tests.fuzz.forms import temporary_folder
 
     with temporary_folder() as folder:
@@ -300,7 +300,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.worker:
         resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
-        # Nothing of memdiag is loaded yet: atheris must see it come in.
+        # memdiag must not be loaded yet, because atheris instruments modules during their import.
         row = _run_one(options.sources, options)
         place = os.environ.get("MEMDIAG_FUZZ_RESULT")
         if place:

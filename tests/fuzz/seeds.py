@@ -1,8 +1,9 @@
-"""Writes the seeds of the fuzzer: small inputs of every format, made up here, each with the odd corners its reader knows.
+"""Writes the seeds of the fuzzer: small invented inputs of every format, with the special cases that its reader
+handles.
 
     python -m tests.fuzz.seeds        # writes tests/fuzz/seeds/<source>/
 
-Readers only meet what some seed comes near to, so a new branch in a reader deserves a line here.
+Mutations reach only code near some seed, so add a line here for every new branch in a reader.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _frames(*lines: int) -> list[dict[str, Any]]:
 
 
 def snapshot(generation: str, *, expandable: bool = False, npu: bool = False) -> dict[str, Any]:
-    """Returns a snapshot: two segments, a stream that is waited for, a failure, a block from before; keys as that generation had them."""
+    """Returns a snapshot with two segments, a wait for a stream, a failure and a block from before the trace."""
     segment, page = ("segment_map", "segment_unmap") if expandable else ("segment_alloc", "segment_free")
     big, small, other = BASE, BASE + 64 * MIB, BASE + 128 * MIB
     model, step = _frames(7, 3), _frames(9, 3)
@@ -113,8 +114,14 @@ def _packed(*rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def recorded(*, counted: bool) -> dict[str, Any]:
-    """Returns a snapshot with what memdiag's recorder adds: two steps with phases, modules, tensors seen; by time, or by blocks counted."""
-    moments = [(1, 0, 0), (2, 1, 1), (3, 3, 2), (4, 4, 3), (5, 4, 4)]  # after so many tenths, allocs, frees
+    """Returns a snapshot with memdiag's marks: two steps with phases, modules, tensors, by time or by block counts."""
+    moments = [
+        (1, 0, 0),
+        (2, 1, 1),
+        (3, 3, 2),
+        (4, 4, 3),
+        (5, 4, 4),
+    ]  # tenths, allocs, frees
     place = [
         (-1 if counted else (1_700_000_000_000_000 + 32 * tenth) * 1000, allocs, frees)
         for tenth, allocs, frees in moments
@@ -359,7 +366,7 @@ def _trees() -> dict[str, dict[str, Any]]:
 
 
 class _Plain(random.Random):
-    """No chance: every seed in its plainest form."""
+    """A generator without randomness, for the plainest form of every seed."""
 
     def random(self) -> float:
         return 0.999

@@ -1,4 +1,7 @@
-"""What a reader may do with any bytes: return a sound Trace, or raise MemdiagError. Everything else is a find."""
+"""The contract of a reader for any bytes: it returns a consistent Trace, or raises MemdiagError.
+
+Every other outcome is a find.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from memdiag.errors import MemdiagError
 from memdiag.registry import SOURCES
 from memdiag.trace.model import DeviceTrace, Trace
 
-# What compiled code and numpy say when a reader trusted the file: right as a refusal, wrong as the reason.
+# Messages of compiled code and numpy if a reader trusts the file: the refusal is correct, but this reason is not.
 _SLIPS = (
     "out of bounds",
     "broadcast",
@@ -35,21 +38,21 @@ _last = ""
 
 
 def last() -> str:
-    """Returns the words of the last outcome: the refusal, or the notes and oddities of the trace."""
+    """Returns the text of the last outcome: the refusal, or the notes and oddities of the trace."""
     return _last
 
 
 class Find(Exception):
-    """An outcome that is not allowed."""
+    """An outcome that violates the contract."""
 
 
 class TooSlow(Find):
-    """A reader did not come back."""
+    """Raised if a reader does not return in time."""
 
 
 @contextmanager
 def patience(seconds: int) -> Iterator[None]:
-    """Raises ``TooSlow`` after so many seconds (where there are signals, and no compiled loop holds them back)."""
+    """Raises ``TooSlow`` after ``seconds``, if the system has signals and no compiled loop blocks them."""
 
     def ring(*_: Any) -> None:
         raise TooSlow(f"not done after {seconds} s")
@@ -64,7 +67,7 @@ def patience(seconds: int) -> Iterator[None]:
 
 
 def available() -> list[str]:
-    """Returns the sources that are there."""
+    """Returns the registered sources."""
     found = []
     for name, target in SOURCES.targets.items():
         try:
@@ -83,10 +86,10 @@ def outcome(source: str, path: Path, then: Callable[[Trace], None] | None = None
     Args:
         source: Name in the registry.
         path: The input.
-        then: What else to do with a trace that opens.
+        then: Called with a trace that opens.
 
     Raises:
-        Find: Anything but a sound trace or a good refusal came out (other exceptions are finds as well).
+        Find: The outcome is neither a consistent trace nor a good refusal (other exceptions are finds too).
     """
     reader = SOURCES[source]
     reader.sniff(path.read_bytes()[: 1 << 16])
@@ -96,13 +99,13 @@ def outcome(source: str, path: Path, then: Callable[[Trace], None] | None = None
             kind = _outcome(reader, path, then)
         if time.monotonic() - begin < PATIENCE_SECONDS:
             return kind
-        if attempt == 2:  # the first time it may have been the compiler
+        if attempt == 2:  # the first attempt may have included compilation
             raise TooSlow(f"done after more than {PATIENCE_SECONDS} s only")
     return kind
 
 
 def _outcome(reader: Any, path: Path, then: Callable[[Trace], None] | None) -> str:
-    global _last  # noqa: PLW0603 - a note to the fuzzer, not a result
+    global _last  # noqa: PLW0603 - information for the fuzzer, not a result
     _last = ""
     with quiet():
         try:
@@ -124,7 +127,7 @@ def _outcome(reader: Any, path: Path, then: Callable[[Trace], None] | None) -> s
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Raises ``Find`` if anything in the body warns, or fails where nobody can catch it: users would see it on stderr."""
+    """Raises ``Find`` if the body causes a warning or an exception outside any handler: both would appear on stderr."""
     said: list[str] = []
     hook = sys.unraisablehook
     sys.unraisablehook = lambda event: said.append(
@@ -142,10 +145,10 @@ def quiet() -> Iterator[None]:
 
 
 def check(trace: Trace) -> None:
-    """Checks what every trace must satisfy, however strange its file.
+    """Checks the conditions that every trace must satisfy, even one from a strange file.
 
     Raises:
-        Find: It does not.
+        Find: A condition is violated.
     """
     for device in trace.devices:
         _check_tensors(device)

@@ -1,4 +1,4 @@
-"""The fuzzer itself, in small: seeds open, what was once found stays mended, a few mutations of each format find nothing."""
+"""A short run of the fuzzer: all seeds open, earlier finds stay fixed, and a few mutations per format find no error."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Records one golden snapshot of the CUDA caching allocator, and beside it what the allocator itself counted:
+"""Records one golden snapshot of the CUDA caching allocator, together with the allocator's own statistics:
 
     python record.py SCENARIO FOLDER          # -> FOLDER/snapshot.pickle, FOLDER/truth.json
 
-The settings each scenario wants (PYTORCH_CUDA_ALLOC_CONF, device memory, devices) are in README.md. `streams` needs events
-that do not complete by themselves, as the stand-in CUDA runtime offers; the others run on any device with enough memory,
-though not with the same addresses."""
+README.md has the settings of each scenario (PYTORCH_CUDA_ALLOC_CONF, device memory, devices). The events of `streams`
+must complete only on request, as in the stand-in CUDA runtime. The other scenarios run on any device with enough
+memory, but with other addresses."""
 import ctypes, json, os, pickle, random, re, sys
 import torch, torch.nn.functional as F
 from torch import nn
@@ -22,7 +22,7 @@ PATHS = [(r"^.*/(?:site|dist)-packages/", "/usr/lib/python3/dist-packages/"), (r
 paths, done = {}, set()
 
 def neutral(x):
-    """library paths in the frames, in place: structure and sharing stay"""
+    """Neutralises library paths in the frames, in place, so that structure and sharing stay."""
     if id(x) in done:
         return
     done.add(id(x))
@@ -47,7 +47,7 @@ def record(stacks="python", n=100_000, **k):
     mark()
 
 def mark():
-    """peaks and counters count from here"""
+    """Resets peaks and counters."""
     for d in range(torch.cuda.device_count()):
         torch.cuda.reset_peak_memory_stats(d)
         s = torch.cuda.memory_stats(d)
@@ -135,7 +135,7 @@ def oom():
             acts.append(u8((7 + 3 * (k % 5)) * M))
     except torch.OutOfMemoryError as e:
         text = str(e)
-    del acts[::2]                     # handled: half is let go, and the work goes on
+    del acts[::2]                     # the program handles the failure: it frees half and continues
     more = [u8(9 * M) for _ in range(3)]
     os.makedirs(out, exist_ok=True)
     text = re.sub(r"[Pp]rocess \d+", "Process 4242", text)
@@ -143,7 +143,7 @@ def oom():
     save()
 
 def oom_dump():
-    """the snapshot is taken by an out-of-memory observer at the moment of failure"""
+    """An out-of-memory observer takes the snapshot at the failed allocation."""
     record()
     def observer(device, alloc, total, free):
         save(observer=dict(device=device, alloc=alloc, device_total=total, device_free=free))
@@ -154,8 +154,9 @@ def oom_dump():
         acts.append(torch.zeros(8, 512, 2048, device="cuda"))
 
 def ring_run(mid):
-    """two equal runs: the first, with all entries kept, counts how many come after the mark; the second keeps just those.
-    mid: one entry more, an alloc whose segment_alloc is no longer there."""
+    """Makes two equal runs: the first keeps all entries and counts those after the mark; the second keeps only those.
+
+    With ``mid``, it keeps one entry more: an alloc whose segment_alloc has been dropped."""
     n = int(os.environ.get("RING_N", 0))
     cm._record_memory_history("all", stacks="python", max_entries=n or 100_000)
     r = Run()
@@ -164,14 +165,14 @@ def ring_run(mid):
         r.step()
         held.append(u8((k + 1) * 300_000))
     if mid:
-        held.append(u8(200 * M))              # needs a segment of its own
+        held.append(u8(200 * M))              # needs a new segment
     mark()
     if not n:
         before = len(cm._snapshot()["device_traces"][0])
     r.step()
     held.append(u8(300 * M)); del held[1]
     if not n:
-        after = len(cm._snapshot()["device_traces"][0]) - before - 1     # 1: the entry of the first look
+        after = len(cm._snapshot()["device_traces"][0]) - before - 1     # 1: the entry of the first snapshot
         if mid:
             after += 1
         os.environ["RING_N"] = str(after); sys.stdout.flush()
@@ -185,7 +186,7 @@ def ring_mid_malloc():
     ring_run(True)
 
 def streams():
-    """FAKE_CUDA_EVENTS=manual: events complete only when told to"""
+    """Uses FAKE_CUDA_EVENTS=manual: events complete only on request."""
     record()
     s1, s2 = torch.cuda.Stream(), torch.cuda.Stream()
     held = []
@@ -199,7 +200,7 @@ def streams():
         b.record_stream(torch.cuda.default_stream())
         if k % 4 == 3:
             held.append(b)
-        del a, b                      # frees requested, kept back by their events
+        del a, b                      # the frees wait for their events
         if k == 5:
             ctypes.CDLL(None).fakecuda_complete_all()
     save(pending_frees_at_end=True)
@@ -307,7 +308,7 @@ def cpp_frames():
     save()
 
 def retries():
-    """the cache is full of blocks of the wrong size again and again"""
+    """Fills the cache repeatedly with blocks of unsuitable sizes."""
     record()
     rng = random.Random(6)
     for k in range(10):
@@ -318,7 +319,7 @@ def retries():
     save()
 
 def leak():
-    """every step keeps one more tensor"""
+    """Retains one more tensor in every step."""
     record(global_record_annotations=True)
     r = Run(w=128, layers=0, vocab=512)
     history = []
@@ -329,12 +330,12 @@ def leak():
     save(leak=dict(bytes_per_step=1_200_000, steps=20, function="leak"))
 
 def pinned():
-    """small survivors, each alone in a big segment"""
+    """Leaves small live tensors, each alone in a large segment."""
     record()
     keep, filler = [], []
     for k in range(12):
-        keep.append(u8(1_200_000 + 4096 * k))     # opens a 20 MiB segment, and is what remains of it
-        filler.append(u8(18 * M))                 # takes the rest, so that the next one opens another
+        keep.append(u8(1_200_000 + 4096 * k))     # reserves a 20 MiB segment, in which it is the only tensor that stays
+        filler.append(u8(18 * M))                 # fills the remainder, so that the next request needs another segment
     del filler
     one = u8(60 * M)                              # fits none of the holes
     save(survivors=12)

@@ -24,7 +24,7 @@ PATHS = [(r"^.*/(?:site|dist)-packages/", "/usr/lib/python3/dist-packages/"), (r
 paths, done = {}, set()
 
 def neutral(x):
-    """library paths in the frames, in place: structure and sharing stay"""
+    """Neutralises library paths in the frames, in place, so that structure and sharing stay."""
     if id(x) in done:
         return
     done.add(id(x))

@@ -1,10 +1,11 @@
-"""The program of the goldens that memdiag's own recorder made, and what it knows of itself:
+"""The program of the goldens that memdiag's recorder made, and the true values that it writes itself:
 
     memdiag record -o RUN -- python train.py DEVICE TRUTH.json     # this file as train.py; leaves RUN/rank0.pkl
     python train.py --golden RUN/rank0.pkl TRUTH.json FOLDER       # -> FOLDER/snapshot.pickle, FOLDER/truth.json
 
-The truth is the program's own: how many blocks the allocator had handed out and got back (CUDA, NPU), and the time, where each phase
-began; address and bytes of every parameter, gradient and optimizer state at the end; bytes as the allocator counts them."""
+The program itself writes the true values: time and number of blocks allocated and freed (CUDA, NPU) at the start of
+each phase; address and bytes of every parameter, gradient and optimizer state at the end; bytes counted by the
+allocator."""
 import json, os, pickle, re, sys, time
 
 if sys.argv[1] == "--golden":
@@ -17,7 +18,7 @@ if sys.argv[1] == "--golden":
     done = set()
     stacks = {}
     def neutral(x):
-        """library paths in the frames, in place; equal stacks become one list, for a small file"""
+        """Neutralises library paths in the frames, in place; equal stacks become one list, for a small file."""
         if id(x) in done:
             return
         done.add(id(x))
@@ -127,4 +128,4 @@ if stats:
 with open(told, "w") as f:
     json.dump(truth, f)
 sys.stdout.flush()
-model_kept, opt_kept = model, opt      # all of it is there when the file is written, at exit
+model_kept, opt_kept = model, opt      # both stay live until the file is written, at exit

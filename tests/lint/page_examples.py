@@ -1,4 +1,4 @@
-"""The reports that docs/findings/MD8….md show. Run this file to write them into the pages again.
+"""The reports shown in docs/findings/MD8….md. Run this file to update the pages.
 
 Each report is what ``memdiag lint`` prints for the code under *Before* on the same page.
 """
@@ -19,12 +19,12 @@ _CODE = re.compile(r"^(Before|After):\n\n```python\n(.*?)^```$", re.MULTILINE | 
 
 
 def codes(page: str) -> dict[str, str]:
-    """Returns the code of a page: ``Before`` and ``After``."""
+    """Returns the two code blocks of a page, ``Before`` and ``After``."""
     return dict(_CODE.findall(page))
 
 
 def shown(code: str) -> str:
-    """Returns the paragraphs of the report that are about this code: the places, then the remedy."""
+    """Returns the paragraphs of the report about this finding code: the places, then the remedy."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "train.py").write_text(
             codes((PAGES / f"{code}.md").read_text(encoding="utf-8"))["Before"], "utf-8"

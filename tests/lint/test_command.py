@@ -1,4 +1,4 @@
-"""``memdiag lint`` from the outside: files, forms, exit codes, wrong input."""
+"""``memdiag lint`` handles files, output forms, exit statuses and invalid input."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_fail_on_and_select(tree, capsys):
 
 @pytest.mark.parametrize("text", ["def f(:\n", "import torch\ndef f(:\n"])
 def test_a_file_with_a_syntax_error_is_not_ok(tmp_path, capsys, text):
-    """Named on the command line: exit status 2.
+    """A file with a syntax error gives exit status 2 if it is named on the command line.
 
-    In a directory: the verdict counts it, also beside files that are fine.
+    In a directory, the verdict counts it together with the files that could be checked.
     """
     bad, fine = tmp_path / "bad.py", tmp_path / "fine.py"
     bad.write_text(text)

@@ -1,4 +1,4 @@
-"""The pages of habits: a summary, the report on the code before the fix, and code after the fix that has no such place."""
+"""Each page of a lint rule has a summary, the report on the code before the fix, and code after it without findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each habit is found where it stands, and what only looks like it is left alone."""
+"""Each lint rule reports the lines with its pattern, and ignores similar code."""
 
 from __future__ import annotations
 

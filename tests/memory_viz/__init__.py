@@ -20,7 +20,7 @@ PAGE = """<!DOCTYPE html><html><head><script src="d3.min.js"></script></head><bo
 import {add_local_files} from "./MemoryViz.js";
 window.open_snapshot = add_local_files;
 </script></body></html>"""
-# Its imports of d3 from the web, one line each, and what takes their place.
+# The viewer's imports of d3 from the web, one per line, and their local replacements.
 IMPORT_ALL = re.compile(r'^import \* as (\w+) from "https://[^"]*";$', re.MULTILINE)
 IMPORT_SOME = re.compile(r'^import (\{[^}]*\}) from "https://[^"]*";$', re.MULTILINE)
 TIMELINE, HISTORY, SEGMENTS = "Active Memory Timeline", "Allocator State History", "Active Cached Segment Timeline"
@@ -72,7 +72,7 @@ class MemoryViz:
     """The viewer in a browser.
 
     Attributes:
-        wrong: Errors on the page, and addresses that it asked for in vain.
+        wrong: Errors on the page, and addresses that it could not load.
     """
 
     def __init__(self, browser: Any) -> None:
@@ -123,7 +123,7 @@ class MemoryViz:
         return self.page.locator("body > select").nth(place).locator("option").all_inner_texts()
 
     def show(self, view: str, device: int) -> Drawn:
-        """Goes to a view of a device; returns what it draws."""
+        """Opens a view of a device; returns the drawn elements."""
         selects = self.page.locator("body > select")
         selects.nth(1).select_option(view)
         selects.nth(2).select_option(str(device))
@@ -131,7 +131,7 @@ class MemoryViz:
         return Drawn(**self.page.evaluate(_DRAWN))
 
     def go_to_event(self, number: int) -> str:
-        """Chooses an entry of the list of events, so that the viewer draws the state after it; returns the text below the picture."""
+        """Selects an event, so that the viewer draws the state after it; returns the text below the picture."""
         return self.page.evaluate(_GO_TO, number)
 
 
@@ -140,11 +140,10 @@ class Expected:
     """The elements that the viewer should draw for one device, counted in the file.
 
     Attributes:
-        tensors: Number of lifetimes of blocks: in the entries, and those that are in segments only.
-        segments: The same for segments.
-        events: Number of entries; a free that is completed at once is one.
-        rects: Segments, and two rectangles for each block that is not free: what was asked for, and what was lost to
-            rounding.
+        tensors: Number of lifetimes of blocks, including blocks that occur only in the segments.
+        segments: Number of lifetimes of segments.
+        events: Number of entries; a free and its immediate completion count as one.
+        rects: Number of segments, plus two rectangles for each block that is not free: requested bytes and rounding.
     """
 
     tensors: int
@@ -203,7 +202,7 @@ def check(viewer: MemoryViz, path: Path) -> dict[int, Expected]:
     """Opens a file, goes through all views of all its devices, and compares the drawn elements with the file.
 
     Returns:
-        What was expected, and found, of each device.
+        Expected and drawn elements of each device.
     """
     viewer.open(path)
     assert viewer.wrong == []

@@ -1,4 +1,4 @@
-"""A simulated run fits, fits in its recorded part, or nobody knows; an estimate follows where there is a basis for one."""
+"""A simulated run fits, fits in its recorded part, or is unknown; the report estimates the rest if it has a basis."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def subject_of(path):
 
 
 def asks_of_step(subject, step):
-    """The calls of a step that allocate."""
+    """Returns the allocating calls of a step."""
     work = subject.workload
     steps = np.where(work.row >= 0, subject.device.events.step[np.maximum(work.row, 0)], -1)
     return np.flatnonzero((work.op == w.ALLOC) & (steps == step))
 
 
 def marks_until(own, num_allocs, time_ns):
-    """Returns the recorder's tables as they were when so many blocks had been handed out."""
+    """Returns the recorder's tables at the moment when a given number of blocks had been allocated."""
     recorded = recorded_in(own)
     tables = {}
     for name, table in (("marks", recorded.marks), ("modules", recorded.modules)):
@@ -63,13 +63,13 @@ def marks_until(own, num_allocs, time_ns):
 
 @pytest.fixture(params=["cuda", "npu"])
 def recording(request, goldens):
-    """The recording of three steps of a small training, whole."""
+    """The complete recording of three steps of a small training."""
     return goldens / f"{request.param}-2.13.0-recorded" / "snapshot.pickle"
 
 
 @pytest.fixture
 def cut(recording, tmp_path):
-    """Returns the recording as it would be if allocation ``number`` had failed; ``more``: further facts of the recorder."""
+    """Returns the recording as if allocation ``number`` had failed; ``more`` are further facts of the recorder."""
 
     def made(number, **more):
         content = pickle.loads(recording.read_bytes())
@@ -78,7 +78,7 @@ def cut(recording, tmp_path):
         at = allocs[number]
         failed = {**entries[at], "action": "oom", "device_free": 0}
         pad = 32 if content["memdiag"]["backend"] == "npu" else 0
-        failed["size"] = -(-(failed["size"] + pad) // 512) * 512  # such entries have the rounded size
+        failed["size"] = -(-(failed["size"] + pad) // 512) * 512  # entries of failed requests have the rounded size
         content["device_traces"] = [[*entries[:at], failed]]
         content.pop("segments", None)
         freed = sum(entry["action"] == "free_completed" for entry in entries[:at])
@@ -93,7 +93,7 @@ def cut(recording, tmp_path):
 
 
 def number_in_step(whole, step, share):
-    """Returns the number of the allocation at a share of a step."""
+    """Returns the number of the allocation at a given fraction of a step."""
     asks = asks_of_step(whole, step)
     before = int((whole.workload.op[: asks[0]] == w.ALLOC).sum())
     return before + int(share * len(asks))
@@ -148,7 +148,7 @@ def test_an_earlier_step_tells_what_follows(recording, cut):
 
 
 def test_what_follows_frees_what_the_program_freed(recording, cut):
-    """Nothing is freed twice, and the step that follows leaves as much as the one before."""
+    """The estimated rest frees no tensor twice, and its step retains as much as the step before."""
     work = cut(number_in_step(subject_of(recording), 2, 0.4)).continuation.workload
     freed = work.tensor[np.isin(work.op, (w.FREE, w.FREE_COMPLETED))]
     assert len(freed) == len(set(freed.tolist()))

@@ -1,4 +1,6 @@
-"""Sizes of the allocators: the rules for one request and for columns of requests agree, and match the originals' boundaries."""
+"""The size rules for one request and for columns of requests agree, and match the boundaries of the original
+allocators.
+"""
 
 from __future__ import annotations
 

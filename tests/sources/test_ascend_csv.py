@@ -1,4 +1,4 @@
-"""Tables of the Ascend profiler as csv: both halves, either alone, every generation of columns, and tables without memory."""
+"""CSV tables of the Ascend profiler are read as a pair or alone, in every column layout; other tables are refused."""
 
 import json
 
@@ -109,7 +109,7 @@ def test_both_halves_whichever_is_given(tmp_path):
     )
     first, second = load(tmp_path / "operator_memory.csv"), load(tmp_path / "memory_record.csv")
     device = first.devices[0]
-    # A total that says nothing new is left out; one at the moment of an event is that event's.
+    # An unchanged total is omitted; a total at the time of an event belongs to that event.
     assert device.events.action.tolist() == [SAMPLE, A, FREED, SAMPLE]
     assert device.usage.allocated.tolist() == [4 * MIB, 5 * MIB, 4 * MIB, 2 * MIB]
     for name in device.events:
@@ -160,7 +160,7 @@ def test_old_releases_have_fewer_columns_and_blank_names(tmp_path):
     trace = load(file)
     device = trace.devices[0]
     assert device.device == 3
-    # A negative size is the free of something from before: its tensor was in use until then.
+    # A negative size is the free of a tensor from before the trace, which was live until then.
     assert device.events.action.tolist() == [A, REQUESTED, FREED, FREED]
     assert device.tensors.requested_bytes.tolist() == [65_536, 4096]
     assert device.usage.active.max() == -1

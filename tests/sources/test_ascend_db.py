@@ -1,4 +1,4 @@
-"""Databases of the Ascend profilers, and databases that are out for trouble."""
+"""Databases of the Ascend profilers are read, and malicious databases are refused."""
 
 import sqlite3
 
@@ -126,13 +126,13 @@ def test_reading_leaves_nothing_behind(tmp_path):
     ("statements", "reason"),
     [
         (["CREATE TABLE TASK (startNs INTEGER)"], "no table with memory events"),
-        # A view under the table's name would run whatever stands in it.
+        # A view with the name of the table would execute the query in its definition.
         (
             ["CREATE VIEW MEMORY_RECORD AS SELECT 1 AS component, randomblob(1000000000) AS timestamp"],
             "no table with memory events",
         ),
         (["CREATE VIRTUAL TABLE MEMORY_RECORD USING fts5(component, timestamp)"], "no table with memory events"),
-        # A computed column is not one of the table's.
+        # A generated column does not count as a column of the table.
         (
             [
                 "CREATE TABLE MEMORY_RECORD (component, timestamp AS (zeroblob(99999999)))",
@@ -162,7 +162,7 @@ def test_damaged_and_cut_databases_are_refused(tmp_path):
 def test_work_is_bounded(tmp_path):
     file = database(tmp_path / "x.db", "CREATE TABLE t (a INTEGER)", t=[(1,)])
     with open_database(file) as opened:
-        with pytest.raises(sqlite3.DatabaseError):  # only plain reading is allowed
+        with pytest.raises(sqlite3.DatabaseError):  # the connection allows plain reads only
             opened._connection.execute("SELECT count(*) FROM t").fetchall()
         opened._connection.set_authorizer(None)
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"

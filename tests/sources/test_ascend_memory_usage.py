@@ -1,4 +1,4 @@
-"""The Ascend profiler's raw file of allocator calls: two records a free, in either order."""
+"""The raw file of allocator calls of the Ascend profiler is read: two records per free, in either order."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""What is refused, and how: by name, with one hint, nothing executed, in bounded memory; and what opens with a note instead."""
+"""Bad input is refused by name with a hint, in bounded memory and without execution, or opens with a note."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDRESS = 0x7F0000000000
 
 
 def snapshot():
-    """A small honest snapshot: one segment, two tensors, one of them freed."""
+    """Returns a small valid snapshot: one segment, two tensors, one of them freed."""
     frames = [{"filename": "/home/me/train.py", "line": 7, "name": "step"}]
     blocks = [
         {
@@ -75,7 +75,7 @@ def refusal(file):
 
 
 class Payload:
-    """Leaves a mark if anybody unpickles it."""
+    """Creates a file if it is unpickled."""
 
     def __init__(self, mark):
         self.mark = str(mark)
@@ -89,7 +89,7 @@ def text(value):
 
 
 def payloads(mark):
-    """Every way for a pickle to ask for code: name of the opcode, bytes."""
+    """Returns every way in which a pickle can request code: name of the opcode, bytes."""
     command = text(f"touch {mark}")
     call = b"c" + b"posix\nsystem\n"
     return {

@@ -1,9 +1,7 @@
-"""Small files that unfold: through what they share, through what they repeat, through what they compress.
+"""Small files that expand through sharing, repetition or compression are read within bounds of memory and time.
 
-All stay within bounds.
-
-A pickle can say "that again" in one byte, so what is read from it has no natural relation to its size. Each file here
-once took, or would take, gigabytes or minutes.
+A pickle can refer to an earlier object in one byte, so the data read from it can be far larger than the file. A naive
+reader would take gigabytes or minutes for each of these files.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import pytest
 MIB = 1 << 20
 LARGE = 30 * MIB
 START = b"\x80\x04"
-# Reads each file in a process of its own, and prints the outcome and the most memory that the process used.
+# Reads each file in a separate process, and prints the outcome and the peak memory of that process.
 _READER = """
 import os, re, sys
 from memdiag.errors import MemdiagError
@@ -61,7 +59,7 @@ def text(value):
 
 
 def plain(value):
-    """A value as it stands within a pickle."""
+    """Returns the bytes of a value within a pickle."""
     return pickle.dumps(value, 2)[2:-1]
 
 
@@ -70,13 +68,13 @@ def many(item, count):
 
 
 def snapshot(segments=b"]", traces=b"]", before=b"", **more):
-    """A snapshot around parts that are pickled already."""
+    """Returns a snapshot made of already pickled parts."""
     pairs = {"segments": segments, "device_traces": traces, **more}
     return START + before + b"}(" + b"".join(text(key) + value for key, value in pairs.items()) + b"u."
 
 
 ENTRY = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0}
-SHORT = b"}(h\x00h\x04h\x01J%sh\x02M\x00\x02h\x03K\x00u"  # an entry in 23 bytes, its keys from the memo
+SHORT = b"}(h\x00h\x04h\x01J%sh\x02M\x00\x02h\x03K\x00u"  # an entry in 23 bytes, with its keys from the memo
 
 
 def short_entries(count):
@@ -91,7 +89,10 @@ def overlapping_segments():
 
 
 def growing_forever():
-    """Honest in form: every malloc grows, every other block is freed, so that each asks for the largest free range."""
+    """Returns a well-formed snapshot in which every request reserves a segment and every other block is freed.
+
+    The largest free range must therefore be computed for each request.
+    """
     trace = []
     for n in range(60_000):
         at = (1 << 40) + n * 4 * MIB

@@ -1,4 +1,4 @@
-"""Traces of the PyTorch profiler: every generation of Kineto, several devices, and traces without memory in them."""
+"""Traces of the PyTorch profiler are read for every version of Kineto and several devices; others are refused."""
 
 import gzip
 import json
@@ -77,7 +77,7 @@ def test_the_first_kineto_has_no_addresses_and_no_totals(tmp_path):
     device = trace.devices[0]
     allocs = np.flatnonzero(device.events.action == schema.ALLOC)
     frees = np.flatnonzero(device.events.action == schema.FREE_COMPLETED)
-    # The newest of a size goes first; the 300 bytes were there before.
+    # The newest tensor of a size is freed first; the 300 bytes are from before the trace.
     assert device.events.tensor[frees].tolist() == [device.events.tensor[allocs[1]], 0, device.events.tensor[allocs[0]]]
     assert device.start["allocated"] == 300
     assert device.usage.allocated[[0, 1, 2, -1]].tolist() == [400, 500, 400, 0]

@@ -1,4 +1,4 @@
-"""Plain events in an .npz, and archives that are not what they say."""
+"""Plain events in an .npz are read, and archives with wrong contents are refused."""
 
 import io
 import zipfile

@@ -1,4 +1,4 @@
-"""Lists of lifetimes, with and without a header, half open or with the last moment."""
+"""Lists of lifetimes are read with and without a header, and with half-open or closed intervals."""
 
 import gzip
 

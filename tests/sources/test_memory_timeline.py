@@ -1,4 +1,4 @@
-"""Memory timelines: every change with its category, or sums; PyTorch's numbers of actions and torch_npu's."""
+"""Memory timelines are read as changes by category or as sums, with the action numbers of PyTorch and torch_npu."""
 
 import gzip
 import json

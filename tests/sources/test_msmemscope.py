@@ -1,4 +1,4 @@
-"""Dumps of msmemscope and msleaks, from csv and from databases: the same rows give the same trace."""
+"""Dumps of msmemscope and msleaks give the same trace from csv files and from databases with the same rows."""
 
 import sqlite3
 
@@ -81,7 +81,7 @@ def db_file(path, *rows, table="memscope_dump"):
     return path
 
 
-# Rows of a block stand together, as the tracer writes them when it is freed: the time puts them in order.
+# The tracer writes the rows of a block together when it is freed, so the reader must sort by time.
 COMPLETE = (
     pta(4, "MALLOC", 40, BASE + MIB, 512, 20 * MIB, MIB + 512),
     pta(6, "FREE", 60, BASE + MIB, 512, 20 * MIB, MIB),

@@ -1,4 +1,4 @@
-"""The reader of pickles beside Python's own, on data of every shape; and the compiled loops beside the plain Python they are."""
+"""The pickle reader agrees with Python's own on any data, and its compiled loops agree with plain Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ data = st.recursive(
 )
 
 
-@given(data, st.integers(3, 5))  # before 3, bytes are made by calling a function: refused
+@given(data, st.integers(3, 5))  # before protocol 3, a pickle creates bytes with a function call, which is refused
 def test_it_reads_what_python_reads(value, protocol):
     tape = read_tape(pickle.dumps(value, protocol), "x")
     assert tape.python(tape.root) == value
@@ -99,7 +99,7 @@ def test_what_a_file_asks_for_is_named_wherever_a_piece_ends(tmp_path, monkeypat
 
 
 def test_lists_that_begin_alike_stay_apart_when_they_grow():
-    # [a, b], [a, b], then one more item for each of the two, which no pickler of Python does
+    # [a, b], [a, b], then one more item for each of the two; Python's picklers never write this
     first = b"](K\x01K\x02e"
     tape = read_tape(b"\x80\x02](" + first + b"K\x03a" + first + first + b"K\x04ae.", "x")
     assert tape.python(tape.root) == [[1, 2, 3], [1, 2], [1, 2, 4]]

@@ -1,4 +1,4 @@
-"""What memdiag's recorder wrote: notes on its limits, and columns that a stranger may have written."""
+"""Recordings of memdiag give notes on their limits, and hostile columns in them are handled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def written(goldens):
 
 @pytest.fixture
 def opened(written, tmp_path):
-    """Opens the golden with other values in the recorder's own part; a dict changes columns of a table."""
+    """Opens the golden with other values in the part of the recorder; a dict changes columns of a table."""
 
     def open_with(**changes):
         content = pickle.loads(written)
@@ -232,7 +232,7 @@ def test_rows_that_name_every_moment_cost_little(opened):
             "frees": one * 0 - 1,
         }.items()
     }
-    assert len(opened(marks=made, tensors=tensors).devices) == 1  # all of it at once would take 100 GB
+    assert len(opened(marks=made, tensors=tensors).devices) == 1  # all sightings at once would take 100 GB
 
 
 def test_what_is_seen_at_both_ends_was_there_all_the_time(opened):

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a file, the command line says it in one line, adds one hint, and exits with 2."""
+"""For any bad file, the command line prints a one-line error with one hint, and exits with status 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = b"<!DOCTYPE html><html><body>"
 
 
 class Call:
-    """Asks its reader to make a file."""
+    """Creates a file if it is unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -119,13 +119,13 @@ def test_places(capsys, place):
 
 
 def test_no_permission_even_as_root(tmp_path):
-    # Root may read everything: ask as nobody, who may not.
+    # Root can read every file, so read as user nobody.
     file = tmp_path / "trace"
     file.write_bytes(pickle.dumps({"segments": []}))
     file.chmod(0)
     program = "import sys\nfrom memdiag.cli.main import main\nsys.exit(main(['analyze', sys.argv[1]]))"
     if os.geteuid() == 0:
-        # All that is needed is loaded first: nobody may not read root's Python either.
+        # Load all modules first, because user nobody cannot read root's Python.
         program = """
 import contextlib, io, os, sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Every real file of other tools: opened in which format, or refused for which reason; figures worked out a second way."""
+"""Every real file of other tools opens in the expected format or is refused, and its numbers match a second
+computation.
+"""
 
 import csv
 import gzip
@@ -211,7 +213,7 @@ def test_no_file_is_forgotten(other, profile):
     assert names(profile) == PROFILE_OPENED.keys() | PROFILE_REFUSED.keys()
 
 
-# The load of each benchmark, as its authors' papers and a sweep over the file have it.
+# The load of each benchmark, from its authors' papers and a sweep over the file.
 LOADS = {
     **dict.fromkeys(
         (f"google__minimalloc__benchmarks__challenging__{name}.1048576.csv" for name in "ABEFG"), 1_048_576
@@ -249,7 +251,7 @@ def test_totals_of_ascend_tables_are_the_files_own(other, name):
             min(values, default=-1),
             values[-1:],
         )
-        # Every step of the file's own curve is a step of ours, in the same order.
+        # memdiag's curve has the same steps as the file's curve, in the same order.
         assert [b for a, b in pairwise([None, *ours]) if a != b] == [b for a, b in pairwise([None, *values]) if a != b]
 
 
@@ -257,7 +259,7 @@ def test_totals_of_ascend_tables_are_the_files_own(other, name):
 def test_tables_and_databases_of_one_kind_of_run_agree(other, rank):
     text = load(other / TABLES.format(rank, "operator_memory.csv")).devices[0]
     base = load(other / next(name for name in OPENED if f"db__{rank}" in name)).devices[0]
-    # Recorded in different runs of one program: threads race for their turn, what they ask for is the same.
+    # The files come from different runs of one program: the order of threads differs, but the requests are the same.
     assert sorted(text.tensors.requested_bytes.tolist()) == sorted(base.tensors.requested_bytes.tolist())
     for name in ("allocated", "reserved", "active"):
         assert int(text.usage[name].max()) == int(base.usage[name].max())
@@ -300,7 +302,7 @@ def test_raw_calls_of_the_allocator_are_all_there(profile):
     assert (device.events.action == schema.FREE_COMPLETED).sum() == sum(call[10] == 2 for call in caching)
     assert int(device.usage.allocated.max()) == max(call[3] for call in caching)
     assert int(device.usage.allocated[-1]) == caching[-1][3]
-    # What the events add up to is what the allocator counted.
+    # The sum over events equals the number that the allocator counted.
     size = np.where(device.events.action == schema.ALLOC, device.events.size, -device.events.size)
     assert (device.start["allocated"] + np.cumsum(size) == device.usage.allocated).all()
 
@@ -312,7 +314,7 @@ def test_timelines_sum_up_and_by_category(other, name):
     device = trace.devices[0]
     changes = [size for _, action, size, _ in rows if action != 3]
     assert device.usage.allocated.tolist() == np.cumsum(changes).tolist()
-    # Categories at the peak, by replaying who is what; a tensor keeps the category it began with.
+    # Categories at the peak, computed by a replay; a tensor keeps its first category.
     peak = int(np.argmax(np.cumsum(changes)))
     live: dict[tuple[int, int], list[int]] = {}
     seen = -1

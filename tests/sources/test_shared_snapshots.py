@@ -1,4 +1,4 @@
-"""Every real snapshot, by path: what it opens as, and that bytes, blocks and the split agree with the file itself."""
+"""Every real snapshot opens as expected, and its bytes, blocks and split agree with the file itself."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from memdiag.sources import load
 from memdiag.trace import schema
 
-# Files that contradict themselves: the rest must fit together entirely.
+# Files that contradict themselves; all others must be fully consistent.
 CONTRADICT = {
     (
         "drisspg__transformer_nuggets__test__data__mini_snapshot.pickle"
     ): "blocks that the trace never frees are inactive at the end",
     "facebookresearch__mosaic__test__snapshots__output.pickle": "allocations outside of every segment",
 }
-NUM_SNAPSHOTS = 70  # those of the collection, without the pages that hold a copy
+NUM_SNAPSHOTS = 70  # in the collection, without the HTML pages that contain a copy
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The table of snapshot fields: every row of it is read, kept, written back, redacted and shown as it says."""
+"""Every row of the table of snapshot fields is read, kept, written back, redacted and shown as described."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def snapshot(path, unusual):
         {"action": "alloc", "addr": (1 << 30) + 512, "size": 512, "user_metadata": "other", **plain},
         {"action": "alloc", "addr": (1 << 30) + 1024, "size": 512, **plain},
     ]
-    again = entries[2]  # an entry that is referred to twice is no row
+    again = entries[2]  # an entry that is referenced twice does not become a row
     content = {
         "segments": [],
         "device_traces": [entries],
@@ -97,7 +97,7 @@ def test_every_column_of_text_has_a_place_in_the_trace():
 
 @pytest.fixture
 def more_fields(monkeypatch):
-    """Adds a field of segments and one of blocks: a row each, and a column each."""
+    """Adds a field of segments and a field of blocks: one row and one column each."""
     new = (
         Field("registration_counter", SEGMENT, NUMBER, "registration_counter"),
         Field("owner", BLOCK, TEXT, "owner"),

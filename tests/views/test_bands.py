@@ -1,4 +1,4 @@
-"""The stack of the largest tensors is as high as what is active, and the log holds what happened."""
+"""The stack of the largest tensors is as high as the active bytes, and the log contains the events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def device(trace):
 
 
 def height_of(device, found):
-    """The highest stack in each part: bands that are live in it, and the others."""
+    """Returns the highest stack in each part: its live bands and the rest."""
     tensors = device.tensors
     born, gone = tensors.alloc_at[found.rows], tensors.free_completed_at[found.rows]
     size = tensors.block_bytes[found.rows]

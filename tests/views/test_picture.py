@@ -1,4 +1,4 @@
-"""The picture of a trace is exact at every instant it offers, small, and loses no peak."""
+"""The picture of a trace is small, exact at every instant that it contains, and keeps every peak."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def drawn(trace):
 
 
 def unpacked(columns):
-    """Columns as the page reads them."""
+    """Returns columns as the page decodes them."""
     return {name: _values(column) for name, column in columns.items() if name != "n"}
 
 
@@ -50,11 +50,11 @@ def test_a_column_comes_back(values):
 
 
 def test_columns_that_go_up_are_short():
-    assert len(json.dumps(pack({"a": np.arange(0, 512_000, 512)}))) < 3100  # three characters a value: ", " and a digit
+    assert len(json.dumps(pack({"a": np.arange(0, 512_000, 512)}))) < 3100  # ", " and a digit per value
 
 
 def assert_exact(device, drawing):
-    """At every instant what the page can sum is what stands in the trace."""
+    """Checks that the sums in the page equal the values of the trace at every instant."""
     at, live = unpacked(drawing["instants"]), unpacked(drawing["tensors"])
     regions = unpacked(drawing["regions"])
     for row, event in enumerate(at["event"]):
@@ -125,7 +125,7 @@ def test_bytes_by_stack_add_up(trace):
     rows = flame.by_stack(device, at)
     assert rows["bytes_at"].sum() == device.usage.active[at]
     assert rows["num_allocs"].sum() == len(device.tensors)
-    # The area under the curve of active bytes, event by event.
+    # The area under the curve of active bytes, over all events.
     assert rows["byte_events"].sum() == pytest.approx(device.usage.active.astype(float).sum())
 
 

@@ -1,4 +1,4 @@
-"""What pictures are drawn from: no column of pixels loses its highest or lowest value, and the parts add up to the whole."""
+"""Plot data keep the highest and lowest value of each column of pixels, and their parts add up to the whole."""
 
 from __future__ import annotations
 
