@@ -12,6 +12,8 @@ separators. ``{name:# block|# blocks}`` chooses by number, and ``#`` stands for 
 itself. ``{name:A}`` capitalises the value. ``memdiag`` inserts the space that Chinese text needs between Chinese
 characters and Latin words or numbers.
 
+A module that is complete in one file, such as a dialect of a plug-in, can hold the texts itself (``phrase_of``).
+
 A ``Phrase`` is a ``str`` in the language that was active when it was created. It remembers its key and values, so a
 renderer can show it in another language (``in_language``); the HTML report holds both.
 
@@ -34,6 +36,7 @@ from typing import Literal, Self, cast
 from memdiag.errors import MemdiagError
 
 Language = Literal["en", "zh"]
+Texts = Mapping[str, Mapping[Language, str]]  # key, language, template
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 VARIABLE = "MEMDIAG_LANG"
 FOLDER = Path(__file__).parent / "messages"
@@ -75,6 +78,11 @@ def phrase(key: str, /, **values: object) -> Phrase:
         KeyError: There is no such key, or the template asks for a value that is not given.
     """
     return Phrase(key, values)
+
+
+def phrase_of(texts: Texts, key: str, /, **values: object) -> Phrase:
+    """Returns a phrase whose templates are in ``texts`` instead of a catalogue; without Chinese, it stays English."""
+    return Phrase("", {"template": texts[key], "values": values})
 
 
 def joined(parts: Iterable[str], separator: str = " ") -> Phrase:
@@ -152,6 +160,10 @@ def catalogue(area: str) -> dict[str, dict[Language, str]]:
 
 
 def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
+    if not key and "template" in values:
+        template = cast("Mapping[Language, str]", values["template"])
+        own = cast("Mapping[str, object]", values["values"])
+        return _completed(template.get(chosen) or template["en"], own, chosen)
     if not key:
         parts = cast("tuple[str, ...]", values["parts"])
         separator = cast("str", values["separator"])
@@ -165,10 +177,13 @@ def _rendered(key: str, values: Mapping[str, object], chosen: Language) -> str:
             else _spaced(piece for text in texts for piece in (words, text))[len(words) :]
         )
     area, _, name = key.partition(".")
-    pieces = _pieces(catalogue(area)[name][chosen])
+    return _completed(catalogue(area)[name][chosen], values, chosen)
+
+
+def _completed(template: str, values: Mapping[str, object], chosen: Language) -> str:
     filled = (
         text
-        for before, field, spec in pieces
+        for before, field, spec in _pieces(template)
         for text in (before, "" if field is None else _filled(values[field], spec, chosen))
     )
     return _spaced(filled) if chosen == "zh" else "".join(filled)

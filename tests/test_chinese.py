@@ -9,10 +9,10 @@ import pytest
 
 from memdiag import text
 from memdiag.cli.main import main
-from memdiag.text import FOLDER, joined, phrase
+from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
+from tests.catalogues import CATALOGUES
 
-AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
 HAN = "\u3400-\u9fff"
 # Rejected words, each with the word that the catalogues use instead.
 ONE_WORD = {
@@ -54,7 +54,7 @@ NEEDLESS_SPACE = re.compile(rf"[{HAN}，。：；（）、] [{HAN}，。：；�
 
 def chinese(area):
     """Yields (key, English, Chinese) of a catalogue; ``{count:# block|# blocks}`` is replaced by its two forms."""
-    for key, template in text.catalogue(area).items():
+    for key, template in CATALOGUES[area].items():
         yield (
             key,
             template["en"],
@@ -62,7 +62,7 @@ def chinese(area):
         )
 
 
-@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("area", CATALOGUES)
 def test_a_concept_has_one_chinese_word(area):
     found = [
         (key, word, use) for key, _, words in chinese(area) for word, use in ONE_WORD.items() if re.search(word, words)
@@ -71,7 +71,7 @@ def test_a_concept_has_one_chinese_word(area):
     assert not [(key, words) for key, english, words in chinese(area) if LABELS.get(english, words) != words]
 
 
-@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("area", CATALOGUES)
 def test_chinese_texts_have_spaces_and_full_width_signs(area):
     for key, _, words in chinese(area):
         assert not NO_SPACE.search(words), (key, words)

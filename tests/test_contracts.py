@@ -15,6 +15,7 @@ from memdiag.allocator.policies import POLICIES
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS, REMEDIES
 from memdiag.fleet.engines import FLEET_ENGINES
 from memdiag.oom.dialects import DIALECTS
+from memdiag.oom.read import read_text
 from memdiag.phantom.profiles import DEVICES
 from memdiag.registry import ANALYZERS, SOURCES, Registry, members
 from memdiag.render import FORMS, PICTURES, renderer
@@ -144,6 +145,13 @@ def test_an_analyzer_lists_its_codes_and_analyzes(name):
     for code, meaning in analyzer.CODES.items():
         assert CODE.fullmatch(code), code
         assert meaning.strip(), code
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_gives_its_frameworks_names(name):
+    for _, example in DIALECTS[name].EXAMPLES:
+        for message in read_text(example).messages:
+            assert message.program or message.framework == "shell", message.framework
 
 
 def test_a_code_belongs_to_one_analyzer():

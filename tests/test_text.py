@@ -15,10 +15,10 @@ import pytest
 import memdiag
 from memdiag import text
 from memdiag.errors import MemdiagError
-from memdiag.text import FOLDER, LANGUAGES, joined, phrase
+from memdiag.text import FOLDER, LANGUAGES, joined, phrase, phrase_of
+from tests.catalogues import AREAS, CATALOGUES, MODULES
 
 PACKAGE = Path(memdiag.__file__).parent
-AREAS = sorted(path.stem for path in FOLDER.glob("*.json"))
 OF_THE_PAGE = "page"  # used by the scripts of the page (tests/render/analyze/html/test_words.py)
 
 
@@ -59,9 +59,9 @@ def blanks(template):
     return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
 
 
-@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("area", CATALOGUES)
 def test_every_phrase_is_there_in_every_language_with_the_same_blanks(area):
-    for key, template in text.catalogue(area).items():
+    for key, template in CATALOGUES[area].items():
         assert set(template) == set(LANGUAGES), key
         assert all(template.values()), key
         assert blanks(template["en"]) == blanks(template["zh"]), key
@@ -73,6 +73,27 @@ def test_every_key_that_is_asked_for_exists_and_every_phrase_is_asked_for():
     known = {f"{area}.{key}" for area in AREAS if area != OF_THE_PAGE for key in text.catalogue(area)}
     assert not {key for key in whole - known if not any(key == each for each in begun)}
     assert not {key for key in known - whole if not key.startswith(tuple(begun))}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_with_texts_of_its_own_uses_each(module):
+    used = {
+        node.value
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        for node in ast.walk(node)
+        if isinstance(node, ast.Constant)
+    }
+    parts = {f"{key}.{part}" for key in used for part in ("when", "caveat")}
+    assert not CATALOGUES[module].keys() - used - parts
+
+
+def test_a_phrase_of_a_module_follows_the_language_and_stays_english_without_chinese():
+    texts = {"full": {"en": "{size} is free", "zh": "空闲 {size}"}, "short": {"en": "{n:# byte|# bytes}"}}
+    full, short = phrase_of(texts, "full", size="1 GiB"), phrase_of(texts, "short", n=2)
+    assert (full, short) == ("1 GiB is free", "2 bytes")
+    assert pickle.loads(pickle.dumps(full)).in_language("zh") == "空闲 1 GiB"
+    assert joined([full, short], ", ").in_language("zh") == "空闲 1 GiB\uff0c2 bytes"
 
 
 def test_catalogues_are_written_without_repeated_keys():

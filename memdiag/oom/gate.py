@@ -5,6 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+# A message inside a long text is found by one of these words, or of the WORDS of a dialect, close to one of its anchors.
+WORDS = ("memory", "alloc", "kill")
+# These count as anchors only near such a word: codes and signals without their digits are too unspecific.
+CLUES = (
+    "failedtoallocate",
+    "memory_allocation_failure",
+    "insufficient_device_memory",
+    "insufficientmemory",
+    "max_model_len",
+)
+
 REACH = 80  # characters around a word in which its anchor must be
 
 # Ignored characters: quotation marks, and what wrapping inserts; when logs are searched also digits, which vary.

@@ -10,6 +10,7 @@ the entry is cut to the remaining room and names the size that was counted.
 from __future__ import annotations
 
 from memdiag.diagnosis.facts import Facts
+from memdiag.oom.frameworks import ON_TORCH
 from memdiag.oom.model import Found
 from memdiag.results.oom import LedgerEntry
 from memdiag.text import Phrase, joined, phrase
@@ -17,7 +18,6 @@ from memdiag.units import KIB, MIB, format_bytes
 
 # Half of the last printed digit ("12.34 GiB"): the error of a printed size.
 _HALF_DIGIT = 10 * MIB // 2 + 128 * KIB
-_ALLOCATORS = {"julia": "CUDA.jl"}  # by framework, the owner of the caching allocator if it is not PyTorch
 
 
 def account(found: Found) -> tuple[LedgerEntry, ...]:
@@ -30,7 +30,7 @@ def account(found: Found) -> tuple[LedgerEntry, ...]:
         return _of_host(numbers)
     room = _RemainingRoom(numbers.total)
     free = [] if numbers.free is None else room.take(phrase("oom_ledger.free"), numbers.free, "free", "printed")
-    whose = _ALLOCATORS.get(found.framework, "PyTorch")
+    whose = found.allocator or ("PyTorch" if found.framework in ON_TORCH else found.program or found.framework)
     own = _own(
         numbers, room, whose, "printed" if {"unallocated_bytes", "cached_bytes"} & found.fields.keys() else "computed"
     )

@@ -20,7 +20,8 @@ class Found:
         start: Start in the squeezed text.
         end: End in the squeezed text (exclusive); everything in between belongs to the message.
         dialect: Name of the form ("torch_cuda_21"), one of the dialect's FORMATS.
-        framework: Framework that printed it ("pytorch", "vllm", "jax", …).
+        framework: Framework that printed it ("pytorch", "vllm", "jax", …), a name of the dialect's NAMES or of
+            ``memdiag.oom.frameworks``.
         backend: "cuda", "hip", "npu", "xpu", "mps", "hpu", "tpu", "metal" or "cpu".
         fields: Printed values.
         judgement: The cause, if the dialect knows more than the arithmetic of ``verdict``.
@@ -28,6 +29,8 @@ class Found:
         is_warning: Whether the program continues after it: reported only without a worse message.
         marks: Facts in the text for verdict and advice, such as "hint:max_split_size_mb" (suggested by the message
             itself).
+        program: Name of the framework for people. The reader sets it.
+        allocator: Owner of the caching allocator whose numbers it prints; "": PyTorch or the framework itself.
     """
 
     start: int
@@ -40,3 +43,5 @@ class Found:
     fixes: tuple[LazyFix, ...] = ()
     is_warning: bool = False
     marks: frozenset[str] = frozenset()
+    program: str = ""
+    allocator: str = ""

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
-from memdiag.oom.dialects import DIALECTS
-from memdiag.oom.gate import Gate
+from memdiag.oom import anchors, frameworks, gate
+from memdiag.oom.dialects import DIALECTS, names_of, words_of
 from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
 from memdiag.oom.lines import Line, by_speaker, read_lines
 from memdiag.oom.mentions import is_mention
@@ -72,8 +71,9 @@ def _progress_of(name: str, progress: Callable[[str, int, int | None], None] | N
 class _MessageReader:
     def __init__(self) -> None:
         self._strict = bool(os.environ.get("MEMDIAG_DEBUG"))
-        self._table = _anchors()
-        self._gate = Gate((anchor for anchors in self._table.values() for anchor in anchors), WORDS, CLUES)
+        self._table, self._words = _anchors_and_words()
+        every = (anchor for found in self._table.values() for anchor in found)
+        self._gate = gate.Gate(every, self._words, gate.CLUES)
         self._tally = ReadTally()
         self._sources: list[str] = []
         self._messages: dict[object, Message] = {}
@@ -126,7 +126,7 @@ class _MessageReader:
             if near is not None and near.isdisjoint(orders):
                 continue
             plain = self._said(spoken, orders, near)
-            stripped = without_shared(spoken) if _is_about_memory(spoken) else None
+            stripped = without_shared(spoken) if _has_any(spoken, self._words) else None
             seen += plain if stripped is None else fuller(plain, self._said(stripped, orders, near))
         window.read.update(order for sighting in seen for order in sighting.orders)
         seen = [sighting for sighting in seen if window.first <= sighting.order < window.end]
@@ -156,8 +156,8 @@ class _MessageReader:
         return seen
 
     def _found(self, text: Squeezed, anchored: str) -> Iterator[Found]:
-        for name, anchors in self._table.items():
-            if any(anchor in anchored for anchor in anchors):
+        for name, own in self._table.items():
+            if any(anchor in anchored for anchor in own):
                 nothing: Sequence[Found] = ()
                 yield from (
                     found for found in self._try(partial(_find, name, text), nothing) if not is_mention(text, found)
@@ -207,6 +207,7 @@ class _MessageReader:
             findings,
             source,
             found.is_warning,
+            program=found.program,
         )
 
     def _try(self, make: Callable[[], _Result], instead: _Result) -> _Result:
@@ -218,9 +219,9 @@ class _MessageReader:
             return instead
 
 
-def _is_about_memory(lines: Sequence[Line]) -> bool:
+def _has_any(lines: Sequence[Line], words: Sequence[str]) -> bool:
     text = "\n".join(line.text for line in lines).lower()
-    return any(word in text for word in WORDS)
+    return any(word in text for word in words)
 
 
 # Imported only when there is a message to judge: most logs have none.
@@ -255,17 +256,23 @@ def _advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
 
 
 def _find(name: str, text: Squeezed) -> Sequence[Found]:
-    return tuple(DIALECTS[name].find(text))
+    dialect = DIALECTS[name]
+    names = {**frameworks.NAMES, **names_of(dialect)}
+    return tuple(replace(found, program=names.get(found.framework, "")) for found in dialect.find(text))
 
 
 def _frozen(fields: Fields) -> str:
     return repr(sorted(fields.items()))
 
 
-def _anchors() -> dict[str, tuple[str, ...]]:
-    """Returns the anchors of each dialect; those missing from the table come from its module."""
-    found = (
-        (name, ANCHORS[name] if name in ANCHORS else DIALECTS.attempt(name, lambda own: tuple(own.ANCHORS)))
-        for name in DIALECTS
-    )
-    return {name: anchors for name, anchors in found if anchors}
+def _anchors_and_words() -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """Returns the anchors of each dialect, and the words of all; those missing from the table come from its module."""
+    table: dict[str, tuple[str, ...]] = {}
+    words: tuple[str, ...] = (*gate.WORDS, *anchors.WORDS)
+    for name in DIALECTS:
+        if name in anchors.ANCHORS:
+            table[name] = anchors.ANCHORS[name]
+        elif own := DIALECTS.attempt(name, lambda dialect: (tuple(dialect.ANCHORS), words_of(dialect))):
+            table[name] = own[0]
+            words += own[1]
+    return {name: found for name, found in table.items() if found}, words

@@ -82,6 +82,7 @@ class Message:
         source: The file that contains the message; "-" is standard input, "text" an argument.
         is_warning: Whether the program continued after it.
         moment: Options with which ``memdiag analyze`` shows this failure in the trace, or "" if no trace contains it.
+        program: Name of ``framework`` for people: "PyTorch", "vLLM"; "" if it has no other.
     """
 
     dialect: str
@@ -98,6 +99,7 @@ class Message:
     source: str = ""
     is_warning: bool = False
     moment: str = ""
+    program: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memdiag.errors import MemdiagError
-from memdiag.oom import scan
-from memdiag.oom.anchors import ANCHORS, CLUES, WORDS
-from memdiag.oom.dialects import DIALECTS, dialects
-from memdiag.oom.gate import Gate
+from memdiag.oom import anchors, scan
+from memdiag.oom.dialects import DIALECTS, dialects, words_of
+from memdiag.oom.gate import CLUES, WORDS, Gate
 from memdiag.oom.read import read_files, read_text
 from memdiag.oom.scan import ReadTally, windows
 from memdiag.oom.streams import chunks_of_file
@@ -25,7 +24,7 @@ MESSAGE = (
     "8.00 GiB"
 )
 FILLER = "step 1 loss 0.5\n"
-GATE = Gate([anchor for dialect in dialects() for anchor in dialect.ANCHORS], WORDS, CLUES)
+GATE = Gate([anchor for dialect in dialects() for anchor in dialect.ANCHORS], (*WORDS, *anchors.WORDS), CLUES)
 EXAMPLES = [example for dialect in dialects() for example in dialect.EXAMPLES]
 
 
@@ -38,10 +37,17 @@ def _long(message: str, before: int = 40_000, after: int = 40_000) -> str:
     return FILLER * before + message + "\n" + FILLER * after
 
 
-@pytest.mark.parametrize("name", ANCHORS)
-def test_the_table_of_anchors_equals_those_of_the_dialects(name):
-    dialect = dict(zip(DIALECTS, dialects(), strict=True))[name]
-    assert ANCHORS[name] == tuple(dialect.ANCHORS), "run python -m tests.oom.write_anchors"
+def test_the_generated_table_equals_the_dialects():
+    is_current = {name: tuple(DIALECTS[name].ANCHORS) for name in DIALECTS.targets} == anchors.ANCHORS
+    words = tuple(word for name in DIALECTS.targets for word in words_of(DIALECTS[name]))
+    assert is_current, "run: python -m tests.oom.write_anchors"
+    assert words == anchors.WORDS, "run: python -m tests.oom.write_anchors"
+
+
+def test_a_dialect_that_is_missing_from_the_generated_table_is_read_all_the_same(monkeypatch):
+    monkeypatch.delitem(anchors.ANCHORS, "julia")
+    (found,) = read_text("ERROR: Out of GPU memory trying to allocate 4.000 GiB").messages
+    assert found.program == "Julia"
 
 
 @pytest.mark.parametrize(("_form", "message"), EXAMPLES)

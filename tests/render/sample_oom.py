@@ -53,10 +53,12 @@ MESSAGE = Message(
     LEDGER,
     FINDINGS,
     "train.log",
+    program="PyTorch",
 )
 BARE = replace(
     MESSAGE,
     framework="cuda",
+    program="CUDA",
     rank=None,
     fields={},
     judgement=Judgement("unknown", "low"),
@@ -69,6 +71,7 @@ HOST = replace(
     MESSAGE,
     dialect="oom_killer",
     framework="linux",
+    program="Linux",
     backend="cpu",
     rank=None,
     line=20000,
@@ -115,6 +118,7 @@ def hostile() -> OomReport:
         text=EVIL,
         source=EVIL,
         framework=EVIL,
+        program="",
         backend=EVIL,
         dialect=EVIL,
         findings=(finding,),

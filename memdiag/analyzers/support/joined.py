@@ -32,6 +32,7 @@ from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.thresholds import SOON_PASSES, SOON_STEPS
 from memdiag.oom.advice import advise
+from memdiag.oom.frameworks import NAMES
 from memdiag.oom.ledger import account
 from memdiag.oom.model import Found
 from memdiag.oom.verdict import judge
@@ -270,6 +271,7 @@ def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
         account(found),
         advise(found, judgement),
         trace.path,
+        program=NAMES[found.framework],
     )
     return joiner.told(message, failure, "")
 

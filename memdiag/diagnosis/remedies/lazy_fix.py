@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memdiag.results.finding import Fix
-from memdiag.text import catalogue, phrase
+from memdiag.text import Texts, catalogue, phrase, phrase_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class LazyFix:
         values: Values of the placeholders in its texts.
         when: Key of its condition, if it is not ``key.when``.
         caveat: Key of its cost, if it is not ``key.caveat``.
+        texts: Texts of a module that holds its own; other keys are those of the catalogues.
     """
 
     key: str
@@ -29,15 +30,20 @@ class LazyFix:
     values: Mapping[str, object] = field(default_factory=dict, compare=False)
     when: str = ""
     caveat: str = ""
+    texts: Texts = field(default_factory=dict, compare=False)
 
     def fix(self) -> Fix:
         """Returns the remedy with its texts, in the active language."""
-        when, caveat = (self._text(own, part) for own, part in ((self.when, "when"), (self.caveat, "caveat")))
-        return Fix(phrase(self.key, **self.values), self.kind, self.change, when, caveat)
+        when, caveat = (self._part(own, part) for own, part in ((self.when, "when"), (self.caveat, "caveat")))
+        return Fix(self._text(self.key), self.kind, self.change, when, caveat)
 
-    def _text(self, own: str, part: str) -> str:
+    def _part(self, own: str, part: str) -> str:
         area, _, name = self.key.partition(".")
-        if not own and f"{name}.{part}" not in catalogue(area):
+        known = self.texts if self.key in self.texts else catalogue(area)
+        name = self.key if self.key in self.texts else name
+        if not own and f"{name}.{part}" not in known:
             return ""
-        key = own or f"{self.key}.{part}"
-        return phrase(key, **self.values)
+        return self._text(own or f"{self.key}.{part}")
+
+    def _text(self, key: str) -> str:
+        return phrase_of(self.texts, key, **self.values) if key in self.texts else phrase(key, **self.values)

@@ -8,6 +8,7 @@ from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import offer, offers
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.diagnosis.remedies.systems import NOTHING, SYSTEMS
+from memdiag.oom.frameworks import ON_TORCH
 from memdiag.oom.model import Found
 from memdiag.oom.programs import REINFORCED
 from memdiag.results.finding import Evidence, Fix
@@ -15,8 +16,6 @@ from memdiag.results.oom import Judgement
 from memdiag.sizes.cuda import LARGE_SEGMENT, OWN_SEGMENT, SMALL_SEGMENT
 from memdiag.text import phrase
 
-# Frameworks whose tensors PyTorch's allocators serve.
-_ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})
 _ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
 
 # Wordings that are older than a setting. Those not listed, and messages whose version is open, understand all.
@@ -57,7 +56,7 @@ class Case:
     @property
     def on_torch(self) -> bool:
         """True if settings and functions of PyTorch apply."""
-        return self.found.framework in _ON_TORCH
+        return self.found.framework in ON_TORCH
 
     @property
     def caching(self) -> bool:

@@ -6,14 +6,22 @@ A dialect is a module with
 * ``ANCHORS``: short texts, in lower case and without spaces; each of its messages contains at least one, and other text
   is skipped;
 * ``EXAMPLES``: pairs of a form and an example message, for tests and documentation;
-* ``find(text)``: yields the messages in a squeezed text, as ``memdiag.oom.model.Found``.
+* ``find(text)``: yields the messages in a squeezed text, as ``memdiag.oom.model.Found``;
+
+and, if it needs them,
+
+* ``NAMES``: names of its frameworks for people, by ``Found.framework``; ``memdiag.oom.frameworks`` has those that
+  several dialects use;
+* ``WORDS``: words that its messages contain instead of those of ``memdiag.oom.gate.WORDS``;
+* texts in English and Chinese: a catalogue of its own (``memdiag/messages/oom_x.json``, with ``phrase`` and
+  ``LazyFix``), or ``TEXTS`` in the module itself (with ``phrase_of`` and ``LazyFix(…, texts=TEXTS)``).
 
 The order matters for overlapping matches: the longer one wins, then the first dialect here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from memdiag.registry import Registry
@@ -75,6 +83,16 @@ DIALECTS: Registry[Dialect] = Registry(
     },
     "memdiag.dialects",
 )
+
+
+def names_of(dialect: Dialect) -> Mapping[str, str]:
+    """Returns the names of a dialect's own frameworks."""
+    return getattr(dialect, "NAMES", {})
+
+
+def words_of(dialect: Dialect) -> tuple[str, ...]:
+    """Returns the words by which a dialect's messages are found in a long text, besides those of all dialects."""
+    return tuple(getattr(dialect, "WORDS", ()))
 
 
 def dialects() -> list[Dialect]:

@@ -16,6 +16,7 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("bitsandbytes",)
+NAMES = {"bitsandbytes": "bitsandbytes"}
 ANCHORS = ("erroroutofmemoryatline",)
 EXAMPLES = (
     ("bitsandbytes", "Error out of memory at line 412 in file /build/bitsandbytes/csrc/pythonInterface.c"),

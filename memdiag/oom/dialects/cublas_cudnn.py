@@ -11,6 +11,7 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("cublas_cudnn",)
+NAMES = {"torch7": "Torch 7"}
 ANCHORS = (
     "_alloc_failed",
     "_allocation_failed",
@@ -20,6 +21,7 @@ ANCHORS = (
     "miopenstatusalloc",
     "availabletoallocatebuffer",
 )
+WORDS = ("algorithm to run",)
 EXAMPLES = (
     ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),

@@ -18,6 +18,23 @@ from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("cuda_driver",)
+NAMES = {
+    "numba": "Numba",
+    "opencv": "OpenCV",
+    "pycuda": "PyCUDA",
+    "faiss": "Faiss",
+    "mxnet": "MXNet",
+    "ctranslate2": "CTranslate2",
+    "lightgbm": "LightGBM",
+    "dali": "DALI",
+    "caffe": "Caffe",
+    "theano": "Theano",
+    "warp": "Warp",
+    "taichi": "Taichi",
+    "rocm": "ROCm",
+    "hami": "HAMi",
+    "thrust": "Thrust",
+}
 ANCHORS = (
     "cuda_error_out_of_memory",
     "cudaerrormemory",

@@ -18,6 +18,7 @@ from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("cupy",)
+NAMES = {"cupy": "CuPy", "rapids": "RAPIDS", "xgboost": "XGBoost"}
 ANCHORS = (
     "outofmemorytoallocate",
     "outofmemoryallocating",

@@ -22,6 +22,7 @@ from memdiag.text import phrase
 from memdiag.units import MIB, TIB
 
 FORMATS = ("ggml",)
+NAMES = {"llama.cpp": "llama.cpp", "whisper.cpp": "whisper.cpp"}
 ANCHORS = (
     "ggml",
     "llamarunner",

@@ -20,6 +20,7 @@ from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("hccl",)
+NAMES = {"cann-hccl": "HCCL (CANN)"}
 ANCHORS = ("failedtoallocateresource[", "ei0011", "ei0007", "hcclfunctionerror", "el0004", "207001")
 _QUEUE_PAIR = "Failed to allocate [size: [0.25MB, 3MB], Affected by QP depth configuration.] bytes of NPU memory."
 _OPERATOR = "current working operator name is HcclAllGather"

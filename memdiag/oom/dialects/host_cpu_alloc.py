@@ -20,6 +20,7 @@ from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("host_cpu_alloc",)
+NAMES = {"numpy": "NumPy", "python": "Python", "cpp": "C++"}
 ANCHORS = (
     "cpuallocator",
     "torch:notenoughmemory",

@@ -65,6 +65,7 @@ ANCHORS = (
     "unicestwiony",
     "gedood",
 )
+WORDS = ("exitcode", "exit code", "exited unexpectedly", "杀死", "殺死")
 EXAMPLES = (
     ("host_killed", "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."),
     ("host_killed", "train.sh: line 12: 4711 Killed                  python train.py"),

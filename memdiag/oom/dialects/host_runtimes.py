@@ -19,6 +19,16 @@ from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 
 FORMATS = ("host_runtime",)
+NAMES = {
+    "rust": "Rust",
+    "java": "Java",
+    "go": "Go",
+    "node": "Node.js",
+    "r": "R",
+    "arrow": "Arrow",
+    "yarn": "YARN",
+    "dask": "Dask",
+}
 ANCHORS = (
     "memoryallocationof",
     "java.lang.outofmemoryerror",
@@ -33,6 +43,7 @@ ANCHORS = (
     "forexceedingmemorylimits",
     "memorybudget",
 )
+WORDS = ("heap limit",)
 EXAMPLES = (
     ("host_runtime", "memory allocation of 6442450944 bytes failed\nAborted (core dumped)"),
     ("host_runtime", "java.lang.OutOfMemoryError: GC overhead limit exceeded"),

@@ -4,6 +4,8 @@ Since CUDA.jl 3.0, the pool is the driver's stream-ordered one ("usage … (… 
 ("allocated", "cached"), which JULIA_CUDA_MEMORY_LIMIT may cap.
 """
 
+# ruff: noqa: RUF001 - Chinese has full-width signs
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.oom import Cause, Judgement
-from memdiag.text import phrase
+from memdiag.text import Texts, phrase_of
 from memdiag.units import GIB
 
 FORMATS = ("julia",)
@@ -28,6 +30,52 @@ EXAMPLES = (
     ),
 )
 
+TEXTS: Texts = {
+    "reclaim": {
+        "en": "Drop arrays that are no longer needed, and collect them at once",
+        "zh": "去掉不再需要的数组，并立即回收",
+    },
+    "reclaim.when": {"en": "CUDA.jl", "zh": "CUDA.jl"},
+    "reclaim.caveat": {
+        "en": "CUDA.unsafe_free!(x) frees one array without waiting for the collector",
+        "zh": "CUDA.unsafe_free!(x) 可立即释放一个数组，无需等待回收器",
+    },
+    "smaller.when": {"en": "CUDA.jl", "zh": "CUDA.jl"},
+    "limit.when": {
+        "en": "CUDA.jl; before 4.0: JULIA_CUDA_MEMORY_LIMIT",
+        "zh": "CUDA.jl；4.0 之前：JULIA_CUDA_MEMORY_LIMIT",
+    },
+    "why.request": {
+        "en": "{size} was requested. No other size is printed.",
+        "zh": "请求了 {size}。消息中没有其他大小。",
+    },
+    "why.over": {
+        "en": "The pool holds {held}; with the {size} requested it exceeds its limit of {limit}.",
+        "zh": "内存池占用 {held}；加上请求的 {size} 后超过其上限 {limit}。",
+    },
+    "why.near": {
+        "en": "The pool holds {held}; with the {size} requested it comes close to its limit of {limit}.",
+        "zh": "内存池占用 {held}；加上请求的 {size} 后接近其上限 {limit}。",
+    },
+    "why.rounded": {
+        "en": "The pool reserves more from the driver at once than was requested.",
+        "zh": "内存池一次向驱动预留的内存多于请求的大小。",
+    },
+    "why.free": {
+        "en": "{free} of {total} is free, and {size} was requested.",
+        "zh": "{total} 中空闲 {free}，请求了 {size}。",
+    },
+    "why.outside": {"en": "{size} is held outside this pool.", "zh": "此内存池之外占用了 {size}。"},
+    "why.refused": {
+        "en": "The driver may reserve memory for itself, or have no single block of that size.",
+        "zh": "驱动可能为自己保留了内存，或没有这么大的连续块。",
+    },
+    "why.fragments": {
+        "en": "{size} more is unused in the pool, but not in one block.",
+        "zh": "内存池中还有 {size} 未使用，但不在一个块中。",
+    },
+}
+
 _MESSAGE = pattern(
     r"Out of GPU memory trying to allocate {requested:size}"
     r" (?: Effective GPU memory usage : [\d.]{1,8} % \( {used:size} / {total:size} \) )?"
@@ -36,10 +84,12 @@ _MESSAGE = pattern(
     r" | {allocated:size} allocated , {cached:size} cached ) \) )?"
 )
 
-_RECLAIM = LazyFix("oom_julia.reclaim", "code", "x = nothing; GC.gc(true); CUDA.reclaim()")
-_SMALLER = LazyFix("oom_cupy.chunks", "code", "x .= f.(x)  # Float32 instead of Float64", when="oom_julia.smaller.when")
+_RECLAIM = LazyFix("reclaim", "code", "x = nothing; GC.gc(true); CUDA.reclaim()", texts=TEXTS)
+_SMALLER = LazyFix(
+    "oom_cupy.chunks", "code", "x .= f.(x)  # Float32 instead of Float64", when="smaller.when", texts=TEXTS
+)
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
-_LIMIT = LazyFix("oom_cupy.limit", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", when="oom_julia.limit.when")
+_LIMIT = LazyFix("oom_cupy.limit", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", when="limit.when", texts=TEXTS)
 _NEARLY = 0.98  # fraction of a limit: the pool rounds up its blocks
 
 
@@ -58,7 +108,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         if used is not None and total is not None:
             fields["free_bytes"] = max(total - used, 0)
         judgement, fixes = _judge(fields)
-        yield Found(match.start(), match.end(), "julia", "julia", "cuda", fields, judgement, fixes)
+        yield Found(match.start(), match.end(), "julia", "julia", "cuda", fields, judgement, fixes, allocator="CUDA.jl")
 
 
 def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
@@ -68,14 +118,14 @@ def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
     )
     if requested is None or total is None or free is None:
         return Judgement(
-            "unknown", "low", ("capacity", "other_process"), (phrase("oom_julia.why.request", size=shown(requested)),)
+            "unknown", "low", ("capacity", "other_process"), (phrase_of(TEXTS, "why.request", size=shown(requested)),)
         ), (_RECLAIM,)
-    sums = phrase("oom_julia.why.free", free=shown(free), total=shown(total), size=shown(requested))
+    sums = phrase_of(TEXTS, "why.free", free=shown(free), total=shown(total), size=shown(requested))
     if limit is not None and (reserved or 0) + requested > _NEARLY * limit:
         over = (reserved or 0) + requested > limit
         amounts = {"held": shown(reserved), "size": shown(requested), "limit": shown(limit)}
-        why = phrase("oom_julia.why.over", **amounts) if over else phrase("oom_julia.why.near", **amounts)
-        rounded = () if over else (phrase("oom_julia.why.rounded"),)
+        why = phrase_of(TEXTS, "why.over", **amounts) if over else phrase_of(TEXTS, "why.near", **amounts)
+        rounded = () if over else (phrase_of(TEXTS, "why.rounded"),)
         return Judgement("limit", "high" if over else "medium", ("capacity",), (why, *rounded)), (
             _LIMIT,
             _RECLAIM,
@@ -83,14 +133,14 @@ def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
         )
     outside = total - free - reserved if reserved is not None else 0
     if reserved is not None and outside - GIB >= requested - free and outside > max(GIB, total // 10):
-        why = phrase("oom_julia.why.outside", size=shown(outside))
+        why = phrase_of(TEXTS, "why.outside", size=shown(outside))
         return Judgement("other_process", "medium", ("capacity",), (sums, why)), (_WHO, _RECLAIM, _SMALLER)
     if free >= requested:
-        refused = (sums, phrase("oom_julia.why.refused"))
+        refused = (sums, phrase_of(TEXTS, "why.refused"))
         return Judgement("unknown", "low", ("fragmentation", "limit"), refused), (_RECLAIM, _SMALLER, _WHO)
     unused = cached if cached is not None else (reserved or 0) - (allocated or 0)
     if free + unused >= requested:
-        why = phrase("oom_julia.why.fragments", size=shown(unused))
+        why = phrase_of(TEXTS, "why.fragments", size=shown(unused))
         return Judgement("fragmentation", "medium", ("capacity",), (sums, why)), (_RECLAIM, _SMALLER)
     others: tuple[Cause, ...] = ("other_process",) if reserved is None else ()
     return Judgement("capacity", "medium" if others else "high", others, (sums,)), (_SMALLER, _RECLAIM, _WHO)

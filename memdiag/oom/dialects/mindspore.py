@@ -19,6 +19,7 @@ from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("mindspore_pool", "mindspore_malloc", "mindspore_misc")
+NAMES = {"mindspore": "MindSpore"}
 ANCHORS = (
     "outofmemory!!!",
     "mallocdevicememoryfailed",

@@ -16,6 +16,7 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("mlx",)
+NAMES = {"mlx": "MLX"}
 ANCHORS = ("malloc_or_wait]", "malloc]", "[metal]commandbuffer", "maximumallowedbuffersize")
 EXAMPLES = (
     (

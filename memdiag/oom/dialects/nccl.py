@@ -13,6 +13,7 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("nccl",)
+NAMES = {"nccl": "NCCL"}
 ANCHORS = (
     "cudafailure",
     "hipfailure",

@@ -21,6 +21,7 @@ from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("onnxruntime",)
+NAMES = {"onnxruntime": "ONNX Runtime"}
 ANCHORS = (
     "forrequestedbufferofsize",
     "smallerthanrequestedbytes",

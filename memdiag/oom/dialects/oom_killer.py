@@ -21,6 +21,16 @@ from memdiag.text import phrase
 from memdiag.units import KIB
 
 FORMATS = ("oom_killer",)
+NAMES = {
+    "linux": "Linux",
+    "slurm": "Slurm",
+    "kubernetes": "Kubernetes",
+    "lsf": "LSF",
+    "pbs": "PBS",
+    "sge": "Grid Engine",
+    "docker": "Docker",
+    "vertex": "Vertex AI",
+}
 ANCHORS = (
     "outofmemory:kill",
     "killedprocess",
@@ -43,6 +53,7 @@ ANCHORS = (
     "exceededlimit",
     "hardlimit",
 )
+WORDS = ("vmrss",)
 EXAMPLES = (
     (
         "oom_killer",

@@ -19,6 +19,7 @@ from memdiag.text import phrase
 from memdiag.units import GIB
 
 FORMATS = ("paddle",)
+NAMES = {"paddle": "PaddlePaddle"}
 ANCHORS = (
     "outofmemoryerroron",
     "allocating<=available",

@@ -21,6 +21,7 @@ ANCHORS = (
     "commandbuffererrordomain",
 )
 _ALLOCATED = "MPS allocated: 15.20 GiB, other allocations: 310.50 MiB, max allowed: 18.13 GiB"
+WORDS = ("invalid buffer",)
 EXAMPLES = (
     (
         "torch_mps",

@@ -33,6 +33,7 @@ _POOL = (
     "Of the allocated memory 14.40 GiB is allocated by PyTorch, and 401.00 MiB is reserved by PyTorch but unallocated. "
 )
 _HINT = "Please use `empty_cache` to release all unoccupied cached memory."
+WORDS = ("out_of_resources",)
 EXAMPLES = (
     ("torch_xpu", f"RuntimeError: {_OLD}15.10 GiB reserved in total by PyTorch)"),
     ("torch_xpu", f"torch.OutOfMemoryError: {_NEW}{_POOL}{_HINT}"),

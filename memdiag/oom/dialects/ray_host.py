@@ -19,6 +19,7 @@ from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 
 FORMATS = ("ray_host",)
+NAMES = {"ray": "Ray"}
 ANCHORS = (
     "runninglowonmemory",
     "memoryusagethreshold",

@@ -16,6 +16,7 @@ from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("serving",)
+NAMES = {"tgi": "TGI", "exllama": "ExLlama", "mindie": "MindIE", "flashinfer": "FlashInfer"}
 ANCHORS = (
     "notenoughmemorytohandle",
     "insufficientvramfor",
@@ -23,6 +24,7 @@ ANCHORS = (
     "warmupfailed,because",
     "inalignedall",
 )
+WORDS = ("vram",)
 EXAMPLES = (
     (
         "serving",

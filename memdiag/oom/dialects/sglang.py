@@ -18,6 +18,7 @@ from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 
 FORMATS = ("sglang",)
+NAMES = {"sglang": "SGLang"}
 ANCHORS = (
     "mem-fraction-static",
     "mem_fraction_static",

@@ -17,6 +17,7 @@ from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("tensorrt",)
+NAMES = {"tensorrt-llm": "tensorrt-llm"}
 ANCHORS = ("executorcreationfailed", "cudaruntimeerrorin")
 EXAMPLES = (
     ("tensorrt", "RuntimeError: Executor creation failed due to insufficient GPU memory."),

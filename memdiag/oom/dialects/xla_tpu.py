@@ -25,6 +25,7 @@ ANCHORS = (
     "compile-timeoom",
     "compiletimehbmoom",
 )
+WORDS = ("scoped vmem",)
 EXAMPLES = (
     (
         "xla_tpu",

@@ -12,72 +12,6 @@ from memdiag.results.finding import Fix
 from memdiag.results.oom import Message
 from memdiag.text import Phrase, joined, language, phrase, plain
 
-_FRAMEWORKS = {
-    "pytorch": "PyTorch",
-    "torch_npu": "PyTorch (torch_npu)",
-    "torch7": "Torch 7",
-    "jax": "JAX",
-    "xla": "XLA",
-    "tensorflow": "TensorFlow",
-    "tensorflow-ge": "TensorFlow (Ascend GE)",
-    "mindspore": "MindSpore",
-    "paddle": "PaddlePaddle",
-    "onnxruntime": "ONNX Runtime",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "cupy": "CuPy",
-    "triton": "Triton",
-    "ollama": "Ollama",
-    "mlx": "MLX",
-    "nccl": "NCCL",
-    "cann": "CANN",
-    "cann-hccl": "HCCL (CANN)",
-    "tensorrt": "TensorRT",
-    "ray": "Ray",
-    "slurm": "Slurm",
-    "linux": "Linux",
-    "numpy": "NumPy",
-    "cuda": "CUDA",
-    "python": "Python",
-    "kubernetes": "Kubernetes",
-    "lsf": "LSF",
-    "pbs": "PBS",
-    "numba": "Numba",
-    "opencv": "OpenCV",
-    "pycuda": "PyCUDA",
-    "rapids": "RAPIDS",
-    "sycl": "SYCL",
-    "xgboost": "XGBoost",
-    "faiss": "Faiss",
-    "mxnet": "MXNet",
-    "ctranslate2": "CTranslate2",
-    "lightgbm": "LightGBM",
-    "dali": "DALI",
-    "caffe": "Caffe",
-    "theano": "Theano",
-    "warp": "Warp",
-    "taichi": "Taichi",
-    "rocm": "ROCm",
-    "tgi": "TGI",
-    "exllama": "ExLlama",
-    "cpp": "C++",
-    "rust": "Rust",
-    "java": "Java",
-    "go": "Go",
-    "node": "Node.js",
-    "r": "R",
-    "julia": "Julia",
-    "arrow": "Arrow",
-    "yarn": "YARN",
-    "dask": "Dask",
-    "docker": "Docker",
-    "sge": "Grid Engine",
-    "vertex": "Vertex AI",
-    "mindie": "MindIE",
-    "hami": "HAMi",
-    "flashinfer": "FlashInfer",
-    "thrust": "Thrust",
-}
 _BACKENDS = {
     "cuda": "CUDA",
     "hip": "ROCm",
@@ -234,7 +168,7 @@ def framework_name(message: Message, limit: int = 0) -> str:
     """Returns the name of the program that printed a message."""
     if message.framework == "shell":
         return phrase("oom.facts.shell")
-    return _FRAMEWORKS.get(message.framework, plain(message.framework, limit))
+    return plain(message.program or message.framework, limit)
 
 
 def facts(message: Message) -> str:

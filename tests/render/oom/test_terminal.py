@@ -279,8 +279,12 @@ def test_names_keep_their_letters_and_facts_begin_with_a_capital(oom_samples):
         "hbm: too little.",
     ):
         assert f" {sentence} " in shown
-    assert "llama.cpp on Vulkan" in flat(render(oom_samples.one(framework="llama.cpp", backend="vulkan"), verbose=True))
-    assert "Kubernetes · " in flat(render(oom_samples.one(framework="kubernetes", backend="cpu"), verbose=True))
+    assert "llama.cpp on Vulkan" in flat(
+        render(oom_samples.one(framework="llama.cpp", program="", backend="vulkan"), verbose=True)
+    )
+    assert "Kubernetes · " in flat(
+        render(oom_samples.one(program="Kubernetes", framework="kubernetes", backend="cpu"), verbose=True)
+    )
     named = Fix("Load it so", caveat="Hugging Face: from_pretrained(…, low_cpu_mem_usage=True)", kind="code")
     shown = render(oom_samples.one(findings=(Finding("MD706", "It is full", "critical", fixes=(named,)),)))
     assert "    Hugging Face: from_pretrained(…, low_cpu_mem_usage=True).\n" in shown
