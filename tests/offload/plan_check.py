@@ -1,6 +1,6 @@
-"""Verifies a plan independently, by a slow method: every live byte in one place, tensors back before use, budgets kept.
+"""Verifies a plan by a slow method: every live byte is in one place, tensors are back before use, budgets hold.
 
-It reads lifetimes, needs and moves only, and shares no code with the planner.
+It reads only lifetimes, needs and moves, and shares no code with the planner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def problems(lives: dict[int, Life], stays: Iterable[Stay], budgets: dict[str, i
         lives: Tensors by number.
         stays: Where tensors are while they are not on the device.
         budgets: Bytes by place; others are unlimited.
-        num_events: Events of the trace.
+        num_events: Number of events of the trace.
     """
     found: list[str] = []
     away: dict[int, list[Stay]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A plan is true: every byte in one place, back before its use, budgets kept; and what is left is what the allocator then serves."""
+"""Plans pass the independent checker, and a replay of the allocator agrees with the memory that they leave in use."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_byte_is_in_one_place_and_back_before_its_use(subject, share, opti
     assert (chosen.load <= load).all()
 
 
-def test_the_forced_strategy_is_true_too(subject):
+def test_plans_of_the_forced_strategy_are_valid(subject):
     settings = OffloadSettings.read('{"offload_param": "cpu", "auto_offload": false}', {})
     windows = find_windows(subject.trace, subject.device)
     load = subject.device.usage.allocated.astype(np.int64)
@@ -79,7 +79,7 @@ def test_the_forced_strategy_is_true_too(subject):
     assert verified(subject, windows, chosen, None) == []
 
 
-def test_what_the_allocator_then_serves_is_what_the_plan_leaves(subject):
+def test_the_replay_allocates_what_the_plan_leaves_on_the_device(subject):
     settings = OffloadSettings.read(None, {"min_bytes": 512})
     windows = find_windows(subject.trace, subject.device)
     load = subject.device.usage.allocated.astype(np.int64)
@@ -99,7 +99,7 @@ def test_what_the_allocator_then_serves_is_what_the_plan_leaves(subject):
     )
     last = np.searchsorted(rewritten.workload.row, np.arange(len(load)), side="right") - 1
     known = last >= 0
-    # A block may be larger or smaller than the recorded one by what is too little to be cut off.
+    # A block may differ in size from the recorded one by a remainder that is too small to be split off.
     assert (replay.allocated[last[known]] >= chosen.load[known] - (1 << 21)).all()
     assert int(replay.allocated.max()) <= int(chosen.load.max()) * 1.03 + (1 << 21)
     assert (
@@ -107,7 +107,7 @@ def test_what_the_allocator_then_serves_is_what_the_plan_leaves(subject):
     ).all()
 
 
-def test_the_checker_sees_what_is_wrong():
+def test_the_checker_reports_violations():
     lives = {1: Life(0, 10, 100, ((2, 6),)), 2: Life(0, 10, 50, ())}
     assert problems(lives, [Stay(1, ON_HOST, 2, 6)], {ON_HOST: 100, ON_DEVICE: 150}, 10) == []
     assert "when it is needed" in problems(lives, [Stay(1, ON_HOST, 2, 7)], {}, 10)[0]
@@ -131,19 +131,19 @@ def test_the_checker_sees_what_is_wrong():
         ('{"memory_offload": "OFF"}', {}, "OFF"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(config, options, said):
+def test_invalid_settings_are_an_error(config, options, said):
     with pytest.raises(MemdiagError) as error:
         OffloadSettings.read(config, options)
     assert said in error.value.message + error.value.hint
 
 
-def test_settings_have_the_names_and_units_of_the_original():
+def test_settings_have_the_names_and_units_of_mindspore():
     text = """{"memory_offload": "ON", "max_device_memory": "30GB", "offload_config": {"offload_path": "./x", "auto_offload": true,
       "offload_cpu_size": "512GB", "offload_disk_size": "1024GB", "host_mem_block_size": "1GB", "hbm_ratio": 0.5, "enable_aio": true,
       "aio_block_size": "1GB", "aio_queue_depth": 8, "enable_pinned_mem": true, "offload_param": "disk", "offload_checkpoint": "cpu",
       "cpu_ratio": 0.5}}"""
     settings = OffloadSettings.read(text, {"link": "22GB/s,20GB/s"})
-    assert settings.device_bytes(32 << 30) == 15 << 30  # its sizes are binary
+    assert settings.device_bytes(32 << 30) == 15 << 30  # GB means GiB there
     assert settings.host_bytes == 256 << 30
     assert (settings.link.away, settings.link.back) == (22e9, 20e9)
     assert (settings.offload_param, settings.offload_disk_size, settings.aio_queue_depth) == ("disk", 1024 << 30, 8)
@@ -158,7 +158,7 @@ mindspore.set_offload_context(offload_config={DICT})
 
 
 @pytest.mark.parametrize("text", [DICT, f"offload_config = {DICT}", f"mindspore.set_offload_context({DICT})", CALLS])
-def test_the_python_text_of_mindspore_is_read_as_it_stands(text, tmp_path):
+def test_python_code_of_mindspore_is_read_unchanged(text, tmp_path):
     (tmp_path / "settings.py").write_text(text)
     for config in (
         (text, str(tmp_path / "settings.py"))
@@ -171,7 +171,7 @@ def test_the_python_text_of_mindspore_is_read_as_it_stands(text, tmp_path):
     assert settings.max_device_memory == (30 << 30 if "30GB" in text else None)
 
 
-def test_python_text_is_never_executed():
+def test_python_code_is_never_executed():
     for text in ('{"offload_param": print("x")}', "mindspore.set_offload_context(offload_config=open('x'))"):
         with pytest.raises(MemdiagError, match="neither JSON"):
             OffloadSettings.read(text, {})
@@ -180,7 +180,10 @@ def test_python_text_is_never_executed():
 @pytest.mark.parametrize("host", ["40MB", "10MB", "3MB"])
 @pytest.mark.parametrize("seconds", [0.01, 1, 20])
 def test_a_small_host_with_a_large_disk_is_used_up_to_its_limit(subject, host, seconds):
-    """What fits with a large host fits with a small one and a disk: copies to disk take longer, and the program waits for them."""
+    """A plan that fits with large host memory also fits with a small one and a disk.
+
+    Copies to disk take longer, and the program waits for them.
+    """
     load = subject.device.usage.allocated.astype(np.int64)
     windows = find_windows(subject.trace, subject.device)
     clock = Clock.of(subject.device, seconds, is_real=False)

@@ -1,4 +1,4 @@
-"""Plans for random programs: conservation, needs and budgets, by the checker that shares no code with the planner."""
+"""Plans for random programs pass the independent checker of bytes, needs and budgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @st.composite
 def programs(draw):
-    """Returns lives by number: each with idle times within it, apart from each other."""
+    """Draws tensors by number, each with separate idle intervals within its lifetime."""
     lives = {}
     for number in range(draw(st.integers(1, 10))):
         born = draw(st.integers(0, NUM_EVENTS - 4))

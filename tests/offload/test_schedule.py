@@ -1,4 +1,4 @@
-"""Copies queue on each way, tensors are back in time or waited for, and the host's pool keeps what it is given apart."""
+"""Copies in one direction queue, tensors are back in time or waited for, and tensors in the host pool never overlap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def windows(draw):
 
 @given(windows(), st.booleans(), st.floats(0.01, 3), st.integers(0, 1))
 @settings(max_examples=150, deadline=None)
-def test_copies_of_one_way_never_overlap_and_nothing_is_used_before_it_is_back(found, on_demand, speed, place):
+def test_copies_in_one_direction_never_overlap_and_tensors_are_back_before_use(found, on_demand, speed, place):
     clock = Clock(np.arange(NUM_EVENTS + 1) * 0.1 * speed, 1.0, 1, is_known=True)
     rows, where = np.arange(len(found)), np.full(len(found), (CPU, DISK)[place])
     options = OffloadSettings()
@@ -56,12 +56,11 @@ def test_copies_of_one_way_never_overlap_and_nothing_is_used_before_it_is_back(f
     else:
         begins = np.argsort(moves.back_begin[comes], kind="stable")
         assert (moves.back_begin[comes][begins][1:] >= moves.back_end[comes][begins][:-1] - 1e-6).all()
-        # A wait for one copy gives those that are needed later as much more time; all of them together are as long as
-        # the longest delay.
+        # A wait for one copy gives later copies that much more time, so all waits together equal the longest delay.
         until = np.array([moves.wait[comes][found.end[comes] <= end].sum() for end in found.end[comes].tolist()])
         assert (until >= late - 1e-9).all()
         assert np.isclose(moves.wait.sum(), late.max(initial=0))
-    # The device's bytes are free only after the copy, and taken again before it.
+    # Device memory is freed only after the copy out, and allocated again before the copy back.
     assert ((moves.out_at >= found.begin) & (moves.back_at <= np.maximum(found.end, moves.out_at))).all()
     gone = moves.back_at > moves.out_at
     assert (clock.seconds[np.minimum(moves.out_at, NUM_EVENTS)][gone] >= moves.out_end[gone] - 1e-9).all()
@@ -71,8 +70,8 @@ def test_copies_of_one_way_never_overlap_and_nothing_is_used_before_it_is_back(f
 
 @given(windows(), st.floats(0.1, 3))
 @settings(max_examples=100, deadline=None)
-def test_an_eighth_of_what_is_late_is_left_out_until_all_is_in_time(found, speed):
-    """Beside laying all of them out each time."""
+def test_an_eighth_of_the_late_copies_is_dropped_until_all_are_in_time(found, speed):
+    """The result equals that of scheduling all remaining copies again in each round."""
     clock = Clock(np.arange(NUM_EVENTS + 1) * 0.1 * speed, 1.0, 1, is_known=True)
     rows, room = np.arange(len(found)), found.copy_bytes % 7.0
     copies = Copies.of(found, rows, np.full(len(found), CPU), clock, OffloadSettings())
@@ -87,7 +86,7 @@ def test_an_eighth_of_what_is_late_is_left_out_until_all_is_in_time(found, speed
 
 @st.composite
 def stays(draw):
-    """Returns bytes of stays, and turns: (stay, it comes)."""
+    """Draws the bytes of stays in the host pool, and turns: (stay, whether it begins)."""
     sizes, live, turns = [], [], []
     for is_put, number in draw(st.lists(st.tuples(st.booleans(), st.integers(1, 3 << 20)), max_size=60)):
         if is_put or not live:
@@ -110,7 +109,7 @@ def filled(sizes, turns):
 
 @given(stays())
 @settings(max_examples=100, deadline=None)
-def test_the_host_pool_holds_whole_blocks_and_keeps_what_lies_there_apart(given_stays):
+def test_the_host_pool_has_whole_blocks_and_no_overlaps(given_stays):
     sizes, turns = given_stays
     lies, held, most = filled(sizes, turns)
     live = set()
@@ -126,8 +125,11 @@ def test_the_host_pool_holds_whole_blocks_and_keeps_what_lies_there_apart(given_
 
 @given(stays())
 @settings(max_examples=100, deadline=None)
-def test_the_host_pool_takes_the_best_fitting_gap_and_of_equal_ones_the_first(given_stays):
-    """Beside a pool that looks at every gap of every block: (bytes, {place: bytes of what lies there})."""
+def test_the_host_pool_uses_the_first_of_the_best_fitting_gaps(given_stays):
+    """The result equals that of a simple pool that searches every gap of every block.
+
+    A block of that pool is (bytes, {offset: bytes of the tensor at it}).
+    """
     sizes, turns = given_stays
     live, blocks, most = {}, [], 0
     for number, (stay, comes) in enumerate(turns):
@@ -158,6 +160,6 @@ def gaps_of(size, there):
     return [(begin, end - begin) for begin, end in zip(edges[::2], edges[1::2], strict=True) if end > begin]
 
 
-def test_a_pool_that_is_used_again_does_not_grow():
+def test_a_reused_pool_does_not_grow():
     moment = np.arange(51.0)
     assert peak_of(moment[:-1], moment[1:], np.full(50, 700_000), 1 << 20) == (1 << 20, 700_416)

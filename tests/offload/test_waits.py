@@ -1,4 +1,4 @@
-"""The program waits as little as it takes, and where it does, there is room: beside trying one wait after the other."""
+"""Waits free the needed memory and are no longer than those of a simple search that adds one wait at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GB = 10**9
 
 @st.composite
 def cases(draw):
-    """Returns copies of windows, times of events, and bytes that have to be gone after each."""
+    """Draws copies of windows, a clock, tensor sizes, and the bytes that must be off the device after each event."""
     edges = st.tuples(st.integers(0, NUM_EVENTS - 2), st.integers(1, NUM_EVENTS), st.integers(1, 4))
     rows = draw(st.lists(edges, min_size=1, max_size=10))
     begin, length, size = np.array(rows).T
@@ -36,7 +36,7 @@ def cases(draw):
 
 
 def case_of(begin, end, size, seconds, needs):
-    """Returns copies, a clock, and excess: ``needs`` has bytes by event."""
+    """Returns copies, a clock, tensor sizes, and the bytes that must be off the device; ``needs`` has GB by event."""
     n, size = len(begin), np.array(size) * GB
     windows = Windows(np.arange(n), np.array(begin), np.array(end), size, size, np.zeros(n, int), np.ones(n, bool))
     clock = Clock(np.array(seconds), None, 1, is_known=True)
@@ -52,7 +52,7 @@ def gone(moves, size):
 
 
 def one_by_one(copies, clock, size, excess):
-    """Returns what is gone with waits that are tried one after the other, and how long they are."""
+    """Adds one wait at a time; returns the bytes off the device after each event, and the seconds waited."""
     seconds, hold = clock.seconds.copy(), np.zeros(len(size), np.int64)
     stalled = 0.0
     for _ in range(500):
@@ -81,7 +81,7 @@ def one_by_one(copies, clock, size, excess):
 
 @given(cases())
 @settings(max_examples=200, deadline=None)
-def test_room_is_made_where_it_can_be_with_no_more_waiting_than_one_by_one(case):
+def test_memory_is_freed_with_no_more_waiting_than_one_wait_at_a_time(case):
     copies, clock, size, excess = case
     later, hold, stalled = copies.wait_for_room(clock, size, excess)
     moves = copies.laid_out(later, hold=hold)
@@ -93,7 +93,7 @@ def test_room_is_made_where_it_can_be_with_no_more_waiting_than_one_by_one(case)
         assert stalled <= waited + 1e-9
 
 
-# A late copy is one whose tensor is needed before it has left: 4 GB take 154 ms out and 163 ms back, 1 GB a quarter.
+# A copy is late if its tensor is needed before the copy ends. 4 GB take 154 ms out and 163 ms back, 1 GB a quarter.
 STEPS = [0.5] * 18 + [0.015625] * 9 + [0.125, 0.5, 0.5]
 
 
@@ -105,8 +105,8 @@ def test_the_program_does_not_wait_for_a_copy_whose_tensor_is_needed_already():
     assert (gone(copies.laid_out(later, hold=hold), size) >= excess).all()
 
 
-def test_the_program_does_not_wait_for_room_that_a_late_reload_still_leaves():
-    # the second tensor is late, so the reload of the first begins late; the third is on its way out at event 27
+def test_the_program_does_not_wait_for_memory_that_a_late_reload_leaves_free():
+    # The second copy is late, so the reload of the first begins late. The third is still being copied at event 27.
     seconds = np.append(0, np.cumsum(STEPS))
     copies, clock, size, excess = case_of([0, 18, 19], [28, 19, 29], [1, 4, 1], seconds, {27: 1})
     moves = copies.laid_out(clock)

@@ -1,8 +1,8 @@
 """Runs texts through the allocators' own parsers, for tests and to record ``golden_*.json``.
 
-Three of them in torch 2.13: "common" (what all accelerators share, in any build of torch), "cuda" (a CUDA build on a
-stand-in runtime) and "npu" (torch_npu on a stand-in runtime). The first two are a small C++ program, the third goes
-through Python, since torch_npu does not export its parser. Older releases of torch have a program of their own,
+torch 2.13 has three parsers: "common" (shared by all accelerators, in any build of torch), "cuda" (a CUDA build on a
+simulated runtime) and "npu" (torch_npu on a simulated runtime). A small C++ program runs the first two. The third runs
+through Python, since torch_npu does not export its parser. For older releases of torch, the program is built from
 old_parser.cpp. To record again:
 
     python -m tests.settings.real_parsers record common|npu                  (by an interpreter that has torch, or torch_npu)
@@ -25,7 +25,7 @@ COUNT = 350
 
 
 def build(folder: Path) -> Path:
-    """Builds the program for the parser of all accelerators against the torch of this interpreter; returns its path."""
+    """Builds the program for the common parser against the torch of this interpreter; returns its path."""
     from importlib.util import find_spec
 
     spec = find_spec("torch")
@@ -40,7 +40,7 @@ def build(folder: Path) -> Path:
 
 
 class Program:
-    """The C++ program, kept running: one text in, one outcome out."""
+    """The running C++ program; a call passes one text to it and returns the outcome."""
 
     def __init__(self, program: Path) -> None:
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -59,9 +59,9 @@ class Program:
 
 
 def npu(text: str) -> dict[str, Any]:
-    """Returns what torch_npu makes of ``text``, in a process of its own: whether it starts, and why not.
+    """Returns whether torch_npu starts in a child process with ``text`` as its settings, and the error if not.
 
-    Values cannot be read.
+    The values that it reads are not accessible.
     """
     import torch
     import torch_npu  # noqa: F401 - registers the device
@@ -74,7 +74,7 @@ def npu(text: str) -> dict[str, Any]:
             torch.empty(1, device="npu")
             outcome: dict[str, Any] = {"accepted": True}
         except torch.OutOfMemoryError:
-            outcome = {"accepted": True}  # a limit of next to nothing: the text was read
+            outcome = {"accepted": True}  # the text was read and sets a tiny limit
         except (RuntimeError, ValueError) as error:
             outcome = {"accepted": False, "error": str(error).splitlines()[0]}
         os.write(writable, json.dumps(outcome).encode())
@@ -88,7 +88,7 @@ def npu(text: str) -> dict[str, Any]:
 
 
 def record(backend: str, program: Path | None, version: str) -> None:
-    """Writes ``golden_<backend>_<version>.json``: texts that we chose, and what the parser did with each."""
+    """Writes ``golden_<backend>_<version>.json`` with the texts of texts.py and the parser's outcome for each."""
     import tempfile
 
     from tests.settings.texts import BY_HAND, generated

@@ -1,4 +1,4 @@
-"""The lint answers any text, and every renderer can show its answer."""
+"""The lint handles any text, and every renderer can show its report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VERSIONS = [(1, 13), (2, 0), (2, 1), (2, 5), (2, 6), (2, 8), (2, 9), (2, 10), (2
 
 
 @given(st.text(max_size=60), st.sampled_from(BACKENDS), st.sampled_from(VERSIONS))
-def test_any_text_gets_an_answer(text, backend, version):
+def test_any_text_is_linted_and_rendered(text, backend, version):
     for assignment in assignments(text):
         report = lint(assignment, Scene(backend, version), tuple(FEATURES), None)
         assert {finding.code for finding in report.findings} <= set(CODES)
@@ -38,7 +38,7 @@ def test_any_text_gets_an_answer(text, backend, version):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(BACKENDS), st.sampled_from(VERSIONS))
-def test_what_is_corrected_is_accepted_by_our_reading_of_the_parser(seed, backend, version):
+def test_corrected_texts_are_accepted_and_need_no_correction(seed, backend, version):
     text = texts.mixed(random.Random(seed), list(KEYS[backend]))  # noqa: S311 - no secrets
     scene = Scene(backend, version)
     report = lint(Assignment("", text), scene)
@@ -63,13 +63,13 @@ LONG = {
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_long_texts_are_linted_to_the_end(text):
-    """With work that grows as the square of the length, this test would not end."""
+    """Long texts are linted in linear time; with quadratic time, this test would not finish."""
     for assignment in assignments(text)[:3]:
         assert lint(assignment, Scene("cuda", (2, 13))).backend == "cuda"
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 4, 8]), min_size=16, max_size=16), st.booleans())
-def test_a_list_says_the_same_to_parser_and_reader(entries_, shared):
+def test_parser_and_reader_agree_on_a_list_of_divisions(entries_, shared):
     value = as_list(tuple(entries_), shared=shared)
     version = (2, 13) if shared else (2, 6)
     if len(set(entries_)) > 1:
@@ -79,13 +79,13 @@ def test_a_list_says_the_same_to_parser_and_reader(entries_, shared):
         assert as_meant(value) == tuple(entries_)
 
 
-def test_every_rule_is_about_a_key_and_a_feature_that_exist():
+def test_every_rule_names_an_existing_key_and_feature():
     for rule in RULES:
         assert rule.feature in FEATURES
         assert all(not rule.key or rule.key in every(backend) for backend in rule.backends)
 
 
-def test_the_table_is_complete_and_each_key_is_read_with_its_default():
+def test_every_key_of_the_table_is_unique_and_complete():
     for backend in BACKENDS:
         names = [key.name for key in KEYS[backend]]
         assert len(names) == len(set(names))
@@ -97,7 +97,7 @@ def test_the_table_is_complete_and_each_key_is_read_with_its_default():
     assert len({variable.name for variable in VARIABLES}) == len(VARIABLES)
 
 
-def test_versions():
+def test_versions_are_read_and_decide_which_keys_exist():
     assert parse_version("2.6.0+cu124") == (2, 6)
     assert parse_version("v2.7.1.post2") == (2, 7)
     assert parse_version("two") is None
@@ -107,7 +107,7 @@ def test_versions():
     assert guess_backend({"PYTORCH_NPU_ALLOC_CONF": ""}) == "npu"
 
 
-def test_the_lenient_reader_and_the_lint_see_the_same_pairs():
+def test_the_lenient_reader_and_the_lint_read_the_same_pairs():
     text = "expandable_segments: True, roundup_power2_divisions:[256:1,>:8] ,max_split_size_mb:64"
     assert {entry.key: entry.value for entry in entries(text)} == parse_conf(text)
 

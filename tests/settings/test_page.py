@@ -1,4 +1,4 @@
-"""docs/settings.md says what the table says."""
+"""docs/settings.md is generated from the table of settings and is up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our reading of settings against the allocators' own parsers: recorded outcomes always, the live parser where torch is there."""
+"""memdiag reads settings like the allocators' own parsers, by their recorded outcomes and by the parser of torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ours(backend: str, version: Version, text: str) -> ParserOutcome:
 
 
 def plain(value: Value) -> Any:
-    """A value as the real parser's program prints it."""
+    """Returns a value in the form that the real parser's program prints."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float):
@@ -57,16 +57,16 @@ def plain(value: Value) -> Any:
 
 
 def expected(values: dict[str, Value], defaults: dict[str, Any]) -> dict[str, Any]:
-    """All settings after ``values`` were read."""
+    """Returns all settings after ``values`` were read."""
     read = {key.replace("hip", "cuda"): plain(value) for key, value in in_bytes(values).items() if key != "backend"}
     state = {**defaults, **read}
-    if "max_non_split_rounding_mb" not in values:  # it goes with the size of a segment
+    if "max_non_split_rounding_mb" not in values:  # its default is the segment size
         state["max_non_split_rounding_mb"] = state["large_segment_size_mb"]
     return state
 
 
 @pytest.mark.parametrize(("backend", "version"), RECORDED)
-def test_what_the_real_parser_takes_we_take_and_what_it_refuses_we_refuse(backend, version):
+def test_texts_are_accepted_or_refused_as_by_the_real_parser(backend, version):
     rows = golden(backend, version)["texts"]
     assert len(rows) > 400
     assert sum(row["accepted"] for row in rows) > 70
@@ -75,7 +75,7 @@ def test_what_the_real_parser_takes_we_take_and_what_it_refuses_we_refuse(backen
 
 
 @pytest.mark.parametrize("backend", ["common", "cuda"])
-def test_every_value_is_the_real_parser_s(backend):
+def test_every_value_equals_that_of_the_real_parser(backend):
     recorded = golden(backend)
     defaults = recorded["defaults"]
     for row in recorded["texts"]:
@@ -87,7 +87,7 @@ def test_every_value_is_the_real_parser_s(backend):
 
 
 @pytest.mark.parametrize("version", [(2, 2), (2, 6), (2, 8)])
-def test_older_versions_divide_as_the_real_parser_did(version):
+def test_divisions_of_older_versions_equal_those_of_the_real_parser(version):
     for row in golden("cuda", version)["texts"]:
         if row["accepted"]:
             divisions = parse(row["text"], "cuda", version).values.get("roundup_power2_divisions", (0,) * 16)
@@ -95,7 +95,7 @@ def test_older_versions_divide_as_the_real_parser_did(version):
 
 
 @pytest.mark.parametrize(("backend", "version"), NAMED)
-def test_the_lint_calls_critical_what_the_real_parser_refuses_and_nothing_else(backend, version):
+def test_findings_are_critical_exactly_for_texts_that_the_real_parser_refuses(backend, version):
     for row in golden(backend, version)["texts"]:
         report = lint(Assignment("", row["text"]), Scene(backend, version))
         ends = [
@@ -105,11 +105,11 @@ def test_the_lint_calls_critical_what_the_real_parser_refuses_and_nothing_else(b
 
 
 def _fails_later(title: str) -> bool:
-    return "cannot grow" in title  # it is taken, and every large allocation fails then
+    return "cannot grow" in title  # the text is accepted, but every large allocation fails
 
 
 @pytest.mark.parametrize(("backend", "version"), NAMED)
-def test_the_corrected_text_is_taken_and_needs_no_correction(backend, version):
+def test_corrected_texts_need_no_correction(backend, version):
     for row in golden(backend, version)["texts"]:
         corrected = lint(Assignment("", row["text"]), Scene(backend, version)).corrected
         if corrected is not None:
@@ -118,8 +118,8 @@ def test_the_corrected_text_is_taken_and_needs_no_correction(backend, version):
             assert not [finding for finding in again.findings if finding.severity != "info"], row["text"]
 
 
-def test_a_text_that_is_taken_and_read_as_written_gets_no_finding_about_its_reading():
-    """Well-formed texts of every key: only relations between keys may be remarked upon."""
+def test_well_formed_texts_get_no_finding():
+    """Well-formed texts with one key get no finding."""
     for text in (
         "expandable_segments:True",
         "max_split_size_mb:128",
@@ -144,7 +144,7 @@ def live(tmp_path_factory) -> Iterator[real_parsers.Program]:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_the_live_parser_agrees(live, seed):
+def test_the_parser_of_the_installed_torch_agrees(live, seed):
     text = texts.mixed(random.Random(seed), list(known("cuda", VERSION).values()))  # noqa: S311 - no secrets
     theirs, mine = live(text), parse_common(text, VERSION)
     assert (mine.refused is None) == theirs["accepted"], text

@@ -1,4 +1,4 @@
-"""Settings are checked from Python as ``memdiag conf`` checks them."""
+"""The Python API checks settings as ``memdiag conf`` does."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from memdiag.settings.request import ConfRequest, read_features
         "PYTORCH_CUDA_ALLOC_CONF=backend:native PYTORCH_NO_CUDA_MEMORY_CACHING=1",
     ],
 )
-def test_the_report_is_that_of_the_command(text, capsys):
+def test_the_report_equals_that_of_the_command(text, capsys):
     main(["conf", text, "--torch", "2.6", "--json"])
     assert renderer("conf", "json")(ConfRequest(torch="2.6").check_text(text)) == capsys.readouterr().out
 
 
-def test_an_environment_is_given_by_the_caller():
+def test_the_environment_is_given_by_the_caller():
     report = ConfRequest().check_environment({"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"})
     assert (report.backend, report.text) == ("npu", "expandable_segments:True")
 
@@ -37,7 +37,7 @@ def test_the_table_has_the_settings_of_one_version():
     assert json.loads(renderer("conf", "list_json")(ConfRequest(backend="npu").listing()))["backends"][0]["keys"]
 
 
-def test_a_request_without_meaning_is_refused():
+def test_an_invalid_request_is_an_error():
     with pytest.raises(MemdiagError, match="--torch-npu goes with --backend npu"):
         ConfRequest(backend="cuda", torch_npu="2.6").check_text("x:1")
     with pytest.raises(MemdiagError, match="--with foo: not a feature"):

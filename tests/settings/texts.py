@@ -1,4 +1,4 @@
-"""Texts of allocator settings: written by hand for what people write, and generated for what nobody thinks of."""
+"""Texts of allocator settings: typical ones written by hand, and generated ones for unexpected input."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ _PIECES = ("", ",", ":", "[", "]", ">", "=", ";", " ", "\t", "64", "True", "0.5"
 
 
 def generated(backend: str, seed: int, count: int, version: Version = (2, 13)) -> Iterator[str]:
-    """Yields texts that are mostly well-formed, then cut, doubled and peppered."""
+    """Yields random texts, most of them well-formed, some with characters replaced or inserted."""
     rng = random.Random(f"{backend} {seed}")  # noqa: S311 - no secrets
     keys = list(known(backend, version).values())
     for _ in range(count):
@@ -198,7 +198,7 @@ def generated(backend: str, seed: int, count: int, version: Version = (2, 13)) -
 
 
 def mixed(rng: random.Random, keys: list[Key]) -> str:
-    """Returns one text made with ``rng`` from ``keys``."""
+    """Returns a random text with settings of ``keys``."""
     chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 2, 2, 3, 4)))]
     pairs = [f"{key.name}:{_value(rng, key)}" for key in chosen]
     text = rng.choice((",", ",", ",", ",", ",", ", ", ";", ":")).join(pairs)

@@ -1,6 +1,6 @@
-"""The screens shown in docs/view.md. Run this file to write them again.
+"""Writes the screens shown in docs/view.md: run ``NO_COLOR=1 python -m tests.tui.page_screens``.
 
-A comment above a block chooses the keys that are pressed and the lines of the screen: ``<!-- screen: 4 s s; lines 15-21 -->``.
+The comment above each block has the keys to press and the lines to show: ``<!-- screen: 4 s s; lines 15-21 -->``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def screen(keys: list[str]) -> list[str]:
 
 
 def fresh(match: re.Match[str]) -> str:
-    """Returns a block with the current screen."""
+    """Returns a block of the page with the current screen."""
     lines = screen(match["keys"].split())[int(match["first"]) - 1 : int(match["last"])]
     return "\n".join([match["head"] + lines[0], *lines[1:], "```"])
 

@@ -1,6 +1,6 @@
-"""The program as a person uses it: keys and mouse in, what stands on the screen out.
+"""The viewer as a user sees it: tests press keys, click, and read the screen.
 
-Without a terminal, and without waiting for clocks.
+They need no terminal and do not depend on clocks.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def viewer(path=EXAMPLE, **more):
 
 
 def screen_text(app):
-    """All lines of the screen."""
+    """Returns all lines of the screen."""
     return [strip.text for strip in app.screen._compositor.render_strips()]
 
 
-PATIENCE = 300  # seconds: a busy machine is slow, and no test may fail for that; none may wait for ever either
+PATIENCE = 300  # seconds: enough for a busy machine; ends tests that would wait forever
 
 
 async def until(pilot, condition):
-    """Waits for what messages on their way will bring about, however slow the machine."""
+    """Waits until pending messages have made a condition true, however slow the machine is."""
     give_up = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < give_up, f"never: {inspect.getsource(condition).strip()}"
@@ -58,7 +58,7 @@ async def until(pilot, condition):
 
 
 def run(app, play, size=SMALL):
-    """Runs the app and, as soon as the trace and its report are there, ``play(pilot)``."""
+    """Runs the app, and calls ``play(pilot)`` as soon as the trace and its report are loaded."""
 
     async def scene():
         async with app.run_test(size=size) as pilot:
@@ -69,7 +69,7 @@ def run(app, play, size=SMALL):
     return asyncio.run(scene())
 
 
-def test_the_verdict_card_stands_above_the_timeline():
+def test_the_verdict_card_is_above_the_timeline():
     async def play(pilot):
         card = report_of(EXAMPLE).verdict
         lines = screen_text(pilot.app)
@@ -81,7 +81,7 @@ def test_the_verdict_card_stands_above_the_timeline():
     run(viewer(), play)
 
 
-def test_everything_is_in_sight_at_every_size():
+def test_everything_is_visible_at_every_size():
     async def play(pilot):
         for size in (SMALL, LARGE, (40, 12), (10, 3), SMALL):
             await pilot.resize_terminal(*size)
@@ -100,9 +100,8 @@ def test_everything_is_in_sight_at_every_size():
                 assert "2.27 GiB" in text
             if size == LARGE:
                 await pilot.press("2")
-                assert any(
-                    "[1]" in line or "live" in line for line in screen_text(pilot.app)
-                )  # a finding stands beside the list
+                # A finding is shown next to the list.
+                assert any("[1]" in line or "live" in line for line in screen_text(pilot.app))
                 await pilot.press("1")
 
     run(viewer(), play)
@@ -146,7 +145,7 @@ def test_time_and_lists_follow_the_keys():
     run(viewer(), play)
 
 
-def test_a_filter_is_typed_and_given_up():
+def test_a_filter_is_typed_and_cleared():
     async def play(pilot):
         main = pilot.app.main
         await pilot.press("p", "slash", *"work")
@@ -160,15 +159,15 @@ def test_a_filter_is_typed_and_given_up():
         assert main.rows.lines.live.bytes > filtered
         await pilot.press("g", *"1204", "enter")
         assert main._walk.at == 1204
-        await pilot.press("g", "q", "escape")  # a letter in a question is no key
+        await pilot.press("g", "q", "escape")  # in a question, a letter is text and no key
         assert main._walk.at == 1204
         assert pilot.app.is_running
 
     run(viewer(), play)
 
 
-def test_keys_that_come_at_once_all_arrive():
-    """As over a slow line, or pasted: none is waited for before the next is sent."""
+def test_keys_sent_at_once_are_all_handled():
+    """Keys sent without waiting, as over a slow connection or when pasted, are all handled."""
     keys = ["g", *"1204", "enter", "slash", *"adam", "backspace", "enter", "3", "i", "4", "g", *"rubbish", "escape"]
 
     async def play(pilot):
@@ -215,7 +214,7 @@ def test_rows_open():
     run(viewer(), play)
 
 
-def test_totals_and_colours_follow_their_key_and_segments_their_scale():
+def test_keys_change_the_totals_the_colours_and_the_scale_of_segments():
     async def play(pilot):
         def totals():
             return next(line for line in screen_text(pilot.app) if line.rstrip().endswith(" more"))
@@ -235,7 +234,7 @@ def test_totals_and_colours_follow_their_key_and_segments_their_scale():
     run(viewer(), play)
 
 
-def test_the_line_of_a_finding_is_copied():
+def test_the_command_of_a_finding_is_copied():
     app = viewer(OOM, at="oom")
 
     async def play(pilot):
@@ -249,7 +248,7 @@ def test_the_line_of_a_finding_is_copied():
     assert app.copied == run(app, play, LARGE) != []
 
 
-def test_the_mouse_does_the_same():
+def test_the_mouse_does_the_same_as_the_keys():
     async def play(pilot):
         main = pilot.app.main
         await pilot.click("#curve", offset=(30, 3))
@@ -269,7 +268,7 @@ def test_the_mouse_does_the_same():
     run(viewer(), play)
 
 
-def test_hundreds_of_thousands_of_rows_are_not_made():
+def test_only_visible_rows_of_a_long_list_are_rendered():
     trace = loaded(EXAMPLE)
     device = trace.devices[0]
     many = device.tensors.take(list(range(len(device.tensors))) * 60)
@@ -288,7 +287,7 @@ def test_hundreds_of_thousands_of_rows_are_not_made():
     assert 0 < len(made) < 500
 
 
-def test_what_cannot_be_read_ends_it():
+def test_an_unreadable_trace_ends_the_viewer():
     def refuse():
         raise MemdiagError("this is no trace", "take another")
 
@@ -313,7 +312,7 @@ def test_a_trace_without_a_diagnosis_is_shown():
     assert "event 7,041" in shown
 
 
-def test_no_colour_writes_none(monkeypatch):
+def test_no_color_disables_colours(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
     async def play(pilot):

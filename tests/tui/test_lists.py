@@ -1,4 +1,4 @@
-"""The lines of the screen: they keep to its width, say what there is, and nothing in a trace makes a terminal do anything."""
+"""Lines of the screen fit its width and have the right content, and no text of a trace can control the terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def report(trace):
 
 
 def all_lines(lists, width):
-    """Some rows of every list with their heads, and what opens behind them."""
+    """Yields some rows of every list, with their heads, details and summaries."""
     for number in range(len(NAMES)):
         lines = lists.lines(number)
         lists.about.set_width(width)
@@ -62,7 +62,7 @@ def check(lines, width):
         assert line.plain.isprintable(), repr(line.plain)
 
 
-def test_every_list_of_every_trace_keeps_to_the_width(golden):
+def test_every_list_of_every_trace_fits_the_width(golden):
     for path in sorted(golden.glob("*.p*k*l*")):
         trace = memdiag.load(path)
         for number in range(len(trace.devices)):
@@ -87,7 +87,7 @@ def test_every_list_of_every_trace_keeps_to_the_width(golden):
 
 
 def hostile_copy(trace):
-    """The trace with every text in it replaced by one that tries to break out."""
+    """Returns the trace with all texts replaced by markup and control characters."""
     huge = HOSTILE + "x" * 1_000_000
     frames = [Frame(HOSTILE + frame.filename, frame.line, HOSTILE + frame.name) for frame in trace.stacks.frames]
     frames[0] = Frame(huge, 1, huge)
@@ -130,7 +130,7 @@ def test_texts_are_cut_to_cells_not_characters():
     assert joined(["long" * 5], 6) == "longl…"
 
 
-def test_folded_lines_are_set_in_behind_their_label():
+def test_folded_lines_are_indented_after_their_label():
     lines = [line.plain for line in folded(Text("   1 GiB  " + "word " * 30 + "\n\nend"), 60)]
     assert lines[0].startswith("   1 GiB  word")
     assert all(line.startswith(" " * 10 + "word") for line in lines[1:-2])
@@ -151,7 +151,7 @@ def test_the_moment_and_all_its_marks_are_drawn():
 
 @pytest.mark.parametrize("color", [False, True])
 def test_every_area_reaches_as_high_as_its_curve(color):
-    """Read back from the characters: what is drawn is the curve, to an eighth of a row (to a row without colours)."""
+    """The height read back from the characters equals the curve, to an eighth of a row (one row without colours)."""
     here = Walk(memdiag.load(ROOT / "tests" / "goldens" / "cuda-2.13.0-streams" / "snapshot.pickle")).here
     width, rows = 60, 20
     high = heights(here.device, here.window, curve_lines.plot_width(width))
@@ -167,7 +167,7 @@ def test_every_area_reaches_as_high_as_its_curve(color):
         assert abs(drawn - high["allocated"][column] / top * (rows - 2)) <= (0.13 if color else 1)
 
 
-def test_steps_and_phases_stand_below(trace):
+def test_steps_and_phases_are_drawn_below_the_curve(trace):
     here = Walk(trace).here
     below = here.curve.draw(here.window, here.at, 80, 8)[-1].plain
     assert below.startswith("     all └")
@@ -175,7 +175,7 @@ def test_steps_and_phases_stand_below(trace):
     assert {"F", "B", "O"} <= set(below)
 
 
-def test_what_is_made_once_is_not_made_again(trace):
+def test_lists_are_made_again_only_for_another_moment_or_order(trace):
     walk = Walk(trace)
     lists = Lists(walk)
     first = lists.lines(TENSORS)
@@ -189,7 +189,7 @@ def test_what_is_made_once_is_not_made_again(trace):
     assert not lists.turn_order(ABOUT)
 
 
-def test_a_title_orders_by_its_column_and_again_backwards(trace):
+def test_a_title_sorts_by_its_column_and_a_second_time_backwards(trace):
     walk = Walk(trace)
     lists = Lists(walk)
     titles = lists.lines(TENSORS).head(80).plain
@@ -201,7 +201,7 @@ def test_a_title_orders_by_its_column_and_again_backwards(trace):
     assert not lists.order_by(CALLS, 1, 80)
 
 
-def test_findings_say_what_to_copy(trace, report):
+def test_findings_show_the_commands_to_copy(trace, report):
     lists = Lists(Walk(trace))
     assert "diagnosed" in lists.lines(FINDINGS).empty
     lists.take(None, "diagnosis failed: why")
@@ -213,7 +213,7 @@ def test_findings_say_what_to_copy(trace, report):
     assert lists.changes(FINDINGS, 10_000) == lists.changes(TENSORS, 0) == []
 
 
-def test_a_file_without_places_has_no_map(trace):
+def test_a_file_without_addresses_has_no_map(trace):
     device = replace(trace.devices[0], has_addresses=False)
     lists = Lists(Walk(replace(trace, devices=(device,))))
     assert len(lists.lines(MAP)) == 0
@@ -224,7 +224,7 @@ def test_a_file_without_places_has_no_map(trace):
 # -------------------------------------------------------------------------------------------------------------------- walks
 
 
-def test_it_begins_where_it_is_told(trace):
+def test_a_walk_begins_at_the_given_event_and_device(trace):
     assert Walk(trace).at == peak_event(trace.devices[0])
     assert Walk(trace, at=-1).at == -1
     assert Walk(trace, at=77).at == 77
@@ -239,7 +239,7 @@ def test_it_begins_where_it_is_told(trace):
         Walk(replace(trace, devices=()))
 
 
-def test_columns_lead_through_the_whole_trace(trace):
+def test_moving_by_columns_reaches_the_whole_trace(trace):
     walk = Walk(trace, at=-1)
     walk.zoom(0.2)
     seen = [walk.at]
@@ -259,7 +259,7 @@ def test_columns_lead_through_the_whole_trace(trace):
     assert walk.at == -1
 
 
-def test_texts_lead_to_events(trace):
+def test_typed_texts_select_events(trace):
     walk = Walk(trace)
     for text, at in (
         ("1,204", 1204),
@@ -286,7 +286,7 @@ def test_texts_lead_to_events(trace):
     assert walk.at == walk.here.places.peak
 
 
-def test_jumps_say_where_they_led(trace):
+def test_jumps_name_their_destination(trace):
     walk = Walk(trace, at=-1)
     assert walk.to_next("steps") == "training step 1 of 6"
     assert walk.to_next("steps") == "training step 2 of 6"
@@ -295,15 +295,16 @@ def test_jumps_say_where_they_led(trace):
     assert walk.to_next("ooms") == "no out-of-memory event in this trace"
     walk.go(-1)
     device = walk.here.device
+    # In this trace, the peak is the allocated peak.
     assert [(walk.to_peak(), walk.at) for _ in range(3)] == [
         ("peak", 7041),
         ("reserved peak", reserved_peak(device)),
         ("peak", 7041),
-    ]  # the peak is the allocated peak here
+    ]
     assert peak_event(device) == device.peak("allocated")
 
 
-def test_each_device_keeps_its_moment():
+def test_each_device_keeps_its_event():
     walk = Walk(memdiag.load(ROOT / "tests" / "goldens" / "cuda-2.13.0-two-devices" / "snapshot.pickle"))
     first = walk.here.device.device
     assert first == 1, "the one that held most"
@@ -326,7 +327,7 @@ def test_the_bottom_line_fits(width):
         assert {"q quit", "? help"} <= {words for words, _ in line}
 
 
-def test_an_answer_is_typed():
+def test_an_answer_is_typed_and_pasted():
     asked = Question("event")
     assert phrase("screen.hint.event")[:20] in asked.line(80).plain
     for key, character in (
@@ -348,7 +349,7 @@ def test_an_answer_is_typed():
     assert not asked.typed("backspace", None)
 
 
-def test_no_key_does_two_things():
+def test_no_key_has_two_actions():
     names = [key for key, _ in keys.all_keys()]
     assert len(names) == len(set(names))
     assert all(words in keys.help_text().plain for words in ("out-of-memory", "inverted", "Ctrl+Z"))

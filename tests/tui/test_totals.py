@@ -1,4 +1,4 @@
-"""Totals by category and lifetime, their bar, and the map to scale: amounts add up, lengths follow sizes, nothing leaves its line."""
+"""Totals by category and lifetime, their bar, and the map: sizes add up, lengths are to scale, and lines fit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_totals_are_the_active_bytes(walk):
 @pytest.mark.parametrize(
     "name", ["cuda-2.13.0-streams", "npu-2.13.0-workspace", "cuda-2.13.0-no-trace", "cpu-2.13.0-recorded"]
 )
-def test_totals_of_other_files_too(name, goldens):
+def test_totals_of_other_backends_are_the_active_bytes(name, goldens):
     there = Walk(memdiag.load(goldens / name / "snapshot.pickle"))
     device = there.here.device
     active = device.usage_at(there.at)["active"] if device.num_events else device.end["active"]
@@ -49,7 +49,7 @@ def test_totals_of_other_files_too(name, goldens):
 
 @pytest.mark.parametrize("width", range(10, 140, 7))
 @pytest.mark.parametrize("color", [False, True])
-def test_the_legend_keeps_to_its_width_and_counts_what_it_leaves_out(width, color):
+def test_the_legend_fits_its_width_and_counts_omitted_entries(width, color):
     text = legend(AMOUNTS, "category", width, color=color).plain
     assert len(text) <= width
     shown = sum(brief(name) in text or vocabulary.name("category", name) in text for name, _ in AMOUNTS)
@@ -81,7 +81,7 @@ def test_letters_differ_within_a_kind():
         assert len(set(letters)) == len(names)
 
 
-def test_there_is_a_bar_where_there_is_room(walk):
+def test_the_bar_is_shown_if_there_is_a_line_for_it(walk):
     walk.to_peak()
     few, more = status(walk, 120), status(walk, 120, WITH_BAR)
     assert [line.plain for line in status(walk, 120, FEWEST)] == [line.plain for line in few[:FEWEST]]
@@ -112,7 +112,7 @@ def test_segments_are_drawn_to_one_scale(walk):
     assert {len(wide.line(row, 120).plain[head.index("each character") :]) for row in range(len(sizes))} == {room}
 
 
-def test_colours_tell_apart_what_was_asked_for(walk):
+def test_colours_follow_the_chosen_grouping(walk):
     lists = Lists(walk)
     assert "colours by category" in lists.summary(MAP)
     before = lists.lines(TENSORS).line(0, 120).spans

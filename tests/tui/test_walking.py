@@ -1,4 +1,4 @@
-"""What the screen shows of a moment agrees with the trace: every byte is somewhere, and once."""
+"""The data shown for a moment agrees with the trace: every live byte is counted exactly once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_columns_and_events_agree(first, last, total, width):
     assert window.column_of(first - 1, width) == window.column_of(last, width) == -1
 
 
-def test_zooming_keeps_the_event_in_place_and_ends_somewhere():
+def test_zooming_keeps_the_event_in_place_and_has_limits():
     window = Window.whole(10_000)
     close = window
     for _ in range(20):
@@ -84,7 +84,7 @@ def test_no_peak_is_lost_between_columns(device, width, zoomed):
         assert device.usage.allocated[event] == heights(device, window, width)["allocated"][column]
 
 
-def test_marks_stand_in_the_columns_of_their_events():
+def test_marks_are_in_the_columns_of_their_events():
     window = Window(100, 200, 1000)
     found = first_in(np.array([5, 100, 101, 150, 199, 200]), window, 10)
     assert found.tolist() == [1, -1, -1, -1, -1, 3, -1, -1, -1, 4]
@@ -95,13 +95,13 @@ def test_marks_stand_in_the_columns_of_their_events():
 # ------------------------------------------------------------------------------------------------------------------ moments
 
 
-def test_jumps_go_to_the_next_and_the_one_before():
+def test_jumps_go_to_the_next_or_the_previous_event():
     events = np.array([3, 9, 20])
     assert [beyond(events, at, back=False) for at in (-1, 3, 8, 20)] == [3, 9, 9, None]
     assert [beyond(events, at, back=True) for at in (3, 4, 20, 99)] == [None, 3, 9, 20]
 
 
-def test_a_moment_tells_what_happened(trace, device):
+def test_a_moment_has_its_action_and_usage(trace, device):
     peak = Places(device).peak
     said = moment(trace, device, peak)
     assert said.usage["reserved"] == device.usage.reserved[peak] >= 0.98 * device.usage.reserved.max()
@@ -110,8 +110,8 @@ def test_a_moment_tells_what_happened(trace, device):
     assert said.since_us is not None
 
 
-def test_all_that_is_there_adds_up(golden):
-    """Tensors, calls and the map tell the same bytes as the curves, in every small snapshot."""
+def test_live_bytes_agree_in_every_view(golden):
+    """Tensors, calls and the map have the same bytes as the curves, in every small snapshot."""
     traces = [memdiag.load(path) for path in sorted(golden.glob("*.p*k*l*"))]
     for trace in traces:
         for device in trace.devices:
@@ -141,7 +141,7 @@ def check_map(trace, device, at, live):
     for segment in segments:
         ranges = [rows.range(segment.number, place) for place in range(rows.num_ranges(segment.number))]
         ends = [each.offset + each.size for each in ranges]
-        assert [each.offset for each in ranges] == [0, *ends[:-1]]  # they touch, from its first byte on
+        assert [each.offset for each in ranges] == [0, *ends[:-1]]  # ranges are adjacent from the first byte
         assert ends[-1] == segment.size
         assert sum(each.tensor >= 0 for each in ranges) == segment.num_tensors
         assert max((each.size for each in ranges if each.tensor < 0), default=0) == segment.largest_free
@@ -159,7 +159,7 @@ def check_map(trace, device, at, live):
 # ------------------------------------------------------------------------------------------------------------------ tensors
 
 
-def test_every_order_holds_every_tensor(trace, device):
+def test_every_order_has_every_tensor(trace, device):
     live, peak = LiveRows(trace, device), device.peak("allocated")
     rows = sorted(there(device, peak).tolist())
     for order in ORDERS:
@@ -172,7 +172,7 @@ def test_every_order_holds_every_tensor(trace, device):
     assert places == sorted(places, key=lambda text: (text == "", text))
 
 
-def test_words_choose_tensors(trace, device):
+def test_filter_words_select_tensors(trace, device):
     live, peak = LiveRows(trace, device), device.peak("allocated")
     tensors = device.tensors
     found = live.at(peak, "optimizer_state").rows
@@ -186,7 +186,7 @@ def test_words_choose_tensors(trace, device):
     assert all("attention" in str(trace.stacks[tensors.stack[row]]).lower() for row in both)
     assert len(live.at(peak, "ATTENTION >16MiB").rows) == len(both)
     assert len(live.at(peak, "such a word is nowhere").rows) == 0
-    assert len(live.at(peak, ">1.2.3.4").rows) == 0  # no size: a word like any other
+    assert len(live.at(peak, ">1.2.3.4").rows) == 0  # not a size, so it is searched for as a word
 
 
 # -------------------------------------------------------------------------------------------------------------------- calls
@@ -222,7 +222,7 @@ def test_children_add_up_to_their_call(trace, device, frames, inverted):
         assert node.num_tensors == sum(mine)
 
 
-def test_what_is_open_stays_open_at_another_moment(trace, device):
+def test_opened_calls_stay_open_at_another_moment(trace, device):
     tree = CallTree(trace, device)
     tree.weigh(there(device, device.peak("allocated")))
     tree.open_chain((), share=0.5)
