@@ -107,6 +107,15 @@ def record(
             show_default=False,
         ),
     ] = None,
+    expert_load: Annotated[
+        str | None,
+        typer.Option(
+            "--expert-load",
+            metavar="balanced|skew=F|counts=FILE",
+            help="Assume this load of the experts of a mixture of experts (requires --phantom).",
+            show_default=False,
+        ),
+    ] = None,
     find_max: Annotated[
         str | None,
         typer.Option(
@@ -139,7 +148,8 @@ def record(
     from memdiag.runs.recording import Order, perform
 
     settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    order = Order(tuple(command), settings, output, phantom, as_rank, world, _made_up(values, compute, phantom))
+    assumed = _assumed_values(values, compute, expert_load, phantom)
+    order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed)
     if find_max is not None:
         raise typer.Exit(_find_max(order, find_max, as_json=as_json, quiet=quiet))
     if as_json:
@@ -166,18 +176,24 @@ def _find_max(order: Order, values: str, *, as_json: bool, quiet: bool) -> int:
     return DONE if found.largest_fitting is not None else BUDGET_HIT
 
 
-def _made_up(values: str | None, compute: str | None, phantom: str | None) -> dict[str, str]:
-    """Returns the variables that set the computed values on a simulated device."""
-    if phantom is None and (values or compute) is not None:
-        raise MemdiagError(
-            phrase("errors.needs-phantom", value=str("values" if values is not None else "compute")),
-            phrase("errors.needs-phantom.hint"),
-        )
+def _assumed_values(
+    values: str | None, compute: str | None, expert_load: str | None, phantom: str | None
+) -> dict[str, str]:
+    """Returns the variables that set the values of results on a simulated device."""
+    given = {"values": values, "compute": compute, "expert-load": expert_load}
+    used = [name for name, value in given.items() if value is not None]
+    if phantom is None and used:
+        raise MemdiagError(phrase("errors.needs-phantom", value=used[0]), phrase("errors.needs-phantom.hint"))
     said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
-    if compute is not None:
+    if compute is not None or expert_load is not None:
         from memdiag.phantom.launch import COMPUTE, compute_bytes
 
-        said[COMPUTE] = str(compute_bytes(compute))
+        # The counts of an assumed load are computed as well.
+        said[COMPUTE] = str(compute_bytes("small" if compute is None else compute))
+    if expert_load is not None:
+        from memdiag.phantom.experts import VARIABLE, read_expert_load
+
+        said[VARIABLE] = read_expert_load(expert_load)
     return said
 
 

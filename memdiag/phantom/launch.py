@@ -15,6 +15,7 @@ from memdiag.units import MIB, parse_bytes
 
 from . import ascend, boot
 from .cuda import standin
+from .experts import assumed_load
 from .installed import Installed, installed_for
 from .profiles import Profile
 
@@ -62,7 +63,7 @@ def environment_for(
         "as_rank": as_rank,
         "world": world,
         "values": values,
-        "assumptions": assumptions(profile, computes=bool(base.get(COMPUTE))),
+        "assumptions": assumptions(profile, computes=bool(base.get(COMPUTE)), load=assumed_load(base)),
     }
     return {
         **kind.environment(profile, folder, around),
@@ -126,10 +127,18 @@ def compute_bytes(text: str) -> int:
     return limit
 
 
-def assumptions(profile: Profile, *, computes: bool = False) -> list[str]:
-    """Returns the assumptions of a trace from this device, as sentences."""
+def assumptions(profile: Profile, *, computes: bool = False, load: str = "") -> list[str]:
+    """Returns the assumptions of a trace from this device, as sentences.
+
+    Args:
+        profile: The device.
+        computes: Whether small tensors are computed.
+        load: The assumed load of experts, or "".
+    """
     kind = _STAND_INS[profile.backend]
     said = [*profile.assumptions, *kind.ASSUMPTIONS]
+    if load:
+        said.append(f"the experts of a mixture of experts have the load {load} (--expert-load)")
     if not computes:
         return [*said, *kind.MADE_UP]
     made_up = [f"where the CPU did not compute it: {text}" for text in kind.MADE_UP]

@@ -4,7 +4,8 @@ The first two come from memdiag's launcher, in the environment. The rest is coun
 process, which returns it through one C function, ``memdiag_phantom_facts``. The JSON has ``read_backs`` (copies to the
 host of results that the device would have computed: count, and the first dozen places in the program) and ``refused``
 (functions that cannot be simulated but were called). memdiag's other parts within the program count for themselves:
-``computed``, small tensors (``--compute small``), and ``timing``, kernels that torch.compile would have timed.
+``computed``, small tensors (``--compute small``), ``experts``, routers with an assumed load (``--expert-load``), and
+``timing``, kernels that torch.compile would have timed.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def _within() -> dict[str, Any]:
     """Returns the counts of memdiag's own parts in this process."""
     parts = {name: sys.modules.get(module) for name, module in (("computed", _COMPUTING), ("timing", _TIMING))}
     found = {name: part.facts() for name, part in parts.items() if part is not None}
+    if parts["computed"] is not None:
+        found["experts"] = parts["computed"].expert_facts()
     return {name: facts for name, facts in found.items() if facts is not None}
 
 

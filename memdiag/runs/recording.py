@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
 from memdiag.runs.listener import SILENT, Listener
-from memdiag.text import phrase
+from memdiag.text import joined, phrase
 
 if TYPE_CHECKING:
     from memdiag.recorder.config import Config
@@ -102,6 +102,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
         if order.as_rank is not None or order.world is not None:
             raise MemdiagError(phrase("errors.as-rank"), phrase("errors.as-rank.hint"))
         return own
+    from memdiag.phantom.experts import assumed_load
     from memdiag.phantom.launch import COMPUTE, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
@@ -120,6 +121,8 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
         said = phrase("record.phantom.small", **facts, values=values, small=format_bytes(int(small)))
     else:
         said = phrase("record.phantom", **facts, values=values)
+    if load := assumed_load(environment):
+        said = joined([said, phrase("record.phantom.experts", load=load)], "")
     listener.say(f"memdiag: {said}")
     return environment
 

@@ -34,6 +34,8 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
         notes.append(Note("MD928", phrase("notes.phantom.refused", names=", ".join(refused))))
     if computed := _computed(device.get("computed")):
         notes.append(Note("MD929", computed))
+    if experts := _experts(device.get("experts")):
+        notes.append(Note("MD931", experts))
     if untimed := _untimed(device.get("timing")):
         notes.append(Note("MD930", untimed))
     return notes
@@ -63,6 +65,32 @@ def _untimed(given: Any) -> str:
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count < 1 << 60:
         return ""
     return phrase("notes.phantom.compile", count=count)
+
+
+def _experts(given: Any) -> str:
+    """Returns the assumed load of experts and where it was used; "" without such an assumption."""
+    if not isinstance(given, dict) or not (load := _text(given.get("load"))):
+        return ""
+    if not (count := _number(given.get("count"))):
+        return phrase("notes.phantom.experts.none", load=load)
+    listed = given.get("places")
+    places = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    named = [
+        phrase(
+            "notes.phantom.experts.place",
+            where=where,
+            each=_number(entry.get("per_token")),
+            **{key: _number(entry.get(key)) for key in ("count", "tokens", "experts", "fewest", "most")},
+        )
+        for entry in places[:_MOST]
+        if (where := _text(entry.get("where")))
+    ]
+    shown = phrase("notes.phantom.experts.places", places=joined(named, "; ")) if named else ""
+    return phrase("notes.phantom.experts", load=load, count=count, places=shown)
+
+
+def _number(given: Any) -> int:
+    return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 60 else 0
 
 
 def _computed(given: Any) -> str:

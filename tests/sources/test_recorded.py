@@ -139,6 +139,18 @@ def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
     assert "22 candidates could not be timed" in notes["MD930"]
 
 
+def test_the_assumed_load_of_experts_is_told(opened):
+    place = {"where": "moe.py:7", "experts": 8, "per_token": 2, "tokens": 1024, "most": 640, "fewest": 128, "count": 3}
+    experts = {"load": "skew=0.5", "count": 4, "places": [place, {"where": 3}]}
+    notes = notes_of(opened(phantom=True, phantom_device={"experts": experts}))
+    assert notes["MD931"] == (
+        "load of experts assumed (skew=0.5) in 4 router calls: moe.py:7: 3 calls, "
+        "1,024 tokens to 2 of 8 experts each, from 128 to 640 tokens per expert"
+    )
+    notes = notes_of(opened(phantom=True, phantom_device={"experts": {"load": "balanced", "count": 0, "places": []}}))
+    assert notes["MD931"] == "the load of experts was to be assumed (balanced), but no router was found"
+
+
 @pytest.mark.parametrize(
     "value",
     [None, 3, "x", [], [None, 5], {"count": "many"}, {"count": True}, {"count": 0, "places": 7}, {"computed": 1}],
@@ -151,8 +163,9 @@ def test_a_device_described_by_a_stranger_makes_no_such_notes(opened, value):
         "refused": value,
         "computed": value,
         "timing": value,
+        "experts": value,
     }
-    assert not {"MD926", "MD927", "MD928", "MD929", "MD930"} & set(
+    assert not {"MD926", "MD927", "MD928", "MD929", "MD930", "MD931"} & set(
         notes_of(opened(phantom=True, phantom_device=device))
     )
 

@@ -49,3 +49,8 @@ def begin(torch: Any, key: str) -> None:
 def facts() -> Optional[dict[str, Any]]:
     """Returns the numbers of computed and other operators, or None if computing is disabled."""
     return None if _machine is None else _machine.tally.facts()
+
+
+def expert_facts() -> Optional[dict[str, Any]]:
+    """Returns the assumed load of experts and where it was used, or None without such an assumption."""
+    return None if _machine is None or _machine.experts is None else _machine.experts.facts()

@@ -21,11 +21,13 @@ class Contents:
     Args:
         torch: The module.
         limit_bytes: The largest tensor that is copied.
+        integer_bytes: The same for tensors of integers and booleans, if larger.
     """
 
-    def __init__(self, torch: Any, limit_bytes: int) -> None:
+    def __init__(self, torch: Any, limit_bytes: int, integer_bytes: int = 0) -> None:
         self._torch = torch
         self._limit_bytes = limit_bytes
+        self._integer_bytes = max(limit_bytes, integer_bytes)
         library = ctypes.PyDLL(None)  # the calls are short: the interpreter lock is kept
         self._peek, self._poke = library.memdiag_phantom_peek, library.memdiag_phantom_poke
         self._begin, self.end = library.memdiag_phantom_begin, library.memdiag_phantom_end
@@ -36,7 +38,11 @@ class Contents:
 
     def is_small(self, tensor: Any) -> bool:
         """Returns whether a tensor is small enough to be copied."""
-        return bool(tensor.numel() * tensor.element_size() <= self._limit_bytes)
+        return bool(tensor.numel() * tensor.element_size() <= self._limit_of(tensor))
+
+    def _limit_of(self, tensor: Any) -> int:
+        is_integer = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+        return self._integer_bytes if is_integer else self._limit_bytes
 
     def fits(self, sizes: Any, each: int) -> bool:
         """Returns whether a tensor of such sizes would be small, with elements of ``each`` bytes."""
@@ -49,7 +55,7 @@ class Contents:
         count, each = tensor.numel(), tensor.element_size()
         sizes, strides = tensor.size(), tensor.stride()
         span = _span(sizes, strides) if count else 0
-        if span * each <= self._limit_bytes:
+        if span * each <= self._limit_of(tensor):
             image = self._torch.empty(span, dtype=tensor.dtype, device="cpu")
             if not count or self._peek(image.data_ptr(), tensor.data_ptr(), span * each):
                 return image.as_strided(sizes, strides)

@@ -12,6 +12,7 @@ from typing import Any
 from . import ways_npu
 from .chance import Chance
 from .contents import Contents
+from .experts import INTEGER_BYTES, Router, assumed
 from .lists import ListOperator, is_by_lists
 from .operator import Operator
 from .tally import Tally
@@ -45,6 +46,8 @@ _IDLE = (
     "_make_dual",
     "_cudnn_init",
     "_amp_init",
+    # The kernel of pow.Scalar calls it with a number on the device, which PyTorch cannot pass to Python.
+    "pow.Tensor_Tensor_out",
 )
 # Composed of other operators for every device; wrapped, since the device decomposes them differently.
 _ALSO = ("copy_", "convolution", "convolution_backward")
@@ -62,6 +65,7 @@ class Machine:
         torch, tally: As passed in.
         contents: Contents of the device.
         chance: Source of random numbers.
+        experts: The assumed load of experts, or None.
         device: "cuda" or "npu".
     """
 
@@ -69,7 +73,8 @@ class Machine:
         self.torch = torch
         self.device = "cuda" if key == "CUDA" else "npu"
         self.tally = Tally(limit_bytes)
-        self.contents = Contents(torch, limit_bytes)
+        self.experts = assumed(torch)
+        self.contents = Contents(torch, limit_bytes, INTEGER_BYTES if self.experts else 0)
         self.chance = Chance(torch, self.device)
         self._key = key
         self._libraries: dict[str, Any] = {}
@@ -107,8 +112,11 @@ class Machine:
             return  # a kernel without an operator: for another version of PyTorch
         if any(answer.alias_info is not None and not answer.alias_info.is_write for answer in operator._schema.returns):
             return  # a view
-        made = (ListOperator if is_by_lists(name, operator) else Operator)(self, name, operator, kernel())
+        kind = ListOperator if is_by_lists(name, operator) else Operator
+        made = (Router if self.experts and name == "topk" else kind)(self, name, operator, kernel())
         self._libraries[space].impl(name, made.kernel(), self._key, with_keyset=True)
+        if name in ways_npu.BEFORE_AUTOGRAD[self.device]:
+            self._libraries[space].impl(name, made.kernel(), f"Autograd{self._key}", with_keyset=True)
 
     def _hide_from_the_compiler(self) -> None:
         """Keeps torch.compile from compiling these functions together with the program."""

@@ -70,10 +70,11 @@ class Work:
         changed: Device tensors that are changed in any case.
         seed: Seed for random numbers; None if there are none, -1 if it cannot be computed after all.
         numbers: Indices of the list tensors that are computed; None for all, or without lists.
+        experts: Number of experts among which a router chooses; 0 if the operator is no router.
         outcome, why: The result, see ``Tally.end``.
     """
 
-    __slots__ = ("args", "changed", "kwargs", "numbers", "outcome", "seed", "targets", "why")
+    __slots__ = ("args", "changed", "experts", "kwargs", "numbers", "outcome", "seed", "targets", "why")
 
     def __init__(self) -> None:
         self.args: list[Any] = []
@@ -82,6 +83,7 @@ class Work:
         self.changed: list[Any] = []
         self.seed: Optional[int] = None
         self.numbers: Optional[list[int]] = None
+        self.experts = 0
         self.outcome = ""
         self.why = ""
 

@@ -216,6 +216,13 @@ def _batch_norm_backward(
     return backward(grad, of, weight, mean, variance, saved_mean, saved_variance, True, epsilon, [True] * 3)
 
 
+@way("histc")
+def _histogram(of: Any, bins: int = 100, least: float = 0, most: float = 0) -> Any:
+    # The CPU has no histogram of integers.
+    found = _torch().histc(of if of.is_floating_point() else of.double(), bins, least, most)
+    return found.to(of.dtype)
+
+
 @way("_fused_rms_norm")
 def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Any = None) -> Any:
     torch = _torch()

@@ -8,6 +8,8 @@ from typing import Any
 from .ways import Attention, way
 
 SPACES = {"cuda": (), "npu": ("npu",)}  # operators in addition to PyTorch's own
+# torch_npu's autograd kernels of these call its own functions without dispatching; integers have no gradients.
+BEFORE_AUTOGRAD = {"cuda": (), "npu": ("one_hot",)}
 
 # By sparse_mode: a mask as given, causal from the first position, causal up to the last.
 _GIVEN, _CAUSAL, _CAUSAL_TO_THE_LAST = (0, 1), 2, 3

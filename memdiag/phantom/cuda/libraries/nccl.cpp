@@ -83,6 +83,32 @@ int collective(Stream stream, Step step) {
   return kSuccess;
 }
 
+// One ncclSend or ncclRecv between ncclGroupStart and ncclGroupEnd.
+struct Transfer {
+  uint64_t address, bytes;
+  bool is_to_self, is_send;
+  const Communicator* group;
+  Stream stream;
+};
+thread_local int t_group_depth = 0;
+thread_local std::vector<Transfer> t_transfers;
+
+// PyTorch makes an all-to-all of sends and receives, one pair per rank. Each rank sends this one what this one sends itself.
+void end_group() {
+  for (const Transfer& received : t_transfers) {
+    if (received.is_send) continue;
+    const Transfer* own = nullptr;
+    for (const Transfer& sent : t_transfers)
+      if (sent.is_send && sent.is_to_self && sent.group == received.group && sent.bytes == received.bytes) own = &sent;
+    uint64_t to = received.address, bytes = received.bytes, from = own ? own->address : 0;
+    collective(received.stream, [=] {
+      if (from) copy_device(to, from, bytes);
+      else forget(to, bytes);
+    });
+  }
+  t_transfers.clear();
+}
+
 }  // namespace
 
 API int ncclGetVersion(int* version) {
@@ -154,8 +180,14 @@ API int ncclRedOpCreatePreMulSum(int* operation, void*, int, int, Communicator*)
   return kSuccess;
 }
 API int ncclRedOpDestroy(int, Communicator*) { return kSuccess; }
-API int ncclGroupStart() { return kSuccess; }
-API int ncclGroupEnd() { return kSuccess; }
+API int ncclGroupStart() {
+  t_group_depth++;
+  return kSuccess;
+}
+API int ncclGroupEnd() {
+  if (t_group_depth > 0 && --t_group_depth == 0) end_group();
+  return kSuccess;
+}
 API int ncclGroupSimulateEnd(void*) { return kSuccess; }
 
 API int ncclAllReduce(const void* from, void* to, size_t count, int type, int operation, Communicator* group, Stream stream) {
@@ -203,7 +235,14 @@ API int ncclAlltoAll(const void* from, void* to, size_t count, int type, Communi
   uint64_t bytes = size_of(count, type);
   return collective(stream, [=] { gather(number(to), number(from) + static_cast<uint64_t>(own.rank) * bytes, bytes, own); });
 }
-API int ncclSend(const void*, size_t, int, int, Communicator*, Stream stream) { return collective(stream, [] {}); }
-API int ncclRecv(void* to, size_t count, int type, int, Communicator*, Stream stream) {
+API int ncclSend(const void* from, size_t count, int type, int peer, Communicator* group, Stream stream) {
+  if (t_group_depth) t_transfers.push_back({number(from), size_of(count, type), peer == group->rank, true, group, stream});
+  return collective(stream, [] {});
+}
+API int ncclRecv(void* to, size_t count, int type, int peer, Communicator* group, Stream stream) {
+  if (t_group_depth) {
+    t_transfers.push_back({number(to), size_of(count, type), peer == group->rank, false, group, stream});
+    return kSuccess;
+  }
   return collective(stream, [=] { forget(number(to), size_of(count, type)); });
 }
