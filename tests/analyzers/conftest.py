@@ -1,4 +1,4 @@
-"""Heaps used by the tests of analyzers."""
+"""Heaps for the tests of analyzers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def heap():
 
 @pytest.fixture
 def example(heap):
-    """The worked example of docs/fragmentation.md; the last event is just before X."""
+    """The worked example of docs/fragmentation.md, up to the event just before X."""
     heap.segment(0, 40 * MIB)
     heap.alloc(0, 40 * MIB)
     heap.free(0, 40 * MIB)

@@ -20,7 +20,7 @@ PAGE = 2 * MIB
 class Heap:
     """Entries of one device's trace, in order.
 
-    Addresses are in MiB from 0 where given as ``at``; sizes are in bytes.
+    Addresses named ``at`` are in MiB from 0; sizes are in bytes.
     """
 
     def __init__(self) -> None:
@@ -41,18 +41,18 @@ class Heap:
         return self._add("segment_map" if expandable else "segment_alloc", int(at * MIB), size, stream, where)
 
     def release(self, at, size, stream=0, where="", expandable=False):
-        """Releases it."""
+        """Releases the segment at an address."""
         return self._add("segment_unmap" if expandable else "segment_free", int(at * MIB), size, stream, where)
 
     def alloc(self, at, size, stream=0, where=""):
         """Allocates a tensor.
 
-        ``where`` is a name like "f12": function f12 at line 12 of train.py; or several, innermost first.
+        ``where`` is a name such as "f12" (function f12 at line 12 of train.py), or several names, innermost first.
         """
         return self._add("alloc", int(at * MIB), size, stream, where)
 
     def free(self, at, size, stream=0, pending=False, where=""):
-        """Frees it; with ``pending``, the free is not completed yet."""
+        """Frees the tensor at an address; with ``pending``, the free is not completed yet."""
         last = self._add("free_requested", int(at * MIB), size, stream, where)
         return last if pending else self._add("free_completed", int(at * MIB), size, stream, where)
 
@@ -61,7 +61,7 @@ class Heap:
         return self._add("free_completed", int(at * MIB), size, stream, "")
 
     def oom(self, size, stream=0, device_free=-1, where=""):
-        """A request fails."""
+        """Adds a failed request."""
         return self._add("oom", device_free, size, stream, where)
 
     def other(self, action, size=0):
@@ -84,9 +84,9 @@ class Heap:
             self.free(at + i * 2 * size, temporary * MIB)
 
     def held(self):
-        """Returns the reserved memory at the end.
+        """Returns the segments that are reserved at the end, by address.
 
-        (start, size, stream, small, expandable) of each segment, by address.
+        Each is (start, size, stream, small, expandable).
         """
         segments, pages = {}, {}
         for action, addr, size, stream, _ in self.entries:

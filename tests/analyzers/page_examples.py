@@ -1,4 +1,4 @@
-"""The findings shown as examples in docs/findings/MD….md. Run this file to rewrite their reports in the pages.
+"""The example findings in docs/findings/MD….md. Run this file to update their reports in the pages.
 
 Each example is a small trace, or a recorded snapshot of tests/goldens, which an analyzer reads like any other.
 """
@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 
 class Program(Heap):
-    """A heap with call sites as written in a report: ``model.py:31 forward``, or several of these, innermost first.
+    """A heap with call sites in the notation of a report: ``model.py:31 forward``, or several, innermost first.
 
     ``named`` replaces names that a test uses.
     """
@@ -65,7 +65,7 @@ class Program(Heap):
 
 
 def _of(name):
-    """Returns the functions of a test of the same analyzer, which builds the example program."""
+    """Returns the functions of the analyzer's test that build the example program."""
     return import_module(f"tests.analyzers.test_{name}")
 
 
@@ -264,7 +264,7 @@ def _buckets():
 
 
 def _set(text):
-    """The findings on allocator settings of a small program."""
+    """Returns the findings on the allocator settings of a small program."""
     heap = Program()
     heap.segment(0, 20 * MIB)
     heap.alloc(0, 5 * MIB, where="model.py:31 forward")
@@ -276,7 +276,7 @@ def _set(text):
 
 
 def _recorded(*, late=False, stacks=True, contradictions=0):
-    """The findings on the quality of a recording."""
+    """Returns the findings on the quality of a recording."""
     heap = Program()
     heap.segment(400, 120 * MIB)
     heap.alloc(400, 100 * MIB, where="model.py:31 forward")
@@ -337,7 +337,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
 }
 
 
-# Arguments of ``memdiag conf``, by the settings finding that they cause.
+# Arguments of ``memdiag conf``, by the code of the finding that they cause.
 CONF = {
     "MD651": ["max_split_size:128"],
     "MD652": ["garbage_collection_threshold:80"],
@@ -371,12 +371,12 @@ def shown(code: str) -> str:
 
 
 def block(page: str) -> re.Match[str] | None:
-    """Returns the first block of output in a page, its text as group 1."""
+    """Returns the match of the first output block in a page, with its text as group 1."""
     return re.search(r"^```text\n(MD\d{3}  .*?)\n```$", page, re.MULTILINE | re.DOTALL)
 
 
 def main(codes: list[str]) -> None:
-    """Writes the reports into the pages that have a block for them."""
+    """Writes the reports into the pages that have an output block."""
     for code in codes or (*EXAMPLES, *CONF):
         path = PAGES / f"{code}.md"
         page = path.read_text(encoding="utf-8")

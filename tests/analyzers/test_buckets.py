@@ -27,7 +27,7 @@ def findings(trace):
 
 
 def filled(heap, where, size=100, count=4, stay=True):
-    """Creates some buffers, and other tensors."""
+    """Allocates bucket buffers and other tensors."""
     heap.segment(0, 4000 * MIB)
     for i in range(count):
         heap.alloc(i * 200, size * MIB, where=where)
@@ -59,10 +59,10 @@ def test_each_library_s_buckets_are_found_with_its_remedy(heap, where, library, 
 @pytest.mark.parametrize(
     ("where", "changed"),
     [
-        (["relative_position_bucket", "forward"], {}),  # another kind of bucket
-        (["sync5", "_pre_forward", "forward"], {}),  # allocated by another function within
+        (["relative_position_bucket", "forward"], {}),  # a function name with another kind of bucket
+        (["sync5", "_pre_forward", "forward"], {}),  # another function, called within, allocates it
         (["_ddp_init_helper"], {"stay": False}),
-        (["_ddp_init_helper"], {"size": 5}),  # too little
+        (["_ddp_init_helper"], {"size": 5}),  # too few bytes
     ],
 )
 def test_what_is_no_bucket_or_no_matter_is_silent(heap, where, changed):

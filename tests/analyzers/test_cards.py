@@ -1,6 +1,6 @@
-"""The capacity is the total device memory; the room is the allocator's part.
+"""Reports distinguish the capacity of the device from the memory that the allocator can use.
 
-The rest is recorded, given by the user, or unknown.
+The rest, outside the allocator, is recorded, given by the user, or unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memdiag.runs.simulation import predict
 from memdiag.sources import load
 from memdiag.units import GIB, MIB
 
-TOTAL = 8 * GIB  # of the recording
+TOTAL = 8 * GIB  # capacity of the recorded device
 
 
 def sample(when, outside, reserved=20 * MIB, **more):
@@ -35,7 +35,7 @@ def sample(when, outside, reserved=20 * MIB, **more):
 
 @pytest.fixture
 def recording(goldens, tmp_path):
-    """Returns a file of a recording to which the recorder added some facts."""
+    """Writes a recording with additional facts from the recorder; returns its path."""
 
     def made(**facts):
         content = pickle.loads((goldens / "cuda-2.13.0-recorded" / "snapshot.pickle").read_bytes())
@@ -145,7 +145,7 @@ def test_simulate_prints_card_and_room(recording, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "6.00 GiB card, 5.00 GiB of it for the allocator" in said
     assert "1.00 GiB of the card are outside the allocator" in said
-    assert said.count("for the allocator") >= 2  # the row, and the legend
+    assert said.count("for the allocator") >= 2  # in the row and in the legend
     assert main(["simulate", path, "--capacity", "6GiB", "--outside", "2GiB", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["usable_bytes"] == 4 * GIB
     assert main(["simulate", path, "--capacity", "1GiB", "--outside", "2GiB"]) == 2

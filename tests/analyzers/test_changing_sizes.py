@@ -1,6 +1,6 @@
-"""Sizes that change from step to step are separated from merely different sizes.
+"""The analyzer reports sizes that change from step to step, but not sizes that merely differ within a step.
 
-Only new memory despite enough free bytes counts.
+Only requests that reserved new memory despite enough free bytes count.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MODEL = ("forward", "model7")
 
 
 def train(heap, steps, *, where=MODEL, reuse=False, expandable=False):
-    """Adds one step per entry: the sizes (MiB) requested in it.
+    """Adds one step per entry; an entry has the sizes (MiB) requested in the step.
 
-    Every request has its own segment, or, with ``reuse``, one of its size.
+    Every request gets a new segment; with ``reuse``, it reuses a segment of the same size.
     """
     heap.segment(SMALL, 2 * MIB)
     place, of_size = 0, {}
@@ -48,7 +48,8 @@ def number(finding, words):
 
 def test_sizes_that_are_new_in_every_step_are_found_with_what_they_took(heap):
     found = findings(train(heap, [(64,), (60,), (72,), (58,), (70,), (66,)]))["MD126"]
-    # 72 MiB did not fit although 124 were free, 60 did not fit into 64: all requests after the first step.
+    # 72 MiB did not fit although 124 MiB were free, and 60 did not fit into 64: all requests after the first step
+    # count.
     assert number(found, "no cached block fitted") == 5
     assert number(found, "reserved from the driver for them") == (60 + 72 + 58 + 70 + 66) * MIB
     assert number(found, "most memory free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
@@ -68,7 +69,7 @@ def test_new_memory_for_more_than_was_free_is_no_miss(heap):
         [(64, 60, 72, 58)] * 6,  # many sizes, but the same ones in every step: layers
         [(64,)] * 5 + [(60,)],  # a shorter batch at the end
         [(64,), (60,), (72,)],  # too few steps to decide
-        [(6,), (5,), (7,), (4,), (8,), (3,)],  # too little to matter
+        [(6,), (5,), (7,), (4,), (8,), (3,)],  # too few bytes
     ],
 )
 def test_other_sizes_are_silent(heap, steps):

@@ -7,7 +7,7 @@ import pytest
 from memdiag.text import speaking
 from tests.analyzers.page_examples import EXAMPLES
 
-# Three words in a row: names have fewer, and settings are joined by underscores.
+# Three words in a row are a sentence: names have fewer words, and settings are joined by underscores.
 ENGLISH = re.compile(r"(?<![\w:])[A-Za-z]{2,}(?:[ ,;:]+[A-Za-z]{2,}){2,}(?![\w:])")
 CHINESE = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 

@@ -34,7 +34,7 @@ def cache(heap, at, count=3, size=100):
 
 
 def retry(heap, at, new, size=300, where="greedy5", count=3, released=100):
-    """Releases all cached segments; then the request gets a new one."""
+    """Releases all cached segments and reserves a new one for the request."""
     for i in range(count):
         heap.release(at + i * 200, released * MIB, where=where)
     heap.segment(new, size * MIB, where=where)
@@ -161,7 +161,7 @@ def test_a_release_without_need_is_a_call(heap):
     heap.alloc(9000, 1000 * MIB)
     heap.free(9000, 1000 * MIB)
     heap.release(9000, 1000 * MIB, where="a1")
-    heap.alloc(20000, 0)  # something in between
+    heap.alloc(20000, 0)  # another allocation in between
     cache(heap, 0)
     call(heap, 0, where="a2")
     heap.segment(2000, 50 * MIB, where="b3")

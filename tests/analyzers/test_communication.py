@@ -1,4 +1,4 @@
-"""Shards gathered into a list and concatenated are separated from gathers into one tensor."""
+"""The analyzer reports shards that are gathered into a list and then concatenated, but not gathers into one tensor."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_the_copy_that_the_library_makes_counts_too(heap):
         {"made": ["fill8", "step3"], "then": ["cat9", "step3"]},  # no gather
         {"made": ["fill8", "all_gather_into_tensor"], "then": ["cat9", "all_gather_into_tensor"]},
         {"made": ["fill8", "foreach_all_gather_copy_out"], "then": ["cat9", "foreach_all_gather"]},
-        {"joined": 70},  # not their sum
-        {"between": 20},  # not soon
+        {"joined": 70},  # not the sum of the shards
+        {"between": 20},  # not soon enough after the gather
         {"gone": True},  # the list was freed
         {"ranks": 1, "joined": 20},
-        {"size": 1, "joined": 4},  # too little to mention
+        {"size": 1, "joined": 4},  # too few bytes
     ],
 )
 def test_what_only_looks_alike_is_silent(heap, changed):

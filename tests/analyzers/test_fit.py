@@ -1,4 +1,4 @@
-"""Whether a request would fit, and the live tensors that block it."""
+"""``would_fit`` finds out if a request fits, and names the live tensors that block it."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_what_stands_in_the_way_of_the_worked_example(example):
         8 * MIB,
         3,
         52 * MIB,
-    )  # S1's two and the whole of S2
+    )  # the two free blocks of S1, and all of S2
     assert fit.between_bytes == 4 * MIB
     assert [trace.stacks.label(int(device.tensors.stack[row])) for row in fit.between] == ["train.py:2 b2"]
 
@@ -42,7 +42,7 @@ def test_no_range_is_named_where_no_segment_is_as_long_as_the_request(example):
 
 
 def slow_cheapest(topology, group, request):
-    """Checks every run of blocks of every segment individually."""
+    """Computes the cheapest range slowly, by checking every run of blocks of every segment."""
     best = None
     segment, size, tensor = (topology.blocks[name] for name in ("segment", "size", "tensor"))
     for i in range(len(size)):

@@ -1,4 +1,4 @@
-"""Unusable free memory: when it is a finding, its severity, and its fix."""
+"""Unusable free memory becomes a finding with the right severity and fix."""
 
 from memdiag.analyzers import fragmentation
 from memdiag.analyzers.support.context import Context
@@ -48,7 +48,7 @@ def test_an_error_with_next_to_nothing_left_is_not_fragmentation_either(heap):
     found = findings(heap.trace(capacity_bytes=8300 * MIB))
     assert "MD201" not in found
     assert "nearly all memory in use: 60.00 MiB left" in found["MD206"].title
-    assert len(found["MD206"].fixes) == 1  # no other pool has it
+    assert len(found["MD206"].fixes) == 1  # no other pool has the memory
 
 
 def test_what_the_driver_has_left_counts_towards_the_request(heap):

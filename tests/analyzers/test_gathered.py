@@ -1,4 +1,4 @@
-"""FSDP units are recognised by their gathering requests; the largest must be most of a forward."""
+"""FSDP units are recognised by their gather requests, and reported if one unit has most of a forward's bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_par
 
 
 def found(units, frames=SECOND, *, fails=False, passes=1):
-    """Runs a forward whose units gather these MiB one after the other; the largest is live at the peak."""
+    """Returns the findings for a forward whose units gather these MiB in turn; the largest is live at the peak."""
     program = Training(size=8 * MIB)
     program.initialise()
     program.now = 0

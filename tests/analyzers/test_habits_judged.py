@@ -1,4 +1,4 @@
-"""Additional memory that would end retries: the least with which a replay shows none."""
+"""The memory that would end retries is the least additional memory with which a replay has no retries."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def test_a_long_trace_is_not_searched_and_nothing_is_said_without_replays(crowde
     plain = facts(crowded, replay=False)
     assert plain
     monkeypatch.setattr("memdiag.analyzers.support.habits_judged.MOST_SEARCHED", 10)
-    # Those that are not a remedy.
+    # Settings that are not a remedy.
     settings = {what for what in facts(crowded) if what.endswith("replayed on this trace")}
     assert {what: value for what, value in facts(crowded).items() if what not in settings} == plain

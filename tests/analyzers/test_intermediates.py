@@ -1,4 +1,4 @@
-"""Chains of operators are separated from other runs of equal tensors by the lifetime of each link."""
+"""The analyzer recognises chains of operators by the lifetime of each link, and ignores other runs of equal tensors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_chain_is_found_with_the_bytes_that_live_at_a_time(heap):
 
 
 def test_what_one_fused_operator_would_keep_is_no_saving(heap):
-    found = findings(chain(heap), at=2)["MD123"]  # two links live
+    found = findings(chain(heap), at=2)["MD123"]  # two links are live
     assert (found.saving.low_bytes, found.saving.expected_bytes, found.saving.basis) == (0, 64 * MIB, "estimated")
     assert found.severity == "warning"
 
@@ -61,9 +61,9 @@ def test_lines_below_the_same_forward_are_one_chain(heap):
     "changed",
     [
         {"links": 3},  # too short
-        {"size": 8},  # too small to matter
-        {"where": "step"},  # in no module
-        {"overlap": False},  # one after the other: no link needs the previous one
+        {"size": 8},  # too few bytes
+        {"where": "step"},  # outside all modules
+        {"overlap": False},  # each link is freed before the next one is allocated
         {"kept": True},  # retained for backward: activations
         {"sizes": (64, 65)},
     ],

@@ -63,7 +63,7 @@ def joined(text, trace):
 
 
 def told(heap, **options):
-    """Returns the one message built from a heap's trace."""
+    """Returns the only message of the report on a heap's trace."""
     [only] = join(None, heap.trace(**options)).messages
     return only
 
@@ -135,7 +135,7 @@ def test_what_stands_between_the_pieces_is_named(heap):
 def test_too_few_free_bytes_are_capacity(pieces):
     pieces.oom(200 * MIB, device_free=30 * MIB)
     only = told(pieces)
-    # Without the size of the device, other processes may hold the rest of it.
+    # If the size of the device is unknown, other processes may hold the rest.
     assert (only.judgement.verdict, only.judgement.confidence, only.judgement.alternatives) == (
         "capacity",
         "medium",
@@ -356,9 +356,9 @@ def test_recorded_failures(goldens, name):
 
 
 def test_numbers_of_a_recorded_failure(goldens):
-    """Counted manually in the snapshot.
+    """The report of a recorded failure has the numbers that were counted by hand in the snapshot.
 
-    8 free blocks of 3 MiB, after blocks of 17 MiB or less in segments of 20 MiB.
+    The snapshot has 8 free blocks of 3 MiB, each after blocks of at most 17 MiB in a segment of 20 MiB.
     """
     [one] = join(None, load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).messages
     assert says(

@@ -1,4 +1,4 @@
-"""Tensors that autograd retains for element-wise chains, minus those that a fused operator would retain."""
+"""The analyzer counts tensors that autograd retains for element-wise chains beyond those of a fused operator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NORM = (
     (64, False),
     (32, True),
     (32, True),
-)  # MiB, and whether backward needs it: x.float(), its square, x.to(…), the result
+)  # MiB of each tensor, and whether backward needs it: x.float(), its square, x.to(…), the result
 
 
 def layers(heap, chain=NORM, count=6, where="norm"):
-    """Builds layers with a chain in one forward, then a matrix product in a separate module.
+    """Adds layers with a chain in one forward, then a matrix product in a separate module.
 
     All retained tensors are freed at the end.
     """
@@ -75,7 +75,7 @@ def test_on_an_npu_the_operator_of_torch_npu_is_named(heap):
         ((64, True), (64, True)),  # two tensors: not a chain
         ((64, True), (64, False), (64, False)),  # backward needs one of them
         ((64, True), (37, True), (64, True)),  # different numbers of elements
-        ((4, True), (4, True), (4, True)),  # too little
+        ((4, True), (4, True), (4, True)),  # too few bytes
     ],
 )
 def test_other_runs_are_left_alone(heap, chain):

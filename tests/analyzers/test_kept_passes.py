@@ -1,4 +1,4 @@
-"""Retained forward passes count only if no backward was expected for them."""
+"""Retained forward passes are reported only if no backward follows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Evaluated(Training):
     """Runs three training steps, then retained forward passes."""
 
     def passes(self, count: int, *, kept: float = 1.0, backward: bool = False) -> None:
-        """Runs passes; ``kept`` is per pass, ``backward`` is one for all of them."""
+        """Runs forward passes; ``kept`` applies to each pass, ``backward`` runs once after all of them."""
         graphs = []
         for _ in range(count):
             self.phase = "forward"
@@ -68,7 +68,7 @@ def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_t
     program = trained(count=6)
     (finding,) = found(program)
     facts = {fact.what.key: (fact.value, fact.where) for fact in finding.evidence}
-    earlier = 5 * 3 * 2 * program.size  # the sixth is the running one
+    earlier = 5 * 3 * 2 * program.size  # the sixth pass is the current one
     assert facts["kept_passes.kept"][0] == earlier
     assert facts["kept_passes.site"] == (earlier, "train.py:55 evaluate")
     assert facts["kept_passes.graphs"][0] == 5

@@ -1,4 +1,4 @@
-"""For a trace that begins with tensors and cache, all commands measure savings from the same initial state."""
+"""If a trace begins with tensors and cached memory, all commands measure savings from the same initial state."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_leak_every_few_steps_has_the_mean_slope():
 
 
 def test_a_small_leak_is_for_information_and_a_tiny_one_nothing():
-    # 64 GiB are reserved in these traces: for a warning, 1,000 steps must take a tenth of that.
+    # These traces reserve 64 GiB, and a warning requires that 1,000 steps would take a tenth of it.
     assert findings(trained(10, leak=3 * MIB).trace())["MD301"].severity == "info"
     assert findings(trained(10, leak=MIB // 2).trace()) == {}
 
@@ -70,9 +70,9 @@ def test_without_stacks_a_leak_is_named_by_size():
         (10, {"zero_first": True}),
         (30, {"leak": lambda k: 64 * MIB if k < 3 else 0}),  # warm-up
         (30, {"leak": lambda k: 64 * MIB if k == 20 else 0}),  # once
-        (30, {"leak": lambda k: (64 * MIB) >> k if k < 8 else 0}),  # a cache that fills up
+        (30, {"leak": lambda k: (64 * MIB) >> k if k < 8 else 0}),  # a cache whose growth stops
         (30, {"scales": np.random.default_rng(3).uniform(0.5, 2.0, 30)}),  # batches of different lengths
-        (30, {"scales": np.linspace(0.5, 2.0, 30)}),  # a growing batch: activations, but nothing is retained
+        (30, {"scales": np.linspace(0.5, 2.0, 30)}),  # a growing batch: activations grow, but are not retained
     ],
 )
 def test_no_false_alarm(steps, options):

@@ -1,4 +1,4 @@
-"""Memory left by initialisation counts only if it is not used later."""
+"""Memory left by initialisation is reported only if the program does not use it later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def findings(trace, **options):
 
 
 def loaded(heap, stays=0, used=0, released=False, early=True):
-    """Creates a temporary of 200 MiB in a segment, a weight next to it (``stays``), and a step that uses part of it (``used``)."""
+    """Allocates a temporary of 200 MiB, a weight after it (``stays``), and a step that uses part of its memory
+    (``used``).
+    """
     heap.segment(0, 400 * MIB, where=INIT)
     heap.alloc(0, 200 * MIB, where=INIT if early else PASS)
     if stays:

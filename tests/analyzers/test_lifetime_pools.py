@@ -1,4 +1,4 @@
-"""Lifetime-segregated pools are judged by replays, and HCCL's part is computed from the trace's numbers."""
+"""Replays judge lifetime-segregated pools, and the memory for HCCL is computed from the numbers of the trace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memdiag.units import GIB, MIB
 
 
 def runs(plain: tuple[int, int], expandable: tuple[int, int] | None, pools: tuple[int, int], bound: int = GIB) -> _Runs:
-    """Returns peaks in GiB and failures."""
+    """Returns replay results with these peaks (GiB) and numbers of failures."""
     made = [
         None if each is None else Run(kind, each[0] * GIB, each[1])
         for kind, each in (("recorded", plain), ("expandable", expandable), ("lifecycle", pools))

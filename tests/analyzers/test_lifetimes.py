@@ -28,7 +28,7 @@ def number(finding, words):
 
 
 class KeepsLogits(Training):
-    """Frees the logits of a step when the next ones exist."""
+    """A training that frees the logits of a step only after it has allocated the next ones."""
 
     logits = -1
 
@@ -66,7 +66,7 @@ def test_what_piles_up_is_left_to_the_analyzer_of_leaks():
 
 
 class PeaksInForward(Training):
-    """Backward needs little memory, forward much."""
+    """A training whose peak is in the forward."""
 
     def _forward(self, size):
         activations = super()._forward(size)
@@ -86,9 +86,10 @@ def test_gradients_that_stay_through_the_forward():
 
 
 class Accumulates(Training):
-    """Retains gradients: each backward allocates its own, adds it, and drops it.
+    """A training that accumulates gradients and never clears them.
 
-    Activations are freed as it proceeds.
+    Each backward allocates new gradients, adds them to the retained ones and frees them. It frees activations layer by
+    layer.
     """
 
     def _backward(self, activations, _size):
@@ -140,13 +141,13 @@ def test_the_four_long_lived_kinds_are_told_apart():
     size, layers = program.size, (1 + 2 + 3)
     assert held["optimizer"] == 2 * size * layers
     assert held["start"] == size * layers + 4 * size * layers  # parameters, and the gradients of four steps
-    assert held["survives"] == 4 * size + 4 * 512  # batches and losses; those of the last step like those before
+    assert held["survives"] == 4 * size + 4 * 512  # batches and losses, also of the last step
     rows = np.concatenate(list(kinds.values()))
     assert len(rows) == len(np.unique(rows))
 
 
 def test_memory_that_is_of_no_use_among_long_lived_tensors():
-    # Small long-lived tensors in their own segments, and a request that fits into none of them.
+    # Small long-lived tensors, each alone in a segment, and a request that fits into none of these segments.
     program = Training(size=300 * MIB)
     program.entries.clear()
     program.phases.clear()

@@ -1,4 +1,4 @@
-"""A checkpoint on the device counts only if the model has equal tensors."""
+"""A checkpoint on the device is reported only if the model has tensors of the same sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOAD = (
 
 
 def found(sizes, *, forget=False):
-    """Trains a model of 32, 64 and 96 MiB, with tensors of these ``sizes`` (MiB) from a loader."""
+    """Returns the findings for a model of 32, 64 and 96 MiB, with tensors of these ``sizes`` (MiB) from a loader."""
     program = Training(size=32 * MIB)
     program.initialise()
     loaded = [program.alloc(size * MIB, LOAD, "unknown") for size in sizes]

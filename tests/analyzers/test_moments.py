@@ -1,6 +1,6 @@
-"""The split of free memory at a moment, and the chosen moment.
+"""The default moment of a report is chosen as documented, and the split of free memory at a moment is exact.
 
-The worked example of docs/fragmentation.md, to the byte.
+The split is checked to the byte on the worked example of docs/fragmentation.md.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_every_number_of_a_split_is_that_after_the_event(example):
     trace, before = example
     split = fragmentation_at(trace.devices[0], before + 1)
     assert split.reference_kind == "this request"
-    # The segment just reserved for it; the state that it found is in References.
+    # This is the state after the new segment was reserved; References has the state before it.
     assert split.largest_free_bytes == 32 * MIB
     assert trace.devices[0].references.largest_free[-1] == 24 * MIB
 
@@ -114,7 +114,8 @@ def chosen(heap, at="default", **options):
 
 
 def train_step(heap):
-    """Raises reserved memory to its peak by a large segment, later by a small one with little live memory.
+    """Adds a step with two maxima of reserved memory: at a large request, and later at a small one with little live
+    memory.
 
     Returns the events of both requests.
     """
@@ -132,7 +133,7 @@ def train_step(heap):
 def test_the_peak_is_where_most_is_allocated_among_the_events_near_the_reserved_peak(heap):
     most, last = train_step(heap)
     device = heap.trace().devices[0]
-    assert device.peak("reserved") == last - 1  # the new segment, before its tensor
+    assert device.peak("reserved") == last - 1  # the new segment, before the allocation of its tensor
     assert choose_moment(device) == (most, "peak")
     assert choose_moment(device, "reserved") == (last, "reserved")
     assert choose_moment(device, "allocated") == (most, "allocated")

@@ -1,4 +1,4 @@
-"""Names of tensors in findings, call sites and modules, if a recorder stored them."""
+"""Findings, call sites and modules show the names of tensors that a recorder stored."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_recording_tells_modules_names_and_what_they_rest_on(goldens, name):
     (device,) = report.devices
     modules = {module.name: module for module in device.by_module}
     assert {"blocks.*.up", "blocks.*.down", "embed", "head"} <= set(modules)
-    assert modules["embed"].bytes >= 3 * 512 * 64 * 4  # its weight, and two states
+    assert modules["embed"].bytes >= 3 * 512 * 64 * 4  # its weight and its two optimizer states
     assert sum(module.bytes for module in device.by_module) <= sum(device.by_category.values())
     assert any("blocks.*.act" in called for site in device.top_sites for called in site.tensor_names)
     assert report.source.bases == {

@@ -71,7 +71,7 @@ def test_the_page_of_a_note_says_what_it_limits(pages):
 
 
 def test_the_note_in_a_page_has_the_current_words(pages):
-    """The example of a note is an English phrase of memdiag/messages/notes.json with its blanks filled."""
+    """The example of a note is an English phrase of memdiag/messages/notes.json with its placeholders filled."""
     phrases = json.loads((FOLDER / "notes.json").read_text(encoding="utf-8")).values()
     forms = [".*?".join(map(re.escape, re.split(r"\{[^{}]*\}", each["en"]))) for each in phrases]
     for code, page in pages.items():

@@ -34,7 +34,7 @@ def test_the_largest_kind_is_named_with_its_places_layers_and_phases():
     found = findings(program.trace())
     assert set(found) == {"MD101"}
     finding = found["MD101"]
-    activations = (3 * 2 + 1) * 4 * program.size + 512  # of three layers, of the loss, and the loss itself
+    activations = (3 * 2 + 1) * 4 * program.size + 512  # three layers, the loss function, the loss
     assert numbers(finding, "of it activations")[0][0] in (activations, activations - 4 * program.size)
     assert numbers(finding, "allocated at")[0] == (2 * 4 * program.size, "model.py:10 forward")
     assert numbers(finding, "allocated in layers of") == [(3 * 2 * 4 * program.size, "linear.py forward")]
@@ -59,7 +59,7 @@ def test_what_is_left_out_where_nothing_is_known():
 def test_a_peak_is_a_warning_where_memory_ran_out():
     program = trained()
     assert findings(program.trace())["MD102"].severity == "info"
-    full = program.trace(capacity_bytes=SEGMENT)  # the segment takes all of it
+    full = program.trace(capacity_bytes=SEGMENT)  # the segment fills the device
     assert findings(full)["MD102"].severity == "warning"
     program.fail(1 << 41)
     assert findings(program.trace())["MD102"].severity == "warning"
@@ -103,7 +103,7 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
 
 
 def test_a_title_names_the_moment_of_its_bytes():
-    """The bytes are those of the report's moment, or of an event that the title names."""
+    """The bytes in a title are those at the report's moment, or at an event that the title names."""
     program = trained(steps=2)
     program.now += 1
     program.phase = "forward"

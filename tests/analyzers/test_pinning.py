@@ -1,4 +1,4 @@
-"""The few tensors that keep whole segments and pages from being released."""
+"""The analyzer finds the few live tensors that keep whole segments and pages from being released."""
 
 from memdiag.analyzers import fragmentation
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
@@ -79,7 +79,7 @@ def test_pages_of_expandable_segments_are_pinned_one_by_one(heap):
     view = next(iter(Context(at=last).views(trace)))
     topology, settings = trace.devices[0].topology(last), AllocatorSettings.of(trace)
     found = pinned(view, topology, settings, -1, 0)
-    # Pages of 20 MiB: the tensor is in the second one, 18 MiB of which are free; the other four are cache.
+    # Pages of 20 MiB: the tensor is in the second page, which has 18 MiB free; the other four pages are cached.
     assert (found.pages, found.num_pieces, found.held_bytes, found.live_bytes) == (True, 1, 18 * MIB, 2 * MIB)
     assert idle_by_group(view, topology, settings) == {int(topology.segments["group"][0]): 18 * MIB}
 

@@ -1,4 +1,4 @@
-"""Tensors that are reallocated slightly larger: only in long series at one call site, and if they use much memory."""
+"""The analyzer reports tensors that one call site reallocates slightly larger, in a long series with much memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def findings(trace):
 
 
 def grown(heap, sizes, *, late=False, elsewhere=False, other=0):
-    """Allocates tensors of ``sizes`` MiB in turn.
+    """Returns a trace that allocates tensors of ``sizes`` MiB in turn.
 
-    The previous one is freed right after, or (``late``) after five other frees.
+    Each tensor is freed right after the allocation of the next one, or with ``late`` only after five other frees.
+    With ``elsewhere``, each tensor has another call site. ``other`` are MiB of another live tensor.
     """
     heap.segment(0, 2100 * MIB, where=["main"])
     if other:
@@ -35,7 +36,7 @@ def grown(heap, sizes, *, late=False, elsewhere=False, other=0):
 def test_a_cache_that_is_joined_with_what_is_new(heap):
     (finding,) = findings(grown(heap, range(100, 120, 2)))
     assert finding.title.endswith("up to 9 times each, to 118.00 MiB, at train.py:1 cat")
-    assert finding.evidence[0].value == (116 + 118) * MIB  # the old and the new
+    assert finding.evidence[0].value == (116 + 118) * MIB  # the old and the new tensor
     assert finding.evidence[1].value == sum(range(102, 120, 2)) * MIB
     assert finding.evidence[-1].where == "train.py:1 cat"
 
@@ -43,12 +44,12 @@ def test_a_cache_that_is_joined_with_what_is_new(heap):
 @pytest.mark.parametrize(
     ("sizes", "options"),
     [
-        (range(100, 108, 2), {}),  # too few
-        ([100, 90, 110, 80, 120, 70, 130, 60], {}),  # up and down: batches of changing length
+        (range(100, 108, 2), {}),  # too few tensors
+        ([100, 90, 110, 80, 120, 70, 130, 60], {}),  # sizes go up and down: batches of changing length
         (range(120, 100, -2), {}),
         (range(100, 120, 2), {"late": True}),
         (range(100, 120, 2), {"elsewhere": True}),
-        (range(4, 24, 2), {"other": 2000}),  # too little
+        (range(4, 24, 2), {"other": 2000}),  # too few bytes
     ],
 )
 def test_what_does_not_grow_so(heap, sizes, options):

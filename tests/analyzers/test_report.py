@@ -36,7 +36,7 @@ def check(report: Report, trace) -> None:
     assert report.headline[0].isupper() or report.headline[0].isdigit()
     severities = [SEVERITIES.index(f.severity) for f in report.findings]
     assert severities == sorted(severities)
-    # Findings whose settings save something come before larger ones; the others are sorted by bytes.
+    # Findings whose settings save memory come before larger ones; the others are sorted by bytes.
     others = [(SEVERITIES.index(f.severity), -f.weight_bytes) for f in report.findings if not f.saving]
     assert others == sorted(others)
     for finding in report.findings:
@@ -71,7 +71,7 @@ def test_a_report_adds_up():
     check(report, trace)
     device = report.devices[0]
     assert device.moment.kind == "peak"
-    assert device.peak.phase == "initialisation"  # all of the memory is used at once here
+    assert device.peak.phase == "initialisation"  # this program uses all of its memory at once
     assert device.peak_allocated.phase == "backward"
     assert device.peak_allocated.step == 1
     assert device.counts == {"num_segments_allocated": 1, "num_segments_freed": 0, "num_retries": 0, "num_ooms": 0}
@@ -133,7 +133,7 @@ def test_every_golden_adds_up(golden):
             assert mine.counts["num_ooms"] == device["num_ooms"]
             early = golden.name.endswith(
                 ("-gc-threshold", "-max-split")
-            )  # they release cached memory before it is necessary
+            )  # these settings release cached memory earlier than necessary
             assert early or mine.counts["num_retries"] == device["num_alloc_retries"]
 
 

@@ -1,4 +1,4 @@
-"""Bytes lost to rounding, and after blocks of exact multiples of 2 MiB on an NPU."""
+"""The analyzer reports bytes lost to rounding, and bytes lost on an NPU after blocks of exact multiples of 2 MiB."""
 
 from memdiag.analyzers import fragmentation
 from memdiag.analyzers.support import rounding
@@ -6,7 +6,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.trace.layout import Layout
 
 MIB = 1 << 20
-PAGE = 2 * MIB - 512  # the tail that an NPU leaves behind a multiple of 2 MiB
+PAGE = 2 * MIB - 512  # bytes that an NPU leaves unused after a block of a multiple of 2 MiB
 
 
 def findings(trace, **options):

@@ -1,4 +1,4 @@
-"""A message and a trace of the same failure offer the same remedy first, and no surface offers what a replay refutes."""
+"""A message and a trace of the same failure offer the same first remedy, and no surface offers a refuted remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memdiag.sources import load
 from memdiag.trace.layout import Layout
 from memdiag.units import GIB, KIB, MIB
 
-# MD204 lists memory of other pools; these two are about the failure.
+# MD204 is about memory of other pools; these two findings are about the failure.
 OF_FAILURES = {"MD201", "MD206"}
 
 
@@ -36,7 +36,7 @@ def printed(size):
 
 
 def message_of(facts, total):
-    """Returns what PyTorch or torch_npu prints of a failure on a device of ``total`` bytes."""
+    """Returns the message of PyTorch or torch_npu for a failure on a device of ``total`` bytes."""
     if facts.backend == "npu":
         return (
             f"RuntimeError: NPU out of memory. Tried to allocate {printed(facts.requested)} (NPU 0; {printed(total)} "
@@ -52,7 +52,7 @@ def message_of(facts, total):
 
 
 def first_of_message(facts, outside_mb=0):
-    """Returns the verdict and the first remedy of a message; ``outside_mb`` is held outside the allocator."""
+    """Returns the verdict and the first remedy of a message; ``outside_mb`` is memory outside the allocator."""
     [message] = read_text(message_of(facts, facts.reserved + facts.free + outside_mb * MIB)).messages
     return message.judgement.verdict, message.findings[0].fixes[0]
 
@@ -73,7 +73,10 @@ def first_of_trace(trace, at=None):
     st.sampled_from([0, 200, 2000, 20_000]),
 )
 def test_a_message_and_a_trace_begin_with_the_same_remedy(heap, backend, pairs, request_mb, free_mb, outside_mb):
-    """Segments of a live and a freed tensor, in pages of 2 MiB, and a request that none of them can serve."""
+    """A message and a trace have the same first remedy, for a request that no cached segment can serve.
+
+    Each segment has a live and a freed tensor, with sizes in pages of 2 MiB.
+    """
     heap = type(heap)()
     for number, (live, freed) in enumerate(pairs):
         at, pad = number * 256, 1 if backend == "npu" else 0
@@ -87,7 +90,7 @@ def test_a_message_and_a_trace_begin_with_the_same_remedy(heap, backend, pairs, 
     trace = heap.trace(backend=backend, layout=layout, capacity_bytes=total * MIB)
     [failure] = every_failure(trace, 0)
     if failure.fit is not None and failure.fit.fits:
-        return  # the allocator would have served it
+        return  # the allocator would have served the request
     verdict, first = first_of_message(replace(facts_of(failure), backend=backend), outside_mb)
     if verdict in {"fragmentation", "capacity", "other_process"}:
         assert first_of_trace(trace).title.key == first.title.key
@@ -155,7 +158,7 @@ LINES = [fix for each in ALLOCATOR_SETTINGS.values() for fix in each.variants(SI
 
 @st.composite
 def replays(draw):
-    """Draws the results of replays of some settings, each with the reason why it is refuted, or "" if it helps."""
+    """Draws replay results of some settings, each with the reason why it is refuted, or "" if it helps."""
     chosen = draw(st.lists(st.sampled_from(LINES), min_size=1, unique_by=lambda fix: fix.change))
     return [
         WhatIf(

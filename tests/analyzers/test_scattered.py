@@ -1,7 +1,4 @@
-"""Long-lived tensors in separate blocks.
-
-The saving of one buffer is replayed, and without a saving there is no finding.
-"""
+"""The analyzer reports long-lived tensors in separate blocks if a replay with one common buffer saves memory."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ MIB = 1 << 20
 
 
 def kept(trace, category="optimizer_state", lifetime="optimizer_state"):
-    """Returns the same trace with every tensor in one category and lifetime."""
+    """Returns the trace with the same category and lifetime for every tensor."""
     (device,) = trace.devices
     tensors = {name: device.tensors[name].copy() for name in device.tensors}
     tensors["category"][:] = CATEGORIES.index(category)
@@ -32,11 +29,11 @@ def kept(trace, category="optimizer_state", lifetime="optimizer_state"):
 
 
 def states(heap, count=64, size=11, segment=12, where="exp7"):
-    """Allocates tensors in their own, slightly larger segments."""
+    """Returns a trace with tensors that are each alone in a slightly larger segment."""
     for i in range(count):
         heap.segment(i * 100, segment * MIB, where=where)
         heap.alloc(i * 100, size * MIB, where=where)
-    heap.segment(90_000, 20 * MIB, where="last9")  # the peak
+    heap.segment(90_000, 20 * MIB, where="last9")  # reserves the peak
     heap.alloc(90_000, 20 * MIB, where="last9")
     return heap.trace()
 
@@ -70,7 +67,7 @@ def test_without_a_replay_there_is_no_saving(heap):
     ("changed", "marked"),
     [
         ({"count": 10}, {}),
-        ({"size": 12}, {}),  # whole segments: nothing is lost
+        ({"size": 12}, {}),  # tensors fill their segments, so no memory is lost
         ({}, {"lifetime": "forward_to_backward"}),
         ({}, {"category": "activation"}),
         ({"where": ""}, {}),
@@ -81,7 +78,7 @@ def test_few_tensors_or_short_lives_are_silent(heap, changed, marked):
 
 
 def workload(calls):
-    """Returns calls as (op, tensor, size)."""
+    """Returns a workload of calls, each given as (op, tensor, size)."""
     op, tensor, size = (np.array(column) for column in zip(*calls, strict=True))
     zeros = np.zeros(len(op), np.int64)
     count = int(tensor.max()) + 1

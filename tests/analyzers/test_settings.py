@@ -16,7 +16,7 @@ def findings(trace):
 
 @pytest.fixture
 def plain(heap):
-    """Returns a heap without the effect of any setting."""
+    """Returns a heap on which no setting has an effect."""
     heap.segment(0, 20 * MIB)
     heap.alloc(0, 5 * MIB)
     heap.segment(100, 64 * MIB)

@@ -19,7 +19,7 @@ LIBC = Frame("/build/sysdeps/x86_64/clone3.S", 81, "clone3")
 
 
 def viewed(*where):
-    """Returns one tensor for each stack, of 1 MiB, 2 MiB, …"""
+    """Returns a trace with one tensor for each stack, of 1 MiB, 2 MiB, …"""
     stacks, ids = Stacks.from_lists(where)
     device = RawDevice(
         device=0,
@@ -40,7 +40,7 @@ def test_one_line_reached_by_several_paths_is_one_place():
         ("model.py:7 forward", 2, 3 * MIB),
         ("other.py:3 f", 1, 3 * MIB),
     ]
-    assert view.trace.stacks[places[0].stack][0] == LINEAR  # the stack of most of its bytes
+    assert view.trace.stacks[places[0].stack][0] == LINEAR  # the stack with most of the site's bytes
     assert sorted(np.concatenate([place.rows for place in places])) == [0, 1, 2]
 
 

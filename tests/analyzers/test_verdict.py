@@ -1,4 +1,4 @@
-"""The verdict card: a replay confirms the first remedy, and every number is that of the report."""
+"""The verdict card offers a remedy that a replay confirms, and has the same numbers as the report."""
 
 from __future__ import annotations
 

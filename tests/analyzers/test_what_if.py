@@ -1,4 +1,4 @@
-"""Savings of remedies are replayed on the trace; without calibration they are not quoted."""
+"""Reports quote savings only from a replay of the trace, and only if that replay is calibrated."""
 
 from __future__ import annotations
 

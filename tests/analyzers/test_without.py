@@ -1,4 +1,4 @@
-"""The peak without some tensors, whether they came before the trace or within it."""
+"""The peak without some tensors is exact for tensors from before the trace and from within it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a tensor would fit at one moment: from cache, with a new segment, after a retry, or not."""
+"""``--would-fit`` answers how a request would be served: from cache, with a new segment, after a retry, or not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def on_card(trace, capacity=None, outside=None, fraction=None):
-    """Returns the trace with a device of this many MiB, and this much memory outside the allocator."""
+    """Returns the trace on a device of this many MiB, with the given memory outside the allocator."""
     samples = () if outside is None else (MemorySample("end", 0, 1000 * MIB, (1000 - outside) * MIB, 0),)
     known = {"capacity_bytes": None if capacity is None else capacity * MIB, "card": Card(samples, fraction)}
     return dataclasses.replace(trace, devices=(dataclasses.replace(trace.devices[0], **known),))
@@ -38,7 +38,7 @@ def asked(trace, mib, at="end"):
 
 @pytest.fixture
 def crossed(heap):
-    """Reserves 72 MiB: 12 and 18 MiB free around 10 MiB, and an unused segment of 32 MiB in another stream."""
+    """A trace with 72 MiB reserved: 12 and 18 MiB free around 10 MiB, and 32 MiB cached for another stream."""
     heap.segment(0, 40 * MIB)
     heap.alloc(0, 12 * MIB, where="f1")
     heap.alloc(12, 10 * MIB, where="f2")
@@ -113,7 +113,7 @@ def test_it_does_not_fit_and_the_missing_bytes_are_named(crossed):
 
 def test_the_memory_fraction_of_the_process_counts(crossed):
     assert asked(on_card(crossed, 200, 0), 50).answer == "segment"
-    assert asked(on_card(crossed, 200, 0, 0.5), 50).answer == "no"  # 100 MiB for the process: 6 left and 32 released
+    assert asked(on_card(crossed, 200, 0, 0.5), 50).answer == "no"  # limit 100 MiB: 6 MiB left, a retry releases 32
 
 
 def test_memory_outside_the_allocator_that_was_not_recorded_makes_it_an_upper_bound(crossed):
@@ -132,7 +132,7 @@ def test_a_block_that_waits_for_a_stream_is_released_by_a_retry(heap):
 def test_an_expandable_segment_grows_by_what_is_missing_at_its_end(heap):
     heap.segment(0, 40 * MIB, expandable=True)
     heap.alloc(0, 24 * MIB)
-    found = asked(on_card(heap.trace(), 60, 0), 30)  # 16 MiB are free at its end: 14 more, in a page of 20
+    found = asked(on_card(heap.trace(), 60, 0), 30)  # 16 MiB free at its end, so 14 more: a page of 20
     assert (found.answer, found.new_segment_bytes) == ("segment", 20 * MIB)
 
 
@@ -151,7 +151,7 @@ def test_a_block_that_may_not_be_split_does_not_serve_a_smaller_tensor(heap):
     heap.alloc(0, 40 * MIB)
     heap.free(0, 40 * MIB)
     trace = heap.trace(layout=Layout(max_split=32 * MIB))
-    assert asked(on_card(trace, 40, 0), 10).answer == "retry"  # large blocks are not split for it
+    assert asked(on_card(trace, 40, 0), 10).answer == "retry"  # the allocator does not split large blocks for it
     assert asked(on_card(trace, 40, 0), 36).answer == "cache"
 
 
@@ -168,7 +168,7 @@ def test_at_a_failure_the_failed_size_does_not_fit_and_the_driver_says_what_it_h
 
 
 def test_the_requests_of_a_recording_fit_as_the_allocator_served_them(root):
-    """Before each request, the answer is "cache" exactly if the real allocator reserved no new segment for it."""
+    """Before each recorded request, the answer is "cache" exactly if the real allocator reserved no segment for it."""
     trace = load(root / "tests/goldens/cuda-2.13.0-train/snapshot.pickle")
     device, settings = trace.devices[0], AllocatorSettings.of(trace)
     [view] = Context(at="end").views(trace)

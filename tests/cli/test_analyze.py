@@ -1,4 +1,4 @@
-"""The options of ``memdiag analyze``, with made-up reports."""
+"""The options of ``memdiag analyze`` have the documented effects; the reports are invented."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_nothing_fails_on_a_clean_report(monkeypatch, samples):
     assert main(["analyze", "x.pkl", "--fail-on", "warning"]) == 0
 
 
-# ------------------------------------------------------------------------------------------------ which trace
+# ------------------------------------------------------------------------------------------------ the chosen trace
 
 
 def touch(path, when):

@@ -1,4 +1,4 @@
-"""``memdiag check`` as used by people and CI systems."""
+"""``memdiag check`` prints results and exit status for people and CI systems."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def checked(capsys):
 
 @pytest.fixture
 def run_of(tmp_path):
-    """Writes a run directory.
+    """Returns a function that writes a run directory.
 
-    ``run_of("a", [[("f", 10, 2)]])`` is one rank in which f retains two tensors of 10 MiB.
+    ``run_of("a", [[("f", 10, 2)]])`` writes run "a" with one rank, in which function f retains two tensors of 10 MiB.
     """
 
     def write(name, ranks, folder="/home/ann/job", line=5):
@@ -242,7 +242,7 @@ def test_a_finding_that_a_file_can_never_show_is_not_taken_for_absent(checked, t
 
 
 def test_it_speaks_chinese(train, capsys):
-    with speaking("en"):  # the command chooses another one, which ends here
+    with speaking("en"):  # restores the language that the command changes
         assert main(["--lang", "zh", "check", str(train), "--budget", "peak_reserved=1MiB"]) == 1
     said = capsys.readouterr().out
     assert said.startswith("未通过")

@@ -1,4 +1,4 @@
-"""``memdiag compare`` as used by people and scripts."""
+"""``memdiag compare`` reports differences of traces in every form, and refuses invalid input."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_page_beside_the_text_or_instead_of_it(said, refused, cuda, npu, tmp_p
 
 def test_page_and_markdown_speak_chinese(capsys, cuda, npu, tmp_path):
     page = tmp_path / "page.html"
-    with speaking("en"):  # which restores the language for other tests
+    with speaking("en"):  # restores the language for other tests
         assert main(["--lang", "zh", "compare", str(cuda), str(npu), "--html", str(page), "--md"]) == 0
     markdown = capsys.readouterr().out
     titles = re.findall(r"<h[123]>(.*?)</h[123]>", page.read_text())

@@ -1,4 +1,4 @@
-"""``memdiag conf`` as used by people and scripts: settings in many forms, the report, and the line to paste."""
+"""``memdiag conf`` reads settings in many forms, reports problems, and prints a corrected line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def asked(capsys):
 
 @pytest.fixture
 def clean(monkeypatch):
-    """An environment without any variable that the command reads."""
+    """Removes every variable that the command reads from the environment."""
     for name in (*ALLOC_VARIABLES, *(variable.name for variable in VARIABLES)):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch

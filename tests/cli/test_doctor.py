@@ -1,4 +1,4 @@
-"""``memdiag doctor`` verifies its statements."""
+"""``memdiag doctor`` reports correctly whether each Python can record."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_python_with_torch_is_tried(tmp_path, capsys, monkeypatch):
     assert by_name["cuda"]["works"] is None
     assert "built without" in by_name["cuda"]["reason"]
     assert by_name["npu"]["works"] is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["env"]  # nothing is left behind
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["env"]  # no other file remains
 
 
 def test_a_python_without_torch(capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""The whole path on the snapshot in examples/: file in, report out, in a separate process where that matters."""
+"""``memdiag`` turns the snapshot in examples/ into reports, in a separate process if that matters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag explain``: the pages of the documentation, from the installed package."""
+"""``memdiag explain`` prints the pages of the documentation from the installed package."""
 
 from __future__ import annotations
 

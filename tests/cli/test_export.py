@@ -1,4 +1,4 @@
-"""``memdiag export``: the file suffix selects the format, and the written files are reported."""
+"""``memdiag export`` selects the format by the file suffix, and reports the written files."""
 
 from __future__ import annotations
 

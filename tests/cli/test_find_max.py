@@ -1,4 +1,4 @@
-"""``memdiag record --find-max``: attempts, the basis of the answer, and cases without an answer."""
+"""``memdiag record --find-max`` finds the largest value that fits in few runs, and reports if there is none."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_ranges_with_steps():
 
 
 def search(most, needs, capacity, values):
-    """Returns the places tried until the answer is known, for a program that needs this many bytes."""
+    """Returns the number of runs until the answer is known; ``needs`` gives the bytes that a run needs."""
     fits, fails, trials = -1, values.last + 1, []
     while fails - fits > 1 and fails > 0:
         place = next_place(trials, values, fits, fails, capacity)
@@ -168,7 +168,7 @@ def test_every_answer_is_found_whatever_the_peaks_say(most, capacity):
 
 
 def test_memory_that_grows_evenly_takes_few_runs():
-    # 99 fit: 10,000 and 9,999 for each.
+    # 99 fit, because a run needs 10,000 bytes plus 9,999 for each.
     assert search(98, lambda value: 10_000 + 9_999 * value, 1_000_000, ValueRange("batch", 1, 1024)) <= 6
 
 

@@ -1,4 +1,4 @@
-"""``memdiag fleet`` as used by people: folders, broken files, stored results, interruptions, forms, exit status."""
+"""``memdiag fleet`` handles folders, unreadable files, stored results, interruptions, output forms and exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memdiag.fleet.work import work
 
 @pytest.fixture
 def run_of(goldens, tmp_path):
-    """Creates a run directory: one golden recording for each rank."""
+    """Returns a function that creates a run directory with one golden recording for each rank."""
 
     def make(*names):
         folder = tmp_path / "memdiag-run"
@@ -34,7 +34,7 @@ def run_of(goldens, tmp_path):
 
 
 class Inline:
-    """Reads files in this process; tests/fleet/test_local.py covers processes."""
+    """An engine that reads files in this process; tests/fleet/test_local.py covers worker processes."""
 
     def __init__(self, **_):
         self.workers = 1
@@ -92,7 +92,7 @@ def test_the_moment_of_every_rank_can_be_chosen(fleet, run_of, tmp_path):
     assert chosen[0] < held()[0]
     assert chosen == held("--at", "end")  # stored results of another moment are not used
     broken = json.loads(fleet(folder, "--json", "--at", "oom").out)["unreadable"]
-    assert [row["rank"] for row in broken] == [0]  # it did not run out of memory
+    assert [row["rank"] for row in broken] == [0]  # the file of rank 0 records no failure
     assert "--at" in fleet(folder, "--at", "never", code=2).err
 
 
@@ -175,7 +175,9 @@ def test_names_from_files_do_nothing(fleet, goldens, tmp_path):
 
 
 def test_redacted(goldens, tmp_path):
-    """Runs in a separate process: the switch affects a whole process."""
+    """With ``--redact``, outputs contain no user name; a separate process is needed because the option affects all of
+    it.
+    """
     folder = tmp_path / "home" / "jdoe-secret"
     folder.mkdir(parents=True)
     shutil.copy(goldens / "cuda-2.13.0-recorded" / "snapshot.pickle", folder / "rank0.pkl")
@@ -191,9 +193,9 @@ def test_redacted(goldens, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent in another way there")
 def test_ctrl_c_keeps_what_is_done(run_of, tmp_path):
-    """The second file is a pipe without a writer, refused at once unless something waits for it.
+    """After Ctrl-C, the results of files that were read are stored, and the message names their number.
 
-    So reader start-up is delayed.
+    A replaced worker makes the second file take very long, so that the interruption comes while it is read.
     """
     folder = run_of("cuda-2.13.0-recorded", "cuda-2.13.0-recorded")
     slow = tmp_path / "slow.py"

@@ -1,4 +1,4 @@
-"""The help of every command: grouped by task, valid examples, self-contained options, one wording of exit status."""
+"""The help groups commands by task, has valid examples and self-contained options, and words exit status uniformly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: its imports, exit status, and errors."""
+"""The command line imports only needed modules, and has the documented exit status and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_nothing_heavy_is_loaded_for_help(arguments):
     modules = loaded(*arguments)
     assert not HEAVY & modules
     ours = {name for name in modules if name.startswith("memdiag")}
-    # The help lists kinds of plots, policies and forms, which are names in registries.
+    # The help lists plot kinds, policies and formats, which are names in registries.
     light = {"memdiag", "memdiag.cli", "memdiag.errors", "memdiag.registry", "memdiag.text", "memdiag.version"}
     light |= {"memdiag.allocator", "memdiag.allocator.policies", "memdiag.allocator.policies.base"}
     light |= {"memdiag.views", "memdiag.views.plots"}
@@ -161,7 +161,7 @@ def test_a_missing_file(capsys, tmp_path):
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    """The reading end of stdout is closed before anything is written, as by ``| head -0``."""
+    """A closed pipe is no error, even if it is closed before the first write, as by ``| head -0``."""
     program = (
         "import sys\nfrom memdiag.cli.talk import write_out\n"
         "sys.stdin.readline()\nwrite_out('x' * 1_000_000)\nwrite_out('y')\nprint('alive', file=sys.stderr)"
@@ -195,7 +195,7 @@ def stderr_of(program, **variables):
     try:
         while piece := os.read(parent, 1000):
             written += piece
-    except OSError:  # Linux's error for a closed other end
+    except OSError:  # Linux raises this if the other end is closed
         pass
     os.close(parent)
     return written.decode()
@@ -251,7 +251,7 @@ def test_python_dash_m():
 def test_a_closed_stdout_is_an_error_and_no_bug(goldens, command, closed):
     file = goldens / "cuda-2.13.0-oom" / "snapshot.pickle"
     line = f"{shlex.quote(sys.executable)} -m memdiag {command.replace('FILE', shlex.quote(str(file)))} {closed}"
-    # Closing needs a shell.
+    # Only a shell can close stdout before the start.
     done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert done.returncode == 2
     if "2>&-" not in closed:
@@ -278,7 +278,7 @@ def test_the_language_is_chosen_wherever_the_option_stands(goldens, monkeypatch)
         (["analyze", file, "--lang", "zh"], "zh"),
         (["--lang=en", "analyze", file], "en"),
         (["analyze", file], "zh"),
-        (["analyze", file, "--json"], "en"),  # for scripts, whatever the locale
+        (["analyze", file, "--json"], "en"),  # JSON for scripts is English in every locale
         (["analyze", file, "--json", "--lang", "zh"], "zh"),
     ):
         assert main(arguments) == 0

@@ -1,4 +1,4 @@
-"""``memdiag simulate --policy offload`` from the command line."""
+"""``memdiag simulate --policy offload`` reads its options, and prints the plan and its cost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_where_rates_come_from_is_said(capsys, link):
 
 
 def test_a_message_of_mindspore_leads_to_the_plan_with_its_numbers(capsys, tmp_path):
-    """The device in the message is the budget of the suggested command, which runs on a recording."""
+    """A MindSpore message suggests an offload command with the device of the message as budget; the command runs."""
     name, message = mindspore.EXAMPLES[0]
     (tmp_path / "log").write_text(message)
     assert main(["oom", str(tmp_path / "log"), "--json"]) == 0
@@ -90,7 +90,7 @@ def test_forced_moves_parameters_only(capsys):
     told = json.loads(out)["results"][0]["offload"]
     assert told["strategy"] == "forced"
     assert {each["category"] for each in told["moved"]} <= {"parameter", "optimizer state"}
-    assert told["exposed_us_per_step"] > 0  # nothing is fetched ahead
+    assert told["exposed_us_per_step"] > 0  # the forced strategy prefetches no tensor
 
 
 def test_a_file_of_settings_is_read(capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""``memdiag oom`` as used by people and scripts: all inputs, and the outputs."""
+"""``memdiag oom`` reads every kind of input, and writes every form of output."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stdin(monkeypatch):
     return put
 
 
-# ------------------------------------------------------------------------------------------------------------ what is given
+# ------------------------------------------------------------------------------------------------------------ input
 
 
 def test_a_message(capsys):
@@ -216,7 +216,7 @@ def test_a_message_and_a_trace_of_another_run(goldens, log, capsys):
     assert main(["oom", str(log), "--from-trace", "no-such.pkl"]) == 2
 
 
-# --------------------------------------------------------------------------------------------------------- what comes back
+# --------------------------------------------------------------------------------------------------------- output
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,8 @@ def test_all_and_top(tmp_path, capsys):
     assert sum(line.split()[2:3] == ["fragmentation"] for line in capsys.readouterr().out.splitlines()) == 20
 
 
-# -------------------------------------------------------------------------------------------------- in a process of its own
+# -------------------------------------------------------------------------------------------------- in a separate
+# process
 
 
 def run(*arguments, stdin=subprocess.DEVNULL, **variables):
@@ -341,7 +342,7 @@ def test_control_c(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     child = run(fifo)
-    with fifo.open("wb") as writer:  # it waits for more
+    with fifo.open("wb") as writer:  # the command waits for more input
         writer.write(b"step\n")
         writer.flush()
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The outcome of a new run in ``memdiag try``: it ends, runs out of memory again, or fails otherwise."""
+"""``memdiag try`` reports if the new run ended, ran out of memory again, or failed otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag plan``: its forms, its files, and invalid input."""
+"""``memdiag plan`` writes its output forms and files, and refuses invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag plot``: output files, and invalid input."""
+"""``memdiag plot`` writes the requested files, and refuses invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command that a report prints runs as it is printed.
+"""Every command printed by a report runs unchanged.
 
 ``memdiag record`` runs up to the start of the program. The tests replace the program by one that copies a committed
 recording into the run directory. A command that needs a trace is printed only if a trace exists, or after the command
@@ -82,7 +82,7 @@ def shape(command: str) -> str:
 
 
 def test_what_the_report_of_a_message_prints(stand_in, tmp_path, capsys):
-    """The commands of one report run in the order in which it prints them."""
+    """The commands printed for a message run in their printed order."""
     seen, failed, num_commands = set(), [], 0
     for number, text in enumerate(texts()):
         here = tmp_path / str(number)
@@ -105,7 +105,7 @@ def test_what_the_report_of_a_message_prints(stand_in, tmp_path, capsys):
 
 @pytest.mark.usefixtures("stand_in")
 def test_what_is_in_the_remedies_of_every_cause(capsys):
-    """Includes the remedies that only the JSON output contains."""
+    """The commands in the remedies of every cause run, including remedies that only JSON contains."""
     scripts = set()
     for cause in CAUSES:
         for framework, backend in (
@@ -150,7 +150,7 @@ def test_what_is_in_the_remedies_of_every_cause(capsys):
     "name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump", "npu-2.13.0-oom", "cuda-2.13.0-two-devices", RECORDED]
 )
 def test_what_a_message_with_a_trace_prints(goldens, name, capsys):
-    """Includes traces without a failure and traces of another run."""
+    """The commands printed for a message with a trace run, even if the trace has no failure or is of another run."""
     trace = shlex.quote(str(goldens / name / "snapshot.pickle"))
     said = [path.read_text(encoding="utf-8") for path in sorted(goldens.glob("*-2.13.0-oom*/message.txt"))]
     for number, text in enumerate(said):
@@ -201,7 +201,7 @@ def test_what_the_report_of_a_trace_prints(root, goldens, name, capsys):
             line for finding in report["findings"] for fix in finding["fixes"] for line in printed(fix["change"])
         ]
         commands = list(dict.fromkeys(commands))
-        if name == "goldens":  # these are the same for every file
+        if name == "goldens":  # the commands are the same for every golden
             commands = [command for command in commands if not command.endswith(("--json", "-o report.md"))]
         num_commands += len(commands)
         failed += run_all(commands, capsys)
@@ -218,7 +218,7 @@ def strings(root: Path):
 
 
 def test_commands_in_hints_have_options_that_exist(root):
-    """Checks every command in a hint or a help text of the package."""
+    """Every command in a hint or help text of the package has valid options."""
     known = typer.main.get_command(app_of()).commands
     options = {
         name: {one for each in known[name].params for one in (*each.opts, *each.secondary_opts)} for name in COMMANDS

@@ -1,4 +1,4 @@
-"""Values are checked without typer's slow check where that is safe, and by typer where its insides are others."""
+"""Simple values skip typer's slow check; unknown kinds of values and unknown typer versions use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memdiag.cli import quick
 
 
 class Check:
-    """Typer's own check of a value."""
+    """Replacement of typer's check of a value."""
 
     def coerce(self, value, **_):
         return ("typer", value)
@@ -21,7 +21,7 @@ class Check:
 
 
 class Param:
-    """A parameter of typer, as the known versions have it."""
+    """A parameter as in the known versions of typer."""
 
     multiple, nargs = False, 1
 

@@ -1,4 +1,4 @@
-"""``memdiag record`` from start to end: the files of a run, the summary, and reasons for empty recordings."""
+"""``memdiag record`` writes the files of a run and a summary, and explains empty recordings."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_not_ours_stays(record, tmp_path):
     assert "trace-2.pkl, a copy, since trace.pkl was not written by memdiag" in done.stderr
     assert (tmp_path / "trace-2.pkl").samefile(the_run(tmp_path) / "rank0.pkl")
     record(PYTHON, "-c", TRAIN)
-    assert not (tmp_path / "trace-3.pkl").exists()  # trace-2.pkl is ours
+    assert not (tmp_path / "trace-3.pkl").exists()  # trace-2.pkl is the file of this run
 
 
 def test_output_to_a_file(record, tmp_path):
@@ -188,7 +188,7 @@ def test_a_shell_script(record, tmp_path):
 
 
 def test_a_recording_inside_a_recording(record, tmp_path):
-    """The inner one records the processes below it; the outer one reports that."""
+    """An inner ``memdiag record`` records the processes below it, and the outer one reports this."""
     inner = [*MEMDIAG, "record", "-q", "-o", "inner", "--", PYTHON, "-c", TRAIN]
     done = record(*inner, options=["-o", "outer"])
     assert done.returncode == 0

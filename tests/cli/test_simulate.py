@@ -1,4 +1,4 @@
-"""``memdiag simulate`` as used by people and scripts."""
+"""``memdiag simulate`` reads its options, and prints predictions in every form."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_recording_of_the_cpu_is_asked_of_another_allocator(asked, goldens):
 
 
 def test_a_policy_has_the_first_version_that_knows_it(asked, goldens, refused):
-    """Expandable segments came with torch 2.1."""
+    """A version below the first one that supports the policy is refused: expandable segments need torch 2.1."""
     file = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
     assert asked(file, "--policy", "expandable")["results"][0]["torch_version"] != "2.1"
     assert asked(file, "--policy", "caching", "--torch", "2.0")["results"][0]["torch_version"] == "2.0"

@@ -1,4 +1,4 @@
-"""``memdiag simulate --policy plan,bound`` as used by people and scripts."""
+"""``memdiag simulate --policy plan,bound`` prints the planned placement and the lower bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memdiag try``: the rerun command, and the report."""
+"""``memdiag try`` reruns the recorded command, and reports prediction and measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]
 NPU = npu_python()
 
-# Between every two large tensors a small one is retained, so freed memory is fragmented.
+# The program retains a small tensor between every two large ones, so its freed memory is fragmented.
 FRAGMENTS = """
 import torch, torch_npu
 keep = []
@@ -68,7 +68,7 @@ def test_it_is_run_as_it_was(run):
     assert order.environment == {
         "NCCL_DEBUG": "INFO",
         "PYTORCH_NPU_ALLOC_CONF": "a:b",
-    }  # the launcher sets ranks
+    }  # the launcher sets the ranks
     assert order.settings == {"backends": ("npu",), "every": 2, "max_events": 9, "first_step": 0, "last_step": None}
 
 
@@ -102,7 +102,7 @@ def test_a_trace_without_a_run(tmp_path):
 
 @pytest.mark.skipif(not NPU, reason=NO_NPU)
 def test_the_prediction_comes_true(tmp_path):
-    """On a simulated device the prediction is exact to the byte, and a run that died continues."""
+    """On a simulated device, the prediction is exact to the byte, and a run that had failed now ends normally."""
     (tmp_path / "fragments.py").write_text(FRAGMENTS)
     base = {
         name: value

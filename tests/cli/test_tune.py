@@ -1,4 +1,4 @@
-"""``memdiag tune`` on recordings: calibrated first, one line for all ranks, only supported, significant settings."""
+"""``memdiag tune`` calibrates first, and recommends one line for all ranks with supported, useful settings only."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-"""``memdiag view``: without a terminal it names alternatives.
+"""``memdiag view`` names an alternative if there is no terminal.
 
-In one it starts, ends on q, and restores the terminal.
+In a terminal, it starts, quits on q, and restores the terminal.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def test_a_moment_that_is_none_is_refused(at, capsys):
 
 
 def in_terminal(arguments, *, answers=(), term="xterm-256color", **environment):
-    """Runs memdiag in a terminal of 80 x 24; ``answers`` are texts to wait for, and input to type then.
+    """Runs memdiag in a terminal of 80 x 24; ``answers`` are pairs of a text to wait for and the input that follows.
 
-    Returns exit code and output.
+    Returns exit status and output.
     """
     inside, outside = pty.openpty()
     keep = {
@@ -76,7 +76,7 @@ def in_terminal(arguments, *, answers=(), term="xterm-256color", **environment):
 
 
 def test_a_stream_without_an_encoding_is_written_to(monkeypatch):
-    """Covers textual's replacement of stderr while the screen is active, since compilation is announced then, too."""
+    """Messages reach a stream without an encoding, such as textual's replacement of stderr during ``memdiag view``."""
     lines = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lines.append, flush=lambda: None, isatty=lambda: False))
     say("compiling → about 20 s")
@@ -86,7 +86,7 @@ def test_a_stream_without_an_encoding_is_written_to(monkeypatch):
 def test_in_a_terminal_it_comes_up_and_ends_on_q():
     code, seen = in_terminal([EXAMPLE, "--at", "peak", "--no-replay"], answers=[("5 About", ""), ("Findings (", "q")])
     assert code == 0
-    assert "\x1b[?1049l" in seen  # the previous screen is back
+    assert "\x1b[?1049l" in seen  # leaves the alternate screen
     assert "Traceback" not in seen
 
 

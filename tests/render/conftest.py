@@ -1,4 +1,4 @@
-"""Hands the reports of sample_report.py and sample_oom.py to tests."""
+"""Fixtures with the reports of sample_report.py and sample_oom.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Out-of-memory reports made by hand: one message, many ranks, one without sizes, nothing found, and one that is hostile."""
+"""Handwritten out-of-memory reports: one message, many ranks, no sizes, no message, and hostile text."""
 
 from __future__ import annotations
 

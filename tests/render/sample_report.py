@@ -1,4 +1,4 @@
-"""Reports made by hand: one rich, one of which nothing is known, one with hostile names."""
+"""Handwritten reports: one with all data, one without any known value, one with hostile names."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ HOSTILE = "evil\x1b[31m\x1b]0;title\x07\nFAKE  line\r\u202egnp.\u2066|`[bold red
 
 
 def wave(num: int, base: int, height: int) -> tuple[int, ...]:
-    """A curve of training steps: up in forward, down in backward, on top of ``base``."""
+    """Returns a curve of training steps: rising in forward, falling in backward, above ``base``."""
     return tuple(
         base + int(height * abs(math.sin(i * math.pi * 4 / num)) * min(1.0, 0.4 + i / num)) for i in range(num)
     )
 
 
 def timeline(num: int = 400, events_per_bucket: float = 545.11) -> Timeline:
-    """Three curves, reserved never falling."""
+    """Returns three curves; reserved never falls."""
     allocated = wave(num, 3 * GIB, 7 * GIB)
     active = tuple(a + (600 * MIB if i % 50 > 42 else 0) for i, a in enumerate(allocated))
     reserved, held = [], 0
@@ -51,19 +51,19 @@ def timeline(num: int = 400, events_per_bucket: float = 545.11) -> Timeline:
 
 
 def moment_of(peak: Peak, peak_allocated: Peak, fragmentation: Fragmentation, **changes: object) -> ReportMoment:
-    """The moment of a report: the peak, of reserved bytes where these are known."""
+    """Returns the moment of a report: the reserved peak, or the allocated peak if reserved bytes are unknown."""
     known = peak if peak.reserved_bytes is not None else peak_allocated
     kind = "snapshot" if known.at_event is None else "peak"
     return ReportMoment(**{**asdict(known), "kind": kind, "lost_bytes": fragmentation.lost_bytes, **changes})
 
 
 def event(at: int) -> ReportMoment:
-    """The moment of a report on an event of which no bytes are known."""
+    """Returns the moment of a report at an event with unknown bytes."""
     return ReportMoment(None, None, None, None, at, kind="event")
 
 
 def device(number: int = 0, **changes: object) -> DeviceReport:
-    """A busy device of 218,044 events with its peak of reserved at event 196,100."""
+    """Returns a device with 218,044 events and its reserved peak at event 196,100."""
     values: dict[str, object] = {
         "device": number,
         "end": Usage(11 * GIB, 3 * GIB, 3 * GIB, 3 * GIB - 40 * MIB),
@@ -175,7 +175,7 @@ FINDINGS = (
 
 
 def source(**changes: object) -> TraceSource:
-    """Where the sample says it came from."""
+    """Returns the stated origin of the sample."""
     values: dict[str, object] = {
         "path": "runs/gpt/trace.pkl",
         "format": "torch-snapshot",
@@ -244,7 +244,7 @@ WHAT_IF = (
 
 
 def rich() -> Report:
-    """A report with everything in it."""
+    """Returns a report with all kinds of data."""
     return Report(
         source(),
         (device(),),
@@ -258,7 +258,7 @@ def rich() -> Report:
 
 
 def unknown() -> Report:
-    """A report of a file that says next to nothing."""
+    """Returns a report on a file with almost no data."""
     nothing = DeviceReport(0, NO_USAGE, NO_PEAK, NO_PEAK, NO_FRAGMENTATION, dict(NO_COUNTS), None, None, None)
     return Report(
         source(
@@ -277,7 +277,7 @@ def unknown() -> Report:
 
 
 def several() -> Report:
-    """Four devices, two of them idle."""
+    """Returns a report on four devices, two of them idle."""
     zero = Usage(0, 0, 0, 0)
     idle = {
         "end": zero,
@@ -298,7 +298,7 @@ def several() -> Report:
 
 
 def hostile() -> Report:
-    """Every text that can come from a file tries to break out of the report."""
+    """Returns a report in which every text from a file tries to inject markup or control codes."""
     bad = HOSTILE
     finding = Finding(
         "MD201",

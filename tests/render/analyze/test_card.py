@@ -1,4 +1,4 @@
-"""The verdict card: the same rows in every form of a report; one screen in the terminal; no remedy twice."""
+"""The verdict card has the same rows in every form, fits one terminal screen, and repeats no remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memdiag.sources import load
 
 
 def said(text):
-    """Text without the line breaks, indentation and escapes of a form."""
+    """Returns text without the line breaks, indentation and escapes of a form."""
     return " ".join(text.replace("\\", "").split())
 
 

@@ -1,4 +1,4 @@
-"""The report in Chinese: every form of it is Chinese but for code, names and units."""
+"""Every form of a Chinese report is Chinese, except for code, names and units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS = (
     "memdiag.render.analyze.md:render",
 )
 _ENGLISH = re.compile(r"\b[a-z]{3,}[ ,:]+[a-z]{3,}\b")
-_NAMED = ("expandable segments", "memdiag ", "torch.nn.")  # a setting's own name, commands and code to paste
+_NAMED = ("expandable segments", "memdiag ", "torch.nn.")  # names of settings, commands, and code to paste
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def report():
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_words_of_english_are_left(form, width, report):
     with speaking("zh"):
-        shown = resolve(form)(replace(report, notes=()), Look(width=width))  # notes have texts of their own
+        shown = resolve(form)(replace(report, notes=()), Look(width=width))  # other tests cover the texts of notes
     lines = [line for line in shown.splitlines() if not any(name in line for name in _NAMED)]
     assert [line for line in lines if _ENGLISH.search(line)] == []
 

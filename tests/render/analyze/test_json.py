@@ -1,4 +1,4 @@
-"""The keys, their order and their types: what docs/json.md promises."""
+"""The keys of the JSON report, their order and their types are as documented in docs/json.md."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_odd_values_give_valid_json(samples, value, shown):
 
 def test_settings_of_any_shape(samples):
     deep: object = 1
-    for _ in range(100_000):  # deeper than any version of Python will show
+    for _ in range(100_000):  # deeper than any Python version can convert to text
         deep = [deep]
     settings = {"nested": {1: (1, 2)}, "raw": b"\xff", "set": frozenset({3}), "deep": deep, "huge": 10**5000}
     read = json.loads(render(replace(samples.rich(), settings={**settings, "deep": [[1]], "huge": 2**70})))["settings"]

@@ -10,7 +10,7 @@ from memdiag.render.support.markdown import cell, code, escape
 
 
 def outside_of_code(text):
-    """What markdown may act on: without code blocks and code spans."""
+    """Returns the text that markdown interprets: without code blocks and code spans."""
     text = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
 

@@ -248,7 +248,7 @@ def test_ascii_terminals(samples):
     assert shown.isascii()
     drawn = render(samples.rich(), Look())
     assert "".join(shown.split()) == in_ascii("".join(drawn.split()))
-    pasted = ("export ", "memdiag ")  # never wrapped
+    pasted = ("export ", "memdiag ")  # such lines are never wrapped
     assert all(len(line) <= 80 for line in shown.splitlines() if not line.lstrip().startswith(pasted))
 
 
@@ -293,7 +293,7 @@ def test_a_report_without_devices(samples):
 
 def test_names_stand_beside_places_and_by_module(samples):
     shown = render(samples.rich(), Look())
-    assert "train.py:61 <module> · layers.*.mlp.up.weight\n" in shown  # the second name has no room
+    assert "train.py:61 <module> · layers.*.mlp.up.weight\n" in shown  # the line has no room for the second name
     assert "layers.*.mlp.up.weight, layers.*.mlp.down.weight" in render(samples.rich(), Look(width=120))
     assert re.search(r"module\n  layers\.\*\.mlp +4\.00 GiB  44\.0%  █", shown)
     assert "\n  module" not in render(samples.unknown(), Look())

@@ -1,4 +1,4 @@
-"""Replays of remedies in words."""
+"""Reports describe the replays of remedies in words."""
 
 from __future__ import annotations
 

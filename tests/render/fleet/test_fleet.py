@@ -1,4 +1,4 @@
-"""Many ranks as text, markdown and JSON: heat maps of any size, any width, plain ASCII, nothing of a file that acts."""
+"""Fleet reports in text, markdown and JSON show heat maps of any size in any width, and escape the text of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures: the same bytes each time, text as text, nothing from a trace read as markup, and no two texts in one place."""
+"""Pictures are reproducible to the byte, contain text as text, never as markup, and have no overlapping texts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_machine_has_no_say(drawn_from):
 
 def test_text_stays_text(drawn_from):
     data = drawn_from("timeline")
-    svg = ET.fromstring(picture(renderer("plot", "timeline"), data, SMALL, "svg"))  # noqa: S314 - our own
+    svg = ET.fromstring(picture(renderer("plot", "timeline"), data, SMALL, "svg"))  # noqa: S314 - an own file
     texts = {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
     assert {"Memory over the run", "step 0", "forward"} <= texts
     pdf = picture(renderer("plot", "timeline"), data, SMALL, "pdf")
@@ -74,7 +74,7 @@ def test_nothing_from_a_trace_is_markup(drawn_from):
     hostile = "$\\frac{<script>alert(1)</script>\x1b[31m\u202e\n]]>&amp;\ud800"
     data = replace(data, frame=replace(data.frame, facts=(hostile, "device 0"), notes=(hostile,)))
     svg = picture(renderer("plot", "timeline"), data, replace(SMALL, title=hostile), "svg")
-    tree = ET.fromstring(svg)  # noqa: S314 - our own
+    tree = ET.fromstring(svg)  # noqa: S314 - an own file
     assert not [element for element in tree.iter() if element.tag.endswith("script")]
     assert b"\x1b" not in svg
     assert "\u202e" not in svg.decode()
@@ -83,12 +83,12 @@ def test_nothing_from_a_trace_is_markup(drawn_from):
 
 
 def texts_of(page):
-    """Every text of a picture with the box it fills, in pixels."""
+    """Returns every text of a picture with its bounding box in pixels."""
     renderer = page.figure.canvas.get_renderer()
     page.figure.draw_without_rendering()
     for text in page.figure.findobj(mpl.text.Text):
         if text.get_text().strip() and text.get_visible():
-            # of a text with a line to a point, only the text
+            # a text with a line to a point counts without the line
             yield text.get_text(), mpl.text.Text.get_window_extent(text, renderer)
 
 
@@ -118,7 +118,7 @@ def test_no_two_texts_in_one_place(drawn_from, kind, name):
             boxes = list(texts_of(page))
             wide, high = page.figure.bbox.size
         for number, (text, box) in enumerate(boxes):
-            # a tick's number at the end of the axis may stand out by half of itself, not beyond the page
+            # the number of the last tick may extend beyond the axis by half its width, but not beyond the page
             assert box.x0 >= -1, (size, text)
             assert box.x1 <= wide + 1, (size, text)
             assert box.y0 >= -1, (size, text)

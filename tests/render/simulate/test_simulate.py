@@ -1,4 +1,4 @@
-"""The table of ``memdiag simulate``: what is unknown, what differs, many runs, narrow places."""
+"""The table of ``memdiag simulate`` shows unknown and differing values, and fits many runs and narrow terminals."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_a_model_without_calibration_is_marked_wherever_it_is_shown():
     assert text.endswith(
         "B: a model without calibration; it follows a description, and nothing has been compared with it."
     )
-    assert "Calibration:" not in text  # it would be that of the recorded allocator
+    assert "Calibration:" not in text  # that would be the calibration of the recorded allocator
     shown = simulate.render(report(model))
     assert "model without calibration" in " ".join(shown.split("recorded", 1)[1].split())
     results = json.loads(simulate_json.render(report(prediction(), model)))["results"]

@@ -1,4 +1,4 @@
-"""Pages of compare and fleet: one file that asks for nothing, shows the numbers of the other forms, and lets no text of a trace act."""
+"""Pages of compare and fleet are self-contained, show the numbers of the other forms, and escape text of traces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVIL = "</style><script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31m
 
 
 class Checked(HTMLParser):
-    """Follows a page; its elements must close in order."""
+    """Parses a page and checks that its elements close in order."""
 
     def __init__(self, text):
         super().__init__()

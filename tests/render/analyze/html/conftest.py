@@ -1,4 +1,4 @@
-"""A browser, and pages of traces: the system's Chromium, driven by Playwright."""
+"""A browser (the system's Chromium, driven by Playwright), and pages of traces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from memdiag.views.picture import build_picture
 from memdiag.views.policies import simulated_curves
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "gpt-train.pickle"
-PATIENCE = 90_000  # ms to wait for a state; a busy machine is slow, and no test may fail for that
+PATIENCE = 90_000  # ms to wait for a state; long, so that no test fails on a busy machine
 
 
 @dataclass
 class Shown:
-    """A page in the browser, and all that went wrong on it."""
+    """A page in the browser, and the errors on it."""
 
     page: Any
     wrong: list[str] = field(default_factory=list)
@@ -39,8 +39,7 @@ class Shown:
 
     def until(self, condition: str) -> None:
         """Waits until an expression is true; ``state()`` is the state of the page."""
-        # Asked from here again and again: what waits inside of the page is made from text, which the page's policy
-        # forbids.
+        # Polled from here, because Playwright's waiting inside a page evaluates text, which the page's policy forbids.
         asked = (
             f"(() => {{ if (!window.memdiag) return false; const state = memdiag.state; return Boolean({condition}); "
             "})()"
@@ -53,7 +52,7 @@ class Shown:
             self.page.wait_for_timeout(30)
 
     def show(self, section: str, drawn: str | None = None) -> None:
-        """Goes to a section, and waits until it is drawn."""
+        """Scrolls to a section, and waits until it is drawn."""
         self.page.locator(f'#sections a[href="#{section}"]').click()
         self.until(f"state().drawn.includes({drawn or section!r})")
 
@@ -93,7 +92,7 @@ def drawn(trace, report):
 
 @pytest.fixture(scope="module")
 def opened(drawn, tab, tmp_path_factory):
-    """The page of the example, loaded once."""
+    """The page of the example trace, loaded once per module."""
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(drawn), encoding="utf-8")
     tab.open(path)
@@ -103,7 +102,7 @@ def opened(drawn, tab, tmp_path_factory):
 
 @pytest.fixture
 def shown(opened):
-    """The page as it was when it opened, and nothing wrong with it afterwards."""
+    """The page in its initial state; after the test, checks that it had no errors."""
     opened.page.keyboard.press("Escape")
     if opened.state()["lang"] != "en":
         opened.page.locator("#lang").click()

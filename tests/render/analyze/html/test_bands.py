@@ -1,4 +1,4 @@
-"""Tensors over time: the bands add up, a click chooses the tensor everywhere, and the log goes where it says."""
+"""In tensors over time, bands add up, a click selects the tensor in all charts, and log entries lead to their event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def largest(trace):
-    """The tensor with the largest band that ends in the trace: its size, birth and free."""
+    """Returns size, allocation and free of the tensor with the largest band that ends in the trace."""
     tensors, end = trace.devices[0].tensors, trace.devices[0].num_events
     area = tensors.block_bytes * (tensors.free_completed_at - tensors.alloc_at)
     row = int(np.argmax(np.where((tensors.free_completed_at < end) & (tensors.alloc_at >= 0), area, 0)))
@@ -98,7 +98,7 @@ def test_the_log_goes_to_its_event(shown, trace):
 
 
 def test_two_thousand_bands_are_drawn_in_time(shown):
-    """Drawing is bounded by pixels and bands, whatever the trace; here half of 2,000 bands are live in most columns."""
+    """Two thousand bands are drawn in bounded time; half of them are live in most columns of pixels."""
     shown.show("bands")
     milliseconds = shown.page.evaluate("""(() => {
         const n = 2000;

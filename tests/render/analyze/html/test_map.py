@@ -1,4 +1,4 @@
-"""The address map: the request to scale above it, the largest hole, lines in powers of two, and colours that say something."""
+"""The address map shows the request to scale, the largest free range, power-of-two lines and meaningful colours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(trace, tab, tmp_path):
 
 
 def largest_hole(device, at, group):
-    """The longest run of free blocks in one segment of a group."""
+    """Returns the longest run of free blocks in one segment of a group."""
     topology = device.topology(at)
     mine = np.flatnonzero(topology.segments["group"] == group)
     blocks, best = topology.blocks, 0

@@ -1,4 +1,4 @@
-"""The page in a browser: it asks for nothing, shows what the trace says to the byte, and does as it is told by mouse and keys."""
+"""The page loads no other files, shows the values of the trace to the byte, and reacts to mouse and keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memdiag.views.picture import build_picture
 ROOT = Path(__file__).parents[4]
 GOLDENS = ROOT / "tests" / "goldens"
 SECTIONS = ["summary", "timeline", "bands", "map", "tree", "flame", "tensors", "findings", "policies", "settings"]
-# Of the pixels of a canvas: which share has any colour, and which is nearly black.
+# The fractions of a canvas's pixels that have any colour, and that are nearly black.
 LIGHTNESS = """(place) => {
     const canvas = document.querySelector(place);
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -72,7 +72,7 @@ def test_the_page_begins_with_the_verdict_card(shown, report):
     for text in (report.verdict.loss, report.verdict.remedy, report.verdict.prediction, report.verdict.calibration):
         assert text in card.inner_text()
     assert card.locator("code").inner_text() == report.verdict.command
-    assert report.verdict.remedy not in shown.page.locator("#todo").inner_text()  # the card has it already
+    assert report.verdict.remedy not in shown.page.locator("#todo").inner_text()  # the card already shows it
 
 
 def test_another_remedy_leads_to_its_finding(shown):
@@ -85,7 +85,7 @@ def test_another_remedy_leads_to_its_finding(shown):
 
 
 def test_a_finding_is_explained_inside_the_page(shown, report):
-    """Every finding on the page brings the page of the documentation that explains it."""
+    """The page contains the documentation page of every finding that it shows."""
     shown.show("findings")
     explained = shown.page.locator("#findings-list details.explanation")
     assert explained.count() == len(report.findings)
@@ -134,7 +134,7 @@ def test_zoom(shown):
     page = shown.page
     page.locator("#timeline-chart").press("+")
     shown.until("state().timeline.zoom.end - state().timeline.zoom.start < 51")
-    page.locator("#timeline-chart").press("Home")  # the window follows the instant
+    page.locator("#timeline-chart").press("Home")  # the visible range follows the selected instant
     shown.until("state().instant === 0 && state().timeline.zoom.start === 0 && state().timeline.zoom.end < 51")
     page.locator("#timeline-chart").press("0")
     shown.until("state().timeline.zoom.end - state().timeline.zoom.start > 99")
@@ -325,7 +325,7 @@ def test_hostile_text_does_nothing(report, drawn, tab, tmp_path):
     assert page.evaluate("window.hurt") is None
     assert page.locator("main img, main script, #headline svg").count() == 0
     shown = page.evaluate("document.body.innerText")
-    assert "<script>window.hurt = 1</script>" in shown  # it is shown, as text
+    assert "<script>window.hurt = 1</script>" in shown  # the page shows it as text
     assert len(shown) < 300_000
     assert not {"\u202e", "\u0000", "\u001b", "\u2066", "\u200f", "\u2028"} & set(
         page.evaluate("document.documentElement.outerHTML")
@@ -365,7 +365,7 @@ def test_lines_of_the_map_have_their_own_labels_however_far_apart_segments_lie(t
 
 @pytest.mark.parametrize("history", [False, True])
 def test_traces_that_know_less(history, tab, tmp_path):
-    if history:  # lifetimes only: no addresses, no stacks, nothing reserved
+    if history:  # lifetimes only, without addresses, stacks and reserved bytes
         path = tmp_path / "lives.csv"
         path.write_text("id,lower,upper,size\na,0,3,4096\nb,3,9,4096\nc,0,9,2048\n")
     else:  # a state without a trace: one instant

@@ -1,4 +1,4 @@
-"""The words of the page: complete in both languages, and none that the page does not know."""
+"""The texts of the page are complete in both languages, and none of them is unused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_library_is_unmodified_and_has_its_licence():
     assert "Apache License" in (vendor / "LICENSE").read_text(encoding="utf-8")
     assert "Apache ECharts" in (vendor / "NOTICE").read_text(encoding="utf-8")
     library = (vendor / "echarts.min.js").read_text(encoding="utf-8")
-    assert "</script" not in library.lower()  # it stands inside an element of the page
+    assert "</script" not in library.lower()  # the library is embedded in a script element
 
 
 def test_dark_colours_are_for_screens_only():
