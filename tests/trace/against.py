@@ -1,4 +1,4 @@
-"""Holds a device of memdiag's trace against what the checker worked out by hand: everything, at every event that is asked for."""
+"""Compares a device of memdiag's trace with the checker's independent reconstruction, at every requested event."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tests.intervals import Group, Moment, split
 
 
 def sizes_of(layout: Layout) -> Sizes:
-    """The same settings for the checker."""
+    """Returns the settings of the layout in the checker's form."""
     return Sizes(layout.pad, layout.divisions, layout.max_split, layout.large_segment, layout.expandable)
 
 
 def groups_of(device: DeviceTrace) -> list[Group]:
-    """The rows of ``groups``."""
+    """Returns the rows of ``groups``."""
     g = device.groups
     rows = zip(g.pool_major.tolist(), g.pool_minor.tolist(), g.small.tolist(), g.stream.tolist(), strict=True)
     return [Group((major, minor), small, stream) for major, minor, small, stream in rows]
 
 
 def lifecycles(device: DeviceTrace) -> set[tuple[Any, ...]]:
-    """Every tensor as a tuple."""
+    """Returns every tensor as a tuple."""
     groups, t = groups_of(device), device.tensors
     columns = (t.addr, t.block_bytes, t.requested_bytes, t.alloc_at, t.free_requested_at, t.free_completed_at)
     return {(*row, groups[group]) for *row, group in zip(*(c.tolist() for c in columns), t.group.tolist(), strict=True)}
 
 
 def compare_lifecycles(device: DeviceTrace, checker: Checker) -> None:
-    """Every tensor: address, block, request, birth, both deaths, pool and stream."""
+    """Compares every tensor: address, block, request, allocation, both events of its free, pool and stream."""
     expected = {
         (b.address, b.size, b.requested, b.alloc_at, b.free_requested_at, b.free_completed_at, b.group)
         for b in checker.blocks
@@ -42,7 +42,7 @@ def compare_lifecycles(device: DeviceTrace, checker: Checker) -> None:
 
 
 def compare_references(device: DeviceTrace, checker: Checker) -> None:
-    """Every request from which fragmentation is seen."""
+    """Compares all reference requests."""
     groups, r = groups_of(device), device.references
     found = [
         (at, size, groups[group])
@@ -52,7 +52,7 @@ def compare_references(device: DeviceTrace, checker: Checker) -> None:
 
 
 def compare_moment(device: DeviceTrace, checker: Checker, at: int, moment: Moment) -> None:
-    """Sums, segments, blocks and the split of what is free, after one event."""
+    """Compares sums, segments, blocks and the split of free memory after one event."""
     usage = device.usage_at(at)
     assert usage == {name: getattr(moment, name) for name in ("reserved", "allocated", "active", "requested")}, (
         f"event {at}"
@@ -96,13 +96,13 @@ def compare_moment(device: DeviceTrace, checker: Checker, at: int, moment: Momen
     assert (again.cache, again.stranded, again.foreign, again.largest_free) == (cache, stranded, foreign, largest), (
         f"event {at}"
     )
-    # The identity, in full.
+    # All parts of the reserved memory add up.
     rounding, pending = moment.allocated - moment.requested, moment.active - moment.allocated
     assert moment.reserved - moment.requested == rounding + pending + stranded + foreign + cache, f"event {at}"
 
 
 def compare_largest_free(device: DeviceTrace, checker: Checker) -> None:
-    """The largest free range in the reference's pool and stream just before its first entry."""
+    """Compares the largest free range in the reference's pool and stream just before its first entry."""
     r = device.references
     before = {int(opened) - 1 for opened in r.opened_at}
     moments = checker.moments(before)
@@ -113,7 +113,7 @@ def compare_largest_free(device: DeviceTrace, checker: Checker) -> None:
 
 
 def compare(device: DeviceTrace, checker: Checker, events: Iterable[int] | None = None) -> None:
-    """Everything. ``events``: at which to look; None: at all."""
+    """Compares everything at ``events``, or at every event if None."""
     wanted = range(-1, device.num_events) if events is None else events
     compare_lifecycles(device, checker)
     compare_references(device, checker)

@@ -1,10 +1,9 @@
-"""A caching allocator in plain objects, as slow as it is simple, that logs what it does and knows what it holds after every entry.
+"""A simple, slow caching allocator in plain objects, which logs its actions and its state after each of them.
 
-It follows the published behaviour of PyTorch's allocator as far as a trace shows it: rounding, best fit in pool and
-stream, split, merge, frees that wait for other streams, cudaMalloc and expandable segments, private pools, retry with
-an emptied cache, failure.
-No free block is ever stored: what is free is what is held and not in a block. It is the truth that memdiag's traces are
-held against.
+It follows the published behaviour of PyTorch's allocator in everything that a trace shows: rounding, best fit in pool
+and stream, split, merge, frees that wait for other streams, cudaMalloc and expandable segments, private pools, retry
+with an emptied cache, failure. It stores no free blocks: memory is free if it is reserved and in no block. Tests
+compare memdiag's traces with it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ PAGE = {True: 2 * MIB, False: 20 * MIB}  # by small
 
 @dataclass(frozen=True)
 class Group:
-    """Pool and stream: blocks are found, split and merged within one."""
+    """Pool and stream; blocks are found, split and merged only within one group."""
 
     pool: tuple[int, int]
     small: bool
@@ -27,7 +26,7 @@ class Group:
 
 @dataclass
 class Block:
-    """A block that is handed out, or freed and waiting (``waits``: streams)."""
+    """A live block, or a freed one that waits for the streams in ``uses``."""
 
     address: int
     size: int
@@ -36,7 +35,7 @@ class Block:
     uses: set[int] = field(default_factory=set)
     pending: bool = False
     group: Group | None = None
-    entries: dict[str, int] = field(default_factory=dict)  # number of the entry by action
+    entries: dict[str, int] = field(default_factory=dict)  # entry number by action
 
     @property
     def end(self) -> int:
@@ -45,7 +44,7 @@ class Block:
 
 @dataclass
 class Segment:
-    """A range of addresses; ``mapped`` are the pages of it that are held (one page for all of a cudaMalloc segment)."""
+    """A range of addresses; ``mapped`` has its reserved pages. A cudaMalloc segment has a single page."""
 
     address: int
     page: int
@@ -56,7 +55,7 @@ class Segment:
     blocks: list[Block] = field(default_factory=list)
 
     def held(self) -> list[tuple[int, int]]:
-        """Ranges that are held, the largest possible ones."""
+        """Returns the reserved ranges, with adjacent ones merged."""
         ranges: list[tuple[int, int]] = []
         for number in sorted(self.mapped):
             start = self.address + number * self.page
@@ -67,7 +66,7 @@ class Segment:
         return ranges
 
     def free(self) -> list[tuple[int, int]]:
-        """Ranges that are held and in no block."""
+        """Returns the ranges that are reserved and in no block."""
         ranges = []
         for start, end in self.held():
             at = start
@@ -83,13 +82,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is held after one entry."""
+    """Segments and blocks after one entry."""
 
     segments: tuple[tuple[int, int, Group, bool], ...]  # start, end, group, expandable
     blocks: tuple[tuple[int, int, int, bool, Group], ...]  # address, size, requested, pending, group
 
     def total(self, what: str) -> int:
-        """Bytes reserved, allocated, active or requested."""
+        """Returns the reserved, allocated, active or requested bytes."""
         if what == "reserved":
             return sum(end - start for start, end, _, _ in self.segments)
         if what == "requested":
@@ -103,13 +102,13 @@ class Rules:
 
     expandable: bool = False
     max_split: int | None = None
-    divisions: int = 0  # the same for all sizes; 0: none
+    divisions: int = 0  # for all sizes; 0 for none
     pad: int = 0
     capacity: int = 160 * MIB
     reuse_addresses: bool = False
 
     def round(self, requested: int) -> int:
-        """Bytes of the block that a request gets at least."""
+        """Returns the smallest block size for a request."""
         size = requested + self.pad
         if self.divisions > 1 and size > 512 * self.divisions:
             power = 1 << (size.bit_length() - 1)
@@ -119,24 +118,23 @@ class Rules:
 
 
 class OutOfMemory(Exception):
-    """A request failed."""
+    """Raised when an allocation fails."""
 
 
 class Allocator:
-    """The allocator, its log (``entries``), and what was held after each entry (``moments``)."""
+    """The allocator, its log (``entries``), and its state after each entry (``moments``)."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.segments: list[Segment] = []
         self.entries: list[dict[str, Any]] = []
         self.moments: list[Moment] = [Moment((), ())]
-        self.requests: list[
-            tuple[int, int, int, Group]
-        ] = []  # that grew, retried or failed: first entry, last entry, size, group
-        self.pools: list[tuple[int, int]] = []  # scopes, innermost last
+        # Requests that reserved memory, retried or failed: first entry, last entry, size, group.
+        self.requests: list[tuple[int, int, int, Group]] = []
+        self.pools: list[tuple[int, int]] = []  # active private pools, innermost last
         self.released: set[tuple[int, int]] = set()
         self.done_streams: set[int] = set()
-        self.blocks: list[Block] = []  # every one there ever was
+        self.blocks: list[Block] = []  # all blocks ever allocated
         self._driver = 0x7F00_0000_0000
         self._gone: list[tuple[int, int]] = []
 
@@ -152,22 +150,22 @@ class Allocator:
         self.moments.append(self.moment())
 
     def moment(self) -> Moment:
-        """What is held now."""
+        """Returns the current segments and blocks."""
         segments = [(start, end, s.group, s.expandable) for s in self.segments for start, end in s.held()]
         blocks = [(b.address, b.size, b.requested, b.pending, s.group) for s in self.segments for b in s.blocks]
         return Moment(tuple(sorted(segments, key=lambda s: s[0])), tuple(sorted(blocks, key=lambda b: b[0])))
 
     def reserved(self) -> int:
-        """Bytes held."""
+        """Returns the reserved bytes."""
         return sum(len(s.mapped) * s.page for s in self.segments)
 
     # ------------------------------------------------------------------------------------------------ calls of the program
 
     def malloc(self, requested: int, stream: int) -> Block:
-        """Hands out a block.
+        """Allocates a block.
 
         Raises:
-            OutOfMemory: Not even after the cache was emptied.
+            OutOfMemory: The allocation failed even after the cache was emptied.
         """
         self._process_waits()
         first = len(self.entries)
@@ -194,34 +192,34 @@ class Allocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Takes a block back, at once or when the streams that use it are done."""
+        """Frees a block, at once or when the streams that use it are done."""
         block.pending = True
         self._log("free_requested", block.address, block.requested, self._segment_of(block).group, block)
         if not block.uses:
             self._complete(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """Says that another stream uses a block."""
+        """Marks a block as used by another stream."""
         if stream != block.stream:
             block.uses.add(stream)
 
     def finish(self, stream: int) -> None:
-        """The work of a stream is done; the next malloc notices."""
+        """Completes the work of a stream; the next malloc notices it."""
         self.done_streams.add(stream)
 
     def begin_pool(self, number: int) -> None:
-        """Requests go to a private pool from here on."""
+        """Directs the following requests to a private pool."""
         self.released.discard((0, number))
         self.pools.append((0, number))
 
     def end_pool(self, *, release: bool) -> None:
-        """Ends the innermost scope."""
+        """Ends the use of the innermost private pool."""
         if self.pools:
             pool = self.pools.pop()
             if release and pool not in self.pools:
                 self.released.add(pool)
 
-    # ------------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------------ internals
 
     def _segment_of(self, block: Block) -> Segment:
         return next(s for s in self.segments if any(b is block for b in s.blocks))
@@ -257,7 +255,7 @@ class Allocator:
         return segment, start, end
 
     def _split(self, group: Group, size: int, length: int) -> int:
-        """Bytes of the block that a request of ``size`` takes of a free range."""
+        """Returns the size of the block that a request of ``size`` gets from a free range."""
         rest = length - size
         if group.small or self.rules.expandable:
             return size if rest >= 512 else length
@@ -313,7 +311,7 @@ class Allocator:
             self._log("segment_map", segment.address + first * page, (last - first) * page, group)
 
     def _room(self, segment: Segment, size: int) -> int | None:
-        """Where ``size`` bytes that are free or not mapped follow each other, beginning with a free range before an unmapped page."""
+        """Returns where ``size`` contiguous bytes begin that are free or not mapped yet, or None."""
         end_of_all = segment.address + segment.pages * segment.page
         starts = [s for s, _ in segment.free()] + [end for _, end in segment.held()]
         starts += [] if 0 in segment.mapped else [segment.address]
@@ -324,7 +322,7 @@ class Allocator:
         return None
 
     def empty_cache(self) -> None:
-        """Gives back what is not in use."""
+        """Releases the cached memory."""
         self._process_waits(everything=True)
         for segment in list(self.segments):
             if segment.group.pool != (0, 0) and segment.group.pool not in self.released:
@@ -354,10 +352,10 @@ class Allocator:
             self.segments.remove(segment)
             self._gone.append((segment.address, segment.pages * segment.page))
 
-    # ------------------------------------------------------------------------------------------------ what it writes
+    # ------------------------------------------------------------------------------------------------ snapshot
 
     def snapshot(self, *, since: int = 0, pool_ids: bool = True, segments: bool = True) -> dict[str, Any]:
-        """Returns a snapshot as PyTorch (with a pad: torch_npu) writes it, with the entries from number ``since`` on."""
+        """Returns a snapshot in PyTorch's form (torch_npu's if there is a pad), with the entries from ``since`` on."""
         npu = self.rules.pad > 0
         frames = [{"filename": "torch_npu/npu/memory.py" if npu else "train.py", "line": 7, "name": "f"}]
         rows = []

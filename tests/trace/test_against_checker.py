@@ -1,4 +1,4 @@
-"""Traces of real allocators, held against a reconstruction by hand (tests/checker.py), tensor by tensor and event by event."""
+"""Traces of real allocators agree with an independent reconstruction (tests/checker.py) in every tensor and event."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.checker import Checker
 from tests.intervals import Contradiction
 from tests.trace.against import compare, sizes_of
 
-# Real snapshots of many versions and programs that are quickly gone through by hand; some begin long before their trace
-# does.
+# Real snapshots of many versions and programs that the checker processes quickly. Some programs began long before the
+# trace.
 SHARED = (
     "snapshots/Ascend__msinsight__scripts__MemSnapDump__test__test-data__snapshot_expandable.pkl",
     "snapshots/Charan6924__assignment2-systems__cs336_systems__memory_snapshot.pickle",
@@ -59,7 +59,7 @@ def _checkers(path: Path, trace: Trace) -> list[Checker]:
 def without_workspace(
     entries: list[dict[str, Any]], segments: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """torch_npu's workspace memory is another allocator's: its three entries say nothing here, its segments are not there."""
+    """Returns entries and segments without torch_npu's workspace memory, which belongs to another allocator."""
     entries = list(entries)
     outside = set()
     for number in [n for n, entry in enumerate(entries) if entry["action"] == "workspace_snapshot"]:
@@ -70,7 +70,7 @@ def without_workspace(
     return entries, [s for s in segments if s["address"] not in outside or s["allocated_size"]]
 
 
-def test_goldens_at_every_event(golden):
+def test_goldens_agree_with_the_checker_at_every_event(golden):
     if golden.name.startswith("cpu-"):
         pytest.skip("PyTorch's CPU allocator has no segments: the checker is one of caching allocators")
     path = golden / "snapshot.pickle"
@@ -80,7 +80,7 @@ def test_goldens_at_every_event(golden):
         assert not device.anomalies
 
 
-def test_example_at_many_events(root):
+def test_the_example_agrees_with_the_checker_at_many_events(root):
     path = root / "examples" / "gpt-train.pickle"
     trace = load(path)
     (device,), (checker,) = trace.devices, _checkers(path, trace)
@@ -88,7 +88,7 @@ def test_example_at_many_events(root):
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_real_snapshots_at_many_events(shared, name):
+def test_real_snapshots_agree_with_the_checker_at_many_events(shared, name):
     path = shared / "data" / name
     trace = load(path)
     for device, checker in zip(trace.devices, _checkers(path, trace), strict=True):
@@ -96,7 +96,7 @@ def test_real_snapshots_at_many_events(shared, name):
 
 
 @pytest.mark.parametrize("name", CONTRADICT)
-def test_the_checker_finds_what_memdiag_notes(shared, name):
+def test_the_checker_finds_the_contradictions_that_memdiag_notes(shared, name):
     path = shared / "data" / name
     trace = load(path)
     with pytest.raises(Contradiction):

@@ -1,4 +1,4 @@
-"""What each tensor is for, and how long it lives by kind, against a program of which everything is known."""
+"""Categories of tensors, and lifetimes by category, agree with a simulated training of which every tensor is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_lifetimes_by_kind():
     assert kinds["input"] == {"survives_step"}
 
 
-def test_a_trace_that_begins_late_knows_parameters_by_the_sizes_of_gradients():
+def test_parameters_older_than_the_trace_are_inferred_from_gradient_sizes():
     program = trained()
     second = next(at for name, start, at in program.spans if name == "ProfilerStep#2" and start)
     device = program.trace(first=second).devices[0]
@@ -39,7 +39,7 @@ def test_a_trace_that_begins_late_knows_parameters_by_the_sizes_of_gradients():
         for i, name in enumerate(CATEGORIES)
     }
     assert device.events.step.max() == 1
-    # three of each size were there all along, a parameter and two states: which is which cannot be told
+    # Three live tensors of each size, a parameter and two states, are older than the trace and indistinguishable.
     assert held["parameter"] == 0
     program = trained()
     for state in program.states:
@@ -49,19 +49,19 @@ def test_a_trace_that_begins_late_knows_parameters_by_the_sizes_of_gradients():
     assert sorted(device.tensors.requested_bytes[before]) == [program.size * (1 + k) for k in range(program.layers)]
 
 
-def test_what_lives_when_memory_runs_out_is_judged_by_the_steps_before():
+def test_categories_of_tensors_live_at_a_failure_follow_from_earlier_steps():
     program = trained(steps=3)
     program.step(until="forward")
     program.phase = "backward"
     program.alloc(4, BACKWARD, "temporary")
-    program.alloc(program.size * 3, NO_FRAMES, "temporary")  # in steps before: mostly made and freed at once
+    program.alloc(program.size * 3, NO_FRAMES, "temporary")  # in earlier steps, most of this size are freed at once
     program.alloc(program.size * 2, NO_FRAMES, "gradient")
     program.fail(1 << 41)
     device = program.trace().devices[0]
     assert names(CATEGORIES, device.tensors.category[born(device)[-3:]]) == ["temporary", "temporary", "gradient"]
 
 
-def test_what_the_source_says_of_categories_is_kept():
+def test_categories_given_by_the_source_are_kept():
     program = trained()
     said = np.zeros(len(program.entries), np.int8)
     allocs = [i for i, entry in enumerate(program.entries) if entry[0] == "alloc"]
@@ -72,7 +72,7 @@ def test_what_the_source_says_of_categories_is_kept():
 
 
 def test_a_real_training_step_adds_up(shared):
-    """A 3.4 G parameter model in fp32: as many bytes of gradients as of parameters, and twice that of Adam's state."""
+    """In an fp32 model of 3.4 G parameters, gradients are as large as parameters and Adam's state is twice as large."""
     trace = load(shared / "data/snapshots/kkaitlyn111__cs336-a2-systems__memory_files__memory_ctx128_fullstep_.pickle")
     device = trace.devices[0]
     live = device.live(device.peak("allocated"))
@@ -91,7 +91,7 @@ MAIN = Frame("/app/serve.py", 1, "main")
 
 
 def category_of(*frames, then=(OWN_FORWARD, MAIN)):
-    """The category of a tensor that is made with these frames, and kept while a forward runs."""
+    """Returns the category of a tensor that is allocated with these frames and live while a forward runs."""
     stacks, ids = Stacks.from_lists([frames, then, then])
     device = RawDevice(
         device=0,
@@ -117,17 +117,17 @@ def category_of(*frames, then=(OWN_FORWARD, MAIN)):
         [MODULE, Frame("/app/model.py", 99, "setup_caches")],
     ],
 )
-def test_kv_caches_are_no_parameters(frames):
+def test_kv_caches_are_not_parameters(frames):
     assert category_of(*frames, MAIN) == "kv_cache"
 
 
-def test_what_an_engine_makes_beside_its_cache_is_not_called_one():
+def test_other_tensors_of_an_engine_are_not_kv_caches():
     inner = [Frame("/app/engine.py", line, "warm_up") for line in range(5)]
     assert category_of(*inner, Frame("/app/engine.py", 90, "_initialize_kv_caches"), CONSTRUCTOR, MAIN) == "unknown"
     assert category_of(Frame("/app/model.py", 5, "_build_rope_cache"), CONSTRUCTOR, MAIN) == "unknown"
 
 
-def test_a_constructor_alone_proves_no_parameter():
+def test_a_constructor_alone_does_not_imply_a_parameter():
     assert category_of(CONSTRUCTOR, MAIN) == "unknown"
     assert (
         category_of(
@@ -141,7 +141,7 @@ def test_a_constructor_alone_proves_no_parameter():
     "frames",
     [
         [Frame("/env/site-packages/torch/nn/modules/linear.py", 106, "__init__"), CONSTRUCTOR],
-        [MODULE, CONSTRUCTOR],  # the forward of the same file runs
+        [MODULE, CONSTRUCTOR],  # a forward in the same file follows
         [Frame("/env/vllm/linear.py", 9, "create_weights"), CONSTRUCTOR],
         [Frame("/app/backend.py", 9, "allocate"), Frame("/app/opt.py", 9, "init_weight"), CONSTRUCTOR],
     ],
@@ -150,7 +150,7 @@ def test_constructors_of_modules_make_parameters(frames):
     assert category_of(*frames, MAIN) == "parameter"
 
 
-def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
+def test_a_tensor_from_a_constructor_is_a_parameter_if_it_has_a_gradient():
     program = Training()
     program.parameters = [
         program.alloc(program.size * (1 + k), (CONSTRUCTOR, MAIN), "parameter") for k in range(program.layers)
@@ -164,7 +164,7 @@ def test_what_any_constructor_made_is_a_parameter_if_it_has_a_gradient():
 
 
 def applied(line):
-    """Frames of the line of ``Module._apply`` that moves something, called for a child."""
+    """Returns the frames of ``Module._apply``, called for a child, at the line that moves a tensor."""
     file = "/env/site-packages/torch/nn/modules/module.py"
     return (
         Frame(file, 1053, "convert"),
@@ -179,10 +179,11 @@ def applied(line):
     ("lines", "truth"),
     [
         ([964, 1008, 964, 1008], ["parameter", "gradient"] * 2),
+        # Line 1034 moves a buffer.
         (
             [964, 1008, 964, 1008, 1034, 964],
             ["parameter", "gradient", "parameter", "gradient", "parameter", "parameter"],
-        ),  # a buffer
+        ),
         ([964, 964, 1034, 1034], ["parameter"] * 4),  # a batch norm: weight, bias, running mean, running variance
         ([964, 964, 964, 1034], ["parameter"] * 4),
     ],

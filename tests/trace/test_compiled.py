@@ -1,4 +1,4 @@
-"""Compiled code is kept under a name that says what it is made of."""
+"""Compiled code is cached under a stamp of the code from which it was made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_stamp_is_the_same_for_the_same_code() -> None:
     )
 
 
-def test_a_stamp_tells_the_code_of_callees_and_constants() -> None:
+def test_a_stamp_depends_on_the_code_of_callees_and_on_constants() -> None:
     callee, other = function("def f(x): return x + 1"), function("def f(x): return x + 2")
     stamps = {
         stamp(function(CALLER, g=callee, LIMIT=3)),
@@ -47,20 +47,20 @@ def test_a_stamp_tells_the_code_of_callees_and_constants() -> None:
     assert len(stamps) == 4
 
 
-def test_a_stamp_tells_the_module_of_callees() -> None:
-    """A function that has moved cannot be loaded as a part of compiled code: numba imports its module by name."""
+def test_a_stamp_depends_on_the_module_of_callees() -> None:
+    """The stamp changes if a callee moves, since numba imports the callee's module by name when it loads the code."""
     here, moved = function("def f(x): return x + 1"), function("def f(x): return x + 1")
     moved.__module__ = "memdiag.moved"
     assert stamp(function(CALLER, g=here, LIMIT=3)) != stamp(function(CALLER, g=moved, LIMIT=3))
 
 
-def test_functions_that_call_each_other_have_one() -> None:
+def test_functions_that_call_each_other_have_a_stamp() -> None:
     first, second = function("def f(x): return g(x)"), function("def f(x): return g(x - 1) if x else 0")
     first.__globals__["g"], second.__globals__["g"] = second, first
     assert stamp(first) == stamp(first)
 
 
-def test_what_has_run_is_not_cold() -> None:
+def test_a_function_that_has_run_is_not_cold() -> None:
     import numpy as np
 
     from memdiag.allocator.engine.loop import run
@@ -74,7 +74,7 @@ def test_what_has_run_is_not_cold() -> None:
 
 
 def test_only_compiled_code_calls_parts() -> None:
-    """Called by Python, a part would run as plain Python."""
+    """Only compiled functions call parts, since a part called from Python would run as plain Python."""
     package = Path(compiled.__file__).parents[1]
     trees = {
         ".".join(path.relative_to(package.parent).with_suffix("").parts): ast.parse(path.read_text())
@@ -114,7 +114,7 @@ def test_only_compiled_code_calls_parts() -> None:
 
 
 def test_compiled_code_calls_only_parts() -> None:
-    """numba cannot call a function that decides anew whether it runs compiled."""
+    """Compiled functions call only parts, since numba cannot call a function that decides whether to run compiled."""
     if compiled.numba is None:
         pytest.skip("needs numba")
     package = Path(compiled.__file__).parents[1]
@@ -123,7 +123,7 @@ def test_compiled_code_calls_only_parts() -> None:
             import_module(".".join(path.relative_to(package.parent).with_suffix("").parts))
     assert len(compiled.KEPT) > 20
     for kept in compiled.KEPT:
-        assert kept.dispatcher is not None, kept  # TypeError: it calls another one
+        assert kept.dispatcher is not None, kept  # raises TypeError if it calls such a function
 
 
 LOOP = """
@@ -140,9 +140,9 @@ print(compiled.is_cold(total), total(10), compiled.folder_of(total), sum(total.d
 """
 
 
-def test_where_no_folder_is_writable_code_is_kept_in_a_temporary_one(tmp_path: Path) -> None:
+def test_without_a_writable_folder_code_is_cached_in_a_temporary_one(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(LOOP)
-    (tmp_path / "__pycache__").touch()  # a file: no folder of this name can be made
+    (tmp_path / "__pycache__").touch()  # a file, so that no folder of this name can be created
     (tmp_path / "tmp").mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {
@@ -187,7 +187,7 @@ def test_code_is_not_loaded_from_a_folder_that_others_can_write(
 
 
 def test_cached_code_that_names_a_removed_class_is_compiled_again() -> None:
-    """As after an update: numba's index of the cache then cannot be read, and numba itself would stop there."""
+    """After an update, numba's cache index may name a removed class; numba alone would fail to read it."""
 
     class Cache:
         is_empty = False

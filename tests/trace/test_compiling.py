@@ -1,4 +1,4 @@
-"""The estimate of how long compiling takes: from the bytecode that is left, at the pace so far."""
+"""The compile time is estimated from the remaining bytecode and the pace so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = {name: num_instructions(SCOPE[name]) for name in ("leaf", "caller", "oth
 
 
 class Cold:
-    """A kept function that was not compiled yet."""
+    """A cached function that has not been compiled yet."""
 
     def __init__(self, name):
         self.py_func = SCOPE[name]
@@ -30,7 +30,7 @@ class Cold:
 
 @pytest.fixture
 def told(monkeypatch):
-    """The reports of a watch, and functions that begin and end a compilation under a clock of the test."""
+    """Returns the reports of a watch, and functions that begin and end a compilation under a simulated clock."""
     reports, clock = [], SimpleNamespace(now=100.0)
     monkeypatch.setattr(compiling.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(compiling, "_ENOUGH", 1)
@@ -54,7 +54,7 @@ def test_all_cold_functions_are_announced_at_once(told):
     assert [report.has_grown for report in told.reports] == [True]
     assert told.reports[0].share == 0
     assert told.reports[0].seconds_left == pytest.approx(sum(SIZES.values()) * compiling.SECONDS_PER_INSTRUCTION)
-    told.begin("leaf")  # which caller calls
+    told.begin("leaf")  # called by caller
     told.end("leaf")
     told.end("caller")
     told.begin("other")
@@ -87,7 +87,7 @@ def test_the_first_estimate_waits_until_the_pace_is_known(told, monkeypatch):
     assert told.reports[-1].seconds_left == pytest.approx(1.0 / SIZES["leaf"] * (SIZES["caller"] + SIZES["other"]))
 
 
-def test_the_first_estimate_does_not_wait_for_long(told, monkeypatch):
+def test_the_first_estimate_waits_only_for_a_limited_time(told, monkeypatch):
     monkeypatch.setattr(compiling, "_PATIENCE", 2.0)
     told.begin("caller")
     told.clock.now += 2.5
@@ -111,7 +111,7 @@ def test_a_function_that_is_compiled_for_other_types_is_announced_again(told):
         (None, "in every run, since neither memdiag's folder nor a cache folder is writable"),
     ],
 )
-def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, said):
+def test_the_command_announces_how_long_and_how_often_it_compiles(monkeypatch, capsys, folder, said):
     temporary = str(temporary_folder())
     kept = Cold("caller")
     kept.folder = folder and Path(folder.format(temporary=temporary))
@@ -119,10 +119,10 @@ def test_the_command_says_how_long_and_how_often(monkeypatch, capsys, folder, sa
     monkeypatch.setattr(compiled, "KEPT", [kept])
     monkeypatch.setattr(compiling, "watch", lambda tell: tells.append(tell) or (lambda: None))
     loading.announce_compiling()
-    tells[0](compiling.Compilation(0.0, 1.2, has_grown=True, purpose="read traces"))  # not worth a line
+    tells[0](compiling.Compilation(0.0, 1.2, has_grown=True, purpose="read traces"))  # too short to be announced
     tells[0](compiling.Compilation(0.1, 38.6, has_grown=True, purpose="read traces"))
     tells[0](compiling.Compilation(0.5, 19.0, has_grown=False, purpose="read traces"))
-    tells[0](compiling.Compilation(0.6, 45.0, has_grown=True, purpose="read traces"))  # no news
+    tells[0](compiling.Compilation(0.6, 45.0, has_grown=True, purpose="read traces"))  # not much longer than announced
     assert (
         capsys.readouterr().err
         == f"compiling the code to read traces: about 40 s, {said.format(temporary=temporary)}\n"
@@ -136,12 +136,12 @@ def _add_one(x):
 
 
 def test_numba_reports_what_it_compiles(monkeypatch):
-    """The events that the estimate builds on exist in the numba that is installed."""
+    """The installed numba emits the events on which the estimate is based."""
     if compiled.numba is None:
         pytest.skip("needs numba")
     reports = []
     monkeypatch.setattr(compiling, "_PATIENCE", 0.0)
-    monkeypatch.setattr(compiled, "_cached", lambda *_: None)  # compiled anew in every run
+    monkeypatch.setattr(compiled, "_cached", lambda *_: None)  # never loads cached code
     monkeypatch.setattr(compiled, "KEPT", [])
     stop = compiling.watch(reports.append)
     try:

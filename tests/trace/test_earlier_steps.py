@@ -1,4 +1,4 @@
-"""Lifetimes of tensors that are live when a trace ends, inferred from earlier steps and compared with how long they really lived."""
+"""Lifetimes of tensors live at the end of a trace are inferred from earlier steps and agree with the real ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.training import KEEP, LOSS, MIB, Training
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 CUTS = 8
-# Those of several steps. The steps of most are of varying length, so that no size of theirs comes twice.
+# Traces of several steps. In most of them the steps differ in length, so that no size occurs in two steps.
 NAMES = (
     "cpu-2.13.0-recorded",
     "cuda-2.13.0-recorded",
@@ -39,7 +39,7 @@ NAMES = (
 
 
 def cut(trace, device, at):
-    """Returns a device as it would be if its trace ended before event ``at``, and which of its tensors are left."""
+    """Returns a device as if its trace ended before event ``at``, and the rows of the tensors that remain."""
     rows = np.flatnonzero(device.tensors.alloc_at < at)
     tensors = device.tensors.take(rows)
     is_live = tensors.free_requested_at >= at
@@ -60,13 +60,13 @@ def cut(trace, device, at):
 
 
 def judged(trace, cuts=CUTS):
-    """Returns bytes of tensors: live at the cuts, inferred, of these with a known truth, and right."""
+    """Returns the bytes of tensors live at the cuts: all, inferred, of these with a known truth, and correct."""
     found = np.zeros(4, np.int64)
     random = np.random.default_rng(0)
     for device in trace.devices:
         step = device.events.step
         last = np.flatnonzero(step == step.max())
-        if len(last) < 100:  # the trace goes on a little after the last whole step
+        if len(last) < 100:  # the trace continues a little after the last complete step
             last = np.flatnonzero(step == step.max() - 1)
         truth = np.where(device.tensors.lifetime_inferred, 0, device.tensors.lifetime)
         for at in random.choice(last[1:], cuts, replace=False).tolist():
@@ -81,7 +81,7 @@ def judged(trace, cuts=CUTS):
     return found
 
 
-def test_what_is_inferred_is_what_really_happened():
+def test_inferred_lifetimes_are_correct():
     found = np.array([judged(load(GOLDENS / name / "snapshot.pickle")) for name in NAMES])
     _, inferred, known, right = found.sum(axis=0)
     assert right >= 0.95 * known
@@ -89,7 +89,7 @@ def test_what_is_inferred_is_what_really_happened():
     assert (found[:, 3] >= 0.9 * found[:, 2]).all(), dict(zip(NAMES, found.tolist(), strict=True))
 
 
-def test_real_trainings_are_inferred_almost_whole(shared):
+def test_inferred_lifetimes_of_real_trainings_are_correct(shared):
     files = [
         *(shared / "data" / "npu-samples").glob("*.pickle"),
         *(shared / "data" / "snapshots").glob("NiuHuang*backward*"),
@@ -104,7 +104,7 @@ def test_real_trainings_are_inferred_almost_whole(shared):
 
 
 def failing(steps, **options):
-    """Returns the one device of a training that fails at the end of the forward of its last step."""
+    """Returns the device of a training that fails at the end of the forward of its last step."""
     program = Training()
     program.initialise()
     for _ in range(steps):
@@ -119,12 +119,12 @@ def lives(device, rows):
 
 
 def activations(device):
-    """Rows of the tensors that the last forward left."""
+    """Returns the rows of the tensors that the last forward left live."""
     tensors = device.tensors
     return np.flatnonzero((tensors.step_alloc == tensors.step_alloc.max()) & (tensors.requested_bytes == 8 * MIB))
 
 
-def test_activations_at_a_failure_live_as_long_as_those_of_steps_before():
+def test_activations_at_a_failure_have_the_lifetime_of_earlier_steps():
     device = failing(3)
     assert lives(device, activations(device)) == ["forward_to_backward"] * 3
     assert device.tensors.lifetime_inferred[activations(device)].all()
@@ -142,7 +142,10 @@ def test_steps_of_another_length_are_inferred_by_their_call_sites():
 
 
 def looping(freed_after):
-    """Returns the device of a loop that makes one tensor a step and frees it so many steps later, and ends with one of them."""
+    """Returns the device of a loop that allocates one tensor per step and ends with a live one.
+
+    The tensor of each step is freed after the number of steps in ``freed_after``.
+    """
     program = Training()
     program.initialise()
     kept = []
@@ -168,7 +171,7 @@ def test_a_mixed_vote_leaves_a_lifetime_unknown(freed_after, lifetime):
     assert lives(device, rows) == [lifetime]
 
 
-def test_a_tensor_that_outlived_all_of_its_kind_stays_unknown():
+def test_a_tensor_that_outlived_all_similar_ones_stays_unknown():
     program = Training()
     program.initialise()
     for _ in range(4):
@@ -194,11 +197,9 @@ def test_loops_without_stacks_or_phases_are_inferred_by_sizes():
     trace = program.trace(stacks=False)
     assert trace.bases["lifetime"] == "periodicity+earlier_steps"
     device = trace.devices[0]
-    assert lives(device, np.flatnonzero(device.tensors.lifetime_inferred)) == [
-        "survives_step",
-        "survives_step",
-    ]  # the batch, and the output
-    assert lives(device, activations(device)) == ["unknown"] * 3  # some gradients are as large
+    # the batch and the output
+    assert lives(device, np.flatnonzero(device.tensors.lifetime_inferred)) == ["survives_step", "survives_step"]
+    assert lives(device, activations(device)) == ["unknown"] * 3  # some gradients have the same size
 
 
 def test_reports_say_that_lifetimes_were_inferred():
@@ -218,7 +219,7 @@ def test_reports_say_that_lifetimes_were_inferred():
     )
 
 
-def test_a_single_tensor_says_it_in_both_languages():
+def test_an_inferred_lifetime_is_marked_in_both_languages():
     assert lifetime_words("within_step", is_inferred=False) == "within a step"
     assert (
         lifetime_words("within_step", is_inferred=True)

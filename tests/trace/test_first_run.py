@@ -1,4 +1,4 @@
-"""While nothing is compiled, small things run as plain Python, and a background process compiles them for later runs."""
+"""Before code is compiled, small inputs run as plain Python while a background process compiles for later runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_SECONDS = 300.0  # on a busy machine
 
 @pytest.fixture
 def installation(tmp_path):
-    """A new installation: how to run a command of it, and the folder of notes."""
+    """Returns a new installation: its folder, and functions to run a command, wait for compiling and delete code."""
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "tmp").mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
@@ -98,7 +98,7 @@ def test_each_type_of_arguments_is_compiled(installation):
 
 
 def test_one_background_process_is_enough(installation):
-    """A note says that there is one."""
+    """A note about a running background process prevents a second one."""
     installation.run()
     note = Path((installation.folder / "jobs").read_text().strip())
     installation.wait()
@@ -132,15 +132,17 @@ def test_the_user_can_ask_for_compiled_code_at_once(installation):
 
 @pytest.mark.parametrize("cache", ["cache", None])
 def test_a_run_waits_if_there_is_no_folder_for_notes(installation, cache):
-    (installation.folder / "tmp" / f"memdiag-{os.getuid()}").mkdir(mode=0o755)  # others can see into it
-    (installation.folder / "__pycache__").touch()  # a file: no folder of this name can be made
+    (installation.folder / "tmp" / f"memdiag-{os.getuid()}").mkdir(
+        mode=0o755
+    )  # not private, so no notes are kept there
+    (installation.folder / "__pycache__").touch()  # a file, so that no folder of this name can be created
     folder = {} if cache else {"NUMBA_CACHE_DIR": "/dev/null/x", "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
     for _ in range(2):
         assert installation.run(**folder, PYTHONDONTWRITEBYTECODE="1") == ["285", "compiled"]
 
 
-def test_libraries_start_nothing(monkeypatch):
-    """Only a command line does, and never a process that records."""
+def test_libraries_start_no_background_process(monkeypatch):
+    """Only the command line starts a background process, never a library or a recorded process."""
     assert not first_run.is_on()
     monkeypatch.setenv(first_run.WHEN, "now")
     first_run.turn_on(lambda: None)

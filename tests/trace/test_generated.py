@@ -1,7 +1,7 @@
-"""Random programs on a small allocator that knows the truth (small_allocator.py): what memdiag reads from its snapshot must be just that.
+"""memdiag reads the exact state from snapshots of random programs on a small allocator (small_allocator.py).
 
-Snapshots begin with the program, or anywhere later, as when recording starts late or a ring buffer has overwritten its
-oldest entries.
+Snapshots begin with the program or at any later entry, as when recording starts late or a ring buffer has overwritten
+its oldest entries.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ rules = st.builds(
 
 
 def run(rules: Rules, program: Iterable[Op]) -> Allocator:
-    """Runs a program."""
+    """Runs a program on a new allocator; returns the allocator."""
     allocator = Allocator(rules)
     live = []
     for what, *arguments in program:
@@ -96,14 +96,13 @@ def _group(group: Group) -> CheckedGroup:
 
 @dataclass
 class Truth:
-    """What the allocator knows, in the words of the checker, from entry ``since`` on."""
+    """The allocator's states in the checker's form, from entry ``since`` on."""
 
     allocator: Allocator
     since: int
     sizes: Sizes
-    shorter: dict[
-        int, int
-    ]  # blocks from before the trace whose end nothing tells: address to the bytes that are certain
+    # Blocks older than the trace whose end is not known: the bytes that are certain, by address.
+    shorter: dict[int, int]
 
     def __post_init__(self) -> None:
         entries, n = self.allocator.entries, len(self.allocator.entries) - self.since
@@ -166,7 +165,7 @@ class Truth:
 
 
 def read(snapshot: dict[str, Any], protocol: int) -> tuple[DeviceTrace, Sizes, Any]:
-    """Writes a snapshot and reads it with memdiag."""
+    """Writes a snapshot, and reads it with memdiag."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "snapshot.pickle"
         path.write_bytes(pickle.dumps(snapshot, protocol))
@@ -176,10 +175,10 @@ def read(snapshot: dict[str, Any], protocol: int) -> tuple[DeviceTrace, Sizes, A
 
 
 def uncertain(device: DeviceTrace, allocator: Allocator, since: int) -> dict[int, int]:
-    """Blocks from before the trace that memdiag takes to be shorter than they were, where nothing in the file tells.
+    """Returns the blocks older than the trace that memdiag assumes to be shorter than they were: bytes by address.
 
-    Their request needs no more, more than 1 MiB behind it is free, and nothing was allocated behind them while they
-    lived.
+    The function asserts that the file does not show their end. Their request needs no more bytes, and more than 1 MiB
+    behind these bytes is free. No tensor was allocated directly behind them while they were live.
     """
     found = {}
     starts = {row[0]: row[1] for row in lifecycles(device) if row[3] < 0}
@@ -203,7 +202,7 @@ def uncertain(device: DeviceTrace, allocator: Allocator, since: int) -> dict[int
 
 
 def hold(allocator: Allocator, since: int, protocol: int, *, pool_ids: bool = True, segments: bool = True) -> None:
-    """Reads a snapshot of the allocator and holds it against the truth."""
+    """Asserts that memdiag reads the true states from a snapshot of the allocator."""
     snapshot = allocator.snapshot(since=since, pool_ids=pool_ids, segments=segments)
     device, sizes, trace = read(snapshot, protocol)
     assert not device.anomalies
@@ -226,33 +225,33 @@ protocols = st.integers(0, 5)
 
 @settings(max_examples=150)
 @given(rules, programs, protocols)
-def test_recorded_from_the_start(rules, program, protocol):
+def test_a_recording_from_the_start_is_read_exactly(rules, program, protocol):
     hold(run(rules, program), 0, protocol)
 
 
 @settings(max_examples=100)
 @given(rules, programs_with_pools, protocols)
-def test_private_pools(rules, program, protocol):
+def test_private_pools_are_read_exactly(rules, program, protocol):
     hold(run(rules, program), 0, protocol)
 
 
 @settings(max_examples=150)
 @given(rules, programs_with_pools, st.integers(0, 200), protocols)
-def test_recorded_from_anywhere(rules, program, since, protocol):
+def test_a_recording_from_any_entry_is_read_exactly(rules, program, since, protocol):
     allocator = run(replace(rules, reuse_addresses=rules.reuse_addresses and not rules.expandable), program)
     hold(allocator, min(since, len(allocator.entries)), protocol)
 
 
 @settings(max_examples=60)
 @given(rules, programs, protocols)
-def test_without_a_last_state(rules, program, protocol):
+def test_a_snapshot_without_a_final_state_is_read_exactly(rules, program, protocol):
     hold(run(rules, program), 0, protocol, segments=False)
 
 
 @settings(max_examples=60)
 @given(rules, programs_with_pools, st.integers(0, 100), protocols)
-def test_entries_that_name_no_pool(rules, program, since, protocol):
-    # Before 2.13 entries have no pool id: whose a segment was that is gone at the end is not known, but every sum is.
+def test_sums_are_exact_if_entries_name_no_pool(rules, program, since, protocol):
+    # Before 2.13, entries have no pool id. The pool of a segment freed before the end is unknown, but sums are exact.
     allocator = run(replace(rules, reuse_addresses=False), program)
     since = min(since, len(allocator.entries))
     device, sizes, _ = read(allocator.snapshot(since=since, pool_ids=False), protocol)
@@ -269,8 +268,8 @@ def test_entries_that_name_no_pool(rules, program, since, protocol):
 
 @settings(max_examples=60)
 @given(rules, programs_with_pools, st.integers(0, 100))
-def test_the_checker_knows_the_truth(rules, program, since):
-    # What holds memdiag's traces of real files to account (checker.py) is itself held against the allocator.
+def test_the_checker_agrees_with_the_allocator(rules, program, since):
+    # Traces of real files are compared with the checker (checker.py), so the checker is compared with the allocator.
     allocator = run(replace(rules, reuse_addresses=rules.reuse_addresses and not rules.expandable), program)
     since = min(since, len(allocator.entries))
     snapshot = allocator.snapshot(since=since)
@@ -290,7 +289,7 @@ def test_the_checker_knows_the_truth(rules, program, since):
 
 
 def long_program(chance: random.Random, length: int) -> list[Op]:
-    """A program of many calls with few calls that empty the cache."""
+    """Returns a program of many calls, few of which empty the cache."""
     program: list[Op] = []
     for _ in range(length):
         kind = chance.random()
@@ -313,8 +312,8 @@ def long_program(chance: random.Random, length: int) -> list[Op]:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_long_programs(seed):
-    chance = random.Random(seed)  # noqa: S311 - the same programs every time
+def test_long_programs_are_read_exactly(seed):
+    chance = random.Random(seed)  # noqa: S311 - seeded
     capacity = chance.choice((160 * MIB, 500 * MIB, 1 << 40))
     rules = Rules(
         expandable=seed % 2 == 0,

@@ -1,4 +1,4 @@
-"""Cached code is loaded in a fast way where numba has the known private functions, and in numba's own way elsewhere."""
+"""Cached code is loaded in a fast way if numba has the known private functions, and in numba's own way otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memdiag.trace import compiled
 
 
 class Cache:
-    """The cache of a compiled function, as the known versions of numba have it."""
+    """The cache of a compiled function in the known versions of numba."""
 
     def load_overload(self, _signature, _context):
         return "slow"
@@ -51,14 +51,14 @@ def test_a_changed_function_is_not_used(changed):
     assert loaded(changed()) == "slow"
 
 
-def test_without_the_known_runtime_numba_loads_what_counts_references(monkeypatch):
+def test_numba_loads_code_that_counts_references_without_the_known_runtime(monkeypatch):
     monkeypatch.setattr(numba.core, "runtime", SimpleNamespace())
     cache = Cache()
     assert loaded(cache, counts=True) == "slow"
     assert not hasattr(cache, "flushed")
 
 
-def test_a_function_without_a_cache_stays_as_it_is():
+def test_a_function_without_a_cache_is_unchanged():
     compiled._hasten(SimpleNamespace(), counts=True)
 
 

@@ -1,4 +1,4 @@
-"""Phases and steps of every event, against a program of which everything is known."""
+"""Phases and steps of events agree with a simulated training of which every event is known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.training import KEEP, MIB, Training
 
 
 def wrong(device, program, column, place):
-    """Tensors whose inferred value differs from the truth, as (truth, inferred) pairs with counts."""
+    """Returns a pair (truth, inferred) for each tensor whose inferred value is wrong."""
     rows = born(device)
     table = CATEGORIES if column == "category" else PHASES
     pairs = zip([t[place] for t in program.truth], names(table, device.tensors[column][rows]), strict=True)
@@ -30,7 +30,7 @@ def wrong(device, program, column, place):
 
 
 @pytest.mark.parametrize("zero_first", [False, True])
-def test_every_tensor_is_told_for_what_it_is(zero_first):
+def test_every_tensor_has_its_phase_category_and_step(zero_first):
     program = trained(zero_first=zero_first)
     trace = program.trace()
     device = trace.devices[0]
@@ -44,7 +44,7 @@ def test_every_event_has_the_phase_in_which_it_happened():
     program = trained()
     phase = program.trace().devices[0].events.phase
     differing = [i for i, truth in enumerate(program.phases) if PHASES[phase[i]] != truth]
-    # what is freed before the first allocation of the next phase counts with the phase that went on
+    # Frees before the first allocation of a phase are attributed to the previous phase.
     assert all(program.entries[i][0].startswith("free") for i in differing)
     assert len(differing) < 0.05 * len(program.phases)
 
@@ -63,7 +63,7 @@ def test_zero_grad_before_backward_makes_gradients_survive_their_step():
     assert set(names(LIFETIMES, freed.lifetime)) == {"survives_step"}
 
 
-def test_spans_alone_tell_steps_and_the_optimizer():
+def test_steps_and_the_optimizer_are_inferred_from_spans_alone():
     program = trained(steps=5)
     trace = program.trace(stacks=False, spans="Optimizer.step#")
     assert trace.bases["step"] == trace.bases["phase"] == "annotations"
@@ -75,7 +75,7 @@ def test_spans_alone_tell_steps_and_the_optimizer():
     assert len(states) == 6
 
 
-def test_names_of_operators_are_no_silence():
+def test_events_with_only_operator_names_have_an_unknown_phase():
     program = trained(steps=5)
     program.entries = [(*entry[:3], (Frame("", 0, "aten::mm"),)) for entry in program.entries]
     device = program.trace(spans="Optimizer.step#").devices[0]
@@ -87,7 +87,7 @@ def test_names_of_operators_are_no_silence():
     assert set(names(PHASES, device.events.phase[outside])) == {"unknown"}
 
 
-def test_steps_of_the_profiler_are_taken_as_they_are():
+def test_steps_of_the_profiler_are_used_unchanged():
     program = trained(steps=5)
     for stacks in (False, True):
         trace = program.trace(stacks=stacks, spans="ProfilerStep#")
@@ -97,7 +97,7 @@ def test_steps_of_the_profiler_are_taken_as_they_are():
         assert np.flatnonzero(np.diff(step)).tolist() == [at - 1 for at in starts]
 
 
-def test_without_stacks_steps_are_what_repeats():
+def test_without_stacks_steps_are_inferred_from_repetition():
     program = trained(steps=8)
     trace = program.trace(stacks=False)
     assert dict(trace.bases) == {
@@ -107,7 +107,7 @@ def test_without_stacks_steps_are_what_repeats():
         "lifetime": "periodicity+earlier_steps",
     }
     device = trace.devices[0]
-    # initialisation is no step, and the first step (it makes the optimizer's state) is one
+    # Initialisation is not a step. The first step, which also allocates the optimizer state, may not be found.
     assert device.events.step.max() + 1 in (7, 8)
     per_step = np.bincount(device.events.step[device.events.step >= 2][:-1])[3:-1]
     assert len(set(per_step.tolist())) == 1
@@ -118,7 +118,7 @@ def test_without_stacks_steps_are_what_repeats():
     assert set(names(LIFETIMES, parameters.lifetime)) == {"persistent"}
 
 
-def test_nothing_is_a_step_where_nothing_repeats():
+def test_without_repetition_there_are_no_steps():
     random = np.random.default_rng(1)
     program = Training()
     for size in random.integers(1, 1 << 24, 600):
@@ -128,7 +128,7 @@ def test_nothing_is_a_step_where_nothing_repeats():
     assert trace.devices[0].events.step.max() == -1
 
 
-def test_layers_of_one_forward_are_no_steps():
+def test_layers_of_one_forward_are_not_steps():
     program = Training(layers=40)
     program.initialise()
     program.step(until="forward")
@@ -194,7 +194,7 @@ STEP_FRAME = Frame("/env/site-packages/torch/optim/optimizer.py", 1, "wrapper")
         ([Frame("", 0, "at::empty")], "silent"),
     ],
 )
-def test_what_a_stack_says(frames, marker):
+def test_the_phase_is_inferred_from_the_stack(frames, marker):
     stacks, ids = Stacks.from_lists([frames])
     said = read_stacks(stacks).marker
     expected = {None: OTHER, "silent": SILENT}.get(marker)

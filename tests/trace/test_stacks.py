@@ -1,4 +1,4 @@
-"""What a call stack is named after."""
+"""The label of a call stack, for which frames of the unwinder and the interpreter are skipped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def label(*frames):
         "",
     ],
 )
-def test_the_unwinder_and_the_interpreter_name_nothing(name):
+def test_frames_of_unwinder_and_interpreter_are_no_label(name):
     frame = Frame("??", 0, name)
     assert frame.is_machinery
     assert label(frame) == label(UNWIND, GATHER, frame) == ""
@@ -58,11 +58,11 @@ def test_the_unwinder_and_the_interpreter_name_nothing(name):
 @pytest.mark.parametrize(
     "name", ["aten::mm", "at::native::addmm_out_cuda_impl", "my_kernel(float*)", "python_free(void*)", "startup(int)"]
 )
-def test_other_functions_of_cpp_name_a_stack(name):
+def test_other_cpp_functions_are_the_label(name):
     assert label(UNWIND, GATHER, Frame("??", 0, name), EVAL) == name.partition("(")[0]
 
 
-def test_frames_tell_whose_code_they_are():
+def test_frames_of_user_and_pytorch_code_are_distinguished():
     linear, worker = (
         Frame("/env/site-packages/torch/nn/modules/linear.py", 9, "forward"),
         Frame("/env/dist-packages/vllm/worker.py", 9, "f"),

@@ -1,4 +1,4 @@
-"""What runs uncompiled gives the same results as compiled code, to the last bit."""
+"""Uncompiled code gives bitwise the same results as compiled code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plain(monkeypatch):
 
 
 def read(raw):
-    """Returns what is in a pickle, or why it is refused."""
+    """Returns the content of a pickle as text, or the error that refuses it."""
     try:
         tape = read_tape(raw, "x")
         return repr(tape.python(tape.root))
@@ -54,8 +54,8 @@ def read(raw):
 
 
 @given(data, st.integers(0, 5), st.data())
-def test_pickles(value, protocol, draw):
-    """Also damaged ones."""
+def test_pickles_are_read_the_same(value, protocol, draw):
+    """Pickles are read the same, damaged ones included."""
     raw = bytearray(pickle.dumps(value, protocol))
     for _ in range(draw.draw(st.integers(0, 4))):
         raw[draw.draw(st.integers(0, len(raw) - 1))] = draw.draw(st.integers(0, 255))
@@ -69,8 +69,8 @@ def test_pickles(value, protocol, draw):
     "number",
     [b"\x8a\x08" + b"\xff" * 8, b"\x8a\x08" + b"\0" * 7 + b"\x80", b"G\xc0" + b"\0" * 7, b"G" + b"\xff" * 8],
 )
-def test_long_integers_and_negative_floats(plain, number):
-    """Numbers of 8 bytes fill an int64."""
+def test_long_integers_and_negative_floats_are_read_the_same(plain, number):
+    """Numbers that fill all 8 bytes of an int64 are read the same."""
     raw = b"\x80\x04" + number + b"."
     assert plain(lambda: read(raw)) == read(raw)
 
@@ -89,13 +89,13 @@ def test_long_integers_and_negative_floats(plain, number):
         "npu-2.13.0-workspace",
     ],
 )
-def test_traces(goldens, plain, name):
+def test_traces_are_built_the_same(goldens, plain, name):
     path = goldens / name / "snapshot.pickle"
     assert plain(lambda: digest(load(path))) == digest(load(path))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_policies(goldens, plain, capsys, policy):
+def test_policies_are_simulated_the_same(goldens, plain, capsys, policy):
     name = "npu-2.13.0-train" if policy.startswith("npu") else "cuda-2.13.0-recorded"
     arguments = ["simulate", str(goldens / name / "snapshot.pickle"), "--policy", policy, "--json"]
 
@@ -137,7 +137,7 @@ def test_records_are_written_back_after_an_error():
     assert records["first"].tolist() == [0, 4]
 
 
-def test_fields_at_the_same_place_are_one():
+def test_fields_at_the_same_offset_share_their_value():
     records = np.zeros(1, SHARED)
 
     def change(records):

@@ -1,4 +1,4 @@
-"""Numba makes the loops fast, nothing else: without it the same code runs as plain Python, to the same result and in silence."""
+"""Without numba, the same code runs as plain Python, with equal results and without warnings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(digest(load(sys.argv[1])))
 
 
 def digest(trace):
-    """A number for every column of every table."""
+    """Returns a hash of every column of every table."""
     text = hashlib.sha256()
     for device in trace.devices:
         for table in (
@@ -41,7 +41,7 @@ def digest(trace):
 @pytest.mark.parametrize(
     "name", ["cuda-2.13.0-expandable", "cuda-2.13.0-ring", "cuda-2.11.0-oom", "npu-2.13.0-workspace"]
 )
-def test_the_same_without_numba(root, goldens, name):
+def test_traces_are_the_same_without_numba(root, goldens, name):
     path = goldens / name / "snapshot.pickle"
     command = [sys.executable, "-c", _PROGRAM, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)

@@ -1,4 +1,4 @@
-"""The training of tests/training.py, and what tests of several modules ask of its traces."""
+"""Helpers for tests that use the simulated training of tests/training.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def trained(steps=4, **options):
 
 
 def born(device):
-    """Rows of the tensors that the trace shows the birth of, in order of birth."""
+    """Returns the rows of tensors that were allocated within the trace, in order of allocation."""
     rows = np.flatnonzero(device.tensors.alloc_at >= 0)
     return rows[np.argsort(device.tensors.alloc_at[rows])]
 
