@@ -1,8 +1,9 @@
-"""Runs random programs with CUDA graphs on PyTorch's own allocator; started by real_captures.py with the interpreter that has torch.
+"""Runs random programs with CUDA graphs on PyTorch's allocator; real_captures.py starts it with a Python that has
+torch.
 
-Reads one line a program: ``SEED NUM_CALLS SETTINGS PATH`` (settings in quotes). Each runs in a process of its own, made
-by fork before the device is touched, and leaves a snapshot with its whole history at PATH. What a program does is drawn
-from its seed alone, whatever fails; with odd seeds no graph is given up before the end.
+Reads one line per program: ``SEED NUM_CALLS SETTINGS PATH`` (settings in quotes). Each program runs in a separate
+process, forked before the device is used, and writes a snapshot with its complete history to PATH. The seed alone
+determines the calls of a program, even if some of them fail. Programs with odd seeds keep all graphs until the end.
 """
 
 import contextlib
@@ -22,9 +23,9 @@ class Program:
     """Tensors, graphs and pools of one program."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - a program, no secret
+        self.chance = random.Random(seed)  # noqa: S311 - a program, not a secret
         self.streams = [torch.cuda.Stream() for _ in range(2)]
-        self.tensors: dict[int, torch.Tensor | None] = {}  # None: there was no memory for it
+        self.tensors: dict[int, torch.Tensor | None] = {}  # None: the allocation failed
         self.graphs: list[torch.cuda.CUDAGraph] = []
         self.handles = [torch.cuda.graph_pool_handle() for _ in range(2)]
         self.pools: list[torch.cuda.MemPool] = []
@@ -74,7 +75,7 @@ class Program:
         begin = self.num_made
         with torch.cuda.graph(graph, pool=pool, stream=chance.choice([None, *self.streams])):
             self.some(30, streams=False)
-            if chance.random() < 0.7:  # what a graph makes on the way is mostly gone at its end
+            if chance.random() < 0.7:  # most tensors of a graph are freed before its end
                 for number in [number for number in self.tensors if number >= begin][:-2]:
                     del self.tensors[number]
         self.graphs.append(graph)
@@ -139,7 +140,7 @@ def run(seed: int, num_calls: int, conf: str, path: str) -> None:
     torch.cuda.init()
     torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=10_000_000)
     program = Program(seed)
-    with contextlib.suppress(torch.OutOfMemoryError):  # where it cannot go on without: beginning a graph, say
+    with contextlib.suppress(torch.OutOfMemoryError):  # some failures end the program
         program.run(num_calls)
     torch.cuda.memory._dump_snapshot(path)
 
@@ -152,7 +153,7 @@ for line in sys.stdin:
             seed, num_calls, conf, path = shlex.split(line)
             run(int(seed), int(num_calls), conf, path)
             status = 0
-        except Exception:  # noqa: BLE001 - the parent sees that there is no result, and a person sees why
+        except Exception:  # noqa: BLE001 - the parent notices the missing result; the traceback is for people
             traceback.print_exc()
         finally:
             sys.stdout.flush()

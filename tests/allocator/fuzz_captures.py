@@ -1,4 +1,4 @@
-"""Random programs with CUDA graphs and private pools on PyTorch's own allocator, whose recordings must calibrate exactly.
+"""Random programs with CUDA graphs and private pools on PyTorch's allocator; recordings of them must calibrate exactly.
 
 Predictions for other settings and smaller devices are compared with another recording of the same program, and
 differences are counted. Recordings do not contain ``empty_cache`` calls that found nothing to release (each graph
@@ -67,7 +67,7 @@ def prediction_differs(
     ours = np.where(placed, ran.bases[np.maximum(ran.seg[calls], 0)] + ran.off[calls], -1)
     if len(ours) < len(theirs):
         return f"{len(ours)} requests, should be {len(theirs)}"
-    ended = len(theirs)  # the other run may have ended early, without memory
+    ended = len(theirs)  # the other run may have ended early, out of memory
     different = np.flatnonzero(ours[:ended] != theirs)
     if len(different):
         at = int(different[0])
@@ -118,7 +118,7 @@ def main() -> int:
                 if not found.is_exact:
                     tally["not exact"] += 1
                     print(f"seed {seed}: {conf!r} {room}: {found.exact} of {found.events}: {found.first}", flush=True)
-                if made is not recorded[0] and seed % 2:  # dropping a graph is visible only when its memory is released
+                if made is not recorded[0] and seed % 2:  # recordings show dropped graphs only at release
                     first = replace(recorded[0][2], no_split=recorded[0][2].no_split | made[2].no_split)
                     tally["predicted"] += 1
                     tally["predicted to the byte"] += not prediction_differs(first, made[2], device, found, conf, room)

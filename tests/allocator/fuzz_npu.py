@@ -1,8 +1,9 @@
-"""Random programs through the engine and through torch_npu's own allocator: addresses, failures, counters and logs must be equal.
+"""Random programs in the engine and in torch_npu's own allocator: addresses, failures, counters and logs must be equal.
 
     python -m tests.allocator.fuzz_npu --real DIR [--calls 1000000] [--seed 1] [--seconds N] [--wide]
 
-DIR (or MEMDIAG_REAL_NPU): the folder of the allocator on a stand-in runtime (see real_npu.py). Prints each program that
+DIR (or MEMDIAG_REAL_NPU): the folder of the allocator on a simulated runtime (see real_npu.py). Prints each program
+    that
 differs, with its seed, and a summary; the exit status is 1 if any did.
 """
 
@@ -30,14 +31,14 @@ from tests.allocator.programs import Program, npu_program
 from tests.allocator.real_npu import RAISED, Done, Worker
 from tests.allocator.rows import COUNTERS
 
-# Streams are ordered by where their objects lie, which changes from run to run.
+# torch_npu orders streams by the addresses of their objects, which change from run to run.
 UNORDERED = tuple(ACTION_CODES[name] for name in ("free_completed", "segment_free", "segment_unmap"))
 OOM = ACTION_CODES["oom"]
 A_PROGRAM_A_WORKER = 60
 
 
 def bases_of(found: Replay, addr: np.ndarray) -> np.ndarray:
-    """The real address of each range, as the first block in it tells; ranges without blocks have none."""
+    """Returns the real address of each range, inferred from its first block; -1 for ranges without blocks."""
     bases = np.full(len(found.bases) + 1, -1, np.int64)
     placed = np.flatnonzero((found.seg >= 0) & (addr >= 0))
     seg, first = np.unique(found.seg[placed], return_index=True)
@@ -46,7 +47,7 @@ def bases_of(found: Replay, addr: np.ndarray) -> np.ndarray:
 
 
 def difference(program: Program, truth: Done) -> str:
-    """Replays one program and compares; "" where nothing differs."""
+    """Replays one program; returns the first difference from the real allocator, or "" if they agree."""
     found = replay(program.workload(), "npu", conf=program.conf, capacity=program.total, log=True)
     raised = np.flatnonzero(truth.status == RAISED)
     end = int(raised[0]) if len(raised) else len(truth.status)
@@ -65,7 +66,7 @@ def difference(program: Program, truth: Done) -> str:
 
 
 def log_differs(found: Replay, truth: Done, bases: np.ndarray) -> str:
-    """Says where the logs differ first."""
+    """Returns the first difference between the logs, or "" if they agree."""
     log = found.log
     assert log is not None
     ours = np.column_stack(
@@ -74,7 +75,7 @@ def log_differs(found: Replay, truth: Done, bases: np.ndarray) -> str:
     theirs = truth.log.copy()
     if len(ours) != len(theirs):
         return f"{len(ours)} log entries, should be {len(theirs)}"
-    theirs[ours[:, 1] < 0, 1] = ours[ours[:, 1] < 0, 1]  # ranges that no block was ever in
+    theirs[ours[:, 1] < 0, 1] = ours[ours[:, 1] < 0, 1]  # the address of a range without blocks is unknown
     ours[ours[:, 0] == OOM, 1] = theirs[theirs[:, 0] == OOM, 1] = 0
     free = np.isin(ours[:, 0], UNORDERED)
     begins = np.concatenate([[True], ~free[1:] | ~free[:-1] | (ours[1:, 0] != ours[:-1, 0])])
@@ -86,7 +87,7 @@ def log_differs(found: Replay, truth: Done, bases: np.ndarray) -> str:
 
 
 def is_refused(conf: str) -> bool:
-    """Whether torch_npu refuses the settings, as far as is known."""
+    """Returns whether memdiag's model of torch_npu's parser refuses the settings."""
     try:
         Conf.parse(conf, "npu", "2.13")
     except MemdiagError:
@@ -95,7 +96,7 @@ def is_refused(conf: str) -> bool:
 
 
 def main() -> int:
-    """Runs until there were calls enough."""
+    """Runs until there were enough calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", type=Path, default=os.environ.get("MEMDIAG_REAL_NPU"))
     parser.add_argument("--calls", type=int, default=1_000_000)
@@ -111,7 +112,7 @@ def main() -> int:
     seed, begin = args.seed, time.monotonic()
     while tally["calls"] < args.calls and time.monotonic() - begin < args.seconds:
         # The device of a worker is that of its first program.
-        first = npu_program(random.Random(seed), 10)  # noqa: S311 - a program, no secret
+        first = npu_program(random.Random(seed), 10)  # noqa: S311 - a program, not a secret
         with tempfile.TemporaryDirectory() as scratch:
             worker = Worker(args.real, first.total, first.done, Path(scratch))
             for _ in range(A_PROGRAM_A_WORKER):

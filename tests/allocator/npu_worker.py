@@ -108,7 +108,7 @@ for line in sys.stdin:
     if child == 0:
         try:
             run(line.strip())
-        except Exception:  # noqa: BLE001 - the parent sees that there is no result, and a person sees why
+        except Exception:  # noqa: BLE001 - the parent notices the missing result; the traceback is for people
             traceback.print_exc()
         finally:
             sys.stdout.flush()

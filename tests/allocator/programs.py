@@ -1,7 +1,7 @@
 """Random programs for allocators: settings of both backends, devices of all sizes, and valid call sequences.
 
-Everything is drawn from one ``random.Random``, so a seed determines a program, and hypothesis can shrink it. Sizes
-favour interactions of rules: many equal ones (ties), those around every boundary, and sums near the capacity.
+All choices come from one ``random.Random``, so a seed determines a program, and Hypothesis can shrink it. Sizes favour
+interactions of rules: many equal sizes (ties), sizes around every boundary, and sums near the capacity.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def cuda_program(
     level = chance.choice([0, 1, 2, 3] if len(kinds) == 1 else [2, 2, 3])
     done = chance.choice(["now", "manual"]) if level else "now"
     conf, calls = cuda_conf(chance, rejects=rejects), list(Calls(chance, total, level, kinds=kinds).draw(num_calls))
-    if len(kinds) > 1 and chance.random() < 0.5:  # ids that collide in hash tables
+    if len(kinds) > 1 and chance.random() < 0.5:  # pool ids that collide in hash tables
         ids = dict(enumerate(chance.sample(range(1, 60), 5), 1))
         calls = [call._replace(tensor=ids[call.tensor]) if call.op.startswith("pool_") else call for call in calls]
     return Program(conf, total, done, calls)

@@ -26,7 +26,7 @@ class Done:
     """The result of a program.
 
     Attributes:
-        status, addr: Per call (0 ok, 1 out of memory, 2 skipped, 3 it raised, or had raised before; -1 for no address).
+        status, addr: Per call: 0 ok, 1 out of memory, 2 skipped, 3 this or an earlier call raised; address -1: none.
         checked, values: Calls after which the counters were read (one row each, in the order of ``rows.COUNTERS``; -1
             if unknown).
         log: Its own entries: action, address, size.

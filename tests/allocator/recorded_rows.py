@@ -63,7 +63,7 @@ def columns_of(result: Replay, names: Any) -> dict[str, np.ndarray]:
             if len(result.bases)
             else result.off
         )
-        found["status"] = (found["status"] == OUT_OF_MEMORY).astype(np.int64)  # nothing else is recorded there
+        found["status"] = (found["status"] == OUT_OF_MEMORY).astype(np.int64)  # these files record no other status
         found["addr"] = np.where(placed, address - (address[placed].min() if placed.any() else 0), -1)
     return found
 

@@ -1,4 +1,4 @@
-"""A caching allocator in plain objects, as slow as it is simple: the reference for the engine.
+"""A slow, simple caching allocator in plain objects: the reference for the engine.
 
 It was written from the published behaviour of PyTorch's CUDACachingAllocator, and is itself compared with recorded rows
 of the real one. It shares nothing with the package, so the same mistake cannot be on both sides: it even parses the
@@ -103,13 +103,13 @@ class Reference(Freeing):
             return None
         split = self.settings.max_split
         if size < split <= found[0].size or (size >= split and found[0].size >= size + self.settings.rounding):
-            return None  # no other is tried
+            return None  # the allocator tries no other block
         return found[0]
 
     def obtain(self, pool: Pool, stream: int, size: int) -> Block:
-        """Does everything that follows an unsuccessful search.
+        """Returns a block after an unsuccessful search: garbage collection, new segment, loans, releases, retry.
 
-        The free blocks are not searched again, whatever is released.
+        It does not search the free blocks again, even after a release.
         """
         if self.collects:
             self.collect_garbage()
@@ -144,10 +144,10 @@ class Reference(Freeing):
         if self.limit is not None and self.reserved + wanted > self.limit:
             return None
         if self.reject_above is not None and self.reserved + wanted > self.reject_above:
-            raise OutOfMemory  # immediate, and not counted
+            raise OutOfMemory  # fails at once, and does not count as an OOM
         block = self.grow(pool, stream, size) if self.settings.expandable else self.malloc(pool, stream, wanted)
         if block is not None and pool.owner is not None:
-            pool.owner.count += 1  # once, however many ranges were mapped for it
+            pool.owner.count += 1  # counts once, even if several ranges were mapped
         return block
 
     def malloc(self, pool: Pool, stream: int, size: int) -> Block | None:
@@ -231,7 +231,7 @@ class Reference(Freeing):
     def wait_for_stream(self, stream: int) -> None:
         self.complete(stream)
 
-    # -------------------------------------------------------------------------------------------------------- giving back
+    # -------------------------------------------------------------------------------------------------------- releasing
 
     def returned(self, segment: Segment, size: int) -> None:
         self.reserved -= size
@@ -257,7 +257,7 @@ class Reference(Freeing):
     def drop(self, block: Block) -> None:
         if (
             not block.whole
-        ):  # with pages of 1 GiB, a block above max_split_size_mb can be the rest of a segment: the driver refuses
+        ):  # with pages of 1 GiB, a block above max_split_size_mb may be a remainder, which the driver refuses to free
             raise Undefined
         self.note("segment_free", block, block.size)
         block.segment.pool.segments.remove(block.segment)
@@ -287,7 +287,7 @@ class Reference(Freeing):
         if not private.count:
             del self.released[number], self.private[number]
             if any(block.mapped for pool in private.pools for segment in pool.segments for block in segment.blocks):
-                raise Undefined  # deleted while its blocks exist
+                raise Undefined  # a deleted pool whose blocks still exist
 
     def release_oversize(self, pool: Pool, stream: int, size: int) -> bool:
         split = self.settings.max_split

@@ -1,4 +1,4 @@
-"""The reference allocator's frees: complete and in two halves, pending streams, private pools.
+"""The frees of the reference allocator: complete or in two halves, with pending streams and private pools.
 
 Its allocations are in ``reference.py``.
 """
@@ -130,9 +130,9 @@ class Freeing:
             self.watch(block)
 
     def poll(self) -> None:
-        """Completes frees of finished streams, as every allocation does first.
+        """Completes frees whose events have finished; every allocation does this first.
 
-        In each stream up to the first pending one.
+        In each stream, it stops at the first event that is still pending.
         """
         self.watch_deferred()
         for stream in sorted({stream for stream, _, _ in self.events}):
@@ -148,7 +148,10 @@ class Freeing:
             self.finish(event[2])
 
     def wait(self, owner: Private | None = None) -> None:
-        """Waits for all streams of pending blocks (of one private pool), which also completes earlier work on these streams."""
+        """Waits for the streams of all pending blocks (or of those of one private pool) and completes their frees.
+
+        This also completes earlier work on these streams.
+        """
         if self.captures:
             raise Undefined
         self.watch_deferred()
@@ -174,7 +177,7 @@ class Freeing:
             self.lenders += [self.private[number]] if kind & 2 else []
         private = self.private[number]
         if not private.num_users:
-            raise Undefined  # released, and still holding memory
+            raise Undefined  # the pool was released but still has memory
         private.num_users += 1
         self.scopes.append((number, stream))
 

@@ -33,7 +33,7 @@ def round_up(number: int, unit: int) -> int:
 def divisions(text: str) -> list[int]:
     """Returns the 16 numbers of roundup_power2_divisions.
 
-    Number k is for sizes from 2^k MiB on, the first also for all below.
+    Number k applies to sizes from 2^k MiB on; the first number also applies to all smaller sizes.
     """
     if not text.startswith("["):
         return [int(text)] * 16
@@ -41,7 +41,7 @@ def divisions(text: str) -> list[int]:
     for part in text.strip("[]").split(","):
         boundary, _, number = part.partition(":")
         if boundary == ">":
-            first = 1 if last is None else last + 1  # a list of ">" alone leaves the first one at 0
+            first = 1 if last is None else last + 1  # a list with ">" alone leaves the first number at 0
             numbers[first:] = [int(number)] * (16 - first)
             continue
         at = min(int(boundary).bit_length() - 1, 15)
@@ -71,7 +71,8 @@ class Settings:
         self.rejects = "True" in {self.values.get("throw_on_cudamalloc_oom"), self.values.get("throw_on_npumalloc_oom")}
 
 
-# ---------------------------------------------------------------------------------------------------------------- what is held
+# ----------------------------------------------------------------------------------------------------------------
+# blocks and pools
 
 
 @dataclass(eq=False)
@@ -89,7 +90,7 @@ class Block:
     captured_uses: set[int] = field(default_factory=set)
     num_events: int = 0
     free_since: int = 0  # number of its pool's search
-    made: int = field(default_factory=itertools.count().__next__)  # in 2.12, ties go to the older object
+    made: int = field(default_factory=itertools.count().__next__)  # in 2.12, the older object wins a tie
 
     @property
     def whole(self) -> bool:
@@ -101,14 +102,14 @@ class Block:
 
     @property
     def room(self) -> int:
-        """Bytes of the block, including bytes it could get by mapping the following block."""
+        """Bytes of the block, plus those of the following block if that can be mapped."""
         after = self.neighbour(1)
         return self.size + (after.size if after and not after.mapped else 0)
 
 
 @dataclass(eq=False)
 class Segment:
-    """A range of addresses from the driver; ``page`` bytes are mapped at a time, or with 0 everything at once."""
+    """A range of addresses from the driver; ``page`` is the unit of mapping, or 0 for a segment without pages."""
 
     number: int
     pool: Pool
@@ -122,7 +123,7 @@ class Segment:
         return bisect_left(self.blocks, block.off, key=lambda b: b.off)
 
     def cut(self, block: Block, size: int) -> Block:
-        """Truncates a block to its first ``size`` bytes and returns the rest as a block."""
+        """Truncates a block to its first ``size`` bytes and returns the remainder as a block."""
         rest = Block(self, block.off + size, block.size - size, block.mapped)
         block.size = size
         self.blocks.insert(self.place(block) + 1, rest)
@@ -168,7 +169,7 @@ class Private:
 
 @dataclass
 class Device:
-    """The driver: memory is a sum; addresses only increase."""
+    """The driver: it tracks only the sum of used memory, and addresses only increase."""
 
     total: int | None
     used: int = 0
@@ -192,9 +193,9 @@ class Device:
 
     @staticmethod
     def behind(size: int, page: int) -> int:
-        """Returns the device memory of ``size`` bytes.
+        """Returns the device memory that backs ``size`` bytes.
 
-        One range, or separate pages, which are rounded up individually.
+        It is rounded up to the granularity: as one range without ``page``, else for each page.
         """
         return size // page * round_up(page, GRAIN) if page else round_up(size, GRAIN)
 

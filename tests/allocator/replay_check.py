@@ -120,7 +120,7 @@ class _Checker:
             else size // page * (-(-page // _DEVICE_PAGE) * _DEVICE_PAGE)
         )
 
-    # -------------------------------------------------------------------------------------------------------- pieces
+    # -------------------------------------------------------------------------------------------------------- ranges
 
     def give(self, seg: int, start: int, end: int) -> None:
         """Marks ``[start, end)`` of a range as free."""
@@ -255,7 +255,7 @@ class _Checker:
             self.fault("the log has another allocation than the workload")
         if tensor in self.blocks:
             self.fault(f"tensor {tensor} was allocated twice")
-        if self.call < 0:  # the size of the block is in no row: the remainder of a range shows it
+        if self.call < 0:  # no row has the size of the block; the remainder of its range shows it
             block = self.block_of_start(seg, off, block)
         piece = self.ranges[seg].free.around(off, off + block) if seg in self.ranges else None
         if piece is not None:

@@ -1,4 +1,4 @@
-"""A replay as a trace: with the recorded settings it equals the recording, and written files read back identically."""
+"""A replay with the recorded settings, as a trace, equals the recording; written files read back identically."""
 
 from __future__ import annotations
 

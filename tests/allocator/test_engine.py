@@ -1,4 +1,4 @@
-"""The engine agrees with the reference allocator: random programs, settings, versions, and initial states."""
+"""The engine agrees with the reference allocator for random programs, settings, versions and initial states."""
 
 import random
 from itertools import accumulate
@@ -158,7 +158,7 @@ def in_halves(chance: random.Random, calls: list[Call]) -> list[Call]:
 def recorded_program(chance: random.Random, num_calls: int, *, gc: bool = True) -> Program:
     total = chance.choice([100, 256, 1024]) * MIB
     conf = cuda_conf(chance)
-    if not gc:  # no recording contains how long blocks have been free
+    if not gc:  # recordings do not contain how long blocks have been free
         conf = ",".join(
             part for part in conf.replace("garbage_collection_threshold", "\0").split(",") if not part.startswith("\0")
         )
@@ -233,7 +233,7 @@ def test_a_start_in_the_middle(version, seed):
     first = chance.randrange(len(program.calls))
     allocator = Reference(program.total, program.conf, version, "manual")
     list(run(allocator, program.calls[:first]))
-    # A range without mapped pages, because the driver had no memory left for it, is in no recording.
+    # Recordings do not contain a range without mapped pages, which exists if the driver had no memory left for it.
     assume(
         all(any(block.mapped for block in segment.blocks) for pool in allocator.default for segment in pool.segments)
     )

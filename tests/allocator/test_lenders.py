@@ -19,10 +19,10 @@ def order(pools: list[int], gone: tuple[int, ...] = ()) -> list[int]:
 @pytest.mark.parametrize(
     ("pools", "expected"),
     [
-        ([1, 2, 3], [2, 1, 3]),  # by the multiples of the golden ratio
-        ([2, 5], [2, 5]),  # both hash to the first of four slots: the first one gets it
+        ([1, 2, 3], [2, 1, 3]),  # ordered by multiples of the golden ratio
+        ([2, 5], [2, 5]),  # both hash to the first of four slots; the pool that was added first gets it
         ([5, 2], [5, 2]),
-        ([2, 5, 1], [5, 2, 1]),  # with eight slots, each has its own
+        ([2, 5, 1], [5, 2, 1]),  # with eight slots, each pool has a separate one
     ],
 )
 def test_the_place_in_the_table_decides_and_who_was_first(pools: list[int], expected: list[int]) -> None:
@@ -30,7 +30,7 @@ def test_the_place_in_the_table_decides_and_who_was_first(pools: list[int], expe
 
 
 def test_who_stands_behind_moves_up() -> None:
-    assert order([2, 5, 1], gone=(1,)) == [5, 2]  # the table stays as large as it was
+    assert order([2, 5, 1], gone=(1,)) == [5, 2]  # the table keeps its size
     table = FlatHashSet([hash_of((0, pool)) for pool in range(64)])
     table.add(2)
     table.add(5)

@@ -12,7 +12,7 @@ from tests.allocator.rows import COUNTERS, OUT_OF_MEMORY, SHARED, UNDEFINED, cal
 
 CUDA, NPU = sorted((SHARED / "oracle").glob("*.npz")), sorted((SHARED / "oracle-npu").glob("*.npz"))
 EVERY = bool(os.environ.get("MEMDIAG_TEST_EVERY_ROW"))
-MANY = 10**9 if EVERY else 1500  # the later rows of a file add little
+MANY = 10**9 if EVERY else 1500  # the later rows of a file add little coverage
 
 
 def cases(files, num_settings):

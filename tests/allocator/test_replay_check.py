@@ -1,4 +1,4 @@
-"""The checker accepts replays, and detects every kind of broken one."""
+"""The checker accepts correct replays, and detects every kind of error in a replay."""
 
 import random
 from dataclasses import replace as with_fields
@@ -118,7 +118,10 @@ def test_a_tensor_is_allocated_once():
 
 
 def test_neighbours_that_were_not_merged():
-    """The third request reserved a segment, as on another stream, although the two freed neighbours form a sufficient range."""
+    """A request that reserves a segment although two freed neighbours form a sufficient range is an error.
+
+    The third request was made on another stream, and the test changes its stream afterwards.
+    """
     pieces = (1, 12 * MIB), (2, 12 * MIB), (3, 12 * MIB)
     halves = [(1, 9 * MIB), (2, 9 * MIB), -1, -2, (3, 18 * MIB, 1)]
     work, result = replayed(*halves)
@@ -129,7 +132,10 @@ def test_neighbours_that_were_not_merged():
 
 
 def test_the_smallest_piece_that_fits():
-    """Claims that both ranges were on one stream, and that the larger one was used."""
+    """A request that uses the larger of two sufficient free ranges is an error.
+
+    The ranges were on two streams; the test claims that they were on one.
+    """
     work, result = replayed((1, 30 * MIB), (2, 20 * MIB, 1), -1, -2, (3, 20 * MIB))
     claimed = with_fields(work, stream=np.zeros_like(work.stream))
     lied = relogged(result, entry_of(result, SEGMENT_ALLOC, 1), stream=0)

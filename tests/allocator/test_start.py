@@ -27,7 +27,7 @@ CONFS = [
 def start_after(work: Workload, whole: Replay, calls: int) -> Start:
     """Returns the state after a number of calls, from the log of a replay."""
     log = whole.log or {}
-    pages: dict[int, set[int]] = {}  # by range, in MiB
+    pages: dict[int, set[int]] = {}  # mapped MiB, by range
     expandable: set[int] = set()
     key: dict[int, tuple[int, int]] = {}
     live: dict[int, tuple[int, int, int]] = {}

@@ -1,4 +1,4 @@
-"""Replays recordings with their own settings: compares every address and segment event, and explains differences."""
+"""A replay of a recording with its own settings matches every address and segment event, or explains the difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Table
 from memdiag.units import GIB, MIB
 
-# The trace of this file does not match its segments: none of its blocks is in any of them.
+# The trace of this file does not match its segments: no segment contains any of its blocks.
 NOT_OF_ONE_PIECE = {"facebookresearch__mosaic__test__snapshots__output.pickle"}
 
 
@@ -72,7 +72,7 @@ def test_one_difference_counts_once(goldens):
     runs = []
 
     def astray(part, *arguments, **options):
-        """The engine, with one block of the first run and all after it shifted by 512 bytes."""
+        """Replays with the engine, but in the first run shifts one block and all later ones by 512 bytes."""
         result = replay(part, *arguments, **options)
         runs.append(len(part.op))
         if len(runs) > 1:
@@ -95,7 +95,7 @@ def test_what_the_replay_does_beyond_the_recording_is_not_exact(goldens):
     device = trace.devices[0]
 
     def flushing(part, *arguments, **options):
-        """The engine, with an empty_cache in the middle of the first run."""
+        """Replays with the engine, but in the first run adds an empty_cache in the middle."""
         if len(part.op) == len(described(trace, device)[0].op):
             op = part.op.copy()
             middle = np.flatnonzero(op != ALLOC)[150]
@@ -131,7 +131,10 @@ def test_what_was_refused_tells_how_much_there_was(goldens, name, capacity):
 
 
 def test_garbage_collections_tell_the_limit_of_the_process(goldens):
-    """The golden ran with 3 GiB, half of which it could use, and garbage collection started at 0.6 of that."""
+    """Garbage collections in a recording give bounds for the memory limit of the process.
+
+    The golden ran on 3 GiB with a memory fraction of 0.5, and garbage collection started at 0.6 of that.
+    """
     ((_, found),) = calibrations(goldens / "cuda-2.13.0-gc-threshold" / "snapshot.pickle")
     low, high = found.limits.limit_range
     assert low <= found.limits.limit_bytes < high
@@ -167,9 +170,10 @@ def test_a_trace_without_addresses_is_not_calibrated(tmp_path):
 
 
 def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_replay_lacks():
-    """A block of 40 MiB is free when everything is released and a request of 39 MiB gets a new segment.
+    """A release is inferred to be empty_cache if the replay shows that the request needed no retry.
 
-    No retry would have been needed for that.
+    A free block of 40 MiB could have served the request of 39 MiB, but the recording releases all cached memory and
+    reserves a new segment.
     """
     a, b, c = (1 << 40, (1 << 40) + 256 * MIB, (1 << 40) + 512 * MIB)
     entries = [
@@ -196,7 +200,7 @@ def test_a_call_of_empty_cache_that_looks_like_a_retry_is_told_by_what_the_repla
 
 
 def test_a_second_range_of_addresses_beside_a_full_one_is_seen():
-    """Pages far after those mapped so far belong to a separate range."""
+    """Pages far after the mapped ones belong to a second range of addresses."""
     trace, device = device_of(
         [
             ("segment_map", 1 << 40, 20 * MIB),

@@ -1,4 +1,4 @@
-"""What a program asked for, told from each kind of trace."""
+"""The calls of a program are inferred correctly from each kind of trace."""
 
 from __future__ import annotations
 
@@ -171,7 +171,10 @@ A, B, C = (1 << 40, (1 << 40) + 64 * MIB, (1 << 40) + 128 * MIB)
 
 
 def test_what_comes_free_within_a_retry_does_so_after_the_request_has_looked():
-    """The block at A waits for a stream until a request that fails synchronises; the request gets a segment of its own."""
+    """A free that completes during a retry comes after the search of the request, which gets a new segment.
+
+    The block at A waits for a stream until the retry synchronises.
+    """
     trace, device = recording(
         ("segment_alloc", A, 40 * MIB),
         ("alloc", A, 40 * MIB),

@@ -58,7 +58,7 @@ OUTSIDE_AND_IN_A_CAPTURE = [
     (ALLOC, 3, 20 * MIB, 0),
     (FREE, 3, 0, -1),
     (CAPTURE, -1, 1, 1),
-    (ALLOC, 4, 12 * MIB, 1),  # fails, though that much is cached
+    (ALLOC, 4, 12 * MIB, 1),  # fails, although that much is cached
     (CAPTURE, -1, 0, 1),
     (ALLOC, 5, 1000, 0),
     (ALLOC, 6, 12 * MIB, 1),

@@ -1,4 +1,4 @@
-"""How far two runs make the same requests."""
+"""The number of calls that two runs share from the beginning is counted correctly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NONE_FAILED = 10**6
 
 
 def workload(*calls, streams=2):
-    """Calls as (op, tensor, size, stream)."""
+    """Returns a workload of calls, each given as (op, tensor, size, stream)."""
     op, tensor, size, stream = (np.array(column) for column in zip(*calls, strict=True))
     return Workload(
         op.astype(np.int8),
@@ -43,10 +43,14 @@ FREE_A = (FREE, 0, 0, 0)
             (A, FREE_A),
             (A, (FREE_REQUESTED, 0, 0, 0), (FREE_COMPLETED, 0, 0, 0)),
             (2, 2),
-        ),  # the allocator determines when it is complete
-        ((A, (EMPTY_CACHE, -1, 0, -1), B), (A, B), (3, 2)),  # and when cached memory is released
-        ((A, B), ((ALLOC, 7, 1000, 0), (ALLOC, 3, 2000, 0)), (2, 2)),  # numbers of tensors are rows of a table
-        ((A, (ALLOC, 1, 2000, 1)), ((ALLOC, 0, 1000, 1), (ALLOC, 1, 2000, 0)), (2, 2)),  # streams by their first use
+        ),  # the allocator decides when a free is complete
+        ((A, (EMPTY_CACHE, -1, 0, -1), B), (A, B), (3, 2)),  # the allocator also decides when cached memory is released
+        ((A, B), ((ALLOC, 7, 1000, 0), (ALLOC, 3, 2000, 0)), (2, 2)),  # tensor numbers are only rows of a table
+        (
+            (A, (ALLOC, 1, 2000, 1)),
+            ((ALLOC, 0, 1000, 1), (ALLOC, 1, 2000, 0)),
+            (2, 2),
+        ),  # streams match by first use
         ((A, (ALLOC, 1, 2000, 1)), (A, B), (1, 1)),
         (((ALLOC, 0, 1, 0),), (A,), (0, 0)),
     ],

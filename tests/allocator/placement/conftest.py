@@ -1,4 +1,4 @@
-"""Made-up placement instances, and a slow optimal placement of a few buffers."""
+"""Invented placement instances, and a slow optimal placement of a few buffers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lowest_height(rows):
 
 
 def cut(num, width, height, seed):
-    """Cuts a rectangle of time and bytes into ``num`` buffers: they fit into ``height`` without a gap."""
+    """Divides a rectangle of time and bytes into ``num`` buffers, which fit into ``height`` without a gap."""
     chance = np.random.default_rng(seed)
     pieces = [(0, width, 0, height)]
     while len(pieces) < num:

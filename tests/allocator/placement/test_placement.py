@@ -129,9 +129,9 @@ def test_challenging_ones_fit_their_capacity(name):
 
 
 def test_large_ones_are_improved_too(made_up, monkeypatch):
-    """Uses the method for thousands of buffers on sixty.
+    """The method for thousands of buffers improves on first fit, and gives the same plan every time.
 
-    First-fit passes, and descents that check only crowded sections.
+    The test uses sixty buffers. The method makes first-fit passes, and descents that check only crowded sections.
     """
     monkeypatch.setattr(improve, "LARGE", 10)
     monkeypatch.setattr(improve, "STEPS_OF_ROOM", 1)

@@ -1,4 +1,4 @@
-"""The search is complete and sound, compared with all orders of a few buffers."""
+"""The search finds a placement exactly if one exists, as all orders of a few buffers show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every registered policy keeps the contract of ``Policy``."""
+"""Every registered policy fulfils the contract of ``Policy``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for settings: allowed choices, results, and choices that it does not recommend."""
+"""The search for settings tries allowed choices only, finds the best ones, and does not recommend useless ones."""
 
 import numpy as np
 import pytest
@@ -24,9 +24,9 @@ def scored(work, policy, conf, capacity, part=None):
 
 
 def growing(num_rounds=24):
-    """Creates buffers that grow from round to round, with small retained ones.
+    """Returns a workload whose buffers grow from round to round, so that old segments cannot serve new buffers.
 
-    Old segments cannot serve new buffers.
+    Each round also retains a small buffer.
     """
     calls, number = [], 0
     for k in range(num_rounds):

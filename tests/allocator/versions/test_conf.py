@@ -117,7 +117,7 @@ def test_rules_are_of_the_version_before_where_it_has_none_of_its_own() -> None:
     [
         ("0.5", 100 * GIB, 50 * GIB),
         ("40G", 100 * GIB, 40 * GIB),
-        ("40g", 10 * GIB, 10 * GIB + 10 * GIB // 8),  # never more than without it
+        ("40g", 10 * GIB, 10 * GIB + 10 * GIB // 8),  # never more than without the setting
         ("1e30G", GIB, GIB + GIB // 8),
     ],
 )

@@ -1,4 +1,4 @@
-"""Best fit without size classes, compared with a reference of plain lists, and on a recorded training."""
+"""Best fit without size classes agrees with a reference of plain lists, and serves a recorded training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs written call by call, run by both the reference and the compiled allocator."""
+"""Handwritten programs, run by both the reference and the compiled allocator."""
 
 from __future__ import annotations
 

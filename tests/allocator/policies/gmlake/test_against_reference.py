@@ -1,4 +1,4 @@
-"""Stitching compared with the reference in plain objects on all kinds of programs, and general invariants."""
+"""Stitching agrees with the reference in plain objects on all kinds of programs, and keeps its invariants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memdiag.trace import schema
 from tests.allocator.policies.gmlake.stitch_program import Program, check, replayed, rows_of
 from tests.allocator.policies.gmlake.stitch_reference import CHUNK, MIB
 
-# A few sizes, so that they repeat; around every boundary.
+# A few sizes around every boundary; there are few, so that they repeat.
 SIZES = (
     1,
     512,

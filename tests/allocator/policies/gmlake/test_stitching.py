@@ -1,4 +1,4 @@
-"""Stitching, scenario by scenario; its report; and the replay as a trace."""
+"""Stitching serves each scenario as GMLake does; its report and its trace agree with the replay."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_levels_say_whether_stitching_comes_before_new_memory_after_it_or_last()
         assert check(program, GMLakeSettings(2 * MIB, level=level), capacity).reserved[-1] == reserved * MIB
     last = check(
         program, GMLakeSettings(2 * MIB, level=2), 200 * MIB
-    )  # what is cached goes back first: two whole ranges
+    )  # the retry first releases the cache: two whole ranges
     assert (last.reserved[-1], last.retries[-1], last.ooms[-1]) == (190 * MIB, 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Programs written call by call, run by both the reference and the compiled pools."""
+"""Handwritten programs, run by both the reference and the compiled pools."""
 
 from __future__ import annotations
 

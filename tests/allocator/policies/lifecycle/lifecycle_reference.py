@@ -15,9 +15,9 @@ MIB = 1 << 20
 NO_LIMIT = 1 << 62
 GRAIN, SMALL = 512, MIB
 SMALL_SEGMENT, LARGE_SEGMENT, LARGE_FROM, PAGE = 2 * MIB, 20 * MIB, 10 * MIB, 2 * MIB
-VERY_LARGE = 1_800_000_000  # blocks so small that temporary work does not split them
+VERY_LARGE = 1_800_000_000  # bytes; temporary requests outside forward do not split free blocks of at least this size
 PREJUDGED = 200 * MIB
-MUCH_LARGER = 1_395_864_371  # of a segment, by which it exceeds a request
+MUCH_LARGER = 1_395_864_371  # bytes by which a segment must exceed a request to count as much larger
 MOST_CANDIDATES = 3
 UNKNOWN_DEVICE = 1 << 40  # reserved address space if the device is unknown
 
@@ -30,7 +30,7 @@ def up(number: int, unit: int) -> int:
     return (number + unit - 1) // unit * unit
 
 
-# ---------------------------------------------------------------------------------------------------------------- what is held
+# ---------------------------------------------------------------------------------------------------------------- state
 
 
 @dataclass(eq=False)
@@ -195,7 +195,7 @@ class Allocator:
     def _optimized(
         self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int
     ) -> Block | None:
-        """Implements the source: a segment not much larger than the request ends the search without a result."""
+        """Returns a candidate as the source does: a segment that is not much larger ends the search without result."""
         for candidate in self._candidates(size, pool, stream)[:MOST_CANDIDATES]:
             if self._rejected(candidate, size, pool, own, segment_size):
                 return None
@@ -207,7 +207,7 @@ class Allocator:
         return None
 
     def _wanted_meanwhile(self, segment_size: int) -> bool:
-        """Returns whether, during the predicted lifetime, another request is expected that needs such a whole segment."""
+        """Returns whether a request for a whole segment of this size is expected during the predicted lifetime."""
         predicted = self.lifetimes.predicted
         if predicted is None:
             return False

@@ -1,6 +1,6 @@
-"""MindSpeed's prediction of a tensor's lifetime, line by line: the other half of the reference.
+"""MindSpeed's prediction of a tensor's lifetime, translated line by line: the second half of the reference.
 
-It is as slow as it is simple: tables are sets, walked from the latest entry to the earliest.
+It is slow and simple: tables are sets, which are searched from the latest entry to the earliest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ DEFAULT, LONG = "default", "long"
 
 
 class Table:
-    """What one kind of window (forward, or step) learns.
+    """The lifetimes learned from one kind of window (forward, or step).
 
-    Entries (start, end, size) of the current and last pass, and branches.
+    They are the entries (start, end, size) of the current and the last window, and a history of older windows.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The compiled pools agree with the reference on all kinds of programs; later events change nothing earlier."""
+"""The compiled pools agree with the reference on all kinds of programs, and later calls do not affect earlier ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, NO_LIMIT
 from tests.allocator.replay_check import check as checked
 
 KIB = 1024
-# A few sizes, so that they repeat; around every boundary, and some that share a rounded size.
+# A few sizes around every boundary, some with equal rounded sizes; there are few, so that they repeat.
 SIZES = (
     1,
     512,
@@ -76,7 +76,7 @@ def wild(draw: st.DrawFn) -> Program:
 
 @st.composite
 def training(draw: st.DrawFn) -> Program:
-    """Draws steps of similar layers, for which the tables are made."""
+    """Draws steps of similar layers, the case that the tables are made for."""
     program, tensor = Program(), 0
     size = st.sampled_from(draw(st.lists(st.sampled_from(SIZES), min_size=2, max_size=5)))
     layer = draw(

@@ -103,7 +103,7 @@ def test_a_trace_from_the_midst_has_no_set_up_and_no_first_optimizer_step(golden
     assert (marks.bases["setup"], marks.bases["optimizer"]) == ("none", "none")
     assert count["precise_begin"] == count["release"] == 0
     assert count["forward_begin"] >= 1
-    assert marks.at[0] == 0  # the empty window that lets the next one count is over
+    assert marks.at[0] == 0  # the empty window, after which the next one counts, has ended
 
 
 def test_there_are_two_kinds_of_hooks() -> None:
@@ -258,7 +258,7 @@ def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
 
 
 def seen(*lines: tuple[int, ...], backward_from: int | None = None) -> str:
-    """Returns the calls of layers and of the stack that allocations show, given by lines of ``forward``, outermost first."""
+    """Returns the calls of layers and of the stack shown by allocations, given by lines of ``forward``, outermost first."""
     stacks, number = Stacks.from_lists(
         [[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines]
     )

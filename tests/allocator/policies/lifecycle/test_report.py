@@ -1,4 +1,4 @@
-"""The report on a replay: misclassified tensors and their cost, pools, initial state, perfect prediction, simulate."""
+"""The report on a replay shows misclassified tensors and their cost, pools, initial state and perfect prediction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def told(program: Program, *, is_oracle: bool = False) -> Lifecycle:
 
 
 def first_forward() -> Program:
-    """Creates a first forward window, where everything counts as long-lived: one tensor is freed in it, one is not."""
+    """Returns a program whose first forward window frees one of two tensors; all count as long-lived there."""
     program = Program().mark("forward_begin", "forward_end", "forward_begin")
     return program.alloc(0, 30 * MIB).alloc(1, 50 * MIB).free(0).mark("forward_end").alloc(2, 5 * MIB)
 
@@ -48,7 +48,7 @@ def test_wrongly_long() -> None:
         30 * MIB,
         0,
     )  # live at the peak
-    in_use = told(first_forward().alloc(3, 60 * MIB))  # outside of forward its segment was borrowed
+    in_use = told(first_forward().alloc(3, 60 * MIB))  # a request outside of forward borrowed its segment
     assert (in_use.peak_call, in_use.false_long_lived().live_at_peak_bytes, in_use.false_long_lived().cost_bytes) == (
         4,
         0,

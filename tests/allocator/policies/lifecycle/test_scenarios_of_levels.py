@@ -1,4 +1,4 @@
-"""How requests are served: each restriction, level and limit. The reference runs every program too."""
+"""Requests are served at the right level under each restriction and limit. The reference runs every program too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def long_lived(program: Program, tensor: int, size: int) -> Program:
 
 
 def in_forward(program: Program) -> Program:
-    """Opens a forward window in which A (3 MiB) is known to be short-lived at any position."""
+    """Returns a program in a forward window in which A (3 MiB) is known to be short-lived at any position."""
     program.mark("forward_begin", "forward_end", "forward_begin").alloc(900, 3 * MIB).free(900).mark("forward_end")
     return program.call(w.EMPTY_CACHE).mark("forward_begin")
 
@@ -239,7 +239,7 @@ def test_oversize_blocks_are_given_back_for_new_memory() -> None:
 
 
 def full(program: Program) -> Program:
-    """Fills the device, so that nothing remains for requests."""
+    """Fills the device, so that no memory remains for requests."""
     return program.call(w.SET_FRACTION, 0)
 
 

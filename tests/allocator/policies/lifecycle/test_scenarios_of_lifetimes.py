@@ -1,4 +1,4 @@
-"""How lifetimes are predicted: the effect of each mark, and each branch of the look-ups.
+"""Each mark and each branch of the look-ups has its effect on the predicted lifetimes.
 
 The reference runs every program too.
 """

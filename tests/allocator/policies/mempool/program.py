@@ -1,9 +1,9 @@
 """Trains a small model on a CUDA device with PyTorch's own allocator, and records its memory.
 
     python program.py plain FOLDER          # -> FOLDER/plain.pickle, a snapshot of the run as it is
-    python program.py pools FOLDER          # -> FOLDER/truth.json, what the allocator counted with three pools of the program's own
+    python program.py pools FOLDER # -> FOLDER/truth.json, the allocator's statistics with three MemPools in the program
 
-The pools are opened as docs/mempool.md says. Any device works: only sizes and their order matter.
+The program opens the pools as described in docs/mempool.md. Any device works: only sizes and their order matter.
 """
 
 import contextlib

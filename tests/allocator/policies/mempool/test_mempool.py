@@ -1,4 +1,4 @@
-"""A program's own pools: routing of requests, no look-ahead, and the real rules of private pools."""
+"""MemPools of the program: requests go to the right pool, without look-ahead, under the real rules of private pools."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_scope_counts_as_a_capture_before_torch_2_13() -> None:
     calls = [(w.ALLOC, 0, 40 * MIB), (w.FREE, 0, 0), (w.ALLOC, 1, 40 * MIB)]
     opened = scopes(
         (2, 3, LAYERS)
-    )  # the cached memory is in the default pool; the request within a scope cannot have it released
+    )  # the cached memory is in the default pool, and a request within a scope cannot release it
     for version, ooms in (("2.12", 1), ("2.13", 0)):
         found = replayed(workload_of(calls), opened, capacity=64 * MIB, torch_version=version)
         assert found.ooms[-1] == ooms
@@ -248,7 +248,10 @@ def test_as_a_trace_the_pools_are_told_apart(goldens: Path, kind: str) -> None:
 
 
 def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -> None:
-    """Both ran on PyTorch's own allocator (program.py): one is replayed, the other was counted."""
+    """The replay of a run without pools predicts the measured memory of a run with pools.
+
+    Both ran on PyTorch's own allocator (program.py).
+    """
     folder = Path(__file__).parent
     truth = json.loads((folder / "truth.json").read_text())
     trace = read(folder / "plain.pickle")
@@ -261,5 +264,5 @@ def test_a_program_with_such_pools_holds_what_was_predicted_from_one_without() -
         truth["peak_allocated_bytes"],
     )
     assert found.device_allocs[-1] == truth["device_allocs"]
-    assert found.device_frees[-1] == 0  # so that what is held at the end is what was held at the peak
+    assert found.device_frees[-1] == 0  # so the memory of each pool at the end is also its peak
     assert {pool.name: pool.reserved_bytes for pool in found.mempools.pools} == truth["reserved_bytes"]

@@ -1,4 +1,4 @@
-"""Trainings written call by call, and an independent checker of their replay."""
+"""Handwritten trainings, and an independent checker of their replay."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A plan of one step serves similar steps; other requests fall back; nothing looks ahead.
+"""A plan of one step serves similar steps without look-ahead; other requests use the fallback allocator.
 
-The bound is a lower bound.
+No simulated policy needs less memory than the bound.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_a_shorter_batch_goes_through_the_places_of_the_longest():
 def test_one_request_more_costs_no_other_its_place():
     program = training([4, 4, 4], extra={2: 6 * MIB})
     told = program.replay().planned
-    assert told.planned_step == 2  # it needs most: now the others lack one
+    assert told.planned_step == 2  # step 2 needs most memory, so the other steps lack one request of the plan
     assert told.unseen_requests.num_planned == told.unseen_requests.num_requests
     without = training([4, 4, 3], extra={2: 6 * MIB})
     told = without.replay().planned
@@ -80,7 +80,7 @@ def test_what_the_plan_has_no_place_for_gets_a_gap_or_falls_back():
     told = program.replay().planned
     assert told.unseen_requests.num_in_gaps == 1
     assert told.fallback_bytes == 0
-    program = training([4, 4, 1], extra={2: 200 * 1024})  # small ones may stay long: no gap for them
+    program = training([4, 4, 1], extra={2: 200 * 1024})  # small tensors may stay long, so they get no gap
     told = program.replay().planned
     assert (told.unseen_requests.num_in_gaps, told.unseen_requests.num_unknown) == (0, 1)
     assert told.fallback_bytes == 2 * MIB
@@ -116,7 +116,7 @@ def test_a_place_is_not_used_again_before_other_streams_are_through():
     found = program.replay()
     assert problems(found) == []
     assert peak(found) == 16 * MIB
-    late = Program()  # the second step's free is completed later than the planned one's
+    late = Program()  # the free in the second step completes later than the planned one
     for step in range(3):
         late.begin()
         first = late.alloc(8 * MIB, 1)
@@ -139,7 +139,7 @@ def test_each_stream_has_an_arena_of_its_own():
         program.free(program.alloc(8 * MIB, 2, stream=1))
     found = program.replay()
     assert problems(found) == []
-    assert peak(found) == 16 * MIB  # freed on one stream, it may still be read when the other begins to write
+    assert peak(found) == 16 * MIB  # the first stream may still read the freed memory
 
 
 def test_without_steps_all_of_it_is_planned():
@@ -225,7 +225,7 @@ def test_nothing_lies_on_another_and_everything_is_served_where_there_is_room(pr
         assert peak(low) <= peak(replay(work, "caching"))
         if work.done == "recorded":
             assert peak(low) == load(work) == found.planned.run_live_peak_bytes
-    elif (low.status == OUT_OF_MEMORY).any():  # then nothing else goes through
+    elif (low.status == OUT_OF_MEMORY).any():  # if even the bound fails, the plan fails too
         assert (found.status == OUT_OF_MEMORY).any()
 
 
@@ -238,7 +238,7 @@ def test_with_its_plan_a_run_does_not_look_ahead(program, data):
     cut = {name: getattr(planned.workload, name)[:n] for name in ("op", "tensor", "size", "stream", "pool", "row")}
     columns = {name: getattr(planned, name)[:n] for name in ("pool", "site", "step")}
     rest = np.flatnonzero(planned.workload.op[n:] == w.ALLOC)
-    if data.draw(st.booleans()) and len(rest):  # other requests follow
+    if data.draw(st.booleans()) and len(rest):  # later requests differ
         cut = {name: getattr(planned.workload, name).copy() for name in cut}
         cut["size"][n:][rest] += data.draw(st.integers(1, 4 * MIB))
         columns = {name: getattr(planned, name) for name in columns}

@@ -92,7 +92,7 @@ def main() -> None:
             try:
                 run(library, path)
                 status = 0
-            except Exception:  # noqa: BLE001 - a person sees why
+            except Exception:  # noqa: BLE001 - the traceback is for people
                 traceback.print_exc()
             finally:
                 sys.stdout.flush()

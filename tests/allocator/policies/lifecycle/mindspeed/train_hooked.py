@@ -1,8 +1,8 @@
-"""Runs bench/study/train.py with MindSpeed's allocator plugged in and its hooks in place: train_hooked.py LIBRARY LOG layer|stack WORDS…
+"""Runs bench/study/train.py with MindSpeed's allocator and hooks: train_hooked.py LIBRARY LOG layer|stack WORDS…
 
-What is hooked: ``make``, which builds model and optimizer; each layer's forward, or that of the whole stack of layers;
-a step, from the clearing of gradients to the end of the optimizer's; the optimizer's. What the allocator decided comes
-out as LOG, rows of process.h.
+It hooks ``make``, which builds model and optimizer; the forward of each layer, or of the whole stack of layers; each
+step, from ``zero_grad`` to the end of the optimizer; and the optimizer's step. It writes the allocator's decisions to
+LOG, as rows of process.h.
 """
 
 import runpy
@@ -16,12 +16,12 @@ TRAIN = Path(__file__).parents[5] / "bench" / "study" / "train.py"
 
 
 def hook_model(feature, model, hooks):
-    """Wraps the forward of what a generation of the feature hooks."""
+    """Wraps the forward of the modules that this generation of the feature hooks."""
     if hooks == "layer":
         hook_layers(feature, model)
         return
     for module in model.modules():
-        if type(module).__name__ == "TransformerBlock":  # ParallelTransformer, as it is called in Megatron-core
+        if type(module).__name__ == "TransformerBlock":  # Megatron-core's name of ParallelTransformer
             hook_forward(feature, module)
 
 
@@ -31,7 +31,7 @@ def main():
     for name in (
         "max_memory_allocated",
         "memory_reserved",
-    ):  # torch_npu ends the process where the allocator has no statistics
+    ):  # torch_npu ends the process if the allocator has no statistics
         setattr(torch.cuda, name, lambda *_: 0)
         setattr(torch.npu, name, lambda *_: 0)
     sys.argv = [str(TRAIN), *words]
