@@ -1,4 +1,4 @@
-"""Blocks: split, merged with idle neighbours, inserted into the sets of free blocks, and traced (CUDACachingAllocator.cpp)."""
+"""Splits and merges blocks, inserts them into the sets of free blocks, and logs them (CUDACachingAllocator.cpp)."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def add_entry(
 
 @lean_part
 def pool_index(nodes: Nodes, lane: int) -> int:
-    """Returns the index of the pool that a lane belongs to."""
+    """Returns the index of the pool of a lane."""
     return nodes[nodes[lane].pool].index
 
 
 @lean_part
 def new_block(state: State, nodes: Nodes, segment: int, offset: int, size: int, kind: int) -> int:
-    """Returns a block of a segment, linked to no neighbour and in no set."""
+    """Returns a new block of a segment, without neighbours and in no set."""
     block = new_node(state, nodes)
     nodes[block].prev, nodes[block].next = NONE, NONE
     nodes[block].size, nodes[block].offset = size, offset
@@ -94,7 +94,7 @@ def split_tail(state: State, nodes: Nodes, block: int, size: int) -> int:
 
 @lean_part
 def insert_into_blocks(state: State, nodes: Nodes, block: int) -> None:
-    """Inserts an idle block into the set of free or of unmapped blocks (BlockPool::insert_into_blocks), which resets its age."""
+    """Inserts an idle block into its set, free or unmapped, and resets its age (BlockPool::insert_into_blocks)."""
     segment, lane = nodes[block].segment, nodes[block].lane
     if nodes[block].kind == FREE:
         nodes[block].key = nodes[block].size
@@ -109,7 +109,10 @@ def insert_into_blocks(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def resize(state: State, nodes: Nodes, block: int, offset: int, size: int, birth: int) -> None:
-    """Changes a free block as if it were removed from its set and inserted again; it often keeps its position there."""
+    """Changes offset and size of a free block, as if it were removed from its set and inserted again.
+
+    If it keeps its position in the set, the set does not change.
+    """
     nodes[block].offset, nodes[block].size = offset, size
     tie = birth if state.ties_by_birth else nodes[nodes[block].segment].place + offset
     lane = nodes[block].lane
@@ -123,9 +126,9 @@ def resize(state: State, nodes: Nodes, block: int, offset: int, size: int, birth
 
 @lean_part
 def try_merge_blocks(state: State, nodes: Nodes, block: int) -> int:
-    """Merges ``block``, which is free and in no set, with its free neighbours, and inserts it; returns the node that it is now.
+    """Merges a free block, which is in no set, with its free neighbours and inserts it; returns the merged node.
 
-    try_merge_blocks, called for both neighbours as in free_block.
+    This is try_merge_blocks for both neighbours, as called in free_block.
     """
     before, after = nodes[block].prev, nodes[block].next
     offset, size = nodes[block].offset, nodes[block].size
@@ -148,7 +151,7 @@ def try_merge_blocks(state: State, nodes: Nodes, block: int) -> int:
 
 @lean_part
 def merge_unmapped(state: State, nodes: Nodes, block: int) -> None:
-    """Merges an unmapped block with its unmapped neighbours, and inserts it; the node stays (try_merge_blocks in unmap_block)."""
+    """Merges an unmapped block with its unmapped neighbours and inserts it, in the same node (unmap_block)."""
     other = nodes[block].prev
     if nodes[other].kind == UNMAPPED:
         remove(nodes, other)
@@ -165,7 +168,7 @@ def merge_unmapped(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def _unlink(state: State, nodes: Nodes, block: int) -> None:
-    """Removes a block, which is in no set, from the list of neighbours."""
+    """Deletes a block, which is in no set, and links its neighbours."""
     before, after = nodes[block].prev, nodes[block].next
     nodes[before].next = after
     nodes[after].prev = before

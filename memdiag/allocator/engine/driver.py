@@ -1,4 +1,4 @@
-"""The driver as the allocator sees it: bytes in pages of 2 MiB, and addresses that go up and are never reused."""
+"""The driver's view of memory: bytes in pages of 2 MiB, and increasing addresses that are never reused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GRAIN = 2 << 20
 
 @lean_part
 def take_device_bytes(state: State, wanted: int) -> bool:
-    """Takes ``wanted`` bytes of device memory, whole pages; returns False if the device has fewer."""
+    """Reserves ``wanted`` bytes of device memory, in whole pages; returns False if the device has fewer."""
     if wanted > state.device_free:
         return False
     state.device_free -= wanted
@@ -19,10 +19,10 @@ def take_device_bytes(state: State, wanted: int) -> bool:
 
 @lean_part
 def new_segment(state: State, nodes: Nodes, lane: int, length: int, page: int) -> int:
-    """Returns a new range of addresses, at the address that the driver gave while recording if that is known.
+    """Returns a new range of addresses, at the recorded address if that is known.
 
-    If the lane of each recorded address is known, a lane gets only its own addresses: a recording does not show
-    reserved ranges without mapped pages.
+    If the lanes of the recorded addresses are known, each lane uses only its own addresses, because a recording does
+    not contain reserved ranges without mapped pages.
     """
     number = state.num_segments
     state.num_segments += 1
@@ -50,14 +50,14 @@ def new_segment(state: State, nodes: Nodes, lane: int, length: int, page: int) -
 
 @lean_part
 def count_device_alloc(state: State, size: int) -> None:
-    """Counts memory that the driver gave."""
+    """Counts memory that was reserved from the driver."""
     state.reserved += size
     state.num_device_alloc += 1
 
 
 @lean_part
 def device_bytes(size: int, page: int) -> int:
-    """Returns the device memory behind ``size`` bytes of a segment whose pages have ``page`` bytes (0: of cudaMalloc)."""
+    """Returns the device memory that backs ``size`` bytes of a segment with pages of ``page`` bytes (0: cudaMalloc)."""
     return round_up(size, GRAIN) if page == 0 else size // page * round_up(page, GRAIN)
 
 
@@ -69,8 +69,8 @@ def count_device_free(state: State, nodes: Nodes, lane: int, size: int, page: in
     state.device_free += device_bytes(size, page)
     pool = nodes[lane].pool
     if nodes[pool].is_private:
-        # PrivatePool::cudaMalloc_count rises by one for each alloc_block that succeeds, however many ranges that
-        # mapped, and falls by one for each range that is unmapped; the allocator asserts that it is above 0.
+        # PrivatePool::cudaMalloc_count increases by one for each successful alloc_block, even if that mapped several
+        # ranges, and decreases by one for each unmapped range. The allocator asserts that it is above 0.
         if nodes[pool].cuda_malloc_count == 0:
             state.is_broken = 1
             return

@@ -1,4 +1,4 @@
-"""Expandable segments: one long range of addresses for a lane, mapped page by page (CUDACachingAllocator.cpp, from 2.1 on)."""
+"""Expandable segments: a long range of addresses per lane, mapped page by page (CUDACachingAllocator.cpp, 2.1 on)."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ def has_available_address_space(nodes: Nodes, block: int, size: int) -> bool:
 
 @lean_part
 def try_allocate_expandable_block(state: State, nodes: Nodes, log: Array, lane: int, size: int) -> int:
-    """Returns a free block of at least ``size`` bytes, in no set, with newly mapped memory at its end; NONE: the device has too little.
+    """Returns a free block of at least ``size`` bytes, in no set, with newly mapped pages at its end.
 
-    try_allocate_expandable_block, with find_expandable_block: it grows the lowest unmapped block from which on there is enough address
-    space, or the free block right before that.
+    Returns NONE if the device has too little memory. Models try_allocate_expandable_block and find_expandable_block:
+    the block starts at the lowest unmapped block with enough address space from there on, or at the free block right
+    before it.
     """
     found = NONE
     unmapped = nodes[lane + UNMAPPED_SET].succ
@@ -64,15 +65,14 @@ def try_allocate_expandable_block(state: State, nodes: Nodes, log: Array, lane: 
     if found == NONE:
         page = state.small_page if nodes[lane].is_small else state.large_page
         length = round_up(min(state.device_total + state.device_total // 8, state.most_reserved), page)
-        if (
-            length < size and state.most_reserved < UNLIMITED
-        ):  # expandable_segments_reserve: the allocator checks that it suffices
+        # The allocator checks that expandable_segments_reserve suffices.
+        if length < size and state.most_reserved < UNLIMITED:
             return NONE
         found = new_block(state, nodes, new_segment(state, nodes, lane, length, page), 0, length, UNMAPPED)
         insert_into_blocks(state, nodes, found)
     if nodes[found].kind == UNMAPPED:
         found = map_block(state, nodes, log, found, min(nodes[found].size, size))
-    while found != NONE and nodes[found].size < size:  # pages that are mapped stay mapped if a later step fails
+    while found != NONE and nodes[found].size < size:  # mapped pages stay mapped if a later step fails
         following = nodes[found].next
         if following == NONE:
             return NONE
@@ -84,7 +84,7 @@ def try_allocate_expandable_block(state: State, nodes: Nodes, log: Array, lane: 
 
 @lean_part
 def map_block(state: State, nodes: Nodes, log: Array, unmapped: int, need: int) -> int:
-    """Maps the first ``need`` bytes of an unmapped block, in whole pages (map_block); returns the free block, NONE: no memory."""
+    """Maps the first ``need`` bytes of an unmapped block in whole pages (map_block); returns the free block or NONE."""
     size = round_up(need, nodes[nodes[unmapped].segment].page)
     if not take_device_bytes(state, device_bytes(size, nodes[nodes[unmapped].segment].page)):
         return NONE
@@ -100,7 +100,7 @@ def map_block(state: State, nodes: Nodes, log: Array, unmapped: int, need: int) 
 
 @lean_part
 def unmap_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
-    """Unmaps the whole pages within a free block (unmap_block); a part of a page at either end stays mapped and free."""
+    """Unmaps the whole pages within a free block (unmap_block); partial pages at its ends stay mapped and free."""
     segment = nodes[block].segment
     page, begin, block_end = nodes[segment].page, nodes[block].offset, nodes[block].offset + nodes[block].size
     start, end = round_up(begin, page), block_end // page * page
@@ -110,7 +110,7 @@ def unmap_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
     if start > begin:
         head = block
         block = split_tail(state, nodes, head, start - begin)
-        if state.ties_by_birth:  # here, too, the block that is split stays the upper part
+        if state.ties_by_birth:  # as in a split, the original block becomes the upper part
             nodes[head].tie, nodes[block].tie = nodes[block].tie, nodes[head].tie
         insert_into_blocks(state, nodes, head)
     if end < block_end:
@@ -118,11 +118,10 @@ def unmap_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
     size, lane = nodes[block].size, nodes[block].lane
     nodes[block].kind = UNMAPPED
     record_trace(state, nodes, log, SEGMENT_UNMAP, block, size, -1)
-    complete_stream(
-        state, nodes, nodes[lane].stream
-    )  # unmap synchronizes the stream first, so process_events sees its events as done
+    # unmap first synchronizes the stream, so its events are complete in the next process_events
+    complete_stream(state, nodes, nodes[lane].stream)
     merge_unmapped(state, nodes, block)
     count_device_free(state, nodes, lane, size, page)
-    if nodes[block].prev == NONE and nodes[block].next == NONE:  # the range has no other blocks
+    if nodes[block].prev == NONE and nodes[block].next == NONE:  # no page of the segment is mapped, so it is released
         remove(nodes, block)
         drop_node(state, nodes, block)

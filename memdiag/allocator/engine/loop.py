@@ -1,6 +1,6 @@
-"""One loop over the calls of a workload.
+"""The loop over the calls of a workload.
 
-A policy can replace the functions that it calls (``loop_of``); numba compiles each as one.
+A policy can replace the functions that the loop calls (``loop_of``); numba compiles the result as one function.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ class Calls(NamedTuple):
     """Columns of a workload, int64.
 
     Attributes:
-        op, tensor, stream: As of the workload.
-        size: Bytes requested; of SET_FRACTION the limit (-1: none).
-        pool: Known for every request.
-        rounded, segment_size: Bytes of the block and of the segment that a request needs; of SET_FRACTION: where
-        garbage collection begins.
+        op, tensor, stream: As in ``Workload``.
+        size: Requested bytes; for SET_FRACTION, the limit (-1: none).
+        pool: Pool of each request.
+        rounded: Bytes of the block that a request needs; for SET_FRACTION, the bytes above which garbage collection
+            runs.
+        segment_size: Bytes of the segment that a request needs.
     """
 
     op: Array
@@ -81,7 +82,7 @@ def _unuse(nodes: Nodes, pool: int) -> None:
 def _begin_pool(state: State, nodes: Nodes, pool: int) -> None:
     """Opens a scope of a private pool (beginAllocateToPool).
 
-    An assertion if it is open, or was released and still holds memory.
+    The allocator fails an assertion if the pool is already open, or was released and still has memory.
     """
     state.num_scopes += 1
     if not nodes[pool].exists:
@@ -97,7 +98,7 @@ def _begin_pool(state: State, nodes: Nodes, pool: int) -> None:
 
 @lean_part
 def free(state: State, nodes: Nodes, log: Array, block: int, is_recorded: bool) -> None:
-    """Frees a block (free); ``is_recorded``: the free completes when the recording says so."""
+    """Frees a block (free); with ``is_recorded``, a later FREE_COMPLETED call completes the free."""
     record_trace(state, nodes, log, schema.FREE_REQUESTED, block, nodes[block].requested_size, nodes[block].tensor)
     state.allocated -= nodes[block].size
     nodes[block].event_count = 0
@@ -135,7 +136,7 @@ def make_live(state: State, nodes: Nodes, log: Array, blocks: Array, block: int,
 
 @lean_part
 def _change_pool(state: State, nodes: Nodes, log: Array, code: int, index: int, size: int) -> None:
-    """Opens or closes a scope of a private pool, releases it, or notes whether its requests are captured."""
+    """Opens or closes a scope of a private pool, releases the pool, or sets whether its requests are captured."""
     pool = state.pools + index
     if code == POOL_BEGIN:
         _begin_pool(state, nodes, pool)
@@ -173,7 +174,7 @@ def prepare(state: State, nodes: Nodes, log: Array, own: Own, i: int) -> bool:
 def serve(
     state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, own: Own, i: int
 ) -> tuple[int, int, int]:
-    """Serves a request; returns its status, the block, and the bytes that the tensor got."""
+    """Serves a request; returns its status, the block, and the bytes of the block."""
     if calls.size[i] <= 0:
         return OK, NONE, -1
     size = calls.rounded[i]
@@ -203,7 +204,7 @@ def free_tensor(
 
 @lean_part
 def complete_free(state: State, nodes: Nodes, log: Array, blocks: Array, own: Own, tensor: int) -> int:
-    """Completes a free as the recording says; returns the status."""
+    """Completes a free at its recorded position; returns the status."""
     block = NONE
     if tensor >= 0:
         block = blocks[tensor]
@@ -217,7 +218,7 @@ def complete_free(state: State, nodes: Nodes, log: Array, blocks: Array, own: Ow
 
 @lean_part
 def use_on_stream(state: State, nodes: Nodes, blocks: Array, own: Own, tensor: int, stream: int) -> int:
-    """Notes that a stream uses a tensor; returns the status."""
+    """Records that a stream uses a tensor; returns the status."""
     block = blocks[tensor] if tensor >= 0 else NONE
     if block == NONE or nodes[block].kind != LIVE:
         return SKIPPED
@@ -227,7 +228,7 @@ def use_on_stream(state: State, nodes: Nodes, blocks: Array, own: Own, tensor: i
 
 @lean_part
 def empty_cache(state: State, nodes: Nodes, log: Array, own: Own) -> None:
-    """Releases what is cached (emptyCache)."""
+    """Releases all cached memory (emptyCache)."""
     release_cached_blocks(state, nodes, log)
 
 
@@ -239,8 +240,8 @@ def finish(state: State, nodes: Nodes, log: Array, out: Array, own: Own, i: int)
 @lean_part
 def _has_room(state: State) -> bool:
     """Returns whether nodes and log suffice for any one call."""
-    # A release can split each free block in three and log each block twice, stitching one three times; nothing else
-    # needs as much.
+    # A release can split each free block in three and log each block twice; stitching can log a block three times. No
+    # other call needs more room.
     if state.capacity - state.fresh < 2 * state.num_nodes + 64:
         return False
     return state.log_level == LOG_NOTHING or state.log_capacity - state.num_logged >= 3 * state.num_nodes + 64
@@ -257,17 +258,17 @@ def _write_results(state: State, nodes: Nodes, out: Array, i: int, status: int, 
 
 
 def _run(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, own: Own) -> int:
-    """Makes calls from ``state.at`` on until the last one or ``state.until``, or until nodes, log or ``own`` must be made larger.
+    """Runs calls from ``state.at`` up to ``state.until``, or until nodes, log or ``own`` must be enlarged.
 
     Args:
         state, nodes: See ``memory``.
-        log, out: Log (LOG_COLUMNS x room) and results (RESULTS, then the policy's own, x calls), int64.
-        calls: What the program asked for.
-        blocks: Block of each tensor; NONE: none.
-        own: What the policy keeps.
+        log, out: Log (LOG_COLUMNS x capacity) and results ((RESULTS and the policy's results) x calls), int64.
+        calls: The calls of the program.
+        blocks: Block of each tensor, or NONE.
+        own: Additional state of the policy.
 
     Returns:
-        The number of calls made so far.
+        The number of calls that have been run.
     """
     end = min(len(calls.op), state.until)
     while state.at < end:
@@ -315,7 +316,7 @@ def _run(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, block
 
 
 def loop_of(name: str, **functions: Any) -> Any:
-    """Returns the loop with ``functions`` of a policy in place of this module's functions of the same name, compiled as one."""
+    """Returns the compiled loop, with a policy's ``functions`` instead of this module's functions of the same name."""
     unknown = set(functions) - set(globals())
     if unknown:
         raise ValueError(f"the loop calls no {', '.join(unknown)}")

@@ -1,4 +1,7 @@
-"""One request: the search for a free block, then new memory, then whatever can be released (CUDACachingAllocator.cpp: malloc)."""
+"""One request: search for a free block, then a new segment, then a new segment after releases.
+
+Functions have the names of CUDACachingAllocator.cpp.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from memdiag.trace.schema import SEGMENT_ALLOC
 from memdiag.trace.table import Array
 
 REJECTED = -1
-_MOST_EVENTS = 512  # multi_stream_lazy_reclaim processes events at once where more are outstanding
+_MOST_EVENTS = 512  # multi_stream_lazy_reclaim processes events at once if more are outstanding
 
 
 @lean_part
 def _size_with_unmapped(nodes: Nodes, block: int) -> int:
-    """Returns the size of a block together with the unmapped block behind it (get_free_block)."""
+    """Returns the size of a block including the unmapped block after it (get_free_block)."""
     following = nodes[block].next
     size: int = nodes[block].size
     return size + nodes[following].size if following != NONE and nodes[following].kind == UNMAPPED else size
@@ -35,16 +38,15 @@ def _size_with_unmapped(nodes: Nodes, block: int) -> int:
 
 @lean_part
 def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
-    """Returns the best free block, still in its set (get_free_block); NONE: there is none, or the best one is refused."""
-    if (
-        state.gc and state.limit >= 0 and lane < state.lanes + 2 * state.num_streams
-    ):  # a lane of the large half of the default pool
-        state.get_free_blocks_call_count += 1  # the clock of garbage collection, which does not run without a limit
+    """Returns the best free block, still in its set (get_free_block); NONE: there is none, or it is refused."""
+    # The clock of garbage collection counts searches of the large default pool, and only if there is a limit.
+    if state.gc and state.limit >= 0 and lane < state.lanes + 2 * state.num_streams:
+        state.get_free_blocks_call_count += 1
     block = lower_bound(nodes, lane, size)
     if block == lane:
         return NONE
     if state.expandable:
-        # A following block that could grow less is preferred; the first that could not ends the search.
+        # Prefers following blocks that are smaller including unmapped memory; stops at the first one that is not.
         following = nodes[block].succ
         while (
             following != lane
@@ -65,13 +67,13 @@ def get_free_block(state: State, nodes: Nodes, lane: int, size: int) -> int:
 
 @lean_part
 def alloc_block(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment_size: int) -> int:
-    """Returns a new free block, in no set (alloc_block); NONE: over the limit or the device's memory; REJECTED: refused at once.
+    """Returns a free block of a new segment, in no set (alloc_block).
 
-    REJECTED is throw_on_cudamalloc_oom, from 2.12 on.
+    Returns NONE if the limit or the device memory is too small, and REJECTED if throw_on_cudamalloc_oom (2.12 and
+    later) refuses the request at once.
     """
-    total = (
-        state.reserved + segment_size
-    )  # the size of a segment counts even where an expandable one would grow by less
+    # The allocator compares the limit with a whole segment, even if an expandable one would grow by less.
+    total = state.reserved + segment_size
     if state.limit >= 0 and total > state.limit:
         return NONE
     if state.reject_above >= 0 and total > state.reject_above:
@@ -92,10 +94,11 @@ def alloc_block(state: State, nodes: Nodes, log: Array, lane: int, size: int, se
 
 @lean_part
 def try_mempool_fallback(state: State, nodes: Nodes, lane: int, size: int) -> int:
-    """Returns a free block, still in its set, of a private pool with use_on_oom for a request of the default pool; NONE: none has one.
+    """Returns a free block of a private pool with use_on_oom for a request of the default pool, or NONE.
 
-    try_mempool_fallback. The allocator opens a scope of each such pool for the search: one that is already open is an assertion. From
-    2.10 on it opens them with expandable segments too, but finds nothing.
+    The block stays in its set (try_mempool_fallback). The allocator opens a scope of each such pool for the search, and
+    fails an assertion if the scope is already open. From 2.10 on, it also opens them with expandable segments, but
+    finds no block.
     """
     turn = 0
     while not nodes[nodes[lane].pool].is_private:
@@ -106,7 +109,7 @@ def try_mempool_fallback(state: State, nodes: Nodes, lane: int, size: int) -> in
                 pool = other
         if pool == NONE:
             return NONE
-        if not nodes[pool].exists:  # versions that search released pools as well create it again, without a user
+        if not nodes[pool].exists:  # versions that also search released pools create the pool again, without users
             nodes[pool].exists, nodes[pool].use_count, nodes[pool].cuda_malloc_count, nodes[pool].is_freeable = (
                 1,
                 0,
@@ -128,9 +131,9 @@ def try_mempool_fallback(state: State, nodes: Nodes, lane: int, size: int) -> in
 
 @lean_part
 def _alloc_after_miss(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment_size: int) -> int:
-    """Returns a block where get_free_block found none (malloc); NONE: out of memory; REJECTED: refused at once.
+    """Returns a block after an unsuccessful search (malloc); NONE: out of memory; REJECTED: refused at once.
 
-    As in the allocator, the free blocks are not searched again, even if a release or an event has made one that fits.
+    Like the allocator, it does not search the free blocks again, even if a release or an event has freed one that fits.
     """
     if state.gc and state.limit >= 0:
         garbage_collect_cached_blocks(state, nodes, log)
@@ -155,7 +158,7 @@ def _alloc_after_miss(state: State, nodes: Nodes, log: Array, lane: int, size: i
 
 @lean_part
 def malloc(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment_size: int, tensor: int) -> int:
-    """Returns the block for a request of ``size`` bytes, rounded (malloc and alloc_found_block); NONE: out of memory."""
+    """Returns the block for a request of ``size`` rounded bytes (malloc, alloc_found_block); NONE: out of memory."""
     if (not state.is_lazy or state.num_events > _MOST_EVENTS) and not nodes[nodes[lane].pool].is_captured:
         process_events(state, nodes, log)
     if state.reuse_needs_capture and is_capturing(state):
@@ -168,7 +171,7 @@ def malloc(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment
     is_found = block != NONE
     if not is_found:
         block = _alloc_after_miss(state, nodes, log, lane, size, segment_size)
-        is_found = block > NONE and nodes[block].lane != lane  # of a pool with use_on_oom
+        is_found = block > NONE and nodes[block].lane != lane  # the block of a pool with use_on_oom
     if block <= NONE:
         if block == NONE:
             state.num_ooms += 1
@@ -194,7 +197,7 @@ def malloc(state: State, nodes: Nodes, log: Array, lane: int, size: int, segment
 
 @lean_part
 def split_block(state: State, nodes: Nodes, block: int, size: int, remaining: int, is_found: bool) -> int:
-    """Splits a block and returns its beginning, a new block; ``block`` becomes the remainder (alloc_found_block)."""
+    """Splits a block; returns its lower part, a new block; ``block`` becomes the remainder (alloc_found_block)."""
     offset, before = nodes[block].offset, nodes[block].prev
     low = new_block(state, nodes, nodes[block].segment, offset, size, FREE)
     nodes[low].prev, nodes[low].next = before, block

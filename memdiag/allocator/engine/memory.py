@@ -2,9 +2,9 @@
 
 Compiled functions get ``state`` (one record) and ``nodes`` (an array of records). Both can be kept, copied and enlarged
 between two calls. A node is a block, a segment from the driver, a pool, a set of free blocks, a stream or an event.
-Links between nodes are indices into ``nodes``. Node 0 means none: it looks like a block in use, so that nothing merges
-with it. Fields that are never used at the same time share their place, as in a C union. A node therefore has 128 bytes,
-and the fields that a search reads are in its first cache line.
+Links between nodes are indices into ``nodes``. Node 0 means none: it looks like a block in use, so that no block merges
+with it. Fields that are never used at the same time share memory, as in a C union. A node therefore has 128 bytes, and
+the fields that a search reads are in its first cache line.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ State = Any  # a record of STATE; numba knows the types of its fields, mypy does
 Nodes = Any  # an array of NODE
 NONE = 0
 
-# What a node is. Idle blocks come first (UNMAPPED: addresses without memory); neighbours that are idle in the same way
-# are one block.
+# Kinds of nodes. Idle blocks come first (UNMAPPED: addresses without memory); adjacent blocks of the same idle kind
+# are always merged.
 UNMAPPED, FREE, LIVE, PENDING, A_SEGMENT, GONE, A_STITCHED_BLOCK, A_PART = range(8)
 UNMAPPED_SET = 1  # the node after a lane is the set of its unmapped blocks
 
@@ -45,15 +45,15 @@ _FIELDS_OF_NODES: dict[str, tuple[str, ...]] = {
         "gc_count_base",
     ),
     "a block in use, which is in no set": ("event_count", "", "tensor", "requested_size", "stream_uses"),
-    # page: bytes of a page of an expandable segment; 0: what cudaMalloc gave. place: what orders equal free blocks of
-    # different segments.
+    # page: bytes of a page of an expandable segment; 0: a segment of cudaMalloc. place: sort key of equal free
+    # blocks of different segments.
     "a segment": ("number", "page", "place", "address", "length"),
     # A lane has the free blocks of one half (small or large) of a pool on one stream; it is the head of their set.
-    # given_at: how many of the addresses that the driver gave are used up for it.
+    # given_at: number of recorded addresses that have been used for it.
     "a lane": ("pool", "stream", "", "", "is_small", "", "", "", "", "", "given_at"),
-    # use_count, cuda_malloc_count: of PrivatePool. use_on_oom_turn: its place among the pools that serve the default
-    # pool where memory runs out (0: it does not), use_on_oom: the same while the pool exists. is_captured: requests in
-    # it are made while a graph is captured.
+    # use_count, cuda_malloc_count: as in PrivatePool. use_on_oom_turn: position among the pools that serve the default
+    # pool on OOM (0: it does not); use_on_oom: the same while the pool exists. is_captured: its requests are made
+    # during a graph capture.
     "a pool": (
         "use_count",
         "cuda_malloc_count",
@@ -70,8 +70,7 @@ _FIELDS_OF_NODES: dict[str, tuple[str, ...]] = {
     ),
     "a stream": ("num_issued", "num_finished", "first_event", "last_event"),
     "an event, or a stream that a block was used on": ("sequence", "block", "next_event", "used_stream", "in_capture"),
-    # GMLake: its allocator keeps these with its segments, stitched blocks and primitive blocks
-    # (memdiag.allocator.policies.gmlake).
+    # Fields of GMLake's segments, stitched blocks and primitive blocks (memdiag.allocator.policies.gmlake).
     "a segment of GMLake": ("", "", "", "", "", "", "first_chunk", "first_block", "is_released"),
     "a stitched block": ("", "", "", "", "", "", "", "", "first_part", "", "", "use", "older", "newer"),
     "a primitive block": ("",) * 15 + ("next_primitive",),
@@ -103,8 +102,9 @@ _STATE = (
     "collects_expandable",
     "reuse_needs_capture",
     "scope_end_frees",
-    # First node and number of nodes of each kind.
+    # When streams finish their work (BY_NEXT_CALL ...).
     "streams_finish",
+    # First node, or number of nodes, of each kind.
     "num_streams",
     "num_pools",
     "lanes",
@@ -122,7 +122,7 @@ _STATE = (
     "num_segments",
     "next_place",
     "next_address",
-    # Nodes: the first of those given back, the first that was never used, how many are in use, how many there can be.
+    # Nodes: first dropped node, first unused node, number in use, capacity; then the seed of the priorities.
     "spare",
     "fresh",
     "num_nodes",
@@ -163,7 +163,7 @@ LOG_COLUMNS = ("action", "call", "seg", "off", "size", "stream", "pool", "tensor
 UNLIMITED = 1 << 62
 
 
-class _FieldRecord(np.record):  # type: ignore[misc] # the stubs call it final, numpy does not
+class _FieldRecord(np.record):  # type: ignore[misc] # final in the stubs, but not in numpy
     """A record whose fields come before numpy's own attributes (``size``), as they do for numba."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -204,13 +204,13 @@ def new_record(kind: Any) -> Any:
 def more_nodes(nodes: Nodes, capacity: int) -> Nodes:
     """Returns ``nodes`` with room for ``capacity``."""
     more = np.zeros(capacity, NODE)
-    more.view(np.int64)[: nodes.size * 16] = nodes.view(np.int64)  # as numbers: numpy copies records field by field
+    more.view(np.int64)[: nodes.size * 16] = nodes.view(np.int64)  # numpy copies records field by field
     return more
 
 
 @lean_part
 def new_node(state: State, nodes: Nodes) -> int:
-    """Returns a node that nothing uses: one given back if there is any, so that the memory in use stays small and close together."""
+    """Returns an unused node; it prefers dropped ones, so that the used memory stays small and compact."""
     state.num_nodes += 1
     node = state.spare
     if node != NONE:
@@ -225,7 +225,7 @@ def new_node(state: State, nodes: Nodes) -> int:
 
 @lean_part
 def drop_node(state: State, nodes: Nodes, node: int) -> None:
-    """Gives a node back."""
+    """Drops a node, so that it can be reused."""
     state.num_nodes -= 1
     nodes[node].kind = GONE
     nodes[node].next = state.spare

@@ -1,4 +1,4 @@
-"""Sets a model up, makes the calls, and returns the columns of a replay."""
+"""Creates an allocator model, runs the calls of a workload, and returns the columns of a replay."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from memdiag.allocator.versions.rules import BY_ADDRESS, BY_BIRTH, Rules
 from memdiag.allocator.workload import SET_FRACTION, SET_TOTAL, Workload
 from memdiag.trace.table import Array
 
-FIRST_ADDRESS = 1 << 44  # of invented ranges
+FIRST_ADDRESS = 1 << 44  # of ranges whose address is unknown
 UNKNOWN_DEVICE = 1 << 40  # device size for reserving address space if the real size is unknown
 _ROOM = 4096  # nodes
 STREAMS_FINISH = {"now": BY_NEXT_CALL, "manual": BY_HAND, "recorded": AS_RECORDED}  # by ``Workload.done``
 LOG_CALL = LOG_COLUMNS.index("call")
-# The rows of results, named as columns of ``Replay``.
+# Rows of the results, under the names of the columns of ``Replay``.
 RESULTS: tuple[str, ...] = (
     "status",
     "seg",
@@ -69,7 +69,7 @@ _NARROWER = {
 
 
 def limits(fraction: float | None, conf: Conf, capacity: int | None, rules: Rules) -> tuple[int, int]:
-    """Returns the limit in bytes that a memory fraction sets (-1: none), and where garbage collection begins."""
+    """Returns the memory limit of a fraction (-1: none), and the reserved bytes above which garbage collection runs."""
     if fraction is None or capacity is None or (fraction == 1.0 and not rules.whole_fraction_is_limit):
         return -1, 0
     limit = int(fraction * capacity)
@@ -88,15 +88,16 @@ def new_state(
     stand_in: Sequence[int] = (),
     captured: Collection[int] = (),
 ) -> tuple[State, Nodes]:
-    """Returns state and nodes of an allocator that holds nothing yet.
+    """Returns state and nodes of an empty allocator.
 
     Args:
-        conf, rules: Settings, and what the version does with them.
+        conf, rules: Settings, and the rules of the version.
         capacity: Bytes of the device; None: unlimited.
-        num_streams, num_pools: Of the workload.
+        num_streams, num_pools: Numbers of streams and pools in the workload.
         done: When streams finish their work (``memory.BY_NEXT_CALL`` ...).
-        given: Addresses of the segments to come, -1: unknown; as two rows, with the number of the lane of each.
-        no_split, stand_in, captured: As of the workload.
+        given: Addresses of future segments in order (-1: unknown), or two rows: these, and the lane number of each.
+        no_split, stand_in, captured: Numbers of pools that never split blocks, that serve the default pool on OOM, and
+            in which requests are captured.
     """
     state = new_record(STATE)
     num_lanes = num_pools * 2 * num_streams
@@ -138,7 +139,7 @@ def new_state(
     state.small_page, state.large_page, state.alignment = conf.small_page, conf.large_page, conf.alignment
     state.limit, state.gc_begins_at = limits(conf.fraction, conf, capacity, rules)
     state.reject_above = -1
-    if conf.rejects and capacity is not None:  # the setting counts, whatever the program sets later
+    if conf.rejects and capacity is not None:  # the setting counts, even if the program sets another one
         state.reject_above = int((1.0 if conf.fraction is None else conf.fraction) * capacity)
     state.own_stream_counts, state.ties_by_birth = rules.own_stream_counts, rules.ties == BY_BIRTH
     state.scope_is_capture, state.collects_expandable = rules.scope_is_capture, rules.expandable_is_collected
@@ -161,7 +162,7 @@ def new_state(
 
 
 def enlarge(state: State, nodes: Nodes, log: Array) -> tuple[Nodes, Array]:
-    """Returns nodes and log with as much more room as the next call may need."""
+    """Returns nodes and log, enlarged for the next call."""
     need = 2 * int(state.num_nodes) + 64
     if state.capacity - state.fresh < need:
         nodes = more_nodes(nodes, int(state.fresh) + 2 * need)
@@ -176,7 +177,7 @@ def enlarge(state: State, nodes: Nodes, log: Array) -> tuple[Nodes, Array]:
 
 
 def segments(state: State, nodes: Nodes) -> Array:
-    """Returns which nodes are the segments that there ever were, by number."""
+    """Returns the nodes of all segments, including released ones, by number."""
     begin = state.given + state.num_given
     found = begin + np.flatnonzero(nodes["kind"][begin : state.fresh] == A_SEGMENT)
     order: Array = found[np.argsort(nodes["number"][found])]
@@ -185,12 +186,12 @@ def segments(state: State, nodes: Nodes) -> Array:
 
 @dataclass
 class Model:
-    """An allocator model, ready for a workload: its state, and the inputs and results of the loop over the calls.
+    """An allocator model for one workload: its state, and the inputs and results of the loop over the calls.
 
     Attributes:
         state, nodes: See ``memory``.
-        log: LOG_COLUMNS x room.
-        out: Results: RESULTS, then those of the policy, x calls.
+        log: The log, LOG_COLUMNS x capacity.
+        out: The results, (RESULTS and the policy's results) x calls.
         calls: The calls of the program.
         blocks: Block of each tensor.
         first: Number of leading calls that recreate the allocator state at the start.
@@ -223,19 +224,19 @@ class Model:
         num_own_pools: int = 0,
         num_own_results: int = 0,
     ) -> Model:
-        """Sets up a model that holds what ``workload.start`` says.
+        """Creates a model with the initial state of ``workload``.
 
         Args:
             workload: The calls.
-            conf, rules: Settings, and what the version does with them.
-            sizes: For each call, if it is a request: bytes of the block and of the segment.
-            pool: For each call: its pool.
+            conf, rules: Settings, and the rules of the version.
+            sizes: For each request, bytes of the block and of the segment.
+            pool: For each call, its pool.
             capacity: Bytes of the device; None: unlimited.
             fraction: Memory fraction set before the first call.
-            log_level: What is logged.
-            first: The number of calls in front that stand for the start.
-            bases: Addresses that the driver gave while recording (see ``memdiag.allocator.replay``).
-            num_own_pools, num_own_results: Pools beside those of the workload, and rows of results beside RESULTS.
+            log_level: Entries to log (``memory.LOG_ALL`` ...).
+            first: Number of leading calls that recreate the initial state.
+            bases: Recorded addresses of the driver's ranges (see ``memdiag.allocator.replay``).
+            num_own_pools, num_own_results: Additional pools and rows of results of the policy.
         """
         num_calls = len(workload.op)
         size, rounded = workload.size.astype(np.int64), sizes[0].astype(np.int64)
@@ -278,13 +279,13 @@ class Model:
         )
 
     def run(self, loop: Any, own: Own = (), *, until: int | None = None, grow: Callable[[], Own] | None = None) -> None:
-        """Makes all calls, or those before ``until``, with a loop of ``loop_of``.
+        """Runs all calls, or those before ``until``, with a loop of ``loop_of``.
 
         Args:
             loop: The compiled loop.
-            own: What the policy keeps.
-            until: The call to stop before; None: the end.
-            grow: Returns ``own`` with as much room as the next call needs.
+            own: Additional state of the policy.
+            until: The call before which to stop; None: the end.
+            grow: Returns ``own``, enlarged for the next call.
         """
         end = len(self.calls.op) if until is None else until
         self.state.until = end
@@ -293,15 +294,16 @@ class Model:
             own = grow() if grow else own
 
     def entries(self) -> dict[str, Array]:
-        """Returns the log as columns; entries of what stands for the start have call -1."""
+        """Returns the log as columns; entries of calls that recreate the initial state have call -1."""
         entries = self.log[:, : self.state.num_logged]
         entries[LOG_CALL] = np.maximum(entries[LOG_CALL] - self.first, -1)
         return dict(zip(LOG_COLUMNS, entries, strict=True))
 
     def columns(self) -> dict[str, Any]:
-        """Returns the columns of a ``Replay``, its addresses and its log, without the calls that stand for the start.
+        """Returns the columns of a ``Replay``, its addresses and its log, without the leading ``first`` calls.
 
-        Counters begin after those, but for ``ooms``: if a request of theirs failed, the start did not fit.
+        Counters start after these calls, which recreate the initial state. ``ooms`` includes them, because a failed
+        request among them means that the initial state does not fit.
         """
         found: dict[str, Any] = {}
         for name, row in zip(RESULTS, self.out, strict=False):

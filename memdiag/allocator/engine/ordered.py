@@ -1,8 +1,8 @@
-"""Ordered sets of blocks (std::set in the allocator): a search tree whose members also know the next and the previous one.
+"""Ordered sets of blocks (std::set in the allocator): search trees whose members are also linked in order.
 
-The sets are treaps: search trees by (key, tie), heaps by a random priority. That keeps them about as shallow as
-balanced trees, with less work for each change, for ten free blocks and for fifty thousand. The head of a set is a node
-too: its ``left`` is the root, ``succ`` the first and ``pred`` the last member (the head itself where the set is empty).
+The sets are treaps: search trees by (key, tie), and heaps by a random priority. They are about as shallow as balanced
+trees, with less work per change, for ten free blocks and for fifty thousand. The head of a set is also a node: ``left``
+is the root, ``succ`` the first and ``pred`` the last member (the head itself if the set is empty).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def insert(nodes: Nodes, head: int, node: int) -> None:
     key, tie, priority = nodes[node].key, nodes[node].tie, nodes[node].priority
     parent, is_right, x = head, False, nodes[head].left
     before, after = head, head
-    # Which way to go is random, and branches on it are mispredicted: both ways are computed, and one is selected
+    # The direction is random, so the processor would mispredict a branch: both children are read, and one is selected
     # without a branch.
     while x != NONE and nodes[x].priority > priority:
         is_smaller = (nodes[x].key < key) | ((nodes[x].key == key) & (nodes[x].tie < tie))

@@ -1,4 +1,4 @@
-"""Releasing memory to the driver: all cached blocks, oversize ones, or those unused for longest (CUDACachingAllocator.cpp)."""
+"""Releases memory to the driver: all cached blocks, oversize ones, or the oldest ones (CUDACachingAllocator.cpp)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from memdiag.trace.table import Array
 @lean_part
 def lane_of(state: State, pool: int, small: int, stream: int) -> int:
     """Returns the lane of a pool (its index), half and stream."""
-    return state.lanes + 2 * (
-        (pool * 2 + small) * state.num_streams + stream
-    )  # the node after a lane is its UNMAPPED_SET
+    # times two, because the node after a lane is its UNMAPPED_SET
+    return state.lanes + 2 * ((pool * 2 + small) * state.num_streams + stream)
 
 
 @lean_part
@@ -35,16 +34,15 @@ def is_expandable(nodes: Nodes, block: int) -> bool:
 
 @lean_part
 def release_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
-    """Returns the segment that a free block is to the driver (release_block).
+    """Releases a free block, which must be a whole segment, to the driver (release_block).
 
-    For an expandable segment that is an assertion.
+    The allocator fails an assertion for a block of an expandable segment.
     """
     if is_expandable(nodes, block):
         state.is_broken = 1
         return
-    if not is_unsplit(
-        nodes, block
-    ):  # with pages of 1 GiB an oversize block can be the remainder of a segment: the driver refuses it
+    if not is_unsplit(nodes, block):
+        # with pages of 1 GiB, an oversize block can be the remainder of a segment, which the driver refuses to free
         state.is_broken = 1
         return
     remove(nodes, block)
@@ -55,7 +53,7 @@ def release_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
 
 @lean_part
 def release_blocks(state: State, nodes: Nodes, log: Array, pool: int, small: int) -> None:
-    """Releases one half of a pool (release_blocks): whole segments first, then the pages of expandable ones, in the order of the sets."""
+    """Releases one half of a pool (release_blocks): whole segments, then pages of expandable ones, in set order."""
     num_expandable = 0
     for stream in range(state.num_streams):
         lane = lane_of(state, pool, small, stream)
@@ -73,9 +71,8 @@ def release_blocks(state: State, nodes: Nodes, log: Array, pool: int, small: int
         lane = lane_of(state, pool, small, stream)
         block = nodes[lane].succ
         while block != lane and not state.is_broken:
-            following = nodes[
-                block
-            ].succ  # parts that stay mapped are smaller than the block: they are inserted before it
+            # parts that stay mapped are smaller than the block, so they are inserted before it
+            following = nodes[block].succ
             if is_expandable(nodes, block):
                 unmap_block(state, nodes, log, block)
             block = following
@@ -83,19 +80,23 @@ def release_blocks(state: State, nodes: Nodes, log: Array, pool: int, small: int
 
 @lean_part
 def release_private_pool(state: State, nodes: Nodes, log: Array, index: int) -> None:
-    """Releases the cached blocks of a released private pool; without segments it is deleted (release_cached_blocks, empty_cache)."""
+    """Releases the cached blocks of a released private pool, and deletes the pool if it has no segments left.
+
+    This happens in release_cached_blocks and empty_cache.
+    """
     pool = state.pools + index
     release_blocks(state, nodes, log, index, 1)
     release_blocks(state, nodes, log, index, 0)
     if nodes[pool].cuda_malloc_count == 0 and not state.is_broken:
         nodes[pool].is_freeable = 0
         nodes[pool].exists = 0
-        if nodes[pool].held_bytes:  # the count was wrong: the pool is deleted under its own blocks
+        if nodes[pool].held_bytes:  # cudaMalloc_count was wrong: the allocator deletes a pool that still has blocks
             state.is_broken = 1
             return
         for lane in range(lane_of(state, index, 0, 0), lane_of(state, index + 1, 0, 0), 2):
             unmapped = nodes[lane + UNMAPPED_SET].succ
-            while unmapped != lane + UNMAPPED_SET:  # reserved ranges without mapped pages are released with the pool
+            # reserved ranges without mapped pages are released with the pool
+            while unmapped != lane + UNMAPPED_SET:
                 following = nodes[unmapped].succ
                 remove(nodes, unmapped)
                 drop_node(state, nodes, unmapped)
@@ -104,7 +105,7 @@ def release_private_pool(state: State, nodes: Nodes, log: Array, index: int) -> 
 
 @lean_part
 def release_cached_blocks(state: State, nodes: Nodes, log: Array) -> None:
-    """Releases everything cached (release_cached_blocks): waits for all events, then the default pool, then each released private pool."""
+    """Waits for all events, then releases the default pool and each released private pool (release_cached_blocks)."""
     synchronize_and_free_events(state, nodes, log, NONE)
     release_blocks(state, nodes, log, 0, 0)
     release_blocks(state, nodes, log, 0, 1)
@@ -115,9 +116,10 @@ def release_cached_blocks(state: State, nodes: Nodes, log: Array) -> None:
 
 @lean_part
 def release_available_cached_blocks(state: State, nodes: Nodes, log: Array, lane: int, size: int) -> bool:
-    """Releases oversize blocks, where max_split_size_mb is set (release_available_cached_blocks); returns whether enough was released.
+    """Releases oversize blocks if max_split_size_mb is set; returns whether it released enough.
 
-    It releases one that is large enough, else the largest ones until they are enough together.
+    It releases one block that is large enough, else the largest ones until their sum suffices
+    (release_available_cached_blocks).
     """
     if not state.split_is_limited:
         return False
@@ -138,10 +140,10 @@ def release_available_cached_blocks(state: State, nodes: Nodes, log: Array, lane
 
 @lean_part
 def garbage_collect_cached_blocks(state: State, nodes: Nodes, log: Array) -> None:
-    """Releases the segments of the large default pool that searches passed over most often (garbage_collect_cached_blocks).
+    """Releases the oldest free segments of the large default pool (garbage_collect_cached_blocks).
 
-    The age of a block is how many searches of the pool it has been free for. Each pass takes all blocks that are at least as old as the
-    average, even where fewer would do.
+    The age of a block is the number of searches of the pool since the block became free. Each pass releases all blocks
+    that are at least as old as the average, even if fewer would suffice.
     """
     target, reclaimed = state.reserved - state.gc_begins_at, 0
     if target <= 0:

@@ -1,4 +1,4 @@
-"""Loads the allocator state before the first call into the model: segments, blocks, and the free blocks between them.
+"""Loads the initial allocator state into the model: segments, blocks, and the free blocks between them.
 
 A snapshot shows the mapped pieces of an expandable segment, but not the range of addresses that was reserved for it.
 The model uses a range that begins at the lowest piece, with its pages at the recorded distances. Addresses that may
@@ -22,18 +22,18 @@ from memdiag.allocator.workload import ALLOC, FREE_REQUESTED, Start, Workload
 from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.table import Array
 
-_NEVER_EMPTY = 1 << 40  # ranges of a private pool with expandable segments, whose number no snapshot tells
+_NEVER_EMPTY = 1 << 40  # cudaMalloc_count of a private pool with expandable segments, which no snapshot contains
 
 
 class Ranges(NamedTuple):
-    """Ranges from the driver, by address, and the pieces of them that have memory, in the same order. All int64.
+    """Ranges reserved from the driver, by address, and their mapped pieces in the same order. All int64.
 
     Attributes:
-        base, length, page, place: Per range; page 0: no expandable segment; place: its rank among equals, in bytes.
+        base, length, page, place: Per range. Page 0: not an expandable segment; place: sort key among equal blocks.
         pool, small, stream: Per range.
-        first: Per range, the first of its pieces; one more for the end.
-        piece_off, piece_size: Per piece, bytes from the base, bytes.
-        of_row, off_of_row: Per row of the start: its range, and where in it the row begins.
+        first: Per range, index of its first piece; one more entry for the end.
+        piece_off, piece_size: Per piece, offset from the base and size in bytes.
+        of_row, off_of_row: Per row of the start, its range and its offset in the range.
     """
 
     base: Array
@@ -62,7 +62,7 @@ class Blocks(NamedTuple):
 
 
 def ranges_of(start: Start, ties: str, small_page: int, large_page: int, reserve: int) -> Ranges:
-    """Returns the ranges that the rows of ``start`` are, or are pieces of."""
+    """Returns the ranges that contain the rows of ``start``."""
     rows = np.lexsort((start.size, start.base))
     lengths = {small: -(-reserve // page) * page for small, page in ((True, small_page), (False, large_page))}
     members: list[list[int]] = []
@@ -91,7 +91,7 @@ def ranges_of(start: Start, ties: str, small_page: int, large_page: int, reserve
             off, size = int(start.base[row] - start.base[rows_of[0]]), int(start.size[row])
             of_row[row], off_of_row[row] = number, off
             if size and len(offs) > first[-1] and offs[-1] + sizes[-1] == off:
-                sizes[-1] += size  # pieces that touch are one
+                sizes[-1] += size  # adjacent pieces are one
             elif size:
                 offs.append(off)
                 sizes.append(size)
@@ -119,7 +119,7 @@ def ranges_of(start: Start, ties: str, small_page: int, large_page: int, reserve
 
 
 def load_start(state: State, nodes: Nodes, where: Array, start: Start, ties: str) -> Nodes:
-    """Loads ``start`` into a new model; returns its nodes, made more."""
+    """Loads ``start`` into a new model; returns its enlarged nodes."""
     device = int(state.device_total)
     reserve = min(device + device // 8, int(state.most_reserved))
     found = ranges_of(start, ties, int(state.small_page), int(state.large_page), reserve)
@@ -139,7 +139,7 @@ def load_start(state: State, nodes: Nodes, where: Array, start: Start, ties: str
 
 @lean_part
 def _append(state: State, nodes: Nodes, segment: int, last: int, offset: int, size: int, kind: int) -> int:
-    """Adds a block behind ``last``; an idle one goes into its set."""
+    """Adds a block after ``last``, and inserts it into its set if it is idle."""
     block = new_block(state, nodes, segment, offset, size, kind)
     nodes[block].prev = last
     if last != NONE:
@@ -204,7 +204,7 @@ def _load(state: State, nodes: Nodes, where: Array, ranges: Ranges, blocks: Bloc
 
 
 def with_start_allocated(workload: Workload) -> Workload:
-    """Returns a workload that begins with nothing and allocates the tensors of its start first, by address."""
+    """Returns a workload with an empty initial state that first allocates the tensors of its start, by address."""
     start = workload.start
     rows = np.lexsort((start.block_off, start.base[start.block_range]))
     ranges = start.block_range[rows]

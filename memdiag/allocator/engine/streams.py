@@ -21,7 +21,7 @@ from memdiag.trace.table import Array
 
 @lean_part
 def free_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
-    """Completes a free (free_block): the block merges with its neighbours and can be found again."""
+    """Completes a free (free_block): the block merges with its free neighbours and becomes available."""
     record_trace(state, nodes, log, FREE_COMPLETED, block, nodes[block].requested_size, nodes[block].tensor)
     state.active -= nodes[block].size
     state.requested -= nodes[block].requested_size
@@ -31,7 +31,7 @@ def free_block(state: State, nodes: Nodes, log: Array, block: int) -> None:
 
 @lean_part
 def record_stream(state: State, nodes: Nodes, block: int, stream: int) -> None:
-    """Notes that ``stream`` uses the block (recordStream); on CUDA its own stream does not count, in torch_npu it does."""
+    """Records that ``stream`` uses the block (recordStream); CUDA ignores its own stream, torch_npu does not."""
     if state.streams_finish == AS_RECORDED or (
         stream == nodes[nodes[block].lane].stream and not state.own_stream_counts
     ):
@@ -69,7 +69,7 @@ def insert_events(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def _finish_event(state: State, nodes: Nodes, log: Array, event: int) -> None:
-    """Removes an event that is done; with its last event a block is free (process_events)."""
+    """Removes a completed event; after its last event, the block is freed (process_events)."""
     block = nodes[event].block
     drop_node(state, nodes, event)
     state.num_events -= 1
@@ -86,7 +86,7 @@ def is_capturing(state: State) -> bool:
 
 @lean_part
 def insert_events_deferred_until_no_capture(state: State, nodes: Nodes, log: Array) -> None:
-    """Continues frees deferred by a capture (insert_events_deferred_until_no_capture); streams used only within it get no events."""
+    """Continues frees that a capture deferred; streams that were used only within it get no events."""
     block, last = NONE, state.first_deferred
     state.first_deferred = NONE
     while last != NONE:  # the list has the last one first
@@ -144,7 +144,7 @@ def free_deferred_of_pool(state: State, nodes: Nodes, log: Array, pool: int) -> 
 
 @lean_part
 def process_events(state: State, nodes: Nodes, log: Array) -> None:
-    """Completes the frees whose events are done (process_events): of each stream in order, up to the first that is not."""
+    """Completes frees with completed events (process_events), per stream in order, up to the first pending event."""
     if is_capturing(state):
         return
     if state.first_deferred != NONE:
@@ -164,8 +164,8 @@ def process_events(state: State, nodes: Nodes, log: Array) -> None:
 
 @lean_part
 def synchronize_and_free_events(state: State, nodes: Nodes, log: Array, pool: int) -> None:
-    """Waits for all events (synchronize_and_free_events), or for those of the blocks of one ``pool``, and completes their frees."""
-    if is_capturing(state):  # an assertion: a capture may not wait for anything
+    """Waits for all events, or those of one pool's blocks, and completes the frees (synchronize_and_free_events)."""
+    if is_capturing(state):  # the allocator fails an assertion: a capture must not wait
         state.is_broken = 1
         return
     if state.first_deferred != NONE:
@@ -188,7 +188,7 @@ def synchronize_and_free_events(state: State, nodes: Nodes, log: Array, pool: in
                 else:
                     last = event
                 event = following
-    # Frees whose completion only the recording knows: a wait completes them now.
+    # Frees that complete at a recorded position: a wait completes them now.
     block = nodes[state.waiting].succ
     while block != state.waiting:
         following = nodes[block].succ
@@ -200,7 +200,7 @@ def synchronize_and_free_events(state: State, nodes: Nodes, log: Array, pool: in
 
 @lean_part
 def start_waiting(state: State, nodes: Nodes, block: int) -> None:
-    """Makes a freed block wait for the moment at which the recording completes the free."""
+    """Makes a freed block wait until the recorded completion of the free."""
     head = state.waiting
     last = nodes[head].pred
     nodes[block].pred, nodes[block].succ = last, head
@@ -211,7 +211,7 @@ def start_waiting(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def stop_waiting(nodes: Nodes, block: int) -> None:
-    """Removes a block from the list of those that wait."""
+    """Removes a block from the list of waiting blocks."""
     before, after = nodes[block].pred, nodes[block].succ
     nodes[before].succ = after
     nodes[after].pred = before
@@ -219,7 +219,7 @@ def stop_waiting(nodes: Nodes, block: int) -> None:
 
 @lean_part
 def complete_stream(state: State, nodes: Nodes, stream: int) -> None:
-    """Completes all work of a stream (-1: of all); the allocator sees that when it processes its events."""
+    """Completes all work of a stream (-1: of all); the allocator notices it in process_events."""
     for s in range(state.num_streams):
         if stream < 0 or s == stream:
             nodes[state.streams + s].num_finished = nodes[state.streams + s].num_issued
