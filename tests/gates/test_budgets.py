@@ -67,7 +67,7 @@ def test_every_metric_accepts_a_budget_and_has_a_description():
         assert metric_of(name.upper().replace("_", "-")) is metric
 
 
-def test_tolerances():
+def test_tolerances_are_shares_sizes_and_counts():
     found = read_tolerances(["2%", "stranded=10%,retries=2", "peak_reserved=1GiB"])
     limits = {
         name: found.limit(METRICS[name], 1000)

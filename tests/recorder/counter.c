@@ -1,8 +1,9 @@
-/* Counts what PyTorch's CPU allocator takes and gives back, independently of PyTorch: preloaded (LD_PRELOAD) by test_counts.py.
+/* Counts the allocations and frees of PyTorch's CPU allocator independently of PyTorch; test_counts.py preloads it.
 
-   It asks for memory with posix_memalign from libc10.so, and nothing else in that library does. Every such call, and the free of what it
-   gave, is one line of the file that MEMDIAG_COUNTER names: "+ address bytes" or "- address bytes". Aligned memory that other libraries
-   ask for (oneDNN's scratch, MKL) is only summed up: the last line is "other calls bytes". */
+   The allocator calls posix_memalign from libc10.so, and no other function in that library does. Each such call, and
+   each free of its memory, is one line of the file named by MEMDIAG_COUNTER: "+ address bytes" or "- address bytes".
+   Aligned memory of other libraries (oneDNN's scratch memory, MKL) is only summed: the last line is
+   "other calls bytes". */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,12 +17,12 @@
 static int (*real_memalign)(void **, size_t, size_t);
 static void (*real_free)(void *);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *addresses[SLOTS]; /* open addressing; 1: was taken */
+static void *addresses[SLOTS]; /* open addressing; 1 marks a removed entry */
 static size_t sizes[SLOTS];
 static FILE *out;
-static __thread int inside; /* writing a line may itself take and give back memory */
+static __thread int inside; /* writing a line may itself allocate and free memory */
 static unsigned long other_calls, other_bytes;
-static char bootstrap[4096]; /* dlsym may ask for memory before the real functions are known */
+static char bootstrap[4096]; /* dlsym may allocate before the real functions are known */
 
 static size_t slot_of(void *address) {
     return ((size_t)address >> 6) * 2654435761u % SLOTS;

@@ -1,4 +1,4 @@
-"""The recorder is loaded after torch, in addition to the user's start-up files, in every Python, without side effects."""
+"""The recorder is loaded after torch, keeps the user's start-up files, and has no side effects, in any Python."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_the_exit_status_is_that_of_the_program(tmp_path, code):
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV", "SIGINT", "SIGABRT", "SIGPIPE"])
-def test_death_by_a_signal(tmp_path, name):
+def test_death_by_a_signal_is_passed_on(tmp_path, name):
     number = getattr(signal, name)
     assert record(tmp_path, "sh", "-c", f"kill -{name[3:]} $$").returncode == -number
     assert manifest(tmp_path)["signal"] == name
@@ -98,7 +98,7 @@ def test_file_descriptors_are_passed_on(tmp_path):
     assert done.returncode == 0
 
 
-def test_a_closed_stderr(tmp_path):
+def test_a_closed_stderr_causes_no_error(tmp_path):
     command = " ".join(f"'{word}'" for word in [*MEMDIAG, "record", "--", PYTHON, "-c", "print(1)"])
     done = subprocess.run(
         ["/bin/sh", "-c", command + " 2>&-"],

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_gpt(record, compare, optimizer):
+def test_phases_and_tensors_of_a_gpt(record, compare, optimizer):
     found = compare(record.train("--optimizer", optimizer))
     assert found.wrong_phases() == []
     assert found.wrong_tensors() == []
@@ -23,14 +23,14 @@ def test_most_bytes_at_the_peak_have_a_category_and_a_name(record, compare, plai
     ("model", "optimizer"),
     [("resnet", "adamw-fused"), ("resnet", "adafactor"), ("rnn", "adamw-foreach"), ("rnn", "adafactor")],
 )
-def test_other_models(record, compare, model, optimizer):
+def test_phases_and_tensors_of_other_models(record, compare, model, optimizer):
     found = compare(record.train("--model", model, "--optimizer", optimizer))
     assert found.wrong_phases() == []
     assert found.wrong_tensors() == []
 
 
 @pytest.mark.parametrize("way", ["--checkpoint=reentrant", "--checkpoint=plain", "--accumulate=3 --eval", "--autocast"])
-def test_ways_to_train(record, compare, way):
+def test_phases_and_tensors_of_other_ways_to_train(record, compare, way):
     found = compare(record.train(*way.split()))
     assert found.wrong_phases() == []
     assert (

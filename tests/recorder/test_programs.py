@@ -13,13 +13,13 @@ import pytest
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def test_two_models_and_two_optimizers(record, compare):
+def test_two_models_and_two_optimizers_are_recorded(record, compare):
     found = compare(record("gan.py", "{out}", record.device))
     assert found.wrong_phases() == []
     assert found.wrong_tensors() == []
 
 
-def test_faults_of_the_program(record, compare):
+def test_exceptions_of_the_program_are_unchanged(record, compare):
     """The program's own exceptions reach it unchanged, and the steps after them are recorded correctly."""
     run = record("faults.py", "{out}", record.device)
     said = ["in forward", "in backward", "in a hook", "before the step", "after forward"]
@@ -79,7 +79,7 @@ def test_cuda_graphs_are_recorded(accelerator, compare):
     assert compare(run).wrong_tensors() == []
 
 
-def test_parameters_without_a_module_and_lazy_ones(accelerator, compare):
+def test_parameters_without_a_module_and_lazy_ones_are_recorded(accelerator, compare):
     run = accelerator("plain.py", "{out}", accelerator.device)
     assert "memdiag:" not in run.done.stderr
     assert compare(run).wrong_tensors() == []

@@ -1,7 +1,8 @@
-// Puts texts through the parser of torch 2.2 to 2.8, each of which has one of its own in libc10_cuda, and prints what it made of them.
-// Built by hand against the library of one release; a stand-in for libcudart whose functions do nothing is enough:
+// Runs texts through the settings parser of torch 2.2 to 2.8, which is in libc10_cuda of each release, and prints the
+// outcomes. Build it by hand against the library of one release; a libcudart whose functions do nothing is enough:
 //   g++ -std=c++17 old_parser.cpp -o old_parser libc10_cuda.so libc10.so -Wl,--allow-shlib-undefined
-// Input: texts, each ended by a NUL byte. Output: a line of JSON for each. Of the values, only divisions can be asked for without headers.
+// Input: texts, each ended by a NUL byte. Output: a line of JSON for each. Without headers, only the values of divisions
+// are accessible.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 
 namespace c10::cuda::CUDACachingAllocator {
 struct CUDAAllocatorConfig {
-  static size_t roundup_power2_divisions(size_t size);  // reads the environment when it is first called
+  static size_t roundup_power2_divisions(size_t size);  // reads the environment at its first call
 };
 }  // namespace c10::cuda::CUDACachingAllocator
 using c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig;

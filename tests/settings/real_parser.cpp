@@ -1,6 +1,7 @@
-// Puts texts through the allocator's own parsers and prints what they set. Built by real_parsers.py:
+// Runs texts through the allocator's own parsers and prints the resulting settings. Built by real_parsers.py:
 //   g++ -DWITH_CUDA or -DWITH_NPU or neither (the parser that all accelerators share)
-// Input: texts, each ended by a NUL byte. Output: a line of JSON for each. Every text gets a process of its own, since settings stay.
+// Input: texts, each ended by a NUL byte. Output: a line of JSON for each. Each text is parsed in its own process, since
+// settings are kept for the lifetime of a process.
 #include <c10/core/AllocatorConfig.h>
 #ifdef WITH_CUDA
 #include <c10/cuda/CUDAAllocatorConfig.h>
@@ -82,7 +83,7 @@ static std::string values() {
 
 static void parse(const std::string& text) {
 #ifdef WITH_NPU
-  setenv("PYTORCH_NPU_ALLOC_CONF", text.c_str(), 1);  // read when the configuration is first asked for
+  setenv("PYTORCH_NPU_ALLOC_CONF", text.c_str(), 1);  // read when the configuration is first used
   c10_npu::NPUCachingAllocator::NPUAllocatorConfig::instance();
 #else
   c10::CachingAllocator::setAllocatorSettings(text);

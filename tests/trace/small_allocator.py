@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MIB = 1 << 20
-PAGE = {True: 2 * MIB, False: 20 * MIB}  # by small
+PAGE = {True: 2 * MIB, False: 20 * MIB}  # by ``Group.small``
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from memdiag.trace.linking import stamp
 
 def function(text: str, **names: object) -> FunctionType:
     scope: dict[str, object] = {"__name__": "some.module", **names}
-    exec(compile(text, "some file", "exec"), scope)  # noqa: S102 - two lines of our own
+    exec(compile(text, "some file", "exec"), scope)  # noqa: S102 - the code of this file
     found = scope["f"]
     assert isinstance(found, FunctionType)
     return found

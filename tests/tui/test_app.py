@@ -107,7 +107,7 @@ def test_everything_is_visible_at_every_size():
     run(viewer(), play)
 
 
-def test_time_and_lists_follow_the_keys():
+def test_keys_move_through_events_and_lists():
     async def play(pilot):
         main = pilot.app.main
         await pilot.press("p", "p")  # from the peak to the reserved peak and back
@@ -185,7 +185,7 @@ def test_keys_sent_at_once_are_all_handled():
     run(viewer(), play)
 
 
-def test_rows_open():
+def test_rows_open_their_details_and_branches():
     async def play(pilot):
         app, main = pilot.app, pilot.app.main
         await pilot.press("p", "space")
