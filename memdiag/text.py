@@ -232,11 +232,12 @@ def _filled(value: object, spec: str, chosen: Language) -> str:
 _HAN, _SIGNS = "\u3400-\u9fff", "\u3001\u3002\u300a-\u300f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
 _APART = re.compile(rf"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9%][{_HAN}]")
 _TOGETHER = re.compile(rf"[{_HAN}{_SIGNS}] [{_HAN}{_SIGNS}]|[{_SIGNS}] \S|\S [{_SIGNS}]")
+# separators of joined texts; Chinese uses full-width signs without spaces
 _CHINESE = {
     " ": "",
     ", ": "\uff0c",
     "; ": "\uff1b",
-}  # separators of joined texts; Chinese uses full-width signs without spaces
+}
 
 # ---------------------------------------------------------------------------------------------- text of a file
 # Each drawing character has a one-character replacement, so that bars stay aligned.

@@ -30,6 +30,7 @@ BLUE, SKY, VERMILLION, ORANGE, GREEN, PURPLE, YELLOW, GREY, BROWN = (
 )
 CRIMSON, VIOLET, INDIGO = "#d41e3a", "#903295", "#6a05e4"
 FAILURE, RETRY = CRIMSON, ORANGE  # an out-of-memory error, and a request that was served after a retry
+# colours of several runs in one chart; the runs also differ in their dash patterns
 LINES = (
     BLUE,
     VERMILLION,
@@ -38,7 +39,7 @@ LINES = (
     ORANGE,
     SKY,
     BROWN,
-)  # several runs in one chart, which also differ in their dash patterns
+)
 # The nearest colour that every terminal has and shows readably on its default background.
 _ANSI = {
     BLUE: "blue",

@@ -147,9 +147,8 @@ class Subject:
 
     def is_recorded(self, scenario: Scenario) -> bool:
         """Returns True if ``scenario`` has the settings of the recording, on any card: then the recorded start is kept."""
-        if (
-            self.is_foreign or POLICIES[scenario.policy].standing != "native"
-        ):  # recordings are of PyTorch's own allocators
+        # only PyTorch's own allocators can be recorded
+        if self.is_foreign or POLICIES[scenario.policy].standing != "native":
             return False
         own = self.recorded
         backends = {POLICIES[each.policy].backend for each in (own, scenario)}

@@ -89,9 +89,8 @@ def find_changing(view: DeviceView) -> Changing | None:
     size, step = events.size[asks], events.step[asks].astype(np.int64)
     first_step = np.full(len(stacks), np.iinfo(np.int64).max)
     np.minimum.at(first_step, place, step)
-    _, first = np.unique(
-        np.stack((place, size)), axis=1, return_index=True
-    )  # for every size of a call site, its first request
+    # for every size of a call site, its first request
+    _, first = np.unique(np.stack((place, size)), axis=1, return_index=True)
     new = first[step[first] > first_step[place[first]]]
     num_new = np.bincount(np.unique(np.stack((place[new], step[new])), axis=1)[0], minlength=len(stacks))
     num_later = np.bincount(np.unique(np.stack((place, step)), axis=1)[0], minlength=len(stacks)) - 1

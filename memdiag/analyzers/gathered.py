@@ -58,9 +58,8 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
     )
     if not len(mine):
         return
-    later = np.flatnonzero(
-        events.phase[mine[0] :] != _FORWARD
-    )  # a step of several micro-batches gathers all units for each
+    # each micro-batch of a step gathers all units, so only the first forward counts
+    later = np.flatnonzero(events.phase[mine[0] :] != _FORWARD)
     sizes = events.size[mine[mine < mine[0] + later[0]]] if len(later) else events.size[mine]
     largest, gathered = int(sizes.max()), int(sizes.sum())
     ran_out = bool((events.action == OOM).any())

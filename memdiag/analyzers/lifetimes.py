@@ -111,9 +111,8 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
         tensors.free_requested_at[rows] >= device.num_events
     )
     older = ours & (tensors.step_alloc[rows] >= 0) & (age > 1)
-    piling_up = (tensors.stack[rows] >= 0) & np.isin(
-        tensors.stack[rows], tensors.stack[rows[older]]
-    )  # that is a leak (MD301)
+    # tensors that pile up at a call site are a leak (MD301)
+    piling_up = (tensors.stack[rows] >= 0) & np.isin(tensors.stack[rows], tensors.stack[rows[older]])
     old = rows[ours & (tensors.step_alloc[rows] >= 0) & (age == 1) & replaced & ~piling_up]
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
     if held < max(SEEN_SHARE * total, FLOOR):

@@ -142,9 +142,8 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
     live = device.live(at)
     brief = np.isin(tensors.lifetime[live], [schema.LIFETIMES.index(name) for name in ("temporary", "within_phase")])
     failed_within = _failed_after(device, at, optimizer)
-    if (
-        failed_within
-    ):  # the trace does not show whether they would be freed at the end of the step; state would have remained
+    # the trace does not show whether they would be freed at the end of the step; state would have remained
+    if failed_within:
         brief |= (tensors.step_alloc[live] == device.events.step[at]) & ~_is_state(view, live)
     rows = live[brief & (tensors.phase_alloc[live] == optimizer)]
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
@@ -213,9 +212,8 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     rows = live[of_loss[tensors.stack[live]]]
     sites = [stacks.site(stack) for stack in np.flatnonzero(of_loss).tolist()]
     functions = {(site.filename, site.name) for site in sites if site is not None}
-    made = tensors.requested_bytes[of_loss[tensors.stack]].max(
-        initial=0
-    )  # in the whole trace: copies for it precede it
+    # over the whole trace, because copies for the loss precede it
+    made = tensors.requested_bytes[of_loss[tensors.stack]].max(initial=0)
     rows = np.union1d(rows, _inputs_of(view, rows, max(int(made), wanted), live, functions))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     if not held or held + wanted < max(LARGE * total, FLOOR):

@@ -219,9 +219,8 @@ def _by_activations(ranks: Mapping[int, Facts], numbers: list[int]) -> list[list
     several = [level for level in levels if len(level) > 1]
     if len(several) < 2:
         return [numbers]
-    for rank in [
-        level[0] for level in levels if len(level) == 1
-    ]:  # nothing to be compared with: an outlier of the nearest group
+    # a rank without peers becomes an outlier of the nearest group
+    for rank in [level[0] for level in levels if len(level) == 1]:
         min(several, key=lambda level: abs(_activations(ranks[level[0]]) - _activations(ranks[rank]))).append(rank)
     max(several, key=len).extend(rank for rank in numbers if ranks[rank].get("failed"))
     return [sorted(level) for level in several]

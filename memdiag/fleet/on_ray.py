@@ -49,9 +49,8 @@ class OnRay:
         self._quiet.enter_context(nowhere)
         self._quiet.enter_context(redirect_stdout(nowhere))
         if self._is_own:
-            os.environ.setdefault(
-                "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-            )  # the future default; without it, Ray prints a warning
+            # the future default; without it, Ray prints a warning
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             try:
                 self._connect(address, workers)
             except BaseException:

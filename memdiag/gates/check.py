@@ -216,9 +216,8 @@ def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: 
     from memdiag.gates.baseline import MOST_SITES
 
     rows = site_rows([before, now], [Known([held.place for held in before]), known]) or ()
-    least = (
-        before[-1].amount.bytes if len(before) >= MOST_SITES else 0
-    )  # smaller ones may have existed, but were not stored
+    # the baseline stores the largest call sites only, so smaller ones may have existed
+    least = before[-1].amount.bytes if len(before) >= MOST_SITES else 0
     found = []
     for row in rows:
         was, is_now = row.amounts

@@ -57,9 +57,8 @@ def waits(module: Module) -> Iterator[tuple[ast.Call, str]]:
             yield call, f"{name}()"
         elif isinstance(call.func, ast.Attribute) and (_is_wait(call, call.func.attr) or _to_host(module, call)):
             source = call.func.value
-            in_error = any(
-                isinstance(each, ast.Raise) for each in module.above(call)
-            )  # the text of an error: execution ends after it
+            # a wait in the text of an error does not matter, since execution ends
+            in_error = any(isinstance(each, ast.Raise) for each in module.above(call))
             if not in_error and not _of_host(module, source):
                 yield call, f"{_short(source)}.{call.func.attr}({', '.join(ast.unparse(each) for each in call.args)})"
 

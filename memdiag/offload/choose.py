@@ -177,10 +177,11 @@ def _with_waiting(
 ) -> ChosenMoves:
     """Chooses moves as if copies took no time; the program then waits for room, and for late copies."""
     usable, chosen, place = usable.copy(), first.copy(), place.copy()
+    # a copy begins after the event that makes its tensor idle
     begin, end = (
         np.minimum(windows.begin + 1, windows.end),
         windows.end,
-    )  # a copy begins after the event that makes its tensor idle
+    )
     best: ChosenMoves | None = None
     for _ in range(_ROUNDS):
         left = load - _within(begin[chosen], end[chosen], windows.device_bytes[chosen], len(load))

@@ -186,7 +186,6 @@ def _spans(trace: Trace, device: DeviceTrace) -> dict[str, Array]:
 
 
 def _in_order(spans: Array) -> Array:
-    ordered: Array = np.asfortranarray(
-        spans[np.argsort(spans[:, 0], kind="stable")]
-    )  # each column is searched separately
+    # each column is searched separately
+    ordered: Array = np.asfortranarray(spans[np.argsort(spans[:, 0], kind="stable")])
     return ordered

@@ -30,6 +30,7 @@ memdiag oom --help says more.
 _NAME = re.compile(r"[^\n]{1,500}")
 _NAME_LIKE = re.compile(r"[/\\*]|\.[A-Za-z][A-Za-z0-9]{0,5}$")
 _HEAD = 4096
+# first bytes of UTF-16 and of compressed files, which contain null bytes
 _WITH_NULS = (
     b"\xff\xfe",
     b"\xfe\xff",
@@ -37,7 +38,7 @@ _WITH_NULS = (
     b"\xfd7zXZ\0",
     b"BZh",
     b"\x28\xb5\x2f\xfd",
-)  # UTF-16, and compressed files
+)
 
 
 class OomInput(NamedTuple):

@@ -119,9 +119,8 @@ _FIRST = (
 _PREFIX = re.compile(r"\s*(?:" + "|".join((*_SPEAKERS, *_STAMPS, _MARKS)) + ")")
 _SERVICE = re.compile(rf"\s*(?:(?P<who_compose>{_FIRST[0]})|(?P<rank_srun>{_FIRST[1]}))")
 _AFTER_STAMP = re.compile(r"\s*" + _LOGGING)
-_HOST = re.compile(
-    r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)"
-)  # pdsh, DeepSpeed's launcher
+# pdsh, DeepSpeed's launcher
+_HOST = re.compile(r"\s*([\w.-]{1,64}):\s+(?=\[rank\d|\[[a-z]{1,20}\d+\]|\(\w[^()]{0,80}pid=)")
 # A line that begins with a letter has a prefix only if this matches, which is rare: this test saves the others.
 _NAMED = re.compile(
     rf"(?i:rank)|{_MONTH}|{_LEVEL}\s+\d|[IWEFCVD]\d"

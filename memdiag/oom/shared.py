@@ -25,9 +25,10 @@ _END = re.compile(
     r"(?:[\]>|)}\u2502\u2503#$]|(?<!\d):|:(?=\s))\s*|(?<=\s)-\s+"
     r"|^\s*(?:[A-Z]\s{2,}|(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|CRITICAL|FATAL)\s+)"
 )
+# functions of llama.cpp and similar programs, which name the place, not the speaker
 _FUNCTION = re.compile(
     r"\s*(?:(?:ggml|gguf|llama|llm|whisper|clip|common|graph|sched)_\w{1,60}|alloc_tensor_range|load_(?:tensors|model|all_data)):"
-)  # of llama.cpp and similar programs: names the place, not the speaker
+)
 _LONGEST = 120
 
 
@@ -99,9 +100,8 @@ def _shared(one: str, other: str) -> str:
 
 
 def _cut(line: Line, token: str, length: int) -> Line:
-    inner = read_line(
-        line.number, line.text[line.text.index(token) + len(token) :]
-    )  # other facts about the speaker in the prefix
+    # other facts about the speaker in the prefix
+    inner = read_line(line.number, line.text[line.text.index(token) + len(token) :])
     rest = read_line(line.number, line.text[length:])
     name = rest.key or inner.key or (token.strip("[]<>:|") if any(map(str.isalnum, token)) else "")
     ranks = (line.rank, inner.rank, rest.rank)

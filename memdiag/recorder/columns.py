@@ -12,10 +12,11 @@ from array import array
 from collections.abc import Iterable
 
 _LEVEL = 1  # zlib's fastest level: columns shrink 2 to 170 times, and level 9 saves little more
+# upper bound of unpacked columns: _FLOOR bytes, plus _RATIO for each byte of text
 _FLOOR, _RATIO = (
     1 << 28,
     40,
-)  # a recording's columns unpack to at most this many bytes, plus this many for each byte of text
+)
 
 
 def pack(column: array[int]) -> str:

@@ -38,9 +38,8 @@ class Config:
 
     def as_text(self) -> str:
         """Returns the value of the environment variable."""
-        return json.dumps(
-            asdict(self), separators=(",", ":"), ensure_ascii=False
-        )  # sitecustomize searches for the folder in this exact form
+        # sitecustomize searches for the folder in this exact form
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Config | None:

@@ -109,9 +109,8 @@ class Naming:
             for parameter, gradient in zip(parameters, gradients)
             if (row := self._gradient(parameter, gradient, mark)) >= 0
         ]
-        if addresses and len(rows) == sum(
-            gradient is not None for gradient in gradients
-        ):  # all of them have plain memory
+        # only if all gradients have plain memory
+        if addresses and len(rows) == sum(gradient is not None for gradient in gradients):
             self._marks.remember(group, addresses, rows, mark)
 
     def _gradient(self, parameter: Any, gradient: Any, mark: int) -> int:
@@ -168,12 +167,8 @@ class Naming:
             return
         try:
             addr = tensor.untyped_storage().data_ptr()
-        except (
-            RuntimeError,
-            NotImplementedError,
-            AttributeError,
-            ValueError,
-        ):  # fake, meta, sparse and lazy tensors have no storage
+        except (RuntimeError, NotImplementedError, AttributeError, ValueError):
+            # fake, meta, sparse and lazy tensors have no storage
             return
         if addr:
             self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)

@@ -50,10 +50,11 @@ class Training:
     def install(self) -> None:
         """Installs all hooks that this version of torch has."""
         modules = self._torch.nn.modules.module
+        # torch._utils has is_compiling before torch 2.2
         homes = (
             getattr(self._torch, "compiler", None),
             getattr(self._torch, "_utils", None),
-        )  # the second one before torch 2.2
+        )
         compiling = next((found for home in homes if (found := getattr(home, "is_compiling", None))), lambda: False)
         before, after = self._forward_hooks(compiling)
         self._handles.append(modules.register_module_forward_pre_hook(before))

@@ -242,9 +242,8 @@ def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str,
             **{name: records[name] for name in _TOTALS},
         },
     ]
-    rank = np.repeat(
-        [1, 0, 0, 0, 2], [len(part["time"]) for part in parts]
-    )  # frees before allocations, totals after both
+    # frees before allocations, totals after both
+    rank = np.repeat([1, 0, 0, 0, 2], [len(part["time"]) for part in parts])
     events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     events = take(events, np.lexsort((rank, events["time"])))
     return take(events, _merge(events, any_tensors=len(born) + len(dies) > 0))

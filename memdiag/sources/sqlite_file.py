@@ -83,9 +83,8 @@ class Database:
         for name, sql in rows:
             if isinstance(name, str) and not str(sql).upper().startswith("CREATE VIRTUAL"):
                 columns = connection.execute(f"PRAGMA table_xinfo({_quoted(name)})").fetchmany(2_000)
-                self.tables[name] = tuple(
-                    str(column[1]) for column in columns if column[6] == 0
-                )  # not hidden, not computed
+                # without hidden and generated columns
+                self.tables[name] = tuple(str(column[1]) for column in columns if column[6] == 0)
         connection.set_authorizer(self._allow)
 
     def _allow(

@@ -58,9 +58,8 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     stays = ~lives.same_visit
     decided = stays & ~lives.open
     in_step, survived = evidence.optimizer[stack], lives.steps_survived
-    zeroed = (
-        evidence.marker[tensors.free_stack] == OUTSIDE
-    )  # only zero_grad() has a stack that places it outside the other phases
+    # only frees by zero_grad() have a stack outside the other phases
+    zeroed = evidence.marker[tensors.free_stack] == OUTSIDE
     replaced = lives.before & (born == UNKNOWN) & evidence.optimizer[tensors.free_stack]
     outlasts = lives.kept | (lives.step_free > 0)
     making = evidence.moving[stack] | evidence.building[stack]

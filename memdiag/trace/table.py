@@ -34,9 +34,8 @@ class Table:
         frozen: dict[str, Array] = {}
         for name, column in schema.items():
             given = columns[name]
-            repeated = (
-                given.strides == (0,) and given.dtype == column.dtype
-            )  # one value for all rows, which takes no memory
+            # one value for all rows, which takes no memory
+            repeated = given.strides == (0,) and given.dtype == column.dtype
             values = given if repeated else np.ascontiguousarray(given, dtype=column.dtype)
             if values is columns[name]:
                 values = values.view()

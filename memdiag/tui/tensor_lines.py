@@ -19,13 +19,14 @@ from memdiag.units import format_bytes, format_count, format_us
 _FIXED = {"bytes": 10, "requested": 10, "category": 12, "lifetime": 13, "age": 9}
 _LEAST = 16  # columns of a name or a call site
 _BETWEEN = 1
+# words that the table abbreviates, because their names are too long
 _BRIEF = (
     "optimizer_state",
     "forward_to_backward",
     "survives_step",
     "within_step",
     "within_phase",
-)  # their names are too long
+)
 _ROOMY = 20  # columns beyond the minimum from which on the least important one is shown
 _WORDS = 20  # characters of the filter
 _FRAMES = 60  # of a stack

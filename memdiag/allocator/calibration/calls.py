@@ -114,9 +114,8 @@ class RecordedCalls:
         columns: dict[str, Any] = {
             name: np.ascontiguousarray(joined[name][order], dtype) for name, dtype in dtypes.items()
         }
-        captured = frozenset(
-            index for index, (major, _) in enumerate(pools) if major
-        )  # ids that torch gives the pool of a graph itself
+        # ids that torch itself gives to the pools of graphs have a major number
+        captured = frozenset(index for index, (major, _) in enumerate(pools) if major)
         return Workload(
             **columns,
             num_rows=num_rows,

@@ -96,9 +96,8 @@ def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
         return replace(limits, outside_basis="refused" if outside is None else "recorded")
     if outside is None:
         return limits
-    outside = max(
-        min(outside, capacity - held), 0
-    )  # not all of it at the moment of the reserved peak, or that would not have been
+    # at the reserved peak, less was outside, since the device had room for the reserved memory
+    outside = max(min(outside, capacity - held), 0)
     steps = np.array([(0, outside)], np.int64) if outside else _NO_STEPS
     return replace(limits, steps=steps, outside_basis="recorded")
 
@@ -164,9 +163,8 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
     events, reserved = device.events, device.usage.reserved
     outside = device.card.outside_bytes
-    asked = (
-        -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside
-    )  # free bytes according to the driver
+    # free bytes according to the driver
+    asked = -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
     hidden = failures.hidden_after
     needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it

@@ -260,9 +260,8 @@ def compare(fields: Mapping[str, object], failure: Failure) -> FailureComparison
     }
     for name, printed in numbers(fields).items():
         highest = failure.segment_bytes if name == "requested" else recorded[name]
-        lowest = (
-            failure.request_bytes if name == "requested" else highest
-        )  # the allocator determines which of the two is printed
+        # the message has the size of the request or of the segment, as the allocator decides
+        lowest = failure.request_bytes if name == "requested" else highest
         if highest < 0:
             continue
         if lowest - printed.slack <= printed.bytes <= highest + printed.slack:

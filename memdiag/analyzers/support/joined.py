@@ -165,14 +165,12 @@ def _is_root(finding: Finding) -> bool:
 def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
     """Returns findings without general ones that a more specific one covers."""
     codes = {finding.code for finding in findings}
-    general = (
-        {"MD101"} if "MD106" in codes else set()
-    )  # activations; but a graph that is retained by mistake need not be recomputed
+    # MD101 suggests recomputing activations, which does not help if a graph is retained by mistake (MD106)
+    general = {"MD101"} if "MD106" in codes else set()
     general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
     rest = [finding for finding in findings if finding.code not in general]
-    if any(
-        finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest
-    ):  # these list live memory, and how to reduce it
+    # these findings already list live memory, and how to reduce it
+    if any(finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest):
         rest = [finding for finding in rest if finding.code != "MD206" or len(finding.fixes) > 1]
     return tuple(rest)
 

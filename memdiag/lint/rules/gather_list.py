@@ -71,9 +71,8 @@ def _is_split(module: Module, call: ast.Call, pieces: ast.expr) -> bool:
         return _is_split(module, call, pieces.args[0])
     if isinstance(pieces, ast.Call) and isinstance(pieces.func, ast.Attribute) and pieces.func.attr in _SPLITS:
         given = pieces.args[1:] if module.dotted(pieces.func.value) == "torch" else pieces.args
-        if given and re.search(
-            r"sizes|splits|lengths|^\[", ast.unparse(given[0])
-        ):  # pieces of different sizes need the list
+        # pieces of different sizes need the list
+        if given and re.search(r"sizes|splits|lengths|^\[", ast.unparse(given[0])):
             return False
         along = given[1:]
         dim = along[0] if along else keyword(pieces, "dim")

@@ -275,9 +275,8 @@ def _with_stats(text: Squeezed, failure: BfcFailure, stop: int) -> BfcFailure:
         if match:
             failure.fields |= take(match)
             failure.end = max(failure.end, match.end())
-    elif (
-        "oom" in failure.kinds and not failure.on_host
-    ):  # the operator's line follows the pool's state, whose beginning is truncated
+    elif "oom" in failure.kinds and not failure.on_host:
+        # the operator's line follows the pool's state, whose beginning is truncated
         before = list(_STATS.finditer(text.text, max(failure.start - _STATS_REACH, 0), failure.start))
         if before:
             failure.fields |= take(before[-1])

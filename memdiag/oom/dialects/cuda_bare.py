@@ -36,9 +36,8 @@ _HEAD = pattern(
 # PyTorch asks NVML for the free memory for its message, only when memory ran out, and gets no answer.
 _NVML = pattern(r"NVML_SUCCESS == \w{1,40} INTERNAL ASSERT FAILED at .{0,120}? CUDACachingAllocator\.cpp")
 _BEFORE = 1500  # squeezed characters of traceback above
-_OTHERS = re.compile(
-    r"ggml|llama_|llamarunner|whisper_", re.IGNORECASE
-)  # their messages have numbers, and separate dialects
+# programs whose messages have numbers, and which have separate dialects
+_OTHERS = re.compile(r"ggml|llama_|llamarunner|whisper_", re.IGNORECASE)
 _THC = re.compile(r"THC")
 
 # The operation, by words in the traceback above.

@@ -162,9 +162,8 @@ def _plain(text: Squeezed) -> Iterator[Found]:
         ):
             continue
         end = match.end()
-        for again in _BAD_ALLOC.finditer(
-            text.text, end, end + 200
-        ):  # "terminate called …" and "what():" are about one failure
+        # "terminate called …" and "what():" are about one failure
+        for again in _BAD_ALLOC.finditer(text.text, end, end + 200):
             end = again.end()
         taken = end
         around = text.text[max(match.start() - 1500, 0) : end + 500]

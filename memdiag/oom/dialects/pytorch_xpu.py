@@ -73,9 +73,8 @@ def _resources() -> Judgement:
     )
 
 
-_PYTHON = re.compile(
-    r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE
-)  # otherwise it may come from any program, such as llama.cpp
+# without these words, the message may come from any program, such as llama.cpp
+_PYTHON = re.compile(r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE)
 _WHO = LazyFix("oom_torch.xpu.who", "flag", "xpu-smi ps")
 _RELAXED = LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1")
 

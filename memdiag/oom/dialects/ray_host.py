@@ -84,9 +84,8 @@ def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     yield from _monitor(text)
     for match in _COUNT.finditer(text.text):
-        if int(
-            match["workers__int"][:9]
-        ):  # "0 Workers killed due to memory pressure, 3 crashed" is about something else
+        # "0 Workers killed due to memory pressure, 3 crashed" is about something else
+        if int(match["workers__int"][:9]):
             why = phrase("oom_ray.why.counted", count=int(match["workers__int"][:9]))
             yield _found(match.start(), match.end(), {}, (why,), (_FEWER, _THRESHOLD, WATCH), "medium")
     for match in _STORE.finditer(text.text):

@@ -27,10 +27,11 @@ from . import symbols
 _HERE = Path(__file__).parent
 _TABLE = _HERE / "libraries.toml"
 _FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread")
+# libraries of the driver, which PyTorch looks for at run time
 _SONAMES = {
     "libcuda": "libcuda.so.1",
     "libnvidia-ml": "libnvidia-ml.so.1",
-}  # of the driver: PyTorch looks for these at run time
+}
 _VERSION = re.compile(r"^cuda(?:: *[^=\n]*)? *= *['\"]([0-9]+)\.([0-9]+)", re.MULTILINE)
 
 _ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # suffix that auditwheel adds to a library in a wheel

@@ -53,9 +53,8 @@ class Npu(Cuda):
         super().start(max_events)
         self._ask = _stand_in() if self.is_active else None
         if self._ask is not None:
-            known = (
-                self._stats().get("allocation", {}).get("all", {"allocated": 0, "freed": 0})
-            )  # none yet: the allocator returns nothing
+            # the statistics are empty before the first allocation
+            known = self._stats().get("allocation", {}).get("all", {"allocated": 0, "freed": 0})
             if (known["allocated"], known["freed"]) != self.quick_position()[1:]:
                 self._ask = None
 

@@ -17,12 +17,13 @@ from memdiag.text import Phrase, joined, phrase, plain, sentence, shorten
 from memdiag.units import format_bytes, format_count, format_us
 
 USAGE = tuple(vocabulary.STYLES["curve"])  # the rows of the usage table
+# kinds of evidence from which phases, steps and categories may be inferred
 BASES = (
     "annotations+stacks",
     "annotations",
     "stacks",
     "periodicity",
-)  # facts that may be inferred about phases, steps and categories
+)
 SNAPSHOT = "snapshot"  # kind of the moment of a file without a trace
 UNITS = (
     "allocations",

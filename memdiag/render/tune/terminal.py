@@ -105,9 +105,8 @@ def _front(page: TerminalPage, report: TuneReport) -> None:
         names.append((name_of(number), "bold green" if is_best else "bold cyan"))
         rows.append(_row(names[-1], tried, report.basis))
     for _ in range(_MOST_DROPPED):
-        if not page.has_room(
-            rows
-        ):  # first "saved", which is a difference of two rows, then "retries", which driver calls reflect
+        # drop "saved" first, the difference of two rows, then "retries", which driver calls reflect
+        if not page.has_room(rows):
             rows = [(*row[:_SAVED], *row[_SAVED + 1 :]) for row in rows]
     page.grid("l" + "r" * (len(rows[0]) - 2) + "l", rows)
     page.gap()

@@ -327,16 +327,14 @@ def run(
             if buf[at] > 5:
                 return UNKNOWN_OPCODE
             at += 1
-        elif (
-            opcode == op.INT or opcode == op.LONG or opcode == op.FLOAT or opcode == op.UNICODE or opcode == op.STRING
-        ):  # INT LONG FLOAT UNICODE STRING, as text
+        elif opcode == op.INT or opcode == op.LONG or opcode == op.FLOAT or opcode == op.UNICODE or opcode == op.STRING:
+            # opcodes whose argument is text
             end = line_end(buf, at)
             if end < 0:
                 return TRUNCATED
             good, number = decimal(buf, at, end)
-            if (
-                opcode == op.INT and end - at == 2 and buf[at] == 48 and good and number < 2
-            ):  # 00 and 01 are False and True
+            # 00 and 01 are False and True
+            if opcode == op.INT and end - at == 2 and buf[at] == 48 and good and number < 2:
                 fresh = np.int64(C_TRUE if number else C_FALSE) << 3 | CONST
             elif (opcode == op.INT or opcode == op.LONG) and good:
                 fresh = number << 3 | INT

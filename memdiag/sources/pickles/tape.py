@@ -308,9 +308,8 @@ class _Window:
             before += done
             state[m.POS] -= done
             self.num_bytes = before + len(buf)
-            if (
-                len(self.fetched) < self.num_bytes
-            ):  # a memo entry takes at least one byte; untouched pages take no memory
+            # a memo entry takes at least one byte; untouched pages take no memory
+            if len(self.fetched) < self.num_bytes:
                 longer = np.zeros(max(2 * len(self.fetched), self.num_bytes), np.bool_)
                 longer[: counts[st.N_MEMO]] = self.fetched[: counts[st.N_MEMO]]
                 self.fetched = longer

@@ -22,10 +22,11 @@ from memdiag.trace.table import Array
 
 NAMES: tuple[str, ...] = ("default.large", "default.small", "long.large", "long.small")
 DEFAULT, LONG = range(2)  # the pools
+# pool ids in the trace of a simulated run, where the second pool looks like a private pool
 IDS = (
     (0, 0),
     (0, 1),
-)  # their names if a simulated run is shown as a trace: the second one like a private pool
+)
 LARGE, SMALL = range(2)  # and their halves
 
 # The allocator's state in addition to the engine's: settings; usable: this process's bytes plus the bytes left when the

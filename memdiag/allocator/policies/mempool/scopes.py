@@ -178,9 +178,8 @@ def replay_mempool(
     columns = {name: getattr(found, name)[stays] for name in RESULTS}
     entries = None
     if found.log is not None:
-        following = np.minimum.accumulate(np.where(stays, was, len(workload.op))[::-1])[
-            ::-1
-        ]  # entries of an edge: of what comes next
+        # an entry of an inserted scope call belongs to the next call of the recording
+        following = np.minimum.accumulate(np.where(stays, was, len(workload.op))[::-1])[::-1]
         call = found.log["call"]
         last = max(len(workload.op) - 1, -1)
         entries = {

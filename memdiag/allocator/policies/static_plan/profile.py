@@ -207,17 +207,15 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
         of_step, born, size, life = of_step[~outlives], born[~outlives], size[~outlives], life[~outlives]
     elif int(size[outlives].sum()) > _WORTH * peaks[planned]:
         turns = _MOST_TURNS
-    cut = (
-        0 if is_last else _cheapest_cut(born, np.minimum(life, length), size, length)
-    )  # the frees of the last step's remaining tensors are unknown
+    # the frees of the last step's remaining tensors are unknown
+    cut = 0 if is_last else _cheapest_cut(born, np.minimum(life, length), size, length)
     lower = start + (born - cut) % length + length * np.arange(turns)[:, None]
     end = start + turns * length
 
     early = np.setdiff1d(np.flatnonzero(requests.call < start), roving.early)
     gone = requests.death[early]
-    in_first = start + np.maximum(
-        gone - spans[0].begin - cut, 0
-    )  # gone within the first step: it begins before the cut
+    # tensors freed within the first step, which begins before the cut
+    in_first = start + np.maximum(gone - spans[0].begin - cut, 0)
     early_upper = np.where(gone <= start, gone, np.where(gone < spans[0].end, np.minimum(in_first, end), end))
     before = np.flatnonzero((requests.call >= start) & (requests.call < span.begin) & (requests.death > span.begin))
     if is_last:  # when it ends, a run frees all that it has left behind

@@ -365,8 +365,7 @@ class Operator:
     def _note(self, work: Work, error: Exception) -> None:
         work.outcome = _OUTCOMES.get(type(error), "failed")
         if work.outcome == "failed":
-            work.why = (
-                str(error) or type(error).__name__
-            )  # not the exception itself, which would keep the tensors of its call alive
+            # not the exception itself, which would keep the tensors of its call alive
+            work.why = str(error) or type(error).__name__
         if _IS_TALKATIVE and work.outcome:
             sys.stderr.write(f"memdiag: not computed: {self.name}: {type(error).__name__} {str(error)[:200]}\n")

@@ -171,11 +171,12 @@ def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, sca
 
 @way("_scaled_dot_product_efficient_attention_backward", unread=_BEHIND)
 def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, scale: Any = None) -> Any:
+    # rest[:2] are the output and the sums, rest[5] the requested gradients
     seeds, dropout, is_causal = (
         rest[2:4],
         rest[4],
         len(rest) > 6 and rest[6],
-    )  # after the output and the sums; rest[5]: the requested gradients
+    )
     found = Attention(
         query, key, value, bias, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds
     ).gradients(grad)
