@@ -21,7 +21,8 @@ from memdiag.trace import schema
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import LOOK, PHASE, STEP
-from memdiag.trace.snapshot_fields import BLOCK, ENTRY, SEGMENT, TEXT_COLUMNS
+from memdiag.trace.schema import BLOCK, ENTRY, SEGMENT
+from memdiag.trace.snapshot_fields import MORE_COLUMNS
 from memdiag.trace.snapshot_rows import final_tables, rows_of
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
@@ -109,7 +110,7 @@ def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -
     pool_of = list(zip(groups.pool_major.tolist(), groups.pool_minor.tolist(), strict=True))
     opened: dict[int, int] = dict(zip(device.regions.opened_at.tolist(), device.regions.group.tolist(), strict=True))
     closed: dict[int, int] = dict(zip(device.regions.closed_at.tolist(), device.regions.group.tolist(), strict=True))
-    columns = {name: events[name] for name in ("action", "addr", "size", "stream", "stack", *TEXT_COLUMNS)}
+    columns = {name: events[name] for name in ("action", "addr", "size", "stream", "stack", *MORE_COLUMNS)}
     columns["addr"] = np.maximum(columns["addr"], 0)
     if (events.time_us >= 0).any():
         columns["time_us"] = np.maximum(events.time_us, 0)

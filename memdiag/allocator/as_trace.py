@@ -23,7 +23,7 @@ from memdiag.trace.annotate import BASES
 from memdiag.trace.build import build_trace
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.snapshot_fields import TEXT_COLUMNS
+from memdiag.trace.snapshot_fields import MORE_COLUMNS
 from memdiag.trace.table import Array
 
 FORMAT = "simulated"
@@ -84,7 +84,7 @@ def as_trace(
         segments=segments,
         blocks=blocks,
         capacity_bytes=replay.capacity_bytes,
-        texts={name: _at(device.events[name], row, -1) for name in TEXT_COLUMNS},
+        more={name: _at(device.events[name], row, -1) for name in MORE_COLUMNS},
     )
     built = build_trace(
         path=trace.path,

@@ -13,8 +13,8 @@ from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import fill_pairs, integers
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
-from memdiag.trace.schema import ACTIVE_PENDING_FREE
-from memdiag.trace.snapshot_fields import BLOCK, BOXED, FLAG, NUMBER, PAIR, SEGMENT, SIZE, WORD, columns_of, fields_of
+from memdiag.trace.schema import ACTIVE_PENDING_FREE, BLOCK, BOXED, FLAG, NUMBER, PAIR, SEGMENT, SIZE, WORD
+from memdiag.trace.snapshot_fields import columns_of, fields_of
 from memdiag.trace.table import Array
 
 MOST_BYTES = 1 << 50  # more than any device has: a damaged or hostile number

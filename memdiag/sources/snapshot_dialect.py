@@ -173,5 +173,5 @@ def without_cache(raw: RawDevice) -> RawDevice:
 def _taken(raw: RawDevice, rows: np.ndarray) -> RawDevice:
     """Returns a selection of a device's events."""
     columns = {name: getattr(raw, name) for name in ("action", "addr", "size", "stream", "time_us", "stack", "pool")}
-    texts = {name: column[rows] for name, column in raw.texts.items()}
-    return replace(raw, texts=texts, **{name: column[rows] for name, column in columns.items() if column is not None})
+    more = {name: column[rows] for name, column in raw.more.items()}
+    return replace(raw, more=more, **{name: column[rows] for name, column in columns.items() if column is not None})

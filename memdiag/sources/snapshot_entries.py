@@ -8,7 +8,8 @@ import numpy as np
 
 from memdiag.sources.pickles import rows
 from memdiag.trace import schema
-from memdiag.trace.snapshot_fields import ENTRY, NUMBER, TEXT, fields_of
+from memdiag.trace.schema import ENTRY, NUMBER, TEXT
+from memdiag.trace.snapshot_fields import fields_of
 from memdiag.trace.table import Array
 
 ACTIONS = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}

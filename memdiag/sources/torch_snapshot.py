@@ -32,7 +32,8 @@ from memdiag.trace.build import build_trace
 from memdiag.trace.model import Trace
 from memdiag.trace.process_memory import return_free_memory
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.snapshot_fields import BLOCK, ENTRY, SEGMENT, TEXT_COLUMNS, fields_of, ignored_of
+from memdiag.trace.schema import BLOCK, ENTRY, SEGMENT
+from memdiag.trace.snapshot_fields import MORE_COLUMNS, fields_of, ignored_of
 from memdiag.trace.table import Array, Table
 from memdiag.units import format_bytes
 
@@ -252,6 +253,7 @@ class _SnapshotReader(ColumnReader):
             entries["time_us"] = found.numbers["time_us"]
         if found.pools is not None:
             entries["pool"] = found.pools
+        entries |= {name: found.numbers[name] for name in MORE_COLUMNS if name in found.numbers and name in found.seen}
         return entries | {name: self.strings_of(column) for name, column in found.texts.items()}
 
     def _entry_columns(self, values: Array) -> Entries:
@@ -311,7 +313,7 @@ class _SnapshotReader(ColumnReader):
                 time_us=entries.get("time_us"),
                 stack=final(entries["stack"]) if entries else None,
                 pool=entries.get("pool"),
-                texts={name: entries[name] for name in TEXT_COLUMNS if name in entries},
+                more={name: entries[name] for name in MORE_COLUMNS if name in entries},
                 segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
                 blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack))
                 if self.has_segments

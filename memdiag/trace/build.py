@@ -20,7 +20,7 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.recording import Recorded
 from memdiag.trace.references import find_references, no_references
 from memdiag.trace.regions import Groups, plan_regions
-from memdiag.trace.snapshot_fields import TEXT_COLUMNS
+from memdiag.trace.snapshot_fields import MORE_COLUMNS
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
@@ -240,7 +240,7 @@ def _events(raw: RawDevice, tensor_of: Array, group_of: Array) -> Table:
             "group": np.where(tensor_of >= 0, group_of[tensor_of], -1) if len(group_of) else np.full(n, -1, np.int32),
             "phase": np.zeros(n, np.int8),
             "step": np.full(n, -1, np.int32),
-            **{name: raw.texts.get(name, np.broadcast_to(np.int32(-1), n)) for name in TEXT_COLUMNS},
+            **{name: raw.more.get(name, np.full(n, -1, schema.EVENTS[name].dtype)) for name in MORE_COLUMNS},
         },
     )
 

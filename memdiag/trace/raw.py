@@ -29,8 +29,7 @@ class RawDevice:
             instead of sums over the events; -1 where unknown.
         category: int8 per event (of an alloc), index into ``schema.CATEGORIES``; None if the file has none.
         capacity_bytes: Bytes of the device, or None if unknown.
-        texts: Text columns of the file (``snapshot_fields.TEXT_COLUMNS``): int32, index into the trace's strings, or
-            -1.
+        more: Columns of ``schema.EVENTS`` that only a snapshot has (``snapshot_fields.MORE_COLUMNS``).
         card: Other facts about the device memory.
     """
 
@@ -48,7 +47,7 @@ class RawDevice:
     curves: Mapping[str, Array] = field(default_factory=dict)
     category: Array | None = None
     capacity_bytes: int | None = None
-    texts: Mapping[str, Array] = field(default_factory=dict)
+    more: Mapping[str, Array] = field(default_factory=dict)
     card: Card = field(default_factory=Card)
 
 

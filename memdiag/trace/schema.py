@@ -99,7 +99,6 @@ EVENTS: dict[str, Column] = {
     "group": Column("int32", "", "row in Groups (pool and stream); -1: unknown"),
     "phase": Column("int8", "", "index into PHASES"),
     "step": Column("int32", "", "training step, from 0; -1: outside of any or unknown"),
-    "user_metadata": Column("int32", "", "text set by _set_memory_metadata, index into Trace.strings; -1: none"),
 }
 
 USAGE: dict[str, Column] = {
@@ -195,3 +194,90 @@ ANNOTATIONS: dict[str, Column] = {
     "device": Column("int32", "", "device; -1: not said"),
     "time_us": Column("int64", "us", "wall clock"),
 }
+
+# ---------------------------------------------------------------------- the fields of PyTorch's memory snapshots
+# Content of a field: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything else,
+# which is not read; a truth value; a number of bytes.
+NUMBER, WORD, BOXED, PAIR, TEXT, IGNORED, FLAG, SIZE = range(8)
+ENTRY, SEGMENT, BLOCK = "entry", "segment", "block"
+
+
+class Field(NamedTuple):
+    """One key of a snapshot.
+
+    Attributes:
+        name: The key.
+        level: The dicts that contain it: ENTRY (of ``device_traces``), SEGMENT or BLOCK.
+        kind: Type of its content.
+        column: The column of ``RawDevice`` or of the tables SEGMENTS and BLOCKS that stores it, or "" if none.
+        missing: The value of a number, size or word if the key is missing.
+        constant: Value that memdiag writes into every dict for a field that is not read; None to write the column's
+            values, or nothing.
+        words: The words of a WORD, by the number that its column stores.
+        meaning: For a plain field (a NUMBER, TEXT, SIZE or FLAG) with a column of its own: the meaning of the column,
+            which needs no row in EVENTS, SEGMENTS or BLOCKS.
+    """
+
+    name: str
+    level: str
+    kind: int
+    column: str = ""
+    missing: int = -1
+    constant: str | None = None
+    words: tuple[str, ...] = ()
+    meaning: str = ""
+
+
+FIELDS = (
+    Field("action", ENTRY, WORD, "action", words=ACTIONS),
+    Field("addr", ENTRY, NUMBER, "addr"),
+    Field("device_free", ENTRY, NUMBER, "addr"),  # of a failed request, which has no address
+    Field("size", ENTRY, NUMBER, "size"),
+    Field("stream", ENTRY, NUMBER, "stream", missing=0),
+    Field("time_us", ENTRY, NUMBER, "time_us"),
+    Field("frames", ENTRY, BOXED, "stack"),
+    Field("pool_id", ENTRY, PAIR, "pool"),
+    Field("user_metadata", ENTRY, TEXT, "user_metadata", meaning="text set by _set_memory_metadata"),
+    Field("compile_context", ENTRY, IGNORED, constant="N/A"),
+    Field("forward_frames", ENTRY, IGNORED),
+    Field("device", ENTRY, IGNORED),
+    Field("version_counter", ENTRY, IGNORED),
+    Field("device", SEGMENT, NUMBER, missing=0),
+    Field("address", SEGMENT, NUMBER, "address"),
+    Field("total_size", SEGMENT, SIZE, "total_size"),
+    Field("allocated_size", SEGMENT, SIZE, "allocated_size"),
+    Field("active_size", SEGMENT, SIZE, "active_size"),
+    Field("requested_size", SEGMENT, SIZE, "requested_size"),
+    Field("stream", SEGMENT, NUMBER, "stream", missing=0),
+    Field("segment_type", SEGMENT, WORD, "small", words=("large", "small")),
+    Field("segment_pool_id", SEGMENT, PAIR, "pool"),
+    Field("is_expandable", SEGMENT, FLAG, "expandable"),
+    Field("frames", SEGMENT, BOXED, "stack"),
+    Field("blocks", SEGMENT, BOXED),
+    Field("address", BLOCK, NUMBER, "address"),
+    Field("size", BLOCK, SIZE, "size", missing=0),
+    Field("requested_size", BLOCK, SIZE, "requested_size"),
+    Field("state", BLOCK, WORD, "state", missing=ACTIVE_ALLOCATED, words=BLOCK_STATES),
+    Field("frames", BLOCK, BOXED, "stack"),
+    Field("history", BLOCK, BOXED),
+    Field("real_size", BLOCK, IGNORED),
+)
+
+_COLUMNS = {
+    NUMBER: ("int64", "", "; -1: the file does not say"),
+    SIZE: ("int64", "bytes", "; -1: the file does not say"),
+    TEXT: ("int32", "", ", index into Trace.strings; -1: none"),
+    FLAG: ("bool", "", ""),
+}
+
+
+def _with_columns_of_fields(level: str, table: dict[str, Column]) -> dict[str, Column]:
+    """Returns the columns of a table, followed by those of the plain fields of a level."""
+    plain = {field.column: field for field in FIELDS if field.level == level and field.meaning}
+    made = {name: _COLUMNS[field.kind] for name, field in plain.items()}
+    return table | {name: Column(dtype, unit, plain[name].meaning + note) for name, (dtype, unit, note) in made.items()}
+
+
+EVENTS = _with_columns_of_fields(ENTRY, EVENTS)
+SEGMENTS = _with_columns_of_fields(SEGMENT, SEGMENTS)
+BLOCKS = _with_columns_of_fields(BLOCK, BLOCKS)

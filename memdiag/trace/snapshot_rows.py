@@ -1,4 +1,4 @@
-"""Rows of a snapshot, from columns: ``snapshot_fields.FIELDS`` describes how each field is written."""
+"""Rows of a snapshot, from columns: ``schema.FIELDS`` describes how each field is written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.schema import Column
-from memdiag.trace.snapshot_fields import BOXED, PAIR, TEXT, WORD, columns_of, written_of
+from memdiag.trace.schema import BOXED, NUMBER, PAIR, SIZE, TEXT, WORD, Column
+from memdiag.trace.snapshot_fields import columns_of, written_of
 from memdiag.trace.table import Array, Table
 
 
@@ -32,6 +32,8 @@ def rows_of(
             found[field.name] = [field.constant] * count
         elif any(name not in columns for name in columns_of(field)):
             continue
+        elif field.meaning and field.kind in {NUMBER, SIZE} and (columns[field.column] == field.missing).all():
+            continue  # the snapshot had no such key
         elif field.kind == PAIR:
             found[field.name] = list(zip(*(columns[name].tolist() for name in columns_of(field)), strict=True))
         else:

@@ -13,21 +13,8 @@ from memdiag.exports import csv_tables
 from memdiag.exports.model import Wanted
 from memdiag.sources.redacted_file import redact_content
 from memdiag.trace import schema, snapshot_fields
-from memdiag.trace.snapshot_fields import (
-    BLOCK,
-    ENTRY,
-    FIELDS,
-    FLAG,
-    IGNORED,
-    NUMBER,
-    SEGMENT,
-    TEXT,
-    TEXT_COLUMNS,
-    WORD,
-    Field,
-    columns_of,
-    ignored_of,
-)
+from memdiag.trace.schema import BLOCK, ENTRY, FIELDS, FLAG, IGNORED, NUMBER, SEGMENT, TEXT, WORD, Field
+from memdiag.trace.snapshot_fields import MORE_COLUMNS, TEXT_COLUMNS, columns_of, ignored_of
 from memdiag.tui.lists import TENSORS, Lists
 from memdiag.tui.walk import Walk
 
@@ -89,7 +76,7 @@ def test_metadata_is_redacted(tmp_path):
 
 
 def test_every_column_of_text_has_a_place_in_the_trace():
-    assert set(TEXT_COLUMNS) <= set(schema.EVENTS)
+    assert set(TEXT_COLUMNS) <= set(MORE_COLUMNS) <= set(schema.EVENTS)
     assert len({(field.level, field.name) for field in FIELDS}) == len(FIELDS)
     assert all(field.column or field.kind == IGNORED for field in FIELDS if field.level == ENTRY)
     assert "compile_context" in ignored_of(ENTRY)
@@ -97,20 +84,21 @@ def test_every_column_of_text_has_a_place_in_the_trace():
 
 @pytest.fixture
 def more_fields(monkeypatch):
-    """Adds a field of segments and a field of blocks: one row and one column each."""
+    """Adds two fields of segments and one of blocks: one row each."""
     new = (
-        Field("registration_counter", SEGMENT, NUMBER, "registration_counter"),
-        Field("owner", BLOCK, TEXT, "owner"),
-        Field("is_pinned", SEGMENT, FLAG, "is_pinned"),
+        Field("registration_counter", SEGMENT, NUMBER, "registration_counter", meaning="a new number"),
+        Field("owner", BLOCK, TEXT, "owner", meaning="a new text"),
+        Field("is_pinned", SEGMENT, FLAG, "is_pinned", meaning="a new truth value"),
     )
+    monkeypatch.setattr(schema, "FIELDS", new)
+    for level, table in ((SEGMENT, schema.SEGMENTS), (BLOCK, schema.BLOCKS)):
+        for name, column in schema._with_columns_of_fields(level, {}).items():
+            monkeypatch.setitem(table, name, column)
     monkeypatch.setattr(snapshot_fields, "FIELDS", (*FIELDS, *new))
-    monkeypatch.setitem(schema.SEGMENTS, "registration_counter", schema.Column("int64", "", "a new number"))
-    monkeypatch.setitem(schema.SEGMENTS, "is_pinned", schema.Column("bool", "", "a new truth value"))
-    monkeypatch.setitem(schema.BLOCKS, "owner", schema.Column("int32", "", "index into Trace.strings; -1: none"))
 
 
 @pytest.mark.usefixtures("more_fields")
-def test_a_field_of_segments_and_blocks_is_a_row_and_a_column(tmp_path, goldens):
+def test_a_field_of_segments_and_blocks_is_a_row(tmp_path, goldens):
     content = pickle.loads((goldens / "cuda-2.13.0-train" / "snapshot.pickle").read_bytes())
     for number, segment in enumerate(content["segments"]):
         segment |= {"registration_counter": number + 7, "is_pinned": number % 2 == 0}
@@ -136,3 +124,11 @@ def test_rows_have_the_keys_of_the_table():
     for level, columns in ((SEGMENT, schema.SEGMENTS), (BLOCK, schema.BLOCKS)):
         stored = [name for field in FIELDS if field.level == level and field.column for name in columns_of(field)]
         assert sorted(stored) == sorted(set(columns) - {"segment"})
+
+
+@pytest.mark.usefixtures("more_fields")
+def test_a_number_that_a_snapshot_does_not_have_is_not_written(tmp_path, goldens):
+    path = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
+    assert main(["export", str(path), "--format", "snapshot", "-o", str(tmp_path / "y.pickle")]) == 0
+    written = pickle.loads((tmp_path / "y.pickle").read_bytes())["segments"]
+    assert not [segment for segment in written if "registration_counter" in segment]

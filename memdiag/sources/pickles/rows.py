@@ -12,7 +12,7 @@ import numpy as np
 
 from memdiag.sources.pickles.tags import BOX, CONST, INT, STR
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.snapshot_fields import BOXED, NUMBER, PAIR, TEXT, WORD, Field
+from memdiag.trace.schema import BOXED, NUMBER, PAIR, TEXT, WORD, Field
 from memdiag.trace.table import Array
 
 _FIRST_WORD = 32  # string codes from here on are values of the word field, below are fields
