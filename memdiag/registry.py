@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,7 +82,7 @@ class Registry(Mapping[str, T], Generic[T]):
             self._found = {}
             for point in entry_points(self.group) if self.group else ():
                 if point.name in self.targets or point.name in self._found:
-                    self._note(point, "the name is taken")
+                    self._note(point, phrase("errors.plug-in.taken"))
                 else:
                     self._found[point.name] = point
         return self._found
@@ -120,18 +121,25 @@ class Registry(Mapping[str, T], Generic[T]):
             raise
         except Exception as error:
             point = self.plug_ins[name]
-            raise MemdiagError(f"the plug-in {name} ({_package(point)}) failed: {_described(error)}", _HINT) from error
+            raise MemdiagError(
+                phrase("errors.plug-in.failed", name=name, package=_package(point), error=_described(error)),
+                phrase("errors.plug-in.hint"),
+            ) from error
 
     def _load(self, point: EntryPoint) -> T:
         try:
             entry = point.load()
         except Exception as error:
             raise MemdiagError(
-                f"the plug-in {point.name} ({_package(point)}) cannot be loaded: {_described(error)}", _HINT
+                phrase("errors.plug-in.not-loaded", name=point.name, package=_package(point), error=_described(error)),
+                phrase("errors.plug-in.hint"),
             ) from error
         missing = [name for name in members(self.protocol) if not hasattr(entry, name)]
         if missing:
-            raise MemdiagError(f"the plug-in {point.name} ({_package(point)}) has no {', '.join(missing)}", _HINT)
+            raise MemdiagError(
+                phrase("errors.plug-in.lacks", name=point.name, package=_package(point), missing=", ".join(missing)),
+                phrase("errors.plug-in.hint"),
+            )
         return cast("T", entry)
 
     def _note(self, point: EntryPoint, why: str) -> None:
@@ -140,11 +148,8 @@ class Registry(Mapping[str, T], Generic[T]):
             import logging  # without a handler, a warning is one line on stderr
 
             logging.getLogger("memdiag").warning(
-                "note: the %s %s (%s) is not used: %s", self.kind, point.name, _package(point), why
+                "%s", phrase("errors.plug-in.unused", kind=self.kind, name=point.name, package=_package(point), why=why)
             )
-
-
-_HINT = "update or uninstall its package; see docs/extending.md"
 
 
 def members(protocol: type) -> tuple[str, ...]:

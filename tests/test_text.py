@@ -23,8 +23,8 @@ OF_THE_PAGE = "page"  # used by the scripts of the page (tests/render/analyze/ht
 
 
 KEY = re.compile(
-    rf"(?:{'|'.join(area for area in AREAS if area.startswith(('oom_', 'remedies', 'cause')))})\.[\w.-]+"
-)  # remedies also store keys in variables
+    rf"(?:{'|'.join(area for area in AREAS if area.startswith(('oom_', 'remedies', 'cause', 'sources')))})\.[\w.-]+"
+)  # remedies and sources also store keys in variables
 
 
 def asked_for():

@@ -8,6 +8,7 @@ from memdiag.allocator.result import Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace.table import Array
 
 
@@ -38,12 +39,9 @@ def replay(
         MemdiagError: Unknown policy, one that needs the recording, or settings that the allocator refuses.
     """
     if policy not in POLICIES:
-        raise MemdiagError(f"there is no policy {policy}", f"choose from {', '.join(POLICIES)}")
+        raise MemdiagError(phrase("errors.no-policy", name=policy), phrase("errors.choose", names=", ".join(POLICIES)))
     found = POLICIES[policy]
     if found.standing != "native":
-        raise MemdiagError(
-            f"policy {policy} goes by what the program was doing, which a workload does not tell",
-            "memdiag simulate knows",
-        )
+        raise MemdiagError(phrase("errors.policy-workload", name=policy), phrase("errors.policy-workload.hint"))
     scenario = Scenario(policy, conf, torch_version, capacity, fraction)
     return found.serve(workload, Beginning(keep_start, bases), scenario, log=log)

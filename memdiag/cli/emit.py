@@ -49,4 +49,4 @@ def emit(draw: Callable[[Look], str], output: Path | None) -> None:
     text = draw(Look(width=100))
     text = redact_text(text) if is_on() else text
     write_whole(output, text)
-    say(f"wrote {output}")
+    say(phrase("progress.wrote", path=str(output)))

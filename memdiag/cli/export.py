@@ -110,7 +110,7 @@ def export(
                 phrase("errors.directory-mode"),
             ) from None
     for each in written:
-        say(f"wrote {each}")
+        say(phrase("progress.wrote", path=str(each)))
     if as_json:
         from memdiag.render import renderer
         from memdiag.results.written import ExportedFile, ExportedFiles

@@ -209,4 +209,4 @@ def _draw(report: FleetReport, file: Path) -> None:
                 phrase("errors.unwritable", file=str(file), value=str(error.strerror or error)),
                 phrase("errors.directory-mode"),
             ) from None
-    say(f"wrote {file}")
+    say(phrase("progress.wrote", path=str(file)))

@@ -43,8 +43,8 @@ class OnTerminalFleet(FleetListener):
                 yield told
             except KeyboardInterrupt:
                 line.__exit__()
-                kept = "the same command goes on from there" if is_kept else "nothing is kept: -o DIR does"
-                self.say(f"interrupted: {done:,} of {num_files:,} files were read; {kept}")
+                kept = phrase("progress.interrupted.kept") if is_kept else phrase("progress.interrupted.lost")
+                self.say(phrase("progress.interrupted", count=done, most=num_files, kept=kept))
                 raise
 
     @contextmanager

@@ -48,7 +48,9 @@ def announce_compiling(lead: str = "") -> None:
         if now.has_grown and now.seconds_left >= max(_WORTH_SAYING, 2 * told.get(now.purpose, 0.0)):
             told[now.purpose] = now.seconds_left
             wipe_line()
-            say(f"{lead}compiling the code to {now.purpose}: about {_rounded(now.seconds_left)} s, {_how_often()}")
+            values = {"lead": lead, "seconds": _rounded(now.seconds_left), "kept": _how_often()}
+            replays = now.purpose == "replay traces"
+            say(phrase("progress.code.replay" if replays else "progress.code.read", **values))
         elif now.share < 1:
             line(phrase("progress.compiling", lead=lead, bar=bar(now.share), seconds=_rounded(now.seconds_left)))
         else:
@@ -74,11 +76,11 @@ def _how_often() -> str:
 
     folder = compiled.folder_of(compiled.KEPT[-1])
     if folder is None:
-        return "in every run, since neither memdiag's folder nor a cache folder is writable"
+        return phrase("progress.code.always")
     temporary = temporary_folder()
     if temporary is not None and folder.is_relative_to(temporary):
-        return f"kept in {temporary}, since neither memdiag's folder nor the user's cache is writable"
-    return "once per installation"
+        return phrase("progress.code.temporary", folder=str(temporary))
+    return phrase("progress.code.once")
 
 
 @dataclass(frozen=True)

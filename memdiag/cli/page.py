@@ -71,4 +71,4 @@ class HtmlPage:
                 build_picture(trace, report, at=at, simulated=simulated_curves(runs)), language()
             )
         write_whole(self.path, text)
-        say(f"wrote {self.path}: open it in a browser")
+        say(phrase("progress.wrote-page", path=str(self.path)))

@@ -116,7 +116,7 @@ def plan(
             buffers, align=align_bytes, capacity=capacity_bytes, seconds=seconds, seed=seed, output=output, say=line
         )
     if output is not None:
-        say(f"wrote {output}")
+        say(phrase("progress.wrote", path=str(output)))
     emit(partial(renderer("plan", "json" if as_json else "terminal"), report), None)
     if report.fits is False:
         raise typer.Exit(BUDGET_HIT)

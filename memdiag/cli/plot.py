@@ -159,7 +159,7 @@ def plot(
                 failed.append(FailedPicture(name, trace.path, error.message, error.hint))
                 continue
             write_picture(file, picture, output)
-            say(f"wrote {file}")
+            say(phrase("progress.wrote", path=str(file)))
             drawn.append(WrittenPicture(str(file), name, trace.path, chosen.device, len(picture)))
     if as_json:
         write_out(renderer("plot", "json")(WrittenPictures(tuple(drawn), tuple(failed))))

@@ -206,10 +206,10 @@ def simulate(
         )
     if rows is not None:
         found.runs[0].write_rows(rows)
-        say(f"wrote {rows}")
+        say(phrase("progress.wrote", path=str(rows)))
     if out is not None:
         found.runs[0].write_trace(out)
-        say(f"wrote {out}")
+        say(phrase("progress.wrote", path=str(out)))
     if page is not None:
         page.write(recording, found.recorded_report(), simulated=found.curves())
 

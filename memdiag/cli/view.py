@@ -80,16 +80,15 @@ def view(
 
 
 def _must_be_a_terminal() -> None:
-    hint = "memdiag analyze prints a report instead, memdiag analyze --json for scripts"
+    hint = phrase("errors.terminal.hint")
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if any(stream is None or not stream.isatty() for stream in streams):
-        raise MemdiagError("memdiag view needs a terminal: input, output and messages must not be redirected", hint)
+        raise MemdiagError(phrase("errors.terminal"), hint)
     if os.environ.get("TERM", "") in _LIKE_DUMB:
         raise MemdiagError(
-            f"memdiag view needs a terminal that can move its cursor (TERM is {os.environ.get('TERM') or 'not set'})",
-            hint,
+            phrase("errors.terminal.term", term=os.environ.get("TERM") or phrase("errors.terminal.unset")), hint
         )
     try:
         "█▒…".encode(sys.stderr.encoding or "ascii")
     except (LookupError, UnicodeEncodeError):
-        raise MemdiagError(f"memdiag view needs a terminal in UTF-8, this is {sys.stderr.encoding}", hint) from None
+        raise MemdiagError(phrase("errors.terminal.encoding", encoding=str(sys.stderr.encoding)), hint) from None

@@ -117,7 +117,7 @@ class Local:
                 )
             )
         except Exception as error:  # noqa: BLE001 - otherwise the consumer of the results would wait forever
-            done.put(MemdiagError(f"internal: {type(error).__name__}: {error}", "this is a bug in memdiag"))
+            done.put(MemdiagError(f"{type(error).__name__}: {error}", phrase("errors.bug")))
         finally:
             self._stop(process)
 

@@ -24,7 +24,6 @@ SCHEMA_VERSION = 1
 MOST_SITES = 40
 _MOST_BYTES = 64 << 20
 _PARTS = 4  # retained components of a path: enough to find a file again, without a home directory
-_HINT = "write a new one: memdiag check TRACE --baseline FILE --update"
 
 
 @dataclass(frozen=True)
@@ -64,15 +63,16 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict) or not isinstance(told.get("traces"), dict):
-        raise MemdiagError(phrase("errors.no-baseline", path=str(path)), _HINT)
+        raise MemdiagError(phrase("errors.no-baseline", path=str(path)), phrase("check.baseline.hint"))
     if told.get("schema_version") != SCHEMA_VERSION:
         raise MemdiagError(
-            phrase("errors.baseline-version", path=str(path), value=str(told.get("memdiag_version"))), _HINT
+            phrase("errors.baseline-version", path=str(path), value=str(told.get("memdiag_version"))),
+            phrase("check.baseline.hint"),
         )
     try:
         return {str(key): entry_from(entry) for key, entry in told["traces"].items()}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        raise MemdiagError(phrase("errors.baseline-damaged", path=str(path)), _HINT) from None
+        raise MemdiagError(phrase("errors.baseline-damaged", path=str(path)), phrase("check.baseline.hint")) from None
 
 
 def entry_from(told: Mapping[str, Any]) -> BaselineEntry:

@@ -63,10 +63,7 @@ def read_tolerances(given: Iterable[str]) -> Tolerances:
         if not sign:
             budget = read_budget("stranded", name, where)  # any metric that may be a fraction
             if budget.share is None:
-                raise MemdiagError(
-                    f"{where}: for all metrics only a share can be given",
-                    "for example --tolerance 2%, or peak_reserved=1GiB",
-                )
+                raise MemdiagError(phrase("check.tolerance.share", where=where), phrase("check.tolerance.share.hint"))
             share = budget.share
             continue
         own_share = value.strip().endswith("%")

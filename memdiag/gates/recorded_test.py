@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memdiag.errors import MemdiagError
 from memdiag.gates.budgets import Budget, read_budget
+from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.gates.baseline import BaselineEntry
@@ -174,15 +175,16 @@ def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[s
     """
     if positional:
         raise MemdiagError(
-            f"@pytest.mark.memdiag({positional[0]!r}): budgets have names",
-            'for example @pytest.mark.memdiag(peak="2GiB")',
+            phrase("check.marker.name", mark=f"@pytest.mark.memdiag({positional[0]!r})"),
+            phrase("check.marker.name.hint", example='@pytest.mark.memdiag(peak="2GiB")'),
         )
     given = wanted.get("backend", ())
     backends = (given,) if isinstance(given, str) else tuple(given)
     for backend in backends:
         if backend not in _BACKENDS:
             raise MemdiagError(
-                f"@pytest.mark.memdiag(backend={backend!r}): no such backend", f"one of {', '.join(_BACKENDS)}"
+                phrase("check.marker.backend", mark=f"@pytest.mark.memdiag(backend={backend!r})"),
+                phrase("check.marker.backend.hint", backends=", ".join(_BACKENDS)),
             )
     budgets = [
         read_budget(name, value, f"@pytest.mark.memdiag({name}={value!r})")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from memdiag.gates.check import MeasuredDevice
     from memdiag.trace.model import Trace
 
-_HINT = "for example --budget peak_reserved=60GiB, or --baseline base.json; metrics: memdiag explain check"
-
 
 @dataclass(frozen=True)
 class CheckRequest:
@@ -62,7 +60,7 @@ class CheckRequest:
         """
         limits, allowed = read_budgets(budgets), read_tolerances(tolerances)
         if not limits and baseline is None:
-            raise MemdiagError(phrase("errors.nothing-to-check"), _HINT)
+            raise MemdiagError(phrase("errors.nothing-to-check"), phrase("check.nothing.hint"))
         if baseline is None and (update or tolerances):
             raise MemdiagError(
                 phrase("errors.needs-baseline", value=str("--update" if update else "--tolerance")),

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 _GB = 10**9
 _NUMBER = re.compile(
@@ -116,7 +117,7 @@ def _named(text: str, known: dict[str, Link], option: str, latency: float, pagea
     match = _NUMBER.match(text)
     if not match:
         raise MemdiagError(
-            f"{option} {text}: neither known nor a rate", f"one of {', '.join(known)}, or a rate as 20GB/s"
+            phrase("offload.link", option=option, text=text), phrase("offload.link.hint", names=", ".join(known))
         )
     rates = [
         float(number) * (_GB if unit.upper() == "G" else 10**6)
@@ -124,5 +125,5 @@ def _named(text: str, known: dict[str, Link], option: str, latency: float, pagea
         if number
     ]
     if min(rates) <= 0:
-        raise MemdiagError(f"{option} {text}: no rate", "for example 20GB/s")
+        raise MemdiagError(phrase("offload.link.zero", option=option, text=text), phrase("offload.link.zero.hint"))
     return Link(text, rates[0], rates[-1], latency, pageable, "given")

@@ -31,6 +31,7 @@ from memdiag.offload.schedule import CPU, Moves, schedule
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.windows import Windows, find_windows
 from memdiag.results.prediction import Prediction
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.recorded import module_at
 from memdiag.trace.table import Array
@@ -135,18 +136,9 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
     device = subject.device
     windows = find_windows(subject.trace, device)
     if not len(windows) and len(Passes.of(device).phase):
-        raise MemdiagError(
-            (
-                "no tensor is idle: forward saves nothing for backward, and no parameter or optimizer state is unused "
-                "for a while"
-            ),
-            "offload plans are for training: record whole steps with backward and optimizer",
-        )
+        raise MemdiagError(phrase("offload.none-idle"), phrase("offload.none-idle.hint"))
     if not len(windows):
-        raise MemdiagError(
-            "idle times of tensors are unknown: the trace marks neither forward, backward nor the optimizer",
-            "record with memdiag record -- python train.py, which marks them",
-        )
+        raise MemdiagError(phrase("offload.unmarked"), phrase("offload.unmarked.hint"))
     load = device.usage.allocated.astype(np.int64)
     is_real = not subject.trace.phantom and subject.trace.backend != "cpu"
     clock = Clock.of(device, settings.step_seconds, is_real=is_real)
@@ -159,10 +151,7 @@ def make_plan(subject: Subject, scenario: Scenario, settings: OffloadSettings) -
             windows, clock, chosen, load, bound, changed, budget, chosen.is_enough and not missing, missing
         )
     if budget is None:
-        raise MemdiagError(
-            "the automatic strategy needs a memory limit, and the trace does not contain the size of the card",
-            "add --max-device-memory 30GB, or --capacity 32GiB",
-        )
+        raise MemdiagError(phrase("offload.no-limit"), phrase("offload.no-limit.hint"))
     best: OffloadPlan | None = None
     must_wait = False
     # The fraction to leave for fragmentation is unknown: start small, then about double it each time.

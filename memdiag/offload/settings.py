@@ -32,7 +32,6 @@ _RATIOS = ("hbm_ratio", "cpu_ratio")
 _FLAGS = ("auto_offload", "enable_pinned_mem", "enable_aio", "allow_exposed")
 _DECIMAL = re.compile(r"([kmgt])b\s*$", re.IGNORECASE)
 _READ_OF_CALLS = ("offload_config", "memory_offload", "max_device_memory")  # set_context has many other settings
-_HINT = "settings are described in docs/offload.md"
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class OffloadSettings:
                 close = get_close_matches(name, known, 1)
                 raise MemdiagError(
                     phrase("errors.offload-unknown", name=str(name)),
-                    f"did you mean {close[0]}? {_HINT}" if close else _HINT,
+                    phrase("offload.settings.hint", meant=phrase("errors.meant", name=close[0]) if close else ""),
                 )
         if str(given.pop("memory_offload", "ON")).upper() == "OFF":
             raise MemdiagError(phrase("errors.offload-off"), phrase("errors.offload-off.hint"))
@@ -144,11 +143,14 @@ def _read_config(config: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         found = _read_python(text)
         if found is None:
-            example = """for example '{"offload_param": "cpu", "auto_offload": false}', or the dict or calls of a MindSpore script"""
-            raise MemdiagError(phrase("errors.not-json", where=str(where), error=str(error)), example) from None
+            raise MemdiagError(
+                phrase("errors.not-json", where=str(where), error=str(error)),
+                phrase("offload.example.script", example="""'{"offload_param": "cpu", "auto_offload": false}'"""),
+            ) from None
     if not isinstance(found, dict):
         raise MemdiagError(
-            phrase("errors.not-json-object", where=str(where)), """for example '{"offload_param": "cpu"}'"""
+            phrase("errors.not-json-object", where=str(where)),
+            phrase("offload.example", example="""'{"offload_param": "cpu"}'"""),
         )
     return found
 
@@ -212,13 +214,17 @@ def _size(name: str, value: Any) -> int:
 
 def _flag(name: str, value: Any) -> bool:
     if str(value).lower() not in {"true", "false", "1", "0", "on", "off"}:
-        raise MemdiagError(phrase("errors.not-bool", name=str(name), value=str(value)), _HINT)
+        raise MemdiagError(
+            phrase("errors.not-bool", name=str(name), value=str(value)), phrase("offload.settings.hint", meant="")
+        )
     return str(value).lower() in {"true", "1", "on"}
 
 
 def _place(value: Any) -> str:
     if value not in PLACES:
-        raise MemdiagError(phrase("errors.offload-place", value=str(value)), 'one of "", "cpu", "disk"')
+        raise MemdiagError(
+            phrase("errors.offload-place", value=str(value)), phrase("errors.choose", names='"", "cpu", "disk"')
+        )
     return str(value)
 
 
@@ -244,7 +250,10 @@ def _number(name: str, value: Any, most: float) -> float:
     except (TypeError, ValueError):
         number = -1.0
     if not 0 < number <= most:
-        raise MemdiagError(f"{name} {value}: not a number above 0" + (" up to 1" if most == 1.0 else ""), _HINT)
+        raise MemdiagError(
+            phrase("offload.number.share" if most == 1.0 else "offload.number", name=name, value=str(value)),
+            phrase("offload.settings.hint", meant=""),
+        )
     return number
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memdiag.errors import MemdiagError
-from memdiag.text import phrase
-from memdiag.units import plural
+from memdiag.text import Phrase, joined, phrase
 
 STDIN, TEXT = "-", "text"
 EXAMPLE = 'memdiag oom "CUDA out of memory. Tried to allocate 1.50 GiB. …"'
@@ -146,15 +145,17 @@ def _files(path: Path, say: Callable[[str], None] | None) -> list[OomInput]:
                 num_binary += 1
             elif head:
                 found.append(OomInput(str(file), file))
-    left = []
+    left: list[Phrase] = []
     if num_binary:
-        left.append(f"{plural(num_binary, 'file')} that {'is' if num_binary == 1 else 'are'} no text")
+        left.append(phrase("oom.left.binary", count=num_binary))
     if unread:
-        left.append(f"{plural(unread, 'file')} that cannot be read")
+        left.append(phrase("oom.left.unread", count=unread))
+    omitted = joined(left, phrase("oom.left.and"))
     if not found:
         raise MemdiagError(
-            f"{path}: no logs in this folder" + (f" ({' and '.join(left)})" if left else ""), phrase("errors.oom-log")
+            phrase("oom.no-logs.left", path=str(path), left=omitted) if left else phrase("oom.no-logs", path=str(path)),
+            phrase("errors.oom-log"),
         )
     if left and say is not None:
-        say(f"{path}: left out {' and '.join(left)}")
+        say(phrase("oom.left", path=str(path), left=omitted))
     return found

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 from . import build, entry_points
 from .installed import Installed
@@ -56,18 +57,12 @@ def stand_in(installed: Installed) -> Path:
     """
     version = installed.version_of("torch_npu")
     if not version:
-        raise MemdiagError(
-            f"torch_npu is not installed for {installed.python}",
-            (
-                "pip install torch_npu (with the same version of torch, its CPU build will do); or run the command "
-                "with the Python that has it"
-            ),
-        )
+        raise MemdiagError(phrase("phantom.no-torch-npu", python=installed.python), phrase("phantom.no-torch-npu.hint"))
     first, last = SUPPORTED
     if not first <= _release(version) <= last:
         raise MemdiagError(
-            f"torch_npu {version}: the phantom NPU knows {first[0]}.{first[1]} to {last[0]}.{last[1]}",
-            "use one of these in a virtual environment of its own",
+            phrase("phantom.torch-npu", version=version, first=f"{first[0]}.{first[1]}", last=f"{last[0]}.{last[1]}"),
+            phrase("phantom.torch-npu.hint"),
         )
     _refuse_clash(installed, version)
     libraries = sorted(
@@ -105,9 +100,7 @@ def _refuse_clash(installed: Installed, version: str) -> None:
         clashes = content.find(_PARSER) >= 0
     if clashes:
         raise MemdiagError(
-            f"torch {installed.version_of('torch')} is a build for CUDA, beside which torch_npu {version} cannot be "
-            "imported: PyTorch takes the allocator settings of one of them only, and ends the process",
-            "install torch's build for the CPU (its version ends in +cpu) in the environment of torch_npu",
+            phrase("phantom.clash", torch=installed.version_of("torch"), version=version), phrase("phantom.clash.hint")
         )
 
 

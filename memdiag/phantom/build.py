@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 CACHE = "MEMDIAG_CACHE"
 _SECONDS = 600
@@ -48,16 +49,13 @@ class Compiler:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise MemdiagError(
-                f"the compiler {self.command[0]} did not run: {error}", "set CC and CXX to one that works"
+                phrase("phantom.compiler", compiler=self.command[0], error=str(error)), phrase("phantom.compiler.hint")
             ) from None
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:300])
             raise MemdiagError(
-                f"the stand-in for the device could not be compiled with {self.command[0]}: {first}",
-                (
-                    "set CC and CXX to another compiler (gcc 9 or clang 10 and later); if it stays, this is a bug in "
-                    "memdiag"
-                ),
+                phrase("phantom.compile", compiler=self.command[0], error=first),
+                phrase("phantom.compile.hint"),
             )
 
 
@@ -72,13 +70,9 @@ def find_compiler(language: str) -> Compiler:
         ([path] for name in names if (path := shutil.which(name))), []
     )
     if not chosen or shutil.which(chosen[0]) is None:
-        what = f"{variable}={chosen[0]} is not a program" if chosen else "there is none on the PATH"
+        missing = phrase("phantom.no-program", text=f"{variable}={chosen[0]}") if chosen else phrase("phantom.no-path")
         raise MemdiagError(
-            f"phantom devices are compiled on first use, and that needs a compiler for {language.upper()}: {what}",
-            (
-                "on Debian and Ubuntu: apt-get install gcc g++; without rights to install: conda install -c "
-                "conda-forge gxx; or set CC and CXX"
-            ),
+            phrase("phantom.no-compiler", language=language.upper(), why=missing), phrase("phantom.no-compiler.hint")
         )
     # As above.
     said = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
@@ -115,7 +109,7 @@ def cached(kind: str, parts: Iterable[str | Path], make: Callable[[Path], None])
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
     if not folder.is_dir():
-        raise MemdiagError(f"{folder}: could not be made", f"set {CACHE}=DIR")
+        raise MemdiagError(phrase("phantom.not-made", folder=str(folder)), phrase("phantom.cache", variable=CACHE))
     return folder
 
 
@@ -127,10 +121,14 @@ def _cache() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MemdiagError(
-            f"{folder}: the compiled stand-ins cannot be kept there: {error.strerror}", f"set {CACHE}=DIR"
+            phrase("phantom.not-kept", folder=str(folder), error=str(error.strerror)),
+            phrase("phantom.cache", variable=CACHE),
         ) from None
     if not os.access(folder, os.W_OK):
-        raise MemdiagError(f"{folder}: the compiled stand-ins cannot be kept there: not writable", f"set {CACHE}=DIR")
+        raise MemdiagError(
+            phrase("phantom.not-kept", folder=str(folder), error=phrase("phantom.not-writable")),
+            phrase("phantom.cache", variable=CACHE),
+        )
     return folder
 
 

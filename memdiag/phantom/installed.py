@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 _SECONDS = 60
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
@@ -75,7 +76,8 @@ def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Ins
         answer: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
     except (OSError, ValueError, subprocess.TimeoutExpired):
         raise MemdiagError(
-            f"{shlex.join(python)} does not run, so nothing is known of its torch", "try it by hand: -c 'import torch'"
+            phrase("phantom.no-run", python=shlex.join(python)),
+            phrase("phantom.no-run.hint", python=shlex.join(python)),
         ) from None
     return Installed(answer["python"], answer["packages"])
 
@@ -101,9 +103,7 @@ def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[st
     for candidate in ("python", "python3"):
         if found := shutil.which(candidate, path=path):
             return [found]
-    raise MemdiagError(
-        "no Python was found that the command could run", "activate its environment, or give the path of its Python"
-    )
+    raise MemdiagError(phrase("phantom.no-python"), phrase("phantom.no-python.hint"))
 
 
 def _first_line(path: str) -> list[str]:

@@ -89,10 +89,10 @@ def _values(base: Mapping[str, str], profile: Profile) -> str:
     values = base.get(VALUES) or "zeros"
     known = _STAND_INS[profile.backend].VALUES
     if values not in known:
-        where = "" if len(known) > 1 else f" on {profile.full_name}"
+        device = "" if len(known) > 1 else phrase("phantom.values.device", device=profile.full_name)
         raise MemdiagError(
-            f"--values {values}: results of kernels cannot read as that{where}",
-            f"one of {', '.join(known)}; see memdiag explain phantom",
+            phrase("phantom.values", values=values, device=device),
+            phrase("phantom.values.hint", values=", ".join(known)),
         )
     return values
 

@@ -118,7 +118,10 @@ def _of_plug_in(name: str, device: Device) -> Profile:
     row = dict(device.items())
     backend = row.pop("backend")
     if backend not in BACKENDS:
-        raise MemdiagError(f"backend {backend!r}: not one of {', '.join(BACKENDS)}", "memdiag devices lists devices")
+        raise MemdiagError(
+            phrase("phantom.backend", backend=repr(backend), backends=", ".join(BACKENDS)),
+            phrase("phantom.backend.hint"),
+        )
     return _profile(backend, name, row, {})
 
 

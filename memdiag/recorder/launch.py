@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 from . import config as configuration
 
@@ -148,18 +149,17 @@ def _start(
         if error.errno in {errno.ENOENT, errno.ENOTDIR}:
             if os.sep in name and os.path.exists(name):
                 raise MemdiagError(
-                    f"{name}: its interpreter does not exist", "look at its first line (#!)", NOT_RUNNABLE
+                    phrase("record.interpreter", name=name), phrase("record.interpreter.hint"), NOT_RUNNABLE
                 ) from None
-            hint = "after -- comes the command as you would type it, for example: memdiag record -- python train.py"
-            if name.endswith(".py"):
-                hint = f"put python before it: memdiag record -- python {name}"
-            raise MemdiagError(f"{name}: command not found", hint, NOT_FOUND) from None
-        hint = (
-            "is it executable? chmod +x, or put its interpreter before it"
-            if error.errno == errno.EACCES
-            else "memdiag explain record"
-        )
-        raise MemdiagError(f"{name}: cannot be run: {error.strerror or error}", hint, NOT_RUNNABLE) from None
+            hint = (
+                phrase("record.not-found.python", name=name)
+                if name.endswith(".py")
+                else phrase("record.not-found.hint")
+            )
+            raise MemdiagError(phrase("record.not-found", name=name), hint, NOT_FOUND) from None
+        hint = phrase("record.not-runnable.mode") if error.errno == errno.EACCES else phrase("record.not-runnable.hint")
+        why = str(error.strerror or error)
+        raise MemdiagError(phrase("record.not-runnable", name=name, error=why), hint, NOT_RUNNABLE) from None
 
 
 def _popen(

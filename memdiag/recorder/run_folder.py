@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 
 from .files import write_json
 
@@ -75,8 +76,8 @@ def make(output: str | None) -> RunFolder:
     except OSError as error:
         where = error.filename or output or here
         raise MemdiagError(
-            f"{where}: the run cannot be written there: {error.strerror or error}",
-            "choose another place: memdiag record -o DIR -- …",
+            phrase("record.not-written", path=str(where), error=str(error.strerror or error)),
+            phrase("record.not-written.hint"),
         ) from None
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
-from memdiag.units import plural
 
 _RANK = re.compile(r"rank(\d+)\.pkl")
 
@@ -33,12 +32,13 @@ def choose_trace(given: Path | None = None, rank: int | None = None, say: Callab
     if ranks:
         chosen = ranks.get(-1 if rank is None else rank, next(iter(ranks.values())))
         if len(ranks) > 1:
-            which = f"rank {rank}" if rank in ranks else "the first"
-            say(f"reading {chosen}, {which} of {plural(len(ranks), 'rank')} in this run; name a file for another")
+            which = phrase("progress.rank", rank=str(rank)) if rank in ranks else phrase("progress.rank.first")
+            say(phrase("progress.rank.reading", file=str(chosen), which=which, count=len(ranks)))
         return chosen
     newest = _newest(given or Path(), rank)
     if newest is not None:
-        say(f"reading {newest}, the newest run {'here' if given is None else f'in {given}'}")
+        where = phrase("progress.newest.here") if given is None else phrase("progress.newest.in", folder=str(given))
+        say(phrase("progress.newest", file=str(newest), where=where))
         return newest
     if given is None:
         raise MemdiagError(

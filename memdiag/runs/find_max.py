@@ -33,10 +33,6 @@ from memdiag.units import format_bytes
 OUTPUT, RESULT = "output.txt", "find-max.json"
 
 _RANGE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*\.\.\s*(\d+)\s*(?::\s*(\d+)\s*)?")
-_EXAMPLE = (
-    "for example --find-max batch=1..256 -- python train.py --batch {batch}; seq=512..8192:512 for multiples of 512 "
-    "from 512 on"
-)
 _LAST_LINES, _LAST_BYTES = 30, 64 << 10
 _KILLED = 9
 
@@ -49,12 +45,17 @@ def read_range(text: str, command: Sequence[str]) -> ValueRange:
     """
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise MemdiagError(phrase("errors.find-max", text=str(text)), _EXAMPLE)
+        raise MemdiagError(phrase("errors.find-max", text=str(text)), phrase("errors.find-max.hint", batch="{batch}"))
     found = ValueRange(match[1], int(match[2]), int(match[3]), int(match[4] or 1))
     if found.low > found.high or not found.step:
-        raise MemdiagError(phrase("errors.find-max-empty", text=str(text)), _EXAMPLE)
+        raise MemdiagError(
+            phrase("errors.find-max-empty", text=str(text)), phrase("errors.find-max.hint", batch="{batch}")
+        )
     if not any(f"{{{found.name}}}" in word for word in command):
-        raise MemdiagError(f"--find-max {text}: the command has no {{{found.name}}} that could be replaced", _EXAMPLE)
+        raise MemdiagError(
+            phrase("errors.find-max-name", text=text, name=f"{{{found.name}}}"),
+            phrase("errors.find-max.hint", batch="{batch}"),
+        )
     return found
 
 

@@ -33,7 +33,11 @@ def read_kinds(given: Sequence[str]) -> list[str]:
             close = get_close_matches(name.lower(), PLOT_DATA, 1, 0.6)
             raise MemdiagError(
                 phrase("errors.kind", name=str(name)),
-                (phrase("errors.meant", name=close[0]) if close else "") + f"kinds are {', '.join(PLOT_DATA)}",
+                phrase(
+                    "errors.kind.hint",
+                    meant=phrase("errors.meant", name=close[0]) if close else "",
+                    kinds=", ".join(PLOT_DATA),
+                ),
             )
     return list(dict.fromkeys(names))
 
@@ -83,14 +87,18 @@ def choose_drawn(trace: Trace, number: int | None = None, say: Callable[[str], N
     Raises:
         MemdiagError: There is none.
     """
-    have = ", ".join(str(each.device) for each in trace.devices) or "none"
+    have = ", ".join(str(each.device) for each in trace.devices) or phrase("errors.devices.none")
     found = [each for each in trace.devices if number is None or each.device == number]
     if not found:
-        what = "no device is" if number is None else f"device {number} is not"
-        raise MemdiagError(f"{what} in {trace.path}", phrase("errors.devices", have=str(have)))
+        missing = (
+            phrase("errors.without-device", path=trace.path)
+            if number is None
+            else phrase("errors.no-device.path", path=trace.path, number=str(number))
+        )
+        raise MemdiagError(missing, phrase("errors.devices", have=have))
     chosen = max(found, key=lambda each: each.most_held_bytes)
     if len(found) > 1:
-        say(f"drawing device {chosen.device}, which held most of {len(found)} devices; --device chooses another")
+        say(phrase("progress.device.drawing", device=str(chosen.device), count=len(found)))
     return chosen
 
 

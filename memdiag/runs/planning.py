@@ -16,7 +16,6 @@ from memdiag.errors import MemdiagError
 from memdiag.results.plan import PlanReport
 from memdiag.text import phrase
 from memdiag.trace.table import Array
-from memdiag.units import plural
 
 if TYPE_CHECKING:
     from memdiag.allocator.placement.model import Plan
@@ -117,17 +116,14 @@ def _from_trace(
 
     trace = (read or load)(path)
     if device is not None and all(each.device != device for each in trace.devices):
-        have = ", ".join(str(each.device) for each in trace.devices) or "none"
-        raise MemdiagError(phrase("errors.no-device", device=str(device)), phrase("errors.devices", have=str(have)))
+        have = ", ".join(str(each.device) for each in trace.devices) or phrase("errors.devices.none")
+        raise MemdiagError(phrase("errors.no-device", device=str(device)), phrase("errors.devices", have=have))
     usable = [each for each in trace.devices if len(each.tensors) and (device is None or each.device == device)]
     if not usable:
         raise MemdiagError(phrase("errors.no-tensors", path=str(path)), phrase("errors.from-beginning"))
     chosen = max(usable, key=lambda each: int(_sizes(each).sum()))
     if len(usable) > 1:
-        say(
-            f"planning device {chosen.device}, the one with most bytes of {plural(len(usable), 'device')}; --device "
-            "chooses another"
-        )
+        say(phrase("progress.device.planning", device=str(chosen.device), count=len(usable)))
     tensors = chosen.tensors
     reserved = int(chosen.usage.reserved.max(initial=-1))
     return Buffers(

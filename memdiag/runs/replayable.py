@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
-from memdiag.units import format_bytes, plural
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace, Trace
@@ -24,9 +24,9 @@ def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], 
     Raises:
         MemdiagError: There is no such device, or nothing to replay.
     """
-    have = ", ".join(str(each.device) for each in trace.devices) or "none"
+    have = ", ".join(str(each.device) for each in trace.devices) or phrase("errors.devices.none")
     if number is not None and all(each.device != number for each in trace.devices):
-        raise MemdiagError(phrase("errors.no-device", device=str(number)), phrase("errors.devices", have=str(have)))
+        raise MemdiagError(phrase("errors.no-device", device=str(number)), phrase("errors.devices", have=have))
     usable = [
         each
         for each in trace.devices
@@ -34,15 +34,11 @@ def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], 
     ]
     if not usable:
         raise MemdiagError(
-            f"{trace.path} has no allocations to replay"
-            + (" (only what was held when it was written)" if trace.num_tensors else ""),
+            phrase("errors.no-allocations.state" if trace.num_tensors else "errors.no-allocations", path=trace.path),
             phrase("errors.from-beginning"),
         )
     chosen = max(usable, key=lambda each: each.most_held_bytes)
     if len(usable) > 1:
         most = format_bytes(chosen.most_held_bytes)
-        say(
-            f"simulating device {chosen.device}, which held most ({most}) of {plural(len(usable), 'device')}; --device "
-            "chooses another"
-        )
+        say(phrase("progress.device.simulating", device=str(chosen.device), bytes=most, count=len(usable)))
     return chosen

@@ -27,7 +27,6 @@ _SET_BY_LAUNCHERS = frozenset(
         "MEMDIAG_PHANTOM",
     }
 )
-_HOW = "memdiag try works on a run of memdiag record: its folder memdiag-<run>, with manifest.json"
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,12 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
         folder = _folder_of(choose_trace(given, say=say).resolve())
     manifest = read_json(str(folder / MANIFEST))
     if manifest is None:
-        raise MemdiagError(phrase("errors.no-run", folder=str(folder)), _HOW)
+        raise MemdiagError(phrase("errors.no-run", folder=str(folder)), phrase("try.how"))
     words = manifest.get("argv")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise MemdiagError(
             phrase("errors.no-recorded-command", value=str(folder / MANIFEST)),
-            phrase("errors.no-recorded-command.hint", how=str(_HOW)),
+            phrase("errors.no-recorded-command.hint", how=phrase("try.how")),
         )
     _check(folder, manifest, words)
     return RepeatableRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))

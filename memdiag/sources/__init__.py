@@ -19,12 +19,6 @@ from memdiag.sources.redacted import redacted
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 
-_HINT = (
-    "give a torch.cuda.memory._dump_snapshot() pickle, a torch profiler trace with profile_memory=True, or an Ascend "
-    "profiler csv"
-)
-_TEXT_HINT = f"for the output of a program that ran out of memory: memdiag oom {{}}; for a trace, {_HINT}"
-
 
 def load(path: str | PathLike[str]) -> Trace:
     """Reads a trace of any known format. Nothing in the file is executed.
@@ -42,7 +36,11 @@ def load(path: str | PathLike[str]) -> Trace:
         if is_known:
             trace: Trace = SOURCES.call(name, lambda source: source.read(file))
             return redacted(trace) if is_on() else trace
-    hint = _TEXT_HINT.format(file_argument(str(file))) if _is_text(head) else _HINT
+    hint = (
+        phrase("sources.text.hint", file=file_argument(str(file)), forms=phrase("sources.forms"))
+        if _is_text(head)
+        else phrase("sources.forms")
+    )
     raise RefusedFile(phrase("errors.no-trace", path=str(file)), hint)
 
 

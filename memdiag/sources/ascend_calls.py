@@ -38,7 +38,7 @@ def read_calls(path: Path, memory: AscendMemory, budget: ByteLimit) -> tuple[lis
     if not path.is_file() or path.stat().st_size > _LARGEST:
         return None
     names, marks = Names(budget), Columns(("name", "start", "end"), budget)
-    with guard(path, "a trace of the Ascend profiler", ""), open_text(path, errors="replace") as text:
+    with guard(path, "sources.ascend-calls", ""), open_text(path, errors="replace") as text:
         stream = JsonStream(text, budget)
         for _ in stream.items():
             event = stream.value()

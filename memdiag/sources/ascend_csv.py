@@ -25,11 +25,8 @@ from memdiag.trace.model import Trace
 
 FORMAT = "ascend-csv"
 
-_WHAT = "an Ascend profiler csv"
-RECORD = (
-    "profile with torch_npu.profiler.profile(profile_memory=True) and give operator_memory.csv or memory_record.csv of "
-    "its output"
-)
+_WHAT = "sources.ascend-csv"
+RECORD = "sources.ascend-csv.hint"
 _OTHER_HALF = (("operator_memory", "memory_record"), ("memory_record", "operator_memory"))
 _CALLS = (("operator_memory.csv", NAME), ("memory_record.csv", NAME))
 _OPERATORS = {"name", "size", "allocation time"}
@@ -37,14 +34,14 @@ _RECORDS = {"component", "timestamp", "total allocated", "total reserved"}
 _MODULES = {"component", "timestamp", "total reserved"}
 _PROCESS = {"event", "hbm", "timestamp"}
 _WITHOUT_MEMORY = (
-    ({"name", "input shapes", "host self duration"}, "times of operators"),
-    ({"name", "accelerator core"}, "times of kernels"),
-    ({"op type", "core type"}, "sums of kernel times"),
-    ({"device_id", "op type", "ratio(%)"}, "sums of kernel times"),
-    ({"api name", "time"}, "sums of API times"),
-    ({"step", "computing"}, "times of steps"),
-    ({"modulename", "curmemsize", "mempeaksize"}, "what driver modules held at one moment"),
-    ({"op name", "model name", "graph id"}, "the plan of a static graph"),
+    ({"name", "input shapes", "host self duration"}, "operators"),
+    ({"name", "accelerator core"}, "kernels"),
+    ({"op type", "core type"}, "sums"),
+    ({"device_id", "op type", "ratio(%)"}, "sums"),
+    ({"api name", "time"}, "api"),
+    ({"step", "computing"}, "steps"),
+    ({"modulename", "curmemsize", "mempeaksize"}, "modules"),
+    ({"op name", "model name", "graph id"}, "graph"),
 )
 
 
@@ -90,7 +87,7 @@ def read(path: Path) -> Trace:
             FORMAT,
             "npu",
             raws,
-            hint=RECORD,
+            hint=phrase(RECORD),
             complete=False,
             notes=notes,
             stacks=memory.stacks.finish(),
@@ -127,7 +124,10 @@ def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: 
         else:
             holds = _unfit(columns)
             raise RefusedFile(
-                f"{path} holds {holds}, not a trace of memory" if holds else f"{path} is not {_WHAT}", RECORD
+                phrase("errors.profiler-other", path=str(path), content=phrase(f"errors.profiler-content.{holds}"))
+                if holds
+                else phrase("errors.not-what", path=str(path), what=phrase(_WHAT)),
+                phrase(RECORD),
             )
     return "memory"
 

@@ -36,8 +36,8 @@ from memdiag.trace.table import Array, Table
 
 FORMAT = "ascend-db"
 
-_WHAT = "a database of the Ascend profiler"
-RECORD = "profile with torch_npu.profiler.profile(profile_memory=True), or with msprof --task-memory=on"
+_WHAT = "sources.ascend-db"
+RECORD = "sources.ascend-db.hint"
 _MOST_STEPS = 100_000
 _CHAIN = 200  # bytes of a call chain's line in a list
 _TOTALS = ("totalAllocated", "totalReserved", "totalActive")
@@ -74,14 +74,14 @@ def read(path: Path) -> Trace:
             notes = Notes()
             raws = _modules(database, budget).devices(notes)
         if not raws:
-            raise RefusedFile(phrase("errors.no-table", path=str(path)), RECORD)
+            raise RefusedFile(phrase("errors.no-table", path=str(path)), phrase(RECORD))
         context = context_of(path)
         return build_partial(
             path,
             FORMAT,
             "npu",
             raws,
-            hint=RECORD,
+            hint=phrase(RECORD),
             complete=False,
             notes=notes,
             stacks=stacks.finish(),

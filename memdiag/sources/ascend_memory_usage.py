@@ -26,11 +26,8 @@ from memdiag.units import format_bytes
 
 FORMAT = "ascend-memory-usage"
 
-_WHAT = "a torch.memory_usage file of the Ascend profiler"
-RECORD = (
-    "profile with torch_npu.profiler.profile(profile_memory=True) and keep the FRAMEWORK folder, or give "
-    "operator_memory.csv"
-)
+_WHAT = "sources.ascend-memory-usage"
+RECORD = "sources.ascend-memory-usage.hint"
 _RECORD = np.dtype(
     [
         ("type", "<u2"),
@@ -86,7 +83,7 @@ def read(path: Path) -> Trace:
             FORMAT,
             "npu",
             raws,
-            hint=RECORD,
+            hint=phrase(RECORD),
             complete=False,
             notes=notes,
             torch_version=context.version,

@@ -33,11 +33,8 @@ from memdiag.units import plural
 
 FORMAT = "chrome-trace"
 
-_WHAT = "a torch profiler trace"
-RECORD = (
-    "profile with torch.profiler.profile(profile_memory=True, record_shapes=True, with_stack=True) and "
-    "export_chrome_trace, or record a snapshot with torch.cuda.memory._record_memory_history()"
-)
+_WHAT = "sources.chrome-trace"
+RECORD = "sources.chrome-trace.hint"
 _HOST = 0
 _MOST_DEVICES = 1024
 _JSON = re.compile(rb"\s*(\{\s*[\"}]|\[\s*[\[{\]])")
@@ -73,7 +70,7 @@ def read(path: Path) -> Trace:
                     reader.meta[key] = reader.small(key, stream.value())
         stream.finish()
     if not reader.found_events:
-        raise RefusedFile(phrase("errors.json-no-trace", path=str(path)), RECORD)
+        raise RefusedFile(phrase("errors.json-no-trace", path=str(path)), phrase(RECORD))
     if not reader.devices:
         raise RefusedFile(
             phrase("errors.profiler-no-memory", path=str(path), value=str(reader.kind())), _advice(reader)
@@ -88,7 +85,7 @@ def _advice(reader: _ChromeReader) -> str:
             "give the operator_memory.csv or memory_record.csv beside it; if there is none, profile with "
             "profile_memory=True"
         )
-    return RECORD
+    return phrase(RECORD)
 
 
 class _ChromeReader:
@@ -202,7 +199,7 @@ class _ChromeReader:
             FORMAT,
             _BACKENDS.get(keys[0][0]),
             raws,
-            hint=RECORD,
+            hint=phrase(RECORD),
             complete=False,
             notes=notes,
             stacks=self.stacks.finish(),

@@ -28,8 +28,8 @@ from memdiag.trace.table import Array
 
 FORMAT = "event-npz"
 
-_WHAT = "an .npz of events"
-_HINT = "save int arrays op, id, size, stream and the names ops with numpy.savez_compressed"
+_WHAT = "sources.event-npz"
+_HINT = "sources.event-npz.hint"
 # A "free" of the program is complete at once from the program's view.
 _ACTION_OF = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
 _ZIP = b"PK\x03\x04"
@@ -67,7 +67,9 @@ def read(path: Path) -> Trace:
             notes.add(code)
         notes.add("MD913", phrase("notes.requested"))
         settings: dict[str, object] = {"done": done[0]} if done else {}
-        return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes, settings=settings)
+        return build_partial(
+            path, FORMAT, None, [raw], hint=phrase(_HINT), complete=True, notes=notes, settings=settings
+        )
 
 
 def _array(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path) -> Array:

@@ -39,28 +39,29 @@ def guard(path: Path, what: str, hint: str) -> Iterator[None]:
 
     Args:
         path: The file.
-        what: Expected content, with its article ("a torch profiler trace").
-        hint: What to do instead.
+        what: Key of the expected content, such as ``sources.chrome-trace``: "a torch profiler trace".
+        hint: Key of the hint, or "" for none.
 
     Raises:
         RefusedFile: The body failed because of the file's content or size, or because the file is missing.
     """
+    told = phrase(hint) if hint else ""
     try:
         yield
     except RefusedFile:
         raise
     except UnicodeError:
-        raise RefusedFile(phrase("errors.not-utf8", path=str(path), what=str(what)), hint) from None
+        raise RefusedFile(phrase("errors.not-utf8", path=str(path), what=phrase(what)), told) from None
     except _DAMAGED as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise RefusedFile(
-            phrase("errors.not-format", path=str(path), what=str(what), value=str(said[:_LONGEST])), hint
+            phrase("errors.not-format", path=str(path), what=phrase(what), value=str(said[:_LONGEST])), told
         ) from None
     except RecursionError:
-        raise RefusedFile(phrase("errors.too-deep", path=str(path), what=str(what)), hint) from None
+        raise RefusedFile(phrase("errors.too-deep", path=str(path), what=phrase(what)), told) from None
     except MemoryError:
-        raise RefusedFile(phrase("errors.asks-memory", path=str(path)), hint) from None
+        raise RefusedFile(phrase("errors.asks-memory", path=str(path)), told) from None
     except OSError as error:
         raise RefusedFile(
-            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), hint
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), told
         ) from None

@@ -29,8 +29,8 @@ from memdiag.trace.table import Array
 
 FORMAT = "lifespans-csv"
 
-_WHAT = "a list of lifetimes"
-_HINT = "give lines of id,lower,upper,size: whole numbers, a tensor living from lower until just before upper"
+_WHAT = "sources.lifespans-csv"
+_HINT = "sources.lifespans-csv.hint"
 _LOWER, _UPPER, _SIZE = ("lower", "begin", "start"), ("upper", "end"), ("size",)
 _ID = ("id", "buffer", "name")
 _MOST_TIME = 1 << 62
@@ -67,7 +67,7 @@ def read(path: Path) -> Trace:
             notes.add("MD916", phrase("notes.rows.lifetimes", count=int((~usable).sum())))
             lower, upper, size = lower[usable], upper[usable], size[usable]
         if not len(size):
-            raise RefusedFile(phrase("errors.no-lifetimes", path=str(path)), _HINT)
+            raise RefusedFile(phrase("errors.no-lifetimes", path=str(path)), phrase(_HINT))
         lower, upper = lower - lower.min(), upper - lower.min()
         events = events_from_lifetimes(lower, upper, size)
         notes.add("MD910")
@@ -76,7 +76,7 @@ def read(path: Path) -> Trace:
         raw = RawDevice(
             device=0, action=events["action"], addr=events["addr"], size=events["size"], has_addresses=False
         )
-        return build_partial(path, FORMAT, None, [raw], hint=_HINT, complete=True, notes=notes)
+        return build_partial(path, FORMAT, None, [raw], hint=phrase(_HINT), complete=True, notes=notes)
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,8 @@ from memdiag.units import format_bytes
 
 FORMAT = "memory-timeline"
 
-_WHAT = "a memory timeline"
-RECORD = (
-    "export it again with prof.export_memory_timeline('timeline.raw.json.gz', device='cuda:0'), "
-    "or record a snapshot with torch.cuda.memory._record_memory_history()"
-)
+_WHAT = "sources.memory-timeline"
+RECORD = "sources.memory-timeline.hint"
 # In the order of the profiler's category numbers. AUTOGRAD_DETAIL are intermediate gradients; the last one is "none of
 # these".
 _CATEGORIES = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "temporary", "unknown")
@@ -194,7 +191,7 @@ def _changes(path: Path, rows: _Rows) -> Trace:
         curves={"active": unknown(len(row)), "requested": unknown(len(row))},
         category=_CODES[columns["category"][row]],
     )
-    return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
+    return build_partial(path, FORMAT, None, [raw], hint=phrase(RECORD), complete=False, notes=notes)
 
 
 def _sums(path: Path, times: Array, table: Array) -> Trace:
@@ -220,7 +217,7 @@ def _sums(path: Path, times: Array, table: Array) -> Trace:
         has_addresses=False,
         curves={"allocated": allocated, "active": nothing, "requested": nothing, "reserved": nothing},
     )
-    return build_partial(path, FORMAT, None, [raw], hint=RECORD, complete=False, notes=notes)
+    return build_partial(path, FORMAT, None, [raw], hint=phrase(RECORD), complete=False, notes=notes)
 
 
 def _microseconds(time: Array) -> Array:

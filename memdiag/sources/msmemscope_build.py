@@ -22,7 +22,7 @@ from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array, Table
 from memdiag.units import format_bytes
 
-RECORD = "record with msmemscope --events=alloc,free,launch --call-stack=python train.py"
+RECORD = "sources.msmemscope.hint"
 _DEVICE_POOLS = ("PTA", "MINDSPORE", "ATB", "PTA_WORKSPACE", "HAL")
 _ROUNDING = ("PTA", "MINDSPORE", "ATB")
 _HOST_POOLS = ("HOST_PINNED", "HOST", "HAL")
@@ -63,7 +63,7 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
         format,
         "npu",
         raws,
-        hint=RECORD,
+        hint=phrase(RECORD),
         complete=None,
         notes=notes,
         stacks=rows.stacks.finish(),

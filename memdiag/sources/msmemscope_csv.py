@@ -16,7 +16,7 @@ from memdiag.trace.model import Trace
 
 FORMAT = "msmemscope-csv"
 
-WHAT = "a dump of msmemscope"
+WHAT = "sources.msmemscope"
 _WITHOUT_EVENTS = (({"base", "compare"}, "a comparison of sums"), ({"funcinfo"}, "calls of Python functions"))
 
 
@@ -43,7 +43,7 @@ def read(path: Path) -> Trace:
                 )
                 raise RefusedFile(
                     phrase("errors.msmemscope", path=str(path), holds=str(holds)),
-                    phrase("errors.msmemscope.hint", record=str(RECORD)),
+                    phrase("errors.msmemscope.hint", record=phrase(RECORD)),
                 )
             places = {name: place for name, (place, _) in table.columns.items()}
             for row in table.rows():

@@ -43,7 +43,7 @@ def read(path: Path) -> Trace:
             columns = database.tables.get(name or "", ())
             places = {column: columns[place] for column, (place, _) in columns_of(list(columns)).items()}
             if name is None or not set(places) >= FIRST_COLUMNS:
-                raise RefusedFile(phrase("errors.no-table.events", path=str(path)), RECORD)
+                raise RefusedFile(phrase("errors.no-table.events", path=str(path)), phrase(RECORD))
             for row in database.rows(name, list(places.values())):
                 rows.add(
                     {

@@ -52,7 +52,7 @@ _TOP_KEYS = {
 }
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
-_RECORD = "record with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot('trace.pickle')"
+_RECORD = "sources.snapshot.hint"
 
 
 def sniff(head: bytes) -> bool:
@@ -87,7 +87,7 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         return_free_memory()
         return build_trace(path=name, format=format, **columns)
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
-        raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), _RECORD) from None
+        raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), phrase(_RECORD)) from None
     except MemoryError:
         raise RefusedFile(phrase("errors.takes-memory", name=str(name)), phrase("errors.takes-memory.hint")) from None
 

@@ -95,7 +95,7 @@ def difference(program: Program, folder: Path, version: str, tally: Counter[str]
     try:
         Conf.parse(program.conf, "cuda", version)
     except MemdiagError as error:
-        if "does not go with expandable_segments" in str(error):
+        if "does not work with expandable_segments" in str(error):
             tally["taken by the allocator, of no use"] += 1
             return ""
         tally["refused"] += 1

@@ -127,7 +127,7 @@ def test_what_makes_the_answer_less_certain_is_said(tmp_path):
     [
         ("batch", "not a range"),
         ("batch=4..2", "nothing in this range"),
-        ("seq=1..2", "no {seq}"),
+        ("seq=1..2", "no placeholder {seq}"),
         ("batch=1..2:0", "nothing in"),
     ],
 )

@@ -293,7 +293,7 @@ def test_what_cannot_be_done_is_said_with_a_hint(refused, train, arguments, word
 
 def test_traces_without_events_are_refused(refused, goldens, train):
     error, hint = refused(goldens / "cuda-2.13.0-no-trace" / "snapshot.pickle")
-    assert "no allocations to replay (only what was held when it was written)" in error
+    assert "no allocations to replay (only the state when it was written)" in error
     assert "memdiag record" in hint
     assert "the trace itself" in refused(train, "--out", train)[0]
 

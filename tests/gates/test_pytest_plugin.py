@@ -169,7 +169,7 @@ def test_marked_tests_are_recorded_judged_and_compared_with_a_baseline(run, tmp_
     assert "(3 tensors)" in over
     assert "peak is 40.00 MiB: 10.00 MiB over" in found["test_with_a_fixture"][1]
     assert "did you mean peak?" in found["test_of_a_metric_that_is_none"][1]
-    assert "budgets have names" in found["test_of_a_budget_without_a_name"][1]
+    assert "budgets need names" in found["test_of_a_budget_without_a_name"][1]
     assert (
         "ooms cannot be judged: the file does not show calls of the driver"
         in found["test_of_what_the_cpu_does_not_tell"][1]

@@ -53,7 +53,9 @@ def plan(
     if align < 1:
         raise MemdiagError(phrase("errors.alignment", align=str(align)), phrase("errors.align.hint"))
     if (sizes < 0).any():
-        raise MemdiagError(f"buffer {int(np.argmax(sizes < 0))} has a negative size", "sizes are bytes")
+        raise MemdiagError(
+            phrase("errors.negative", row=str(int(np.argmax(sizes < 0)))), phrase("errors.negative.hint")
+        )
     rows = np.flatnonzero((sizes > 0) & (lower < upper))
     if sum((sizes[rows] // align + 1).tolist()) >= MOST_UNITS // align:
         raise MemdiagError(phrase("errors.sizes-64"), phrase("errors.sizes-64.hint"))

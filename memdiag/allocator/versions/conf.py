@@ -129,8 +129,7 @@ class Conf:
         expandable = values.get("expandable_segments") is True
         if expandable and backend == "cuda" and page % SMALL_SEGMENT:
             raise MemdiagError(
-                f"large_segment_size_mb:{page // MIB} does not go with expandable_segments: the driver maps whole "
-                "pages of 2 MiB, so every large request would fail",
+                phrase("errors.odd-page", size=str(page // MIB)),
                 phrase("errors.even"),
             )
         return cls(

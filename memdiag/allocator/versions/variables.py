@@ -39,8 +39,8 @@ def known(variables: dict[str, str], names: Collection[str], whose: str) -> None
     """
     for name in variables:
         if name not in names:
-            have = f"it reads {', '.join(names)}" if names else "it reads none"
-            raise MemdiagError(f"{whose} does not read the variable {name}", have)
+            have = phrase("errors.variable.hint", names=", ".join(names)) if names else phrase("errors.variable.none")
+            raise MemdiagError(phrase("errors.variable", policy=whose, name=name), have)
 
 
 def number(name: str, text: str, lowest: int = 0) -> int:

@@ -34,9 +34,9 @@ def environment(base: Mapping[str, str], as_rank: int | None = None, world: int 
         return changed
     rank, size = as_rank or 0, world or 0
     if not 0 <= rank < size:
-        raise MemdiagError(
-            f"rank {rank} of a world of {size} is none", "--as-rank 517 --world 1024: ranks are counted from 0"
-        )
+        from memdiag.text import phrase  # programs on a simulated device import this module, and do not come here
+
+        raise MemdiagError(phrase("phantom.rank", rank=str(rank), world=size), phrase("phantom.rank.hint"))
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",

@@ -21,6 +21,7 @@ from memdiag.errors import MemdiagError
 from memdiag.phantom import build
 from memdiag.phantom.installed import Installed
 from memdiag.phantom.profiles import Profile
+from memdiag.text import phrase
 
 from . import symbols
 
@@ -141,21 +142,17 @@ def stand_in(installed: Installed) -> Path:
         MemdiagError: torch has no CUDA, or an unknown version; or there is no compiler.
     """
     if not installed.version_of("torch"):
-        raise MemdiagError(
-            f"torch is not installed for {installed.python}", "run the command with the Python that has it"
-        )
+        raise MemdiagError(phrase("phantom.no-torch", python=installed.python), phrase("phantom.no-torch.hint"))
     torch = Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
     if torch.cuda[0] not in SUPPORTED or not (torch.folder / "lib" / "libtorch_cuda.so").is_file():
-        what = f"is for CUDA {torch.cuda[0]}.{torch.cuda[1]}" if torch.cuda[0] else "was built without CUDA"
+        built = (
+            phrase("phantom.cuda.version", version=f"{torch.cuda[0]}.{torch.cuda[1]}")
+            if torch.cuda[0]
+            else phrase("phantom.cuda.none")
+        )
         raise MemdiagError(
-            (
-                f"torch {torch.version} of {installed.python} {what}; a phantom CUDA device needs a build for CUDA 12 "
-                "or 13"
-            ),
-            (
-                "pip install torch (on Linux that is the CUDA build), in a virtual environment of its own if need be; "
-                "no card is needed"
-            ),
+            phrase("phantom.cuda", torch=torch.version, python=installed.python, built=built),
+            phrase("phantom.cuda.hint"),
         )
     compiler = build.find_compiler("c++")
     libraries = sorted((torch.folder / "lib").glob("*.so"))

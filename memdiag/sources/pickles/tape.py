@@ -28,10 +28,6 @@ _TAPE_FLOOR = 64 * MIB
 _TAPE_RATIO = 10
 _PIECE = 4 * MIB
 _BEHIND = 1024  # bytes around an opcode that contain the name it requests
-_HINT = (
-    "memdiag opens PyTorch memory snapshots only: plain numbers, text, lists and dicts; it never runs anything in a "
-    "file"
-)
 
 
 class Tape:
@@ -247,7 +243,7 @@ def read_tape(content: bytes | Path, name: str, entries: EntryRows | None = None
     needed = st.needed_bytes(counts)
     if needed > _TAPE_FLOOR + _TAPE_RATIO * window.num_bytes:
         what = f"{format_bytes(window.num_bytes)} of pickle would fill {format_bytes(needed)}"
-        raise RefusedFile(phrase("errors.bomb", name=str(name), what=str(what)), _HINT)
+        raise RefusedFile(phrase("errors.bomb", name=str(name), what=str(what)), phrase("errors.plain-only"))
     store = st.allocate(counts, fetched, fields)
     made = np.zeros(st.N_COUNTS, np.int64)
     root = window.run(True, made, store)
@@ -332,17 +328,19 @@ def _refusal(buf: Array, name: str, status: int, pos: int, before: int) -> Refus
         opcode = FORBIDDEN_OPCODES[int(buf[pos])]
         target = _target(buf, pos, opcode)
         what = f"{opcode} {target}" if target else opcode
-        return RefusedFile(phrase("errors.runs-code", name=str(name), what=str(what), at=f"{at:,}"), _HINT)
+        return RefusedFile(
+            phrase("errors.runs-code", name=str(name), what=str(what), at=f"{at:,}"), phrase("errors.plain-only")
+        )
     if status == m.TRUNCATED:
         inside = f", inside a value that begins at byte {at:,}" if pos < len(buf) else ""
         what = f"{name}: the pickle is cut off: it ends after {before + len(buf):,} bytes{inside}"
         return RefusedFile(what, phrase("errors.stopped.hint"))
     if status == m.MEMO_BOMB:
-        return RefusedFile(phrase("errors.bomb-memo", name=str(name), at=f"{at:,}"), _HINT)
+        return RefusedFile(phrase("errors.bomb-memo", name=str(name), at=f"{at:,}"), phrase("errors.plain-only"))
     if status == m.TOO_DEEP:
-        return RefusedFile(phrase("errors.bomb-lists", name=str(name), at=f"{at:,}"), _HINT)
+        return RefusedFile(phrase("errors.bomb-lists", name=str(name), at=f"{at:,}"), phrase("errors.plain-only"))
     if at == 0:
-        return RefusedFile(phrase("errors.no-pickle", name=str(name)), _HINT)
+        return RefusedFile(phrase("errors.no-pickle", name=str(name)), phrase("errors.plain-only"))
     reason = {
         m.UNKNOWN_OPCODE: "an unknown opcode",
         m.UNDERFLOW: "a value is missing on the stack",

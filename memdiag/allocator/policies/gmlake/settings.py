@@ -55,7 +55,7 @@ class GMLakeSettings:
         if others:
             raise MemdiagError(
                 phrase("errors.stitch", value=str(others[0])),
-                f"it heeds {_HEEDED}, and the variables {', '.join(NAMES)} as fragLimit=268435456",
+                phrase("errors.stitch.hint", setting=_HEEDED, names=", ".join(NAMES)),
             )
         split = Conf.parse(rest, "cuda", "2.1").max_split
         return cls(

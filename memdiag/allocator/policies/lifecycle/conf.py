@@ -43,8 +43,7 @@ class MindSpeedSettings:
             refused = outcome.refused
             raise MemdiagError(
                 phrase("errors.mindspeed", value=f"{refused.key or text!r}", reason=str(refused.reason)),
-                hint="its own parser knows max_split_size_mb, default_lc_threshold, open_memory_optimize, "
-                "expandable_segments and garbage_collection_threshold only",
+                hint=phrase("errors.mindspeed.hint"),
             )
         values = in_bytes(outcome.values)
         return cls(

@@ -32,6 +32,7 @@ from memdiag.allocator.policies.lifecycle.module_calls import edges_of_layers, e
 from memdiag.allocator.policies.lifecycle.stack_calls import edges_of
 from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
+from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 
@@ -58,7 +59,7 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
         MemdiagError: There is no such generation of hooks.
     """
     if hooks not in HOOKS:
-        raise MemdiagError(f"there are no hooks of the kind {hooks}", hint=f"choose from {', '.join(HOOKS)}")
+        raise MemdiagError(phrase("errors.hooks", kind=hooks), phrase("errors.choose", names=", ".join(HOOKS)))
     phase, step = trace.bases.get("phase", _NONE), trace.bases.get("step", _NONE)
     steps = _steps(device)
     setup = _setup(trace, device, steps)

@@ -16,6 +16,7 @@ from memdiag.allocator.workload import Workload
 from memdiag.errors import MemdiagError
 from memdiag.results.detail import Detail
 from memdiag.results.prediction import Standing
+from memdiag.text import phrase
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -65,13 +66,13 @@ class MempoolPolicy:
             MemdiagError: There is no such variable or scope.
         """
         given, _ = variables.split(conf)
-        variables.known(given, self.variables, "the policy of pools of the program's own")
+        variables.known(given, self.variables, "mempool")
         wanted = given.get("scopes", "+".join(NAMES)).split("+")
         unknown = [name for name in wanted if name not in NAMES]
         if unknown:
             raise MemdiagError(
-                f"scopes={given['scopes']}: there is no scope {unknown[0]!r}",
-                f"choose from {', '.join(NAMES)}, joined by +",
+                phrase("errors.scope", scopes=given["scopes"], unknown=repr(unknown[0])),
+                phrase("errors.scope.hint", names=", ".join(NAMES)),
             )
         return scopes.only(wanted), variables.number("use_on_oom", given.get("use_on_oom", "0")) > 0
 
