@@ -15,7 +15,7 @@ AREAS = sorted(path.stem for path in text.FOLDER.glob("*.json"))
 
 def _with_texts():
     """Yields the name and the file of every module that holds texts."""
-    for path in sorted((PACKAGE / "oom" / "dialects").glob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "TEXTS":
                 yield ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts), path
