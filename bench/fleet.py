@@ -190,9 +190,8 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
     """Runs everything; returns the runs, and what was compared with whether it is the same."""
     base = [str(args.memdiag), "fleet", "--json", "--workers", str(WORKERS)]
     sizes = [int(size) for size in args.sizes.split(",")]
-    run(
-        Run("warming up", sizes[0]), [*base, *evenly(args.folder, sizes[0])], scratch
-    )  # compiled code is built once per installation
+    # compiled code is built once per installation
+    run(Run("warming up", sizes[0]), [*base, *evenly(args.folder, sizes[0])], scratch)
     runs = [run(Run("local", size), [*base, *evenly(args.folder, size)], scratch) for size in sizes]
     most, reference = sizes[-1], runs[-1].report
     files = evenly(args.folder, most)
@@ -276,9 +275,8 @@ def in_words(local: list[Run], grown: dict[str, float]) -> str:
 def main() -> None:
     """Measures and writes the report."""
     args = arguments()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # begun in the background, it would be ignored here and in all below
+    # a shell that starts this in the background makes it and its child processes ignore SIGINT
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     here = Machine.here()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

@@ -59,10 +59,11 @@ GPTS = (
     ("our own GPT, checkpointing", "gpt-checkpointing"),
     ("our own GPT, CUDA graph", "gpt-graph"),
 )
+# seconds of a run: wall-clock time, and CPU time, which a busy machine does not lengthen
 LIMIT, CPU_LIMIT = (
     1800,
     400,
-)  # seconds of a run: by the clock, and of a processor, which a busy machine does not lengthen
+)
 
 
 @dataclass(frozen=True)

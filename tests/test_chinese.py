@@ -86,9 +86,8 @@ def test_a_value_is_set_apart_from_chinese_words_where_the_two_meet():
         assert phrase("headline.most", moment=event, share="50%", kind="KV cache") == "事件 3 的 50% 是 KV cache。"
         assert phrase("headline.most", moment="快照", share="50%", kind="张量") == "快照的 50% 是张量。"
         assert joined(["GPU 0", "的内存", "15.11 GiB"], " ") == "GPU 0 的内存 15.11 GiB"
-        assert (
-            phrase("places.named", name="张量", place="训练步") == "训练步的张量"
-        )  # the template has a space for Latin words
+        # the template has a space for Latin words
+        assert phrase("places.named", name="张量", place="训练步") == "训练步的张量"
         assert format_bytes(None) == "未知"
     assert format_bytes(None) == "unknown"
 

@@ -22,9 +22,10 @@ PACKAGE = Path(memdiag.__file__).parent
 OF_THE_PAGE = "page"  # used by the scripts of the page (tests/render/analyze/html/test_words.py)
 
 
+# remedies and sources also store keys in variables
 KEY = re.compile(
     rf"(?:{'|'.join(area for area in AREAS if area.startswith(('oom_', 'remedies', 'cause', 'sources')))})\.[\w.-]+"
-)  # remedies and sources also store keys in variables
+)
 
 
 def asked_for():

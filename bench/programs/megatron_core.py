@@ -39,9 +39,8 @@ given = parser.parse_args()
 dist.init_process_group("nccl")
 parallel_state.initialize_model_parallel(given.tp, given.pp, expert_model_parallel_size=given.ep)
 model_parallel_cuda_manual_seed(1)
-vars(moe_utils).setdefault(
-    "te_general_gemm", None
-)  # megatron-core 0.16 forgets to, where Transformer Engine is not installed
+# megatron-core 0.16 does not define it if Transformer Engine is not installed
+vars(moe_utils).setdefault("te_general_gemm", None)
 routing = {"moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall"}
 if given.capacity:  # each expert takes as many tokens as any: without this the device has to count them
     routing |= {"moe_expert_capacity_factor": given.capacity, "moe_pad_expert_input_to_capacity": True}

@@ -187,11 +187,12 @@ def record(job: Job, args: argparse.Namespace) -> Recorded:
     device = args.device + f",capacity={job.room}" * bool(job.room)
     command = [sys.executable, "-m", "memdiag", "record", "-q", "-o", str(folder), "--phantom", device]
     command += ["--as-rank", str(job.rank), "--world", str(job.world), "--", str(args.python), str(TRAIN), *job.words()]
+    # Megatron-core requires CUDA_DEVICE_MAX_CONNECTIONS=1
     environment = {
         **os.environ,
         "HCCL_BUFFSIZE": "200",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-    }  # the latter Megatron-core asks for
+    }
     began, busy_before = time.monotonic(), busy_seconds()
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=args.folder, env=environment)
     seconds, busy = round(time.monotonic() - began, 1), round(busy_seconds() - busy_before, 1)

@@ -96,12 +96,8 @@ def _replayed(
 
     try:
         return *replayed(trace, context, findings), ()
-    except (
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # a diagnosis without savings is better than none
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # a diagnosis without savings is better than none
         if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
             raise
         return findings, (), (Note("MD925", phrase("notes.no-replay", error=f"{type(error).__name__}: {error}")),)

@@ -59,9 +59,8 @@ class Marks:
         self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
         self._rows: dict[tuple[int, int, int, int], int] = {}
-        self._groups: dict[
-            int, tuple[list[int], list[int], int]
-        ] = {}  # addresses, rows, the last mark at which they were the same
+        # addresses, rows, and the last mark at which they were the same
+        self._groups: dict[int, tuple[list[int], list[int], int]] = {}
 
     def name(self, text: str) -> int:
         """Returns the number of a name."""

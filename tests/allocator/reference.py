@@ -255,9 +255,8 @@ class Reference(Freeing):
         block.free_since = block.segment.pool.num_searches
 
     def drop(self, block: Block) -> None:
-        if (
-            not block.whole
-        ):  # with pages of 1 GiB, a block above max_split_size_mb may be a remainder, which the driver refuses to free
+        # with pages of 1 GiB, a block above max_split_size_mb may be a remainder, which the driver refuses to free
+        if not block.whole:
             raise Undefined
         self.note("segment_free", block, block.size)
         block.segment.pool.segments.remove(block.segment)

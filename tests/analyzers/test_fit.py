@@ -14,12 +14,13 @@ def test_what_stands_in_the_way_of_the_worked_example(example):
     topology = device.topology(before)
     reference = int(device.usage.reference[before])
     fit = would_fit(topology, int(device.references.group[reference]), 32 * MIB)
+    # the two free blocks of S1, and all of S2
     assert (fit.fits, fit.missing_bytes, fit.num_free, fit.free_bytes) == (
         False,
         8 * MIB,
         3,
         52 * MIB,
-    )  # the two free blocks of S1, and all of S2
+    )
     assert fit.between_bytes == 4 * MIB
     assert [trace.stacks.label(int(device.tensors.stack[row])) for row in fit.between] == ["train.py:2 b2"]
 

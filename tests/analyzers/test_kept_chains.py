@@ -12,12 +12,13 @@ from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import LIFETIMES, PHASES
 
 MIB = 1 << 20
+# MiB of each tensor, and whether backward needs it: x.float(), its square, x.to(…), the result
 NORM = (
     (64, True),
     (64, False),
     (32, True),
     (32, True),
-)  # MiB of each tensor, and whether backward needs it: x.float(), its square, x.to(…), the result
+)
 
 
 def layers(heap, chain=NORM, count=6, where="norm"):

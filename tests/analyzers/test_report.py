@@ -131,9 +131,8 @@ def test_every_golden_adds_up(golden):
             assert mine.peak.reserved_bytes == device["peak"]["reserved"]
             assert mine.peak_allocated.allocated_bytes == device["peak"]["allocated"]
             assert mine.counts["num_ooms"] == device["num_ooms"]
-            early = golden.name.endswith(
-                ("-gc-threshold", "-max-split")
-            )  # these settings release cached memory earlier than necessary
+            # these settings release cached memory earlier than necessary
+            early = golden.name.endswith(("-gc-threshold", "-max-split"))
             assert early or mine.counts["num_retries"] == device["num_alloc_retries"]
 
 

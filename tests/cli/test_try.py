@@ -65,10 +65,11 @@ def test_it_is_run_as_it_was(run):
     order = again(find_run(run(phantom=phantom)), {"PYTORCH_NPU_ALLOC_CONF": "a:b"}, None)
     assert order.command == ("python", "train.py")
     assert (order.phantom, order.as_rank, order.world) == ("npu:910b-64g,capacity=2GiB", 3, 8)
+    # the launcher sets the ranks
     assert order.environment == {
         "NCCL_DEBUG": "INFO",
         "PYTORCH_NPU_ALLOC_CONF": "a:b",
-    }  # the launcher sets the ranks
+    }
     assert order.settings == {"backends": ("npu",), "every": 2, "max_events": 9, "first_step": 0, "last_step": None}
 
 

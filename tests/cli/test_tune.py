@@ -68,10 +68,11 @@ def test_one_line_for_all_ranks(tuned, goldens, tmp_path):
     found = tuned(tmp_path)
     assert [trace["path"].rpartition("/")[2] for trace in found["traces"]] == ["rank0.pkl", "rank1.pkl"]
     assert all(len(each["peak_reserved_bytes_by_trace"]) == 2 for each in found["pareto_front"])
+    # one of the ranks failed
     assert (found["recommended"]["fits"], found["recommended"]["num_failing_traces"]) == (
         None,
         0,
-    )  # one of the ranks failed
+    )
 
 
 def test_backends_are_not_mixed(goldens, capsys):

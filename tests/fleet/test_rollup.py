@@ -176,10 +176,11 @@ def test_heat_without_steps_is_by_part_of_the_trace(report_of):
         "a part of a trace is as wide as that of another"
     )
     assert report_of({"steps": [], "curve": []}).heatmap is None
+    # "curve" has reserved bytes in the first rank, but allocated bytes in the second, whose reserved bytes are unknown
     one, other = (
         {"steps": [], "curve": [5, 6]},
         {"steps": [], "curve": [1, 2], "peak_reserved_bytes": None},
-    )  # allocated bytes
+    )
     assert report_of(one, other).heatmap.rows == ((5, 6), (None, None)), "allocated bytes are not reserved ones"
     assert report_of(other, other).heatmap.rows == ((1, 2), (1, 2))
 

@@ -115,13 +115,14 @@ def _packed(*rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, bytes]:
 
 def recorded(*, counted: bool) -> dict[str, Any]:
     """Returns a snapshot with memdiag's marks: two steps with phases, modules, tensors, by time or by block counts."""
+    # tenths, allocs, frees
     moments = [
         (1, 0, 0),
         (2, 1, 1),
         (3, 3, 2),
         (4, 4, 3),
         (5, 4, 4),
-    ]  # tenths, allocs, frees
+    ]
     place = [
         (-1 if counted else (1_700_000_000_000_000 + 32 * tenth) * 1000, allocs, frees)
         for tenth, allocs, frees in moments

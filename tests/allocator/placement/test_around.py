@@ -10,9 +10,8 @@ from memdiag.allocator.placement.validator import problems
 
 
 def test_what_is_pinned_stays_and_the_others_lie_around_it():
-    pins = np.array(
-        [[0, 1024, 0], [1024, 512, 1024], [0, 0, 6], [3, 9, 9]]
-    )  # rows: offset, size, lower, upper; the first buffer is pinned at two times
+    # rows: offset, size, lower, upper; the first buffer is pinned at two times
+    pins = np.array([[0, 1024, 0], [1024, 512, 1024], [0, 0, 6], [3, 9, 9]])
     size, lower, upper = np.array([1024, 1536, 512]), np.array([3, 0, 1]), np.array([6, 3, 9])
     offsets, height = place_around(size, lower, upper, pins, 512)
     assert offsets[0] == 0  # live between the two times of the first pinned buffer

@@ -32,16 +32,19 @@ CHUNK = 2 << 20
 # driver.
 IDLE, IN_USE, DOOMED = range(3)
 STITCHING = record_type(
+    # settings
     "frag_limit",
     "level",
     "collect_above",
-    "adds_missing",  # settings
-    "heads",
-    "newest",  # the sets of idle stitched blocks, one for each stream; the newest stitched block
-    "next_chunk",
-    "largest",  # the number of the next chunk; chunks that the largest request needs
-    "last_waiting",
-    "first_waiting",  # tensors whose frees wait for other streams; -1: none
+    "adds_missing",
+    # state
+    "heads",  # first of the sets of idle stitched blocks, one for each stream
+    "newest",  # the newest stitched block
+    "next_chunk",  # number of the next chunk
+    "largest",  # chunks that the largest request needs
+    "last_waiting",  # the last tensor whose free waits for other streams; -1: none
+    "first_waiting",  # the first one
+    # counters
     "stitched_bytes",
     "peak_stitched",
     "num_stitched",

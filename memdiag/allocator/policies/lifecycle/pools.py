@@ -29,8 +29,8 @@ IDS = (
 )
 LARGE, SMALL = range(2)  # and their halves
 
-# The allocator's state in addition to the engine's: settings; usable: this process's bytes plus the bytes left when the
-# device was last asked (-1: never); the state that the marks have set, and the next mark.
+# State in addition to the engine's: settings; ``usable``, the reserved bytes plus the free bytes when the device was
+# last asked (-1: never); the state set by the marks; and the next mark.
 POOLS = record_type(
     "alr_max", "optimizes", "threshold", "usable", "in_forward", "in_step", "is_precise", "forward_starts", "next_mark"
 )

@@ -25,23 +25,24 @@ NEVER = 1 << 62  # the end of an entry that was not freed within its window
 MISSING, FOUND, NOTHING_YET = range(3)  # results of a look-up
 FORWARD, STEP = range(2)  # the tables
 TABLE = record_type(
-    "tik",
-    "window",  # the place of the next allocation; windows ended
-    "look_ups",
-    "met_new",  # in this window: look-ups, and whether one met something new
-    "num_entries",
-    "num_last",
-    "num_old",
-    "num_known",  # entries of this window, rows of the last and of remembered ones, stretches
-    "start",
-    "until",  # start and end of the latest look-up's result
+    "tik",  # position of the next allocation
+    "window",  # number of windows that have ended
+    "look_ups",  # number of look-ups in this window
+    "met_new",  # whether one of them met an unknown entry
+    "num_entries",  # entries of this window
+    "num_last",  # rows of the last window
+    "num_old",  # rows of remembered windows
+    "num_known",  # stretches
+    "start",  # start of the entry that the latest look-up found
+    "until",  # its end
+    # where the parts begin
     "entries",
     "last",
     "old",
     "known",
     "sizes",
     "scratch",
-    "room",  # where the parts begin; the most allocations of a window
+    "room",  # upper bound of the allocations in a window
 )
 # An allocation of this window: its size, start and end, and the latest call that changed it.
 ENTRY = record_type("size", "start", "end", "latest")

@@ -42,10 +42,11 @@ def test_several_free_blocks_serve_one_request_the_largest_first_and_the_last_on
     found = check(holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB).alloc(101, 10 * MIB), ALWAYS)
     assert found.num_pieces is not None
     assert found.num_pieces[-2:].tolist() == [2, 1]
+    # the tensor begins in the block of 60 MiB; the remainder of the one of 40 MiB is reused
     assert found.seg[-2:].tolist() == [
         2,
         0,
-    ]  # the tensor begins in the block of 60 MiB; the remainder of the one of 40 MiB is reused
+    ]
     assert found.reserved[-1] == 200 * MIB
     told = found.stitching
     assert told is not None
@@ -91,9 +92,8 @@ def test_levels_say_whether_stitching_comes_before_new_memory_after_it_or_last()
     program = holes(40 * MIB, 60 * MIB).alloc(100, 90 * MIB)
     for level, capacity, reserved in ((0, None, 200), (1, None, 290), (1, 200 * MIB, 200), (2, None, 290)):
         assert check(program, GMLakeSettings(2 * MIB, level=level), capacity).reserved[-1] == reserved * MIB
-    last = check(
-        program, GMLakeSettings(2 * MIB, level=2), 200 * MIB
-    )  # the retry first releases the cache: two whole ranges
+    # the retry first releases the cache: two whole ranges
+    last = check(program, GMLakeSettings(2 * MIB, level=2), 200 * MIB)
     assert (last.reserved[-1], last.retries[-1], last.ooms[-1]) == (190 * MIB, 1, 0)
 
 

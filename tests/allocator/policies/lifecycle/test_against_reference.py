@@ -79,9 +79,8 @@ def training(draw: st.DrawFn) -> Program:
     """Draws steps of similar layers, the case that the tables are made for."""
     program, tensor = Program(), 0
     size = st.sampled_from(draw(st.lists(st.sampled_from(SIZES), min_size=2, max_size=5)))
-    layer = draw(
-        st.lists(st.tuples(size, st.booleans()), min_size=1, max_size=5)
-    )  # size, and whether it is retained for backward
+    # size, and whether it is retained for backward
+    layer = draw(st.lists(st.tuples(size, st.booleans()), min_size=1, max_size=5))
     program.mark("precise_begin").alloc(0, draw(size)).alloc(1, draw(size)).mark(
         "precise_end", "forward_begin", "forward_end"
     )

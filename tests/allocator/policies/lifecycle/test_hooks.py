@@ -40,9 +40,8 @@ def test_a_recording_by_memdiag_tells_all(goldens: Path, kind: str) -> None:
     marks, count = found(path)
     assert set(marks.bases.values()) == {"marks"}
     assert count["step_begin"] == count["step_end"] == 3
-    assert (
-        count["forward_begin"] == count["forward_end"] == 1 + 12
-    )  # the empty window after set-up, four layers, three steps
+    # the empty window after set-up, four layers, three steps
+    assert count["forward_begin"] == count["forward_end"] == 1 + 12
     assert count["precise_begin"] == count["precise_end"] == 2
     assert count["release"] == 1
 
@@ -293,13 +292,14 @@ def test_what_backward_computes_again_begins_with_the_layer_itself() -> None:
     forward = "(1 )4 (4 )7 (7 )10 (10 )13 (13 )16 (16 )19"
     one_at_a_time = [*alone, (), *alone]
     assert seen((5,), *layer * 6, (9,), *one_at_a_time, backward_from=20) == f"{forward} (20 )23 (24 )27 / (1 )19"
+    # repeated calls must not hide those in forward
     two_at_a_time = [
         *alone,
         *alone,
         (),
         *alone,
         *alone,
-    ]  # repeated calls must not hide those in forward
+    ]
     again = "(20 )23 (23 )26 (27 )30 (30 )33"
     assert seen((5,), *layer * 6, (9,), *two_at_a_time, backward_from=20) == f"{forward} {again} / (1 )19"
 

@@ -42,12 +42,13 @@ def first_forward() -> Program:
 
 def test_wrongly_long() -> None:
     wrong = told(first_forward()).false_long_lived()
+    # the tensor is live at the peak, so it costs nothing
     assert (wrong.num_tensors, wrong.total_bytes, wrong.live_at_peak_bytes, wrong.cost_bytes) == (
         1,
         30 * MIB,
         30 * MIB,
         0,
-    )  # live at the peak
+    )
     in_use = told(first_forward().alloc(3, 60 * MIB))  # a request outside of forward borrowed its segment
     assert (in_use.peak_call, in_use.false_long_lived().live_at_peak_bytes, in_use.false_long_lived().cost_bytes) == (
         4,

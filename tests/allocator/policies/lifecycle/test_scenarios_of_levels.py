@@ -58,9 +58,8 @@ def test_blocks_are_cut_where_the_rest_is_worth_it() -> None:
     assert last(Program().alloc(0, 1))["block"] == 512
     assert last(Program().alloc(0, 19 * MIB))["block"] == 20 * MIB  # exactly 1 MiB is not
     assert last(Program().alloc(0, 19 * MIB - 512))["block"] == 19 * MIB - 512
-    assert (
-        last(long_lived(Program(), 0, 29 * MIB // 10))["block"] == -(-29 * MIB // 10 // 512) * 512
-    )  # its tail remains in the pool
+    # its tail remains in the pool
+    assert last(long_lived(Program(), 0, 29 * MIB // 10))["block"] == -(-29 * MIB // 10 // 512) * 512
 
 
 def test_what_is_freed_joins_its_neighbours_and_stays_in_its_pool() -> None:
@@ -101,20 +100,19 @@ def test_a_block_of_max_split_size_serves_requests_of_that_size_only() -> None:
 def test_a_very_large_block_serves_requests_that_nearly_fill_it_only() -> None:
     huge = -(-VERY_LARGE // (2 * MIB)) * 2 * MIB
     assert last(Program().alloc(0, huge).free(0).alloc(1, 3 * MIB))["level"] == "P2"
-    assert (
-        last(Program().alloc(0, huge).free(0).alloc(1, huge - LARGE_SEGMENT + 512))["level"] == "P1"
-    )  # nearly all of it
+    # nearly all of it
+    assert last(Program().alloc(0, huge).free(0).alloc(1, huge - LARGE_SEGMENT + 512))["level"] == "P1"
     assert last(Program().alloc(0, huge).free(0).alloc(1, huge - LARGE_SEGMENT))["level"] == "P2"
-    assert (
-        last(Program().alloc(0, huge - 2 * MIB - 20 * MIB).free(0).alloc(1, 3 * MIB))["level"] == "P1"
-    )  # below 1.8 GB
+    # below 1.8 GB
+    assert last(Program().alloc(0, huge - 2 * MIB - 20 * MIB).free(0).alloc(1, 3 * MIB))["level"] == "P1"
     assert last(long_lived(Program(), 0, huge).free(0).alloc(1, 3 * MIB))["level"] == "P2"  # in the other pool as well
     program = in_forward(Program().alloc(0, huge))
+    # allowed in forward
     assert last(program.free(0).alloc(1, 3 * MIB)) == {
         **last(program),
         "level": "P1",
         "is_long": False,
-    }  # allowed in forward
+    }
 
 
 def test_in_forward_no_long_lived_memory_is_borrowed() -> None:
@@ -131,9 +129,8 @@ def test_a_long_lived_request_reuses_segments_that_it_would_reserve_only() -> No
     assert again(30 * MIB, 30 * MIB) == "P1"
     assert again(30 * MIB, 29 * MIB) == "P1"  # the same segment
     assert again(30 * MIB, 28 * MIB) == "P2"  # not the one that it would reserve
-    cut = (
-        long_lived(Program(), 0, 5 * MIB).mark("precise_begin").alloc(1, 2 * MIB).mark("precise_end")
-    )  # a segment of 6, one of 2
+    # a segment of 6, one of 2
+    cut = long_lived(Program(), 0, 5 * MIB).mark("precise_begin").alloc(1, 2 * MIB).mark("precise_end")
     assert last(long_lived(cut.free(0), 2, 6 * MIB))["level"] == "P1"
     borrowed = long_lived(Program(), 0, 30 * MIB).free(0).alloc(1, 3 * MIB)  # 27 MiB of it remain
     assert last(long_lived(borrowed, 2, 27 * MIB))["level"] == "P2"
@@ -141,9 +138,8 @@ def test_a_long_lived_request_reuses_segments_that_it_would_reserve_only() -> No
 
 
 def test_a_long_lived_request_reuses_no_part_of_a_segment() -> None:
-    program = (
-        long_lived(Program(), 0, 32 * MIB).free(0).alloc(1, 2 * MIB)
-    )  # a block of 30 MiB, of the size of a segment, but not whole
+    # a block of 30 MiB, of the size of a segment, but not whole
+    program = long_lived(Program(), 0, 32 * MIB).free(0).alloc(1, 2 * MIB)
     assert last(long_lived(program, 2, 30 * MIB))["level"] == "P2"
 
 
@@ -325,9 +321,8 @@ def test_a_much_larger_segment_is_taken_unless_something_is_to_come_for_it() -> 
     optimized, segment = Settings(memory_optimize=True), 1400 * MIB
     assert last(Program().alloc(0, segment).free(0).alloc(1, 3 * MIB), optimized)["level"] == "P1"
     step = Program().mark("step_begin").alloc(0, 3 * MIB, 1).alloc(1, segment).free(1, 0).mark("step_end")
-    step.mark("step_begin").alloc(
-        2, 3 * MIB
-    )  # lives from the first to the third position; the segment is needed at the second
+    # lives from the first to the third position; the segment is needed at the second
+    step.mark("step_begin").alloc(2, 3 * MIB)
     assert last(step, optimized)["level"] == "P2"
     apart = Program().mark("step_begin").alloc(0, 3 * MIB, 1).free(0).alloc(1, segment).free(1).mark("step_end")
     assert last(apart.mark("step_begin").alloc(2, 3 * MIB), optimized)["level"] == "P1"

@@ -100,9 +100,8 @@ def test_sizes_in_forward_are_those_asked_for() -> None:
 
 
 def test_the_nearest_earlier_entry_decides() -> None:
-    program = (
-        started().mark("forward_begin").alloc(0, A).alloc(1, A).free(1).alloc(2, A).mark("forward_end")
-    )  # long, short, long
+    # long, short, long
+    program = started().mark("forward_begin").alloc(0, A).alloc(1, A).free(1).alloc(2, A).mark("forward_end")
     assert decided(program.mark("forward_begin").alloc(3, A).alloc(4, A).alloc(5, A).alloc(6, A)) == "LLLLdLL"
 
 
@@ -134,9 +133,8 @@ def test_windows_within_windows_end_the_outer_one() -> None:
     program = (
         started().mark("forward_begin").alloc(0, A).mark("forward_begin").alloc(1, B).mark("forward_end").alloc(2, C)
     )
-    assert (
-        decided(program.mark("forward_end", "forward_begin").alloc(3, A)) == "LLdL"
-    )  # after an end that recorded nothing
+    # after an end that recorded nothing
+    assert decided(program.mark("forward_end", "forward_begin").alloc(3, A)) == "LLdL"
 
 
 def test_an_inner_window_sets_the_place_back_and_adds_to_the_entries() -> None:
@@ -190,9 +188,8 @@ def test_a_remembered_window_is_passed_over_where_it_saw_the_size_later_only() -
     program.mark("forward_begin").alloc(3, A).alloc(4, A).alloc(5, B).mark("forward_end")  # B third: recorded
     program.mark("forward_begin").alloc(6, B).free(6).mark("forward_end")  # B first: not found, and recorded too
     program.mark("forward_begin").alloc(7, A).mark("forward_end")
-    program.mark("forward_begin").alloc(8, B).alloc(9, A).alloc(10, A).alloc(
-        11, B
-    )  # first by the younger, then by the older
+    # first by the younger, then by the older
+    program.mark("forward_begin").alloc(8, B).alloc(9, A).alloc(10, A).alloc(11, B)
     letters = decided(program)
     assert letters[8] == "d"
     assert letters[11] == "L"
@@ -200,9 +197,8 @@ def test_a_remembered_window_is_passed_over_where_it_saw_the_size_later_only() -
 
 def test_a_miss_after_many_look_ups_marks_nothing() -> None:
     program = started().mark("forward_begin").alloc(0, A).mark("forward_end")
-    program.mark("forward_begin").alloc(1, A).alloc(2, A).alloc(3, B).mark(
-        "forward_end"
-    )  # the third look-up of a window of one
+    # the third look-up of a window of one
+    program.mark("forward_begin").alloc(1, A).alloc(2, A).alloc(3, B).mark("forward_end")
     allocator, _ = by_reference(program)
     assert allocator.lifetimes.forward.history == []
     program.mark("forward_begin").alloc(4, A).mark("forward_end", "forward_begin").alloc(5, B)
@@ -234,9 +230,8 @@ def test_the_first_step_is_always_remembered() -> None:
 
 
 def test_a_step_promotes_and_never_demotes() -> None:
-    program = (
-        started().mark("step_begin", "forward_begin").alloc(0, A).mark("forward_end").free(0)
-    )  # outlives forward, not the step
+    # outlives forward, not the step
+    program = started().mark("step_begin", "forward_begin").alloc(0, A).mark("forward_end").free(0)
     program.mark("step_end", "step_begin", "forward_begin").alloc(1, A)
     assert decided(program) == "LL"
     program = started().mark("step_begin").alloc(0, A).mark("forward_begin").alloc(1, B).mark("forward_end", "step_end")

@@ -164,9 +164,8 @@ def test_what_a_pool_has_cached_is_not_given_back_unless_it_lends() -> None:
 
 def test_a_scope_counts_as_a_capture_before_torch_2_13() -> None:
     calls = [(w.ALLOC, 0, 40 * MIB), (w.FREE, 0, 0), (w.ALLOC, 1, 40 * MIB)]
-    opened = scopes(
-        (2, 3, LAYERS)
-    )  # the cached memory is in the default pool, and a request within a scope cannot release it
+    # the cached memory is in the default pool, and a request within a scope cannot release it
+    opened = scopes((2, 3, LAYERS))
     for version, ooms in (("2.12", 1), ("2.13", 0)):
         found = replayed(workload_of(calls), opened, capacity=64 * MIB, torch_version=version)
         assert found.ooms[-1] == ooms

@@ -301,6 +301,5 @@ def test_recorded_trainings_need_two_percent_more_than_the_bound_at_most(name):
         assert int(usage.reserved.max()) == peak(each)
         assert int(usage.active.max()) == int(each.active.max())
         assert int(usage.allocated.max()) == int(each.allocated.max())
-        assert set(simulated.device.anomalies) <= {
-            "gap"
-        }  # a plan uses other addresses than the start of the free range
+        # a plan uses other addresses than the start of the free range
+        assert set(simulated.device.anomalies) <= {"gap"}

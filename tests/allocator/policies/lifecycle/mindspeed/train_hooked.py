@@ -28,10 +28,11 @@ def hook_model(feature, model, hooks):
 def main():
     library, log, hooks, *words = sys.argv[1:]
     feature = plug_in(library)
+    # torch_npu ends the process if the allocator has no statistics
     for name in (
         "max_memory_allocated",
         "memory_reserved",
-    ):  # torch_npu ends the process if the allocator has no statistics
+    ):
         setattr(torch.cuda, name, lambda *_: 0)
         setattr(torch.npu, name, lambda *_: 0)
     sys.argv = [str(TRAIN), *words]
