@@ -46,6 +46,7 @@ PACKAGES = (
     "lightning",
     "megatron-core",
     "torchao",
+    "torchtitan",
     "triton",
 )
 TEXT = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "bert", "vit", "whisper")

@@ -82,6 +82,7 @@ def decide(model, tokens, losses):
         "different": torch.unique(tokens).tolist(),
         "equal": torch.equal(tokens, tokens + 0),
         "power": (2 ** torch.arange(4.0, device=tokens.device)).tolist(),
+        "rest": (torch.arange(4, device=tokens.device) % 3).tolist(),
         "in a view": tokens.t()[1:3, ::2].add(1).tolist(),
         "drawn": torch.multinomial(logits[0].softmax(-1), 1).shape[0],
     }

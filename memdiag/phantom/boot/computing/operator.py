@@ -150,7 +150,7 @@ class Operator:
                 return real(keyset, *given, **kwargs)
             work, outer = Work(), tally.begin()
             try:
-                early = self._prepare(work, args, kwargs)
+                early = self._prepare(work, given, kwargs)
                 is_begun = begin(work.changed, early[0])
                 try:
                     result = real(keyset, *given, **kwargs)
