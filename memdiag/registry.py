@@ -311,6 +311,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "loaded-twice": "memdiag.analyzers.loaded_twice",
         "regrown": "memdiag.analyzers.regrown",
         "settings": "memdiag.analyzers.settings",
+        "scratch": "memdiag.analyzers.scratch",
     },
     "memdiag.analyzers",
 )

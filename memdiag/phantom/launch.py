@@ -67,6 +67,7 @@ def environment_for(
     }
     return {
         **kind.environment(profile, folder, around),
+        **(standin.planner(installed, base) if profile.backend == "cuda" else {}),
         VARIABLE: json.dumps(described),
         # Kernels compiled and chosen for a simulated device must not be found by a program on a real one.
         "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR") or str(folder.parent / "inductor"),

@@ -40,6 +40,7 @@ class Trial:
         folder: Folder of the run; null: it was deleted.
         failure: The out-of-memory error in one line; null: the run fits.
         caught: Failed allocations that did not end the program.
+        unknown_bytes: Upper bound on scratch memory of cuDNN that a card may need beyond the simulated device; 0: none.
     """
 
     place: int
@@ -53,6 +54,13 @@ class Trial:
     folder: str
     failure: str = ""
     caught: int = 0
+    unknown_bytes: int = 0
+
+    @property
+    def fits_surely(self) -> bool:
+        """Whether the run also fits with ``unknown_bytes`` more; True if the capacity is unknown."""
+        need = (self.peak_reserved_bytes or 0) + self.unknown_bytes
+        return self.fits and (self.capacity_bytes is None or need <= self.capacity_bytes)
 
 
 @dataclass(frozen=True)

@@ -194,19 +194,20 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
     why = "" if done.ended.status == 0 else _why(failures, output)
     if done.ended.status and not why:
         raise _other_failure(values, value, done, output)
-    reserved, allocated = _peaks([status["trace"] for status in recorded], listener)
+    reserved, allocated, unknown = _peaks([status["trace"] for status in recorded], listener)
     return Trial(
         place,
         value,
         done.ended.status == 0,
         reserved,
         allocated,
-        max((failure.get("total_bytes") or 0 for failure in failures), default=0) or None,
+        max((failure.get("total_bytes") or 0 for failure in failures), default=0) or _capacity(order, []),
         max((status.get("steps") or 0 for status in recorded), default=0),
         done.ended.seconds,
         shown(str(inside)),
         why,
         0 if done.ended.status else len(failures),
+        unknown,
     )
 
 
@@ -261,17 +262,24 @@ def _tail(path: Path) -> list[str]:
         return file.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
 
 
-def _peaks(traces: list[str], listener: Listener) -> tuple[int | None, int | None]:
-    """Returns the peaks of reserved and allocated bytes over all devices of all processes, or None if unknown."""
+def _peaks(traces: list[str], listener: Listener) -> tuple[int | None, int | None, int]:
+    """Returns the peaks of reserved and allocated bytes over all devices of all processes, or None if unknown.
+
+    The third figure is what a card may need beyond them.
+    """
     peaks: dict[str, int] = {}
+    unknown = 0
     for path in traces:
         if Path(path).stat().st_size > LARGEST:
             continue
-        for device in listener.read_trace(Path(path)).devices:
+        trace = listener.read_trace(Path(path))
+        scratch = trace.recorded.ended.scratch if trace.recorded is not None else None
+        unknown = max(unknown, scratch.more_bytes if scratch is not None else 0)
+        for device in trace.devices:
             for name in ("reserved", "allocated"):
                 at = device.peak(name)
                 peaks[name] = max(peaks.get(name, 0), device.usage_at(at)[name])
-    return peaks.get("reserved") or None, peaks.get("allocated") or None
+    return peaks.get("reserved") or None, peaks.get("allocated") or None, unknown
 
 
 def _leave_boundary(folder: str, values: ValueRange, trials: Sequence[Trial], fits: int, fails: int) -> None:

@@ -171,7 +171,11 @@ def _notes(subject: Subject, *, unlimited: bool) -> list[Phrase]:
         "bytes": format_bytes(capacity),
         "peak": format_bytes(peak),
     }
-    return [phrase(f"simulate.note.{name}", **values) for name, is_assumed in assumed.items() if is_assumed]
+    said = [phrase(f"simulate.note.{name}", **values) for name, is_assumed in assumed.items() if is_assumed]
+    scratch = subject.trace.recorded.ended.scratch if subject.trace.recorded is not None else None
+    if scratch is not None and scratch.more_bytes:
+        said.append(phrase("scratch.note", bytes=format_bytes(scratch.more_bytes)))
+    return said
 
 
 def simulated_peak(subject: Subject, replay: Replay, name: str, *, kept: bool) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memdiag.sources.phantom_scratch import scratch_in
 from memdiag.trace.card import Card, MemorySample
 from memdiag.trace.recording import Optimizer, RecordingEnd
 
@@ -62,6 +63,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         is_windowed,
         tuple(found for row in rows if isinstance(row, dict) and (found := _optimizer(row)) is not None),
         _text(device.get("device")) if isinstance(device, dict) else "",
+        scratch_in(own),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memdiag.results.scratch import Scratch
 from memdiag.trace.table import Array
 
 
@@ -35,6 +36,7 @@ class RecordingEnd:
         is_windowed: Whether only some steps were recorded.
         optimizers: Those that existed at a failure in the first step.
         phantom_device: The simulated device, or "" for a real or unknown one.
+        scratch: Scratch memory of cuDNN on a simulated device; None if it was not used.
     """
 
     reason: str = ""
@@ -42,6 +44,7 @@ class RecordingEnd:
     is_windowed: bool = False
     optimizers: tuple[Optimizer, ...] = ()
     phantom_device: str = ""
+    scratch: Scratch | None = None
 
 
 @dataclass(frozen=True)

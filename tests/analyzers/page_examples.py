@@ -332,6 +332,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
     "MD952": lambda: _recorded(late=True),
     "MD953": lambda: _recorded(stacks=False),
     "MD954": lambda: _recorded(contradictions=10),
+    "MD955": lambda: _of("scratch").found(),
     "MD501": lambda: streams.analyze(load(GOLDENS / "cuda-2.13.0-streams" / "snapshot.pickle"), Context()),
     "MD502": _late,
 }

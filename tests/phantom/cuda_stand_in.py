@@ -27,6 +27,7 @@ def run(arguments, cwd, device="cuda:h100-80g", rank=None, world=None, **more):
     base = {key: value for key, value in os.environ.items() if "ALLOC_CONF" not in key}
     environment = (
         boot.environment(standin.environment(choose(device), libraries(), base), rank, world)
+        | standin.planner(installed_for([PYTHON], os.environ), base)
         | {"PYTHONHASHSEED": "0"}
         | more
     )

@@ -40,6 +40,7 @@ _ADDED = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # suffix that auditwheel adds to a
 # Libraries whose version PyTorch compares with that of its build; if it names none, that of torch 2.13.
 _VERSIONS = {"cudnn": (9, 20, 0), "nccl": (2, 29, 7), "cublas": (13, 1, 1)}
 
+PLANNER = "MEMDIAG_PHANTOM_CUDNN_PLANNER"  # path of a libcudnn_graph.so.9 of 9.8 or later
 PLACEHOLDERS = "memdiag-placeholders.txt"  # next to torch's libraries: lists those that belong to the simulated runtime
 SUPPORTED = (12, 13)
 VALUES = ("zeros", "ones", "random", "finite")  # values that kernel results may read as, see core/made_up.h
@@ -48,9 +49,10 @@ MADE_UP = (  # true only for results that --compute small did not compute
     "a mask that a kernel made selects all (MEMDIAG_PHANTOM_SELECTED, from 0 to 1, sets another share)",
 )
 ASSUMPTIONS = (
+    "the installed cuDNN, from 9.8 on, plans the workspaces of convolutions and attention without a card",
     (
-        "cuDNN's engines ask for no workspace (MEMDIAG_PHANTOM_CUDNN_WORKSPACE sets another figure), nor do cuSOLVER, "
-        "cuFFT and cuSPARSE"
+        "other workspaces are 0: those of recurrent layers, cuSOLVER, cuFFT, cuSPARSE and, without such a cuDNN, "
+        "of all its operators"
     ),
     "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
     "memory of NCCL and of the libraries themselves is not counted (MEMDIAG_PHANTOM_NCCL_BYTES for each communicator)",
@@ -165,6 +167,21 @@ def stand_in(installed: Installed) -> Path:
     )
 
 
+def planner(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variable that names the installed cuDNN, which plans workspaces without a card; nothing if there is none.
+
+    A value that the user gave stays: another cuDNN may plan for one that is too old to do so itself.
+    """
+    torch = Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
+    real = [
+        path.with_name(path.name.replace("libcudnn.", "libcudnn_graph."))
+        for path in torch.toolkit(torch.sonames.get("libcudnn", ""))
+    ]
+    found = next((path for path in real if path.is_file()), None)
+    given = base.get(PLANNER)
+    return {PLANNER: given if given is not None else str(found)} if found or given is not None else {}
+
+
 def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
     """Compiles all libraries into ``folder``."""
     table = [
@@ -277,5 +294,7 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "MEMDIAG_PHANTOM_SMS": str(figures["sms"]),
         "MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN": str(figures["shared_memory_optin"]),
         "MEMDIAG_PHANTOM_THREADS_PER_SM": str(figures["threads_per_sm"]),
+        "MEMDIAG_PHANTOM_SM_CLOCK_KHZ": str(int(figures["sm_clock_mhz"]) * 1000),
+        "MEMDIAG_PHANTOM_MEMORY_CLOCK_KHZ": str(int(figures["memory_clock_mhz"]) * 1000),
         "MEMDIAG_PHANTOM_DEVICES": str(profile.num_devices or int(base.get("LOCAL_WORLD_SIZE") or 1)),
     }

@@ -53,6 +53,7 @@ LAYOUT = JsonLayout(
                 "failure",
                 "peak_reserved_bytes",
                 "peak_allocated_bytes",
+                "unknown_bytes",
                 "num_steps",
                 ShapeKey(
                     "seconds", lambda trial: round(trial.seconds, 3), float, "Duration of the program in seconds."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.results.find_max import LargestFit
+from memdiag.results.find_max import LargestFit, Trial
 from memdiag.text import Phrase, phrase
+from memdiag.units import format_bytes
 
 
 def notes(found: LargestFit) -> list[Phrase]:
@@ -19,4 +20,19 @@ def notes(found: LargestFit) -> list[Phrase]:
         said.append(phrase("find_max.note.steps", value=name, count=best.num_steps))
     if best.caught:
         said.append(phrase("find_max.note.caught", value=name, count=best.caught))
+    if best.unknown_bytes and best.peak_allocated_bytes is not None:
+        said += _scratch(found, best, name)
+    return said
+
+
+def _scratch(found: LargestFit, best: Trial, name: str) -> list[Phrase]:
+    """Returns what the unknown scratch memory of cuDNN means for the answer."""
+    low = best.peak_allocated_bytes or 0
+    bounds = {"low": format_bytes(low), "high": format_bytes(low + best.unknown_bytes)}
+    sure = max((trial.value for trial in found.trials if trial.fits_surely), default=None)
+    said = [phrase("find_max.note.scratch", value=name, bytes=format_bytes(best.unknown_bytes), **bounds)]
+    if sure is None:
+        said.append(phrase("find_max.note.scratch.none"))
+    elif sure < best.value:
+        said.append(phrase("find_max.note.scratch.sure", value=f"{found.values.name}={sure}"))
     return said

@@ -18,10 +18,15 @@ struct Config {
   int sms;                     // MEMDIAG_PHANTOM_SMS
   uint64_t shared_optin;       // MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN
   int threads_per_sm;          // MEMDIAG_PHANTOM_THREADS_PER_SM
+  int sm_clock_khz;            // MEMDIAG_PHANTOM_SM_CLOCK_KHZ    highest clocks; cuDNN weighs its engines by them
+  int memory_clock_khz;        // MEMDIAG_PHANTOM_MEMORY_CLOCK_KHZ
   uint64_t values_bytes;       // MEMDIAG_PHANTOM_VALUES_BYTES    how much of what the program wrote is kept (see values.h)
   MadeUp values;               // MEMDIAG_PHANTOM_VALUES          what else is read back: zeros | ones | random | finite (see made_up.h)
   double selected;             // MEMDIAG_PHANTOM_SELECTED        how much of a mask is true that was computed, from 0 to 1
-  uint64_t cudnn_workspace;    // MEMDIAG_PHANTOM_CUDNN_WORKSPACE what an engine of cuDNN asks for
+  std::string cudnn_planner;   // MEMDIAG_PHANTOM_CUDNN_PLANNER   path of a real libcudnn_graph.so.9, which plans workspaces
+  uint64_t cudnn_extra;        // MEMDIAG_PHANTOM_CUDNN_EXTRA     added to the workspace that is planned for a convolution
+  bool is_cudnn_workspace_given;
+  uint64_t cudnn_workspace;    // MEMDIAG_PHANTOM_CUDNN_WORKSPACE what every engine of cuDNN asks for, planned or not
   uint64_t nccl_bytes;         // MEMDIAG_PHANTOM_NCCL_BYTES      device memory of a communicator
   // How the driver might behave; the tests of the allocator vary these.
   uint64_t granularity;        // MEMDIAG_PHANTOM_GRANULARITY     physical rounding and alignment of each cudaMalloc

@@ -27,9 +27,11 @@ int attribute(int which) {
     case 9: return kConst;
     case 10: return kWarp;
     case 12: case 82: return kRegisters;
+    case 13: return device.sm_clock_khz;
     case 14: return 512;
     case 16: return device.sms;
     case 19: case 31: case 41: case 78: case 79: case 80: case 83: case 90: case 95: case 99: case 115: return 1;
+    case 36: return device.memory_clock_khz;
     case 37: return kBus;
     case 38: return kL2;
     case 39: return device.threads_per_sm;

@@ -27,6 +27,7 @@
 #include "memory.h"
 #include "python_place.h"
 #include "refuse.h"
+#include "scratch.h"
 #include "values.h"
 
 namespace phantom {
@@ -146,7 +147,7 @@ std::string facts() {
   result += "]}, \"forgotten_bytes\": " + std::to_string(forgotten_bytes()) + ", \"refused\": [";
   std::vector<std::string> names = refused();
   for (size_t i = 0; i < names.size(); i++) result += (i ? ", " : "") + quoted(names[i]);
-  return result + "]}";
+  return result + "], \"scratch\": " + scratch_facts() + "}";
 }
 
 }  // namespace phantom

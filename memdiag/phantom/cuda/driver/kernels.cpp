@@ -56,6 +56,12 @@ API int cuModuleGetLoadingMode(int* mode) {
   return kSuccess;
 }
 API int cuLibraryLoadData(void** library, const void*, ...) { return load(library); }
+API int cuLibraryLoadFromFile(void** library, const char*, ...) { return load(library); }
+API int cuKernelGetAttribute(int* value, int, void*, int) {
+  *value = 0;
+  return kSuccess;
+}
+API int cuKernelSetAttribute(int, int, void*, int) { return kSuccess; }
 API int cuLibraryUnload(void*) { return kSuccess; }
 API int cuLibraryGetKernel(void** kernel, void* library, const char*) {
   *kernel = library;
@@ -107,6 +113,10 @@ API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, void*,
 }
 API int cuOccupancyMaxActiveClusters(int* clusters, void*, const void*) {
   *clusters = occupancy();
+  return kSuccess;
+}
+API int cuOccupancyMaxPotentialClusterSize(int* blocks, void*, const void*) {
+  *blocks = occupancy();
   return kSuccess;
 }
 API int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void*, void*, size_t, int) {
@@ -167,6 +177,7 @@ API int cuEventElapsedTime(float* ms, Event, Event) {
 
 API int cuLinkCreate_v2(unsigned, ...) { return refuse("libcuda", "cuLinkCreate", kNotSupported); }
 API int cuLinkAddData_v2(void*, ...) { return refuse("libcuda", "cuLinkAddData", kNotSupported); }
+API int cuLinkDestroy(void*) { return kSuccess; }
 API int cuLinkComplete(void*, void**, size_t*) { return refuse("libcuda", "cuLinkComplete", kNotSupported); }
 API int cuGreenCtxCreate(void**, ...) { return refuse("libcuda", "cuGreenCtxCreate", kNotSupported); }
 API int cuGreenCtxDestroy(void*) { return refuse("libcuda", "cuGreenCtxDestroy", kNotSupported); }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "../core/scratch.h"
 #include "cudnn.h"
 
 using namespace phantom;
@@ -94,7 +95,10 @@ API int cudnnGetRNNWeightSpaceSize(Handle*, const Rnn* rnn, size_t* bytes) {
 API int cudnnGetRNNTempSpaceSizes(Handle*, const Rnn* rnn, int is_training, const RnnData* x, size_t* workspace, size_t* reserve) {
   int64_t state = rnn->cell == kLstm ? 2 : 1;
   int64_t kept = (rnn->num_gates() * rnn->hidden + state * rnn->hidden + (rnn->dropout ? rnn->output() : 0)) * rnn->num_pseudo_layers();
-  if (workspace) *workspace = config().cudnn_workspace;
+  if (workspace) {
+    *workspace = config().cudnn_workspace;
+    note_scratch(Operation::kRecurrent, kUnknownScratch, static_cast<uint64_t>(x->num_steps * kept) * element_bytes(rnn->type));
+  }
   if (reserve) *reserve = is_training ? static_cast<size_t>(x->num_steps * kept) * element_bytes(rnn->type) : 0;
   return 0;
 }

@@ -1,0 +1,62 @@
+#include "scratch.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "config.h"
+
+namespace phantom {
+namespace {
+
+constexpr const char* kNames[kNumOperations] = {"convolution", "attention", "recurrent", "other"};
+
+struct Tally {
+  uint64_t calls = 0, unknown_calls = 0, largest_bytes = 0, largest_unknown_operand_bytes = 0;
+};
+struct Scratch {
+  std::mutex mutex;
+  Tally tallies[kNumOperations];
+  uint64_t planner_version = 0;
+};
+Scratch& scratch() {
+  static Scratch* const all = new Scratch;
+  return *all;
+}
+
+}  // namespace
+
+void note_scratch(Operation operation, int64_t bytes, uint64_t operand_bytes) {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  Tally& tally = all.tallies[static_cast<int>(operation)];
+  tally.calls++;
+  if (bytes == kUnknownScratch) {
+    tally.unknown_calls++;
+    tally.largest_unknown_operand_bytes = std::max(tally.largest_unknown_operand_bytes, operand_bytes);
+  } else {
+    tally.largest_bytes = std::max(tally.largest_bytes, static_cast<uint64_t>(bytes));
+  }
+}
+
+void note_planner(uint64_t version) {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.planner_version = version;
+}
+
+std::string scratch_facts() {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  std::string result = "{\"planner\": " + std::to_string(all.planner_version) + ", \"given_bytes\": " + std::to_string(config().cudnn_workspace) +
+                       ", \"extra_bytes\": " + std::to_string(config().cudnn_extra);
+  for (int i = 0; i < kNumOperations; i++) {
+    const Tally& tally = all.tallies[i];
+    if (!tally.calls) continue;
+    result += std::string(", \"") + kNames[i] + "\": {\"calls\": " + std::to_string(tally.calls) + ", \"unknown_calls\": " +
+              std::to_string(tally.unknown_calls) + ", \"largest_bytes\": " + std::to_string(tally.largest_bytes) +
+              ", \"largest_unknown_operand_bytes\": " + std::to_string(tally.largest_unknown_operand_bytes) + "}";
+  }
+  return result + "}";
+}
+
+}  // namespace phantom

@@ -1,0 +1,21 @@
+// Scratch memory of cuDNN's operations: how many calls took how much, and how many took an amount that nobody knows.
+#pragma once
+#include <stdint.h>
+
+#include <string>
+
+namespace phantom {
+
+enum class Operation : int { kConvolution, kAttention, kRecurrent, kOther };
+constexpr int kNumOperations = 4;
+constexpr int64_t kUnknownScratch = -1;
+
+// One call of an operation. `bytes`: the workspace that the real cuDNN plans for it, or kUnknownScratch; `operand_bytes`: its tensors.
+void note_scratch(Operation operation, int64_t bytes, uint64_t operand_bytes);
+
+// The cuDNN that plans, such as 92000; not called where none does.
+void note_planner(uint64_t version);
+
+std::string scratch_facts();  // as JSON, see memdiag/sources/phantom_scratch.py
+
+}  // namespace phantom
