@@ -29,7 +29,7 @@ from memdiag.trace.table import Array
 from memdiag.version import __version__
 
 _FORMAT = 1
-_MOST_NAMED = 400_000  # as a recording keeps
+_MOST_NAMED = 400_000  # named tensors, as many as a recording stores
 _UNLIMITED = -1
 
 
@@ -41,7 +41,7 @@ def write_snapshot(path: Path, simulated: Simulated, replay: Replay) -> None:
 
 
 def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
-    """Returns a simulated trace as ``torch.cuda.memory._snapshot()`` would have given it."""
+    """Returns a simulated trace in the form of ``torch.cuda.memory._snapshot()``."""
     trace, device = simulated.trace, simulated.device
     told = {
         "simulated": {
@@ -58,13 +58,13 @@ def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
 def as_pytorch_has_it(
     trace: Trace, devices: Sequence[DeviceTrace], *, torch_version: str | None, told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a trace with addresses as ``torch.cuda.memory._snapshot()`` would have given it.
+    """Returns a trace with addresses in the form of ``torch.cuda.memory._snapshot()``.
 
     Args:
         trace: The trace.
-        devices: Those of its devices that are wanted.
-        torch_version: Whose snapshot it is; None: unknown.
-        told: What else is said under the key ``memdiag``.
+        devices: The devices of the trace to include.
+        torch_version: The version whose form is used; None: unknown.
+        told: Additional facts under the key ``memdiag``.
     """
     frames = _FrameTable(trace.stacks)
     entries = {device.device: _entries(device, frames, trace.strings) for device in devices}
@@ -75,7 +75,7 @@ def as_pytorch_has_it(
         "allocator_settings": _settings(trace, trace.layout),
         "external_annotations": _annotations(trace),
     }
-    # phases that were inferred are inferred again; marks of several devices would count each other's blocks
+    # readers infer phases again; the marks of several devices would count each other's blocks
     active = [device for device in devices if device.num_events]
     marks = _marks(trace, active[0]) if trace.bases.get("phase") == "marks" and len(active) == 1 else {}
     content["memdiag"] = {
@@ -119,7 +119,7 @@ def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -
     entries = rows_of(ENTRY, {name: column[kept] for name, column in columns.items()}, strings, frames.of)
     own, action = events.group[kept].tolist(), events.action[kept].tolist()
     for at, entry, group, code in zip(kept.tolist(), entries, own, action, strict=True):
-        free = entry.pop("device_free")  # the same column as "addr": a failed request has no address
+        free = entry.pop("device_free")  # stored in the column of "addr", because a failed request has no address
         if code == schema.OOM:
             del entry["addr"]
             entry["device_free"] = free
@@ -158,7 +158,7 @@ def _annotations(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _marks(trace: Trace, device: DeviceTrace) -> dict[str, Any]:
-    """Returns phases, steps and names as a recorder marks them: by how many blocks had been handed out and given back so far."""
+    """Returns phases, steps and names as a recorder marks them: by the numbers of blocks allocated and freed so far."""
     events, tensors = device.events, device.tensors
     allocs = np.concatenate(([0], np.cumsum(events.action == schema.ALLOC)))
     frees = np.concatenate(([0], np.cumsum(events.action == schema.FREE_REQUESTED)))

@@ -37,7 +37,7 @@ class Simulated:
 
     Attributes:
         trace: The trace.
-        row: Per entry: the event of the recording that it belongs to (-1: before the first).
+        row: Per entry, the event of the recording that it belongs to (-1: before the first event).
     """
 
     trace: Trace
@@ -45,7 +45,7 @@ class Simulated:
 
     @property
     def device(self) -> DeviceTrace:
-        """Its one device."""
+        """The only device of the trace."""
         return self.trace.devices[0]
 
 
@@ -55,10 +55,10 @@ def as_trace(
     """Returns ``replay`` (with its log) as a trace.
 
     Args:
-        replay: Of ``workload``.
-        workload: What was asked for on ``device`` of ``trace``.
+        replay: The replay of ``workload``.
+        workload: The requests on ``device`` of ``trace``.
         trace, device: The recording.
-        kept_start: The replay began with what was there before the recording, not with an empty allocator.
+        kept_start: Whether the replay began with the memory from before the recording, not with an empty allocator.
     """
     log = replay.log
     if log is None:
@@ -115,7 +115,7 @@ def _addresses(replay: Replay, log: dict[str, Array]) -> Array:
 
 
 def _at(column: Array, row: Array, otherwise: int) -> Array:
-    """Values of the recording at the events that entries belong to."""
+    """Returns the values of the recording at the events that entries belong to."""
     if not len(column):
         return np.full(len(row), otherwise, column.dtype)
     value: Array = np.where(row >= 0, column[np.maximum(row, 0)], column[0])
@@ -135,7 +135,7 @@ def _stacks(device: DeviceTrace, log: dict[str, Array], row: Array) -> Array:
 
 
 def _carry(new: DeviceTrace, old: DeviceTrace, log: dict[str, Array], row: Array, start: Start) -> DeviceTrace:
-    """Returns ``new`` with the details that the recording has about its events and tensors."""
+    """Returns ``new`` with the recorded details of its events and tensors."""
     number = np.full(len(new.tensors), -1, np.int64)
     made = np.flatnonzero((log["action"] == schema.ALLOC) & (new.events.tensor >= 0))
     number[new.events.tensor[made]] = log["tensor"][made]

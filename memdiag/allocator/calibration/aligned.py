@@ -1,4 +1,4 @@
-"""Which requests of two steps are each other's: steps of a training ask for the same, but for a few requests more or fewer."""
+"""Aligns the requests of two training steps, which are equal except for a few additional or missing requests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import numpy as np
 from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array
 
-_MOST_SKIPPED = 256  # requests in a row that only one of two steps has
-_MATCH = 8  # requests in a row that must be the same for the two to go on together
+_MOST_SKIPPED = 256  # most consecutive requests that only one of two steps has
+_MATCH = 8  # consecutive equal requests that end such a gap
 
 
 def aligned(workload: Workload, sizes: Array, one: Array, other: Array) -> tuple[Array, Array]:
-    """Returns the calls of two steps that are each other's: two arrays of one length, both ascending.
+    """Returns the matching calls of two steps, as two ascending arrays of equal length.
 
     Args:
         workload: The calls.
-        sizes: Their bytes, rounded to blocks: a recording has no other size of a failed request.
-        one, other: Calls that allocate, in order (int64).
+        sizes: Their bytes, rounded to blocks, the only size that a recording has for a failed request.
+        one, other: The allocating calls of each step, in order (int64).
     """
     columns = (sizes, workload.stream, workload.pool)
     keys = [np.stack([column[calls].astype(np.int64) for column in columns], axis=1) for calls in (one, other)]
@@ -41,7 +41,7 @@ def aligned(workload: Workload, sizes: Array, one: Array, other: Array) -> tuple
 
 
 def _next_match(first: Array, second: Array) -> tuple[int, int] | None:
-    """Returns how many to skip of each, as few as possible, so that both go on with the same requests; None: they do not."""
+    """Returns the fewest requests to skip in each step so that both continue equally; None if there is no match."""
     for total in range(1, 2 * _MOST_SKIPPED):
         for a in range(max(0, total - _MOST_SKIPPED), min(total, _MOST_SKIPPED) + 1):
             b = total - a

@@ -15,7 +15,7 @@ from memdiag.trace.table import Array
 
 
 def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[int, int], ...]) -> Start:
-    """Returns what ``device`` held after event ``at`` (-1: before the first).
+    """Returns the allocator state of ``device`` after event ``at`` (-1: before the first event).
 
     Args:
         device: A device with addresses.
@@ -37,7 +37,7 @@ def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[in
     small_of = groups.small if len(groups) else np.zeros(1, bool)
     order = _order(device, at, segments["start"])
     base, beginning = _beginnings(device, at, segments["start"], segments["expandable"].astype(bool), group)
-    owner = np.append(np.arange(len(group)), beginning)  # pieces of no bytes stand for beginnings
+    owner = np.append(np.arange(len(group)), beginning)  # pieces of zero bytes mark the beginnings of ranges
     group = group[owner]
     return Start(
         base=np.append(segments["start"], base).astype(np.int64),
@@ -57,15 +57,15 @@ def start_at(device: DeviceTrace, at: int, handles: Array, pools: tuple[tuple[in
 
 
 def reach_below(device: DeviceTrace) -> int:
-    """Returns how many bytes below the lowest known piece of an expandable segment there can be no other range yet.
+    """Returns the distance below the lowest known piece of an expandable segment that still belongs to its range.
 
-    A range is larger than the device, and so than all that was ever held.
+    A range is larger than the device, and therefore larger than all memory that was ever reserved.
     """
     return int(device.usage.reserved.max(initial=0)) * 9 // 8
 
 
 def _beginnings(device: DeviceTrace, at: int, start: Array, expandable: Array, group: Array) -> tuple[Array, Array]:
-    """Returns where ranges begin of which the lowest piece held at event ``at`` is not the lowest ever mapped, and that piece's row."""
+    """Returns the beginnings of ranges whose lowest piece at event ``at`` is not the lowest mapped later, and its row."""
     regions = device.regions
     later = np.flatnonzero(regions.expandable & (regions.opened_at > at))
     reach = reach_below(device)
@@ -83,7 +83,10 @@ def _beginnings(device: DeviceTrace, at: int, start: Array, expandable: Array, g
 
 
 def _order(device: DeviceTrace, at: int, start: Array) -> Array:
-    """When each range was obtained: those of the trace by event, those from before it earlier, by address (drivers go up, mostly)."""
+    """Returns the order in which ranges were reserved.
+
+    Ranges from before the trace come first, by address, because addresses of drivers mostly increase.
+    """
     regions = device.regions
     held = np.flatnonzero((regions.opened_at <= at) & (regions.closed_at > at))
     held = held[np.argsort(regions.start[held], kind="stable")]

@@ -1,7 +1,7 @@
 """Replays a recording under its own settings and measures the calibration error in addresses and segment events.
 
-Predictions carry the same error. After a difference the replay restarts from the recorded state behind it, so one
-difference counts once, and its effects on later addresses do not count again.
+Predictions carry the same error. After a difference, the replay restarts from the recorded state after it, so each
+difference counts only once, without its effects on later addresses.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
 
-# Steps that are replayed at once after a difference; twice as many after each stretch without one.
+# Number of steps that are replayed at once after a difference; it doubles after each stretch without one.
 _FIRST_STRETCH = 256
-_MOST_READINGS = 64  # a step each: ambiguities of a recording are resolved difference by difference
+_MOST_READINGS = 64  # most readings to try; each resolves the ambiguity behind one difference
 # With this many differences the model does not match the recording. The remaining ones are counted from single replays
 # of longer stretches.
 _MOST_DIFFERENCES = 2000
@@ -41,16 +41,16 @@ class Calibration:
         policy, conf, torch_version: The policy, settings and version that were replayed.
         is_version_known: The file names the version; otherwise memdiag chose the one that matches best.
         is_conf_known: The file has the settings.
-        num_requests, exact_requests: Requests (including failed ones), and those with the recorded address. None: the
-            recording has no addresses.
-        num_segment_events, exact_segment_events: Segments obtained and released; additional ones of the replay count as
-            not exact.
+        num_requests, exact_requests: Number of requests (including failed ones), and of those with the recorded
+            address. None: the recording has no addresses.
+        num_segment_events, exact_segment_events: Number of segments reserved and released, and of exact ones.
+            Additional ones of the replay count as not exact.
         first: The first difference; None: no differences.
         num_differences: Number of differences.
         error_bytes: Largest difference in reserved bytes between the recording and one replay of the whole trace. None:
             unknown.
         peak_error_bytes: Replayed reserved peak - recorded one.
-        bases: Addresses of the ranges that the driver gave during the recording, in order, and their lanes (two rows).
+        bases: Recorded addresses of the driver's ranges, in order, and their lanes (two rows).
         limits: The memory that was available to the allocator.
     """
 
@@ -72,22 +72,22 @@ class Calibration:
 
     @property
     def events(self) -> int:
-        """Requests and segment events that were compared."""
+        """Number of compared requests and segment events."""
         return (self.num_requests or 0) + self.num_segment_events
 
     @property
     def exact(self) -> int | None:
-        """Those of them that are as recorded; None: the file has no addresses."""
+        """Number of those that match the recording; None: the file has no addresses."""
         return None if self.exact_requests is None else self.exact_requests + self.exact_segment_events
 
     @property
     def exact_fraction(self) -> float | None:
-        """Share of those; None: the file has no addresses."""
+        """Fraction of those that match the recording; None: the file has no addresses."""
         return None if self.exact is None else self.exact / self.events if self.events else 1.0
 
     @property
     def is_exact(self) -> bool:
-        """Returns whether everything is as recorded."""
+        """True if every compared event matches the recording."""
         return self.exact is not None and self.exact == self.events and self.first is None
 
 
@@ -102,11 +102,11 @@ def calibrate(trace: Trace, device: DeviceTrace, replayer: Replayer | None = Non
 
 
 def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> tuple[Workload, Calibration]:
-    """Returns the workload of ``device``, and the calibration.
+    """Returns the workload of ``device`` and its calibration, under the best reading of the recording.
 
     A recording does not always show why memory was released: for a refused request, by garbage collection, or by the
-    program. If a replay differs there, the other readings are tried, and the one that matches best is used. The kinds
-    of private pools are found in the same way.
+    program. If a replay differs there, the function tries the other readings and uses the best match. It finds the
+    kinds of private pools in the same way.
     """
     reading = Reading()
     best = _read(trace, device, reading, replayer)
@@ -142,14 +142,14 @@ def _read(
 
 
 def _rank(found: Calibration) -> tuple[float, int]:
-    """How well a reading fits: by how much is as recorded, then by how late the first difference is."""
+    """Returns a sort key of readings: number of matching events, then position of the first difference."""
     return found.exact_fraction or 0.0, found.first.event if found.first else 1 << 62
 
 
 def calibrate_workload(
     trace: Trace, device: DeviceTrace, workload: Workload, limits: Limits, replayer: Replayer | None = None
 ) -> Calibration:
-    """The same, of a workload that was already made of the recording."""
+    """Calibrates a workload that was already made from the recording."""
     if replayer is None:
         from memdiag.allocator.replay import replay
 
@@ -173,7 +173,7 @@ def calibrate_workload(
 
 
 def _distinct(settings: RecordedSettings) -> Iterator[str]:
-    """Versions to try, each set of rules once."""
+    """Returns the versions to try, one for each distinct set of rules."""
     from memdiag.allocator.versions.rules import rules_for
 
     seen = []
@@ -243,7 +243,7 @@ def _resumptions(
     run: Callable[[Workload, int], Replay],
     end: int,
 ) -> Iterator[ReplayComparison]:
-    """Yields the comparisons of replays that begin behind each difference, until the end of the trace."""
+    """Yields the comparisons of replays that restart after each difference, until the end of the trace."""
     stretch = _FIRST_STRETCH
     since = seen.bad
     while since is not None:
@@ -271,7 +271,7 @@ def _until(workload: Workload, row: int) -> Workload:
 
 
 def _errors(recorded: RecordedColumns, workload: Workload, replay: Replay) -> tuple[int, int]:
-    """Returns the largest difference of reserved bytes after any step, and that of the peaks."""
+    """Returns the largest difference in reserved bytes after any step, and the difference of the peaks."""
     device, steps = recorded.device, recorded.steps
     steps = steps[steps >= 0]
     if not len(steps):

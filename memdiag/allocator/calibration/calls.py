@@ -1,4 +1,4 @@
-"""Gathers calls told from a trace in any order, and puts them into the order in which they were made."""
+"""Collects calls inferred from a trace in any order, and sorts them into the order in which they were made."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 class RecordedCalls:
     """Calls, a block of rows at a time.
 
-    ``row`` is the event after which a call is done. ``place`` is the event from which it is inferred (by default
-    ``row``), and ``rank`` its order among the calls of one event.
+    ``row`` is the event after which a call is complete. ``place`` is the event from which it is inferred (by default
+    ``row``), and ``rank`` is its order among the calls of one event.
     """
 
     def __init__(self, handles: Array) -> None:
@@ -41,7 +41,7 @@ class RecordedCalls:
         place: Array | None = None,
         rank: Array | int = ITSELF,
     ) -> None:
-        """Adds calls of one kind. ``stream`` holds handles as the trace has them; None: they have none."""
+        """Adds calls of one kind. ``stream`` has the recorded handles of streams; None: these calls have no stream."""
         count = len(row)
         index = (
             np.full(count, -1)
@@ -60,15 +60,14 @@ class RecordedCalls:
         Args:
             device: The device.
             rows: The tensors (rows of ``device.tensors``).
-            late: Per event: the event of the allocation that it belongs to, if that allocation's retry waited for other
-                streams; -1: none. The allocation searched for a block before these frees completed, so they come after
-                it.
+            late: Per event, the allocation (event) whose retry waited for streams and thereby completed the free; -1:
+                none. The allocation searched for a block before these frees completed, so they come after it.
         """
         tensors, n = device.tensors, device.num_events
         asked, done = tensors.free_requested_at[rows], tensors.free_completed_at[rows]
         own = [_is_own(device, rows, at) for at in (asked, done)]
         at_once = (asked >= 0) & (asked < n) & ((done == asked) | (done == asked + 1) & own[0] & own[1])
-        # A free without an entry (the memory was seen used by something else) is one before that event.
+        # A free without an entry is inferred when another block uses the memory; it comes before that event.
         for op, at, is_own, chosen in (
             (w.FREE, done, own[1], at_once),
             (w.FREE_REQUESTED, asked, own[0], ~at_once & (asked >= 0) & (asked < n)),
@@ -84,7 +83,7 @@ class RecordedCalls:
             self.add(op, row=row, tensor=rows[which], place=event, rank=rank)
 
     def with_external(self, steps: Array) -> RecordedCalls:
-        """Adds the device memory that other processes hold from some events on (rows: event, bytes); returns itself."""
+        """Adds changes of the memory of other processes (rows: event, bytes from then on); returns itself."""
         if len(steps):
             self.add(w.EXTERNAL, row=steps[:, 0] - 1, size=steps[:, 1], place=steps[:, 0], rank=EARLIER - 2)
         return self
@@ -130,7 +129,7 @@ class RecordedCalls:
 
 
 def _is_own(device: DeviceTrace, rows: Array, at: Array) -> Array:
-    """Returns, per free, whether its event is an entry of the same tensor."""
+    """Returns, per free, whether its event is a free entry of the same tensor."""
     n = device.num_events
     inside = (at >= 0) & (at < n)
     event = np.where(inside, at, 0)

@@ -1,4 +1,4 @@
-"""Explains in words the first difference between a replay and its recording: information that the recording lacks."""
+"""Explains the first difference between a replay and its recording by information that the recording lacks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Divergence:
     Attributes:
         event: Index of the event.
         what: "address", "segments" or "failure".
-        expected, got: In words.
-        cause: Probable cause, in words.
-        lacks_release: Memory was given back in the recording, and is not in the replay.
+        expected, got: The recorded and the replayed value, in words.
+        cause: The probable cause, in words.
+        lacks_release: Whether the recording releases memory that the replay does not release.
     """
 
     event: int
@@ -39,8 +39,8 @@ class Divergence:
 
 
 def divergence(device: DeviceTrace, workload: Workload, replay: Replay, seen: ReplayComparison) -> Divergence:
-    """Describes the difference in ``seen``."""
-    assert seen.bad is not None  # noqa: S101 - else there is nothing to describe
+    """Returns a description of the first difference in ``seen``."""
+    assert seen.bad is not None  # noqa: S101 - callers pass comparisons with a difference only
     what, expected, got = _words(device, seen)
     lacks = any(action in (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP) for action, _, _ in seen.missing)
     return Divergence(seen.bad, what, expected, got, _cause(device, workload, replay, seen), lacks)
@@ -67,7 +67,7 @@ def _listed(events: tuple[tuple[int, int, int], ...]) -> str:
 
 
 def _place(device: DeviceTrace, event: int, address: int) -> str:
-    """An address as a place: bytes from the beginning of its segment."""
+    """Returns an address as an offset from the beginning of its segment, in words."""
     segments = device.topology(event - 1).segments
     home = int(np.searchsorted(segments["start"], address, side="right")) - 1
     if home >= 0 and address < segments["start"][home] + segments["size"][home]:
@@ -77,7 +77,7 @@ def _place(device: DeviceTrace, event: int, address: int) -> str:
 
 
 def _cause(device: DeviceTrace, workload: Workload, replay: Replay, seen: ReplayComparison) -> str:
-    """The first of these that applies, the surest first."""
+    """Returns the first cause that applies, the most certain first."""
     event = seen.bad or 0
     events = device.events
     conditions = (
@@ -148,7 +148,7 @@ def _in_private_pool(device: DeviceTrace, event: int) -> bool:
 
 
 def _has_new_segment_beside_room(replay: Replay, seen: ReplayComparison) -> bool:
-    """Returns whether a segment was obtained despite enough free memory; before 2.13, its owner is unknown."""
+    """Returns whether a segment was reserved despite enough free memory; before 2.13, its owner is unknown."""
     opens = [action in (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP) for action, _, _ in seen.missing]
     version = tuple(int(part) for part in replay.torch_version.split(".")[:2] if part.isdigit())
     return bool(opens) and all(opens) and not seen.extra and version < (2, 13)

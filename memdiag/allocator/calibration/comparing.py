@@ -1,8 +1,7 @@
-"""Compares a replay with the recording that it is of: the address of every block, and every segment event.
+"""Compares a replay with its recording: the address of every block, and every segment event.
 
-A request and the segment events right before it are one thing: they are looked at together, as *steps* (one a request,
-or a release that was asked for). Within a step segment events are compared as a set: in which order private pools are
-emptied depends on a hash.
+A request and the segment events right before it form one *step*; a release requested by the program is also a step.
+Segment events of a step are compared as a set, because the order in which private pools are released depends on a hash.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ SegmentEvent = tuple[int, int, int]  # action, address, bytes
 
 @dataclass(frozen=True)
 class RecordedColumns:
-    """The recorded side, worked out once.
+    """The recorded side of a comparison, computed once.
 
     Attributes:
         steps: Events at which a step ends (int64, ascending).
-        requests: Event of each request (alloc or oom) that is compared, ascending.
-        segment_rows: Events of segments that belong to a step, ascending.
-        bases_at, bases: When the driver gave a new range, and its address. ``bases_given`` are these with what they were for, as a replay
-            takes them.
+        requests: Events of the compared requests (alloc or oom), ascending.
+        segment_rows: Segment events that belong to a step, ascending.
+        bases_at, bases: Event and address of each new range of the driver. ``bases_given`` has these with their lanes,
+            in the form for a replay.
     """
 
     device: DeviceTrace
@@ -47,7 +46,7 @@ class RecordedColumns:
 
     @classmethod
     def of(cls, workload: Workload, device: DeviceTrace) -> RecordedColumns:
-        """Returns the recorded columns of ``device``, from which ``workload`` was made."""
+        """Returns the recorded columns of ``device``; ``workload`` was made from it."""
         events = device.events
         steps = np.unique(workload.row[np.isin(workload.op, _OWNERS)])
         requests = np.unique(workload.row[workload.op == w.ALLOC])
@@ -67,7 +66,7 @@ class RecordedColumns:
 
 
 def _lanes(workload: Workload, device: DeviceTrace, at: Array) -> Array:
-    """Returns the lane of each opening (event): pool, small or not, and stream as one number; -1: unknown."""
+    """Returns the lane of each opening event: pool, size class and stream as one number; -1: unknown."""
     regions, groups = device.regions, device.groups
     opened = np.flatnonzero(regions.opened_at >= 0)
     opened = opened[np.argsort(regions.opened_at[opened], kind="stable")]
@@ -97,7 +96,7 @@ def _is_new_range(device: DeviceTrace, at: Array) -> Array:
         return is_new
     pieces = np.flatnonzero(regions.expandable)
     before = pieces[regions.opened_at[pieces] < 0]
-    ranges: dict[int, list[list[int]]] = {}  # of each group: first address, last end, bytes mapped
+    ranges: dict[int, list[list[int]]] = {}  # by group: first address, last end and mapped bytes of each range
     reach = reach_below(device)
     for row in before[np.argsort(regions.start[before], kind="stable")].tolist():
         group, start, size = int(regions.group[row]), int(regions.start[row]), int(regions.size[row])
@@ -130,12 +129,13 @@ class ReplayComparison:
     """The result of one replay, up to the first step that differs.
 
     Attributes:
-        bad: Event at which that step ends; None: all steps are as recorded.
+        bad: Event at which that step ends; None: all steps match.
         num_requests, exact_requests, num_segment_events, exact_segment_events: Counted up to and including that step.
         num_extra: Segment events of the replay in that step that were not recorded.
-        expected, got: Address of the request's block in that step; None: it has no request; -1: out of memory.
+        expected, got: Recorded and replayed address of the block requested in that step; None: no request; -1: out of
+            memory.
         missing, extra: Segment events of that step that are only in the recording, or only in the replay.
-        call: Its request's call; -1: it has none.
+        call: Call of the request in that step; -1: none.
     """
 
     bad: int | None
@@ -152,7 +152,7 @@ class ReplayComparison:
 
 
 def addresses(replay: Replay, calls: Array) -> Array:
-    """Returns the address of the block that each call got; -1: none."""
+    """Returns the address of the block of each call; -1: none."""
     seg = replay.seg[calls]
     if not len(replay.bases):
         return np.full(len(calls), -1, np.int64)
@@ -161,7 +161,7 @@ def addresses(replay: Replay, calls: Array) -> Array:
 
 
 def compare(recorded: RecordedColumns, workload: Workload, replay: Replay, since: int, until: int) -> ReplayComparison:
-    """Compares the steps after event ``since`` up to event ``until`` with what ``replay`` (of ``workload``, with a log) did."""
+    """Compares the steps after event ``since`` up to event ``until`` with a replay of ``workload`` that has a log."""
     events = recorded.device.events
     calls = np.flatnonzero((workload.op == w.ALLOC) & (workload.row >= 0))
     rows = workload.row[calls]

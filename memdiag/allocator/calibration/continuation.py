@@ -1,8 +1,8 @@
 """Estimates the requests of a program after an allocation that failed.
 
-If an earlier complete step made the same requests up to the failed one, the program probably goes on as it did there.
-If the failure was in the first step, the optimizer has not made its state yet. It makes the state at the end of that
-step, and all later steps hold it.
+If an earlier complete step made the same requests up to the failed one, the program probably continues as it did there.
+If the failure was in the first step, the optimizer has not allocated its state yet. It allocates the state at the end
+of that step, and all later steps retain it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from memdiag.trace.table import Array
 
 EARLIER_STEP, OPTIMIZER_STATE = "earlier_step", "optimizer_state"
 _MOST_STEPS_BACK = 8
-_ALIKE = 0.95  # of the requests of the step that failed so many must be in the earlier one
+_ALIKE = 0.95  # fraction of the failed step's requests that must also be in the earlier step
 _PARAMETER, _GRADIENT, _STATE = (schema.CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state"))
 _BACKWARD = schema.PHASES.index("backward")
 _OF_TENSORS = (w.FREE, w.FREE_REQUESTED, w.FREE_COMPLETED, w.RECORD_STREAM)
 _ENDS = (w.FREE, w.FREE_COMPLETED)
-# Tensors of the size of a parameter that each class of optimizer keeps for it.
+# Number of state tensors per parameter, each of the parameter's size, by optimizer class.
 _STATES = {
     "Adam": 2,
     "AdamW": 2,
@@ -55,11 +55,11 @@ class Continuation:
     Attributes:
         workload: All of these calls.
         basis: EARLIER_STEP or OPTIMIZER_STATE.
-        failed_call: The call that failed when it was recorded.
-        step: The earlier step; -1: the basis is another.
+        failed_call: The call that failed in the recording.
+        step: The earlier step; -1 with OPTIMIZER_STATE.
         optimizer: Class of the optimizer; "" with EARLIER_STEP.
-        is_optimizer_assumed: The recording does not say which optimizer it is.
-        state_bytes: Bytes of state that were not made yet.
+        is_optimizer_assumed: Whether the optimizer is assumed, because the recording does not name it.
+        state_bytes: Bytes of state that were not allocated yet.
     """
 
     workload: Workload
@@ -72,7 +72,7 @@ class Continuation:
 
 
 def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Continuation | None:
-    """Returns the requests that probably follow the first failed one; None: none failed, or there is no basis for an estimate."""
+    """Returns the probable requests after the first failed one; None without a failure or a basis for an estimate."""
     reach = reach_of(trace, device)
     failed = np.flatnonzero(
         (workload.op == w.ALLOC) & (workload.tensor >= len(device.tensors)) & (workload.row == reach.failed_at)
@@ -90,21 +90,21 @@ def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Co
 
 @dataclass
 class _Calls:
-    """Calls that are added behind a recording's."""
+    """Calls that are appended to those of a recording."""
 
     workload: Workload
-    number: int  # of the next tensor
-    added: list[tuple[int, int, int]] = field(default_factory=list)  # call that it is like, op, tensor
+    number: int  # number of the next tensor
+    added: list[tuple[int, int, int]] = field(default_factory=list)  # similar recorded call, op, tensor
     freed: set[int] = field(default_factory=set)
 
     def repeat(self, calls: range, mine: dict[int, int], before: dict[int, int], once: set[int]) -> None:
         """Adds calls like those of an earlier step.
 
         Args:
-            calls: Those calls.
-            mine: By tensor of the earlier step the tensor in its place in this step; grows.
-            before: By tensor of the step before that one the tensor in its place in the step before this one.
-            once: Tensors that are made once, and not in each step.
+            calls: The calls of the earlier step.
+            mine: Maps tensors of the earlier step to the corresponding tensors of this step; extended.
+            before: Maps tensors of the step before the earlier one to those of the step before this one.
+            once: Tensors that are allocated once, and not in each step.
         """
         work = self.workload
         for call in calls:
@@ -123,7 +123,7 @@ class _Calls:
                 self.added.append((call, op, -1))
 
     def after(self, call: int) -> Workload:
-        """Returns the recording's calls up to ``call`` and those added."""
+        """Returns the recorded calls up to ``call``, followed by the added ones."""
         work, like = self.workload, np.array([each[0] for each in self.added], np.int64)
         columns: dict[str, Any] = {
             name: np.concatenate((getattr(work, name)[: call + 1], getattr(work, name)[like]))
@@ -139,7 +139,7 @@ class _Calls:
 def _like_earlier_step(
     device: DeviceTrace, workload: Workload, sizes: Array, failed: int, step: int
 ) -> Continuation | None:
-    """Goes on as the last complete step did that had asked for the same up to here, but for a few requests."""
+    """Continues like the last complete step that made almost the same requests up to this point."""
     steps = np.where(workload.row >= 0, device.events.step[np.maximum(workload.row, 0)], -1)[: failed + 1]
     asks = np.flatnonzero(workload.op[: failed + 1] == w.ALLOC)
     of_step = {number: asks[steps[asks] == number] for number in range(max(step - _MOST_STEPS_BACK - 1, 0), step + 1)}
@@ -157,7 +157,7 @@ def _like_earlier_step(
         calls = np.flatnonzero(steps == number)
         added = _Calls(workload, workload.num_tensors, freed=_freed(workload, failed))
         added.repeat(range(int(theirs[-1]) + 1, int(calls[-1]) + 1), mine, earlier, once)
-        if len(before):  # and one more step, on top of this one
+        if len(before):  # adds one more step after this one
             places = {
                 old: mine[new]
                 for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items()
@@ -169,7 +169,7 @@ def _like_earlier_step(
 
 
 def _tensors(workload: Workload, one: Array, other: Array) -> dict[int, int]:
-    """Returns, by tensor of one step, the tensor in its place in another."""
+    """Returns a map from tensors of one step to the corresponding tensors of another."""
     return dict(zip(workload.tensor[one].tolist(), workload.tensor[other].tolist(), strict=True))
 
 
@@ -179,7 +179,10 @@ def _freed(workload: Workload, until: int) -> set[int]:
 
 
 def _made_once(workload: Workload, sizes: Array, failed: int, there: Array, before: Array) -> set[int]:
-    """Tensors of a step that are alive at the failure, unless the one in their place a step before was freed: that comes every step."""
+    """Returns tensors of a step that are live at the failure and were allocated only once.
+
+    If the corresponding tensor of the step before was freed, every step allocates such a tensor.
+    """
     freed = _freed(workload, failed)
     alive = {tensor for tensor in workload.tensor[there].tolist() if tensor not in freed}
     again = {new for old, new in _tensors(workload, *aligned(workload, sizes, before, there)).items() if old in freed}
@@ -190,7 +193,7 @@ def _made_once(workload: Workload, sizes: Array, failed: int, there: Array, befo
 
 
 def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: int, step: int) -> Continuation | None:
-    """Adds the state that the optimizer will have made when the next step comes to this point."""
+    """Adds the state that the optimizer will have allocated when the next step reaches this point."""
     tensors, at = device.tensors, int(workload.row[failed])
     steps = device.events.step[:at]
     if step > int(steps[steps >= 0].min(initial=step)) or bool((tensors.category == _STATE).any()):
@@ -229,7 +232,7 @@ def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: i
 
 
 def _missing(optimizer: Optimizer, sizes: Array) -> list[int]:
-    """Returns the sizes of the state that an optimizer has not made yet: of as many parameters as are its own."""
+    """Returns the sizes of the state that an optimizer has not allocated yet, for its parameters."""
     mine = sizes[: int(np.searchsorted(np.cumsum(sizes), optimizer.parameter_bytes)) + 1]
     sizes_left: list[int] = mine[optimizer.num_states :].tolist()
     return sizes_left * (_STATES[optimizer.name] + len(optimizer.settings))

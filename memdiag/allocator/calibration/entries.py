@@ -28,20 +28,20 @@ _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
 
 @dataclass(frozen=True)
 class Failures:
-    """Requests that the driver (or a limit) refused at first, and those that failed for good; one entry each.
+    """Requests that the driver or a limit refused at first, including those that finally failed; one entry each.
 
     Attributes:
         at: Event of the request (int64), in order.
-        begins: First event of it.
-        before: Bytes reserved before it.
-        hidden: Bytes of the device behind what was held then, beyond what is reserved: it gives whole pages of 2 MiB.
-        need: Bytes that it wanted in addition, as a limit of the process counts them.
-        mapped: Bytes that it wanted of the device at most: an expandable segment grows by whole pages.
-        failed: It failed for good.
-        device_free: Bytes that the driver had left, as an oom entry says; -1: unknown.
-        oom_at: Events of those that failed for good.
-        granted: The most that the process would have held, in whole segments, after any request that was served.
-        shares: Settings that are shares of the device.
+        begins: First event that belongs to it.
+        before: Reserved bytes before it.
+        hidden: Device bytes in use at that time beyond the reserved ones, since the device gives whole pages of 2 MiB.
+        need: Additional bytes that it needed, as a limit of the process counts them.
+        mapped: Upper bound of the device bytes that it needed; an expandable segment grows by whole pages.
+        failed: Whether it finally failed.
+        device_free: Free bytes of the device according to the oom entry; -1: unknown.
+        oom_at: Events of the requests that finally failed.
+        granted: Most bytes that the process would have reserved, in whole segments, after a successful request.
+        shares: Settings that are fractions of the device.
     """
 
     at: Array
@@ -55,7 +55,7 @@ class Failures:
     oom_at: Array
     granted: int
     shares: Shares
-    hidden_after: Array  # the same before the first event, then after each
+    hidden_after: Array  # as ``hidden``: before the first event, then after each
 
 
 def calls_of_entries(
@@ -68,7 +68,7 @@ def calls_of_entries(
     asked_for: Collection[int] = (),
     refused: Collection[int] = (),
 ) -> tuple[RecordedCalls, Failures]:
-    """Returns the calls that left the entries of a recording, and the requests among them that were refused.
+    """Returns the calls that explain the entries of a recording, and the refused requests among them.
 
     ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
     ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right before them;
@@ -82,7 +82,7 @@ def calls_of_entries(
     retried = _retried(trace, device, parts, settings.threshold)
     retried[list(asked_for)] = False
     retried[list(refused)] = True
-    if trace.layout.max_split is None:  # else single large blocks may be, even while a graph is captured
+    if trace.layout.max_split is None:  # otherwise oversize blocks may be released, even during a graph capture
         retried &= ~_is_captured(device)
     calls = RecordedCalls(handles)
 
@@ -145,10 +145,10 @@ def _is_captured(device: DeviceTrace) -> Array:
 
 
 def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) -> bool:
-    """Returns whether there was probably garbage collection: a request released some of the cached memory, not all."""
+    """Returns whether garbage collection is probable: a request released only a part of the cached memory."""
     if not shares.threshold or shares.fraction is not None:
         return bool(shares.threshold)
-    if trace.layout.max_split is not None:  # blocks of that size are given back one by one, too
+    if trace.layout.max_split is not None:  # oversize blocks are also released one by one
         return False
     own = np.flatnonzero(_retried(trace, device, parts, shares.threshold) & (device.events.action == schema.ALLOC))
     releases = np.flatnonzero(np.isin(device.events.action, _RELEASES))
@@ -157,7 +157,7 @@ def _collects(trace: Trace, device: DeviceTrace, parts: _Parts, shares: Shares) 
 
 @dataclass(frozen=True)
 class _TensorLives:
-    """When private pools (index, one entry each) begin to be used, and when they are found given up: the first of their memory goes."""
+    """Lifetimes of private pools, one entry each: first use, and first release of their memory."""
 
     begun: Array
     begun_at: Array
@@ -168,9 +168,9 @@ class _TensorLives:
 def _lives(
     device: DeviceTrace, parts: _Parts, pool_of: Array, uses: tuple[Array, Array], max_split: int | None
 ) -> _TensorLives:
-    """Tells the lives of private pools.
+    """Infers the lifetimes of private pools.
 
-    Their memory goes only when nobody uses them any more; used again, they are new ones.
+    The allocator releases the memory of a private pool only if it has no users; a later use creates a new pool.
 
     ``uses`` are the requests: events, pools. With a limit on splitting, the memory of a pool can also go for a request
     in it.
@@ -204,23 +204,21 @@ def _lives(
 
 
 def _add_pools(calls: RecordedCalls, lives: _TensorLives) -> None:
-    """Adds a user to each private pool where it is first used: without any it would count as given up."""
+    """Adds a user to each private pool at its first use, because a pool without users counts as released."""
     for op, rank in ((w.POOL_BEGIN, EARLIER - 1), (w.POOL_END, EARLIER)):
         calls.add(op, row=lives.begun_at - 1, pool=lives.begun, place=lives.begun_at, rank=rank)
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Which entries belong to which request.
+    """The assignment of entries to requests; one value per event.
 
     Attributes:
-        is_late: Per event: a free that waited for a stream completes.
-        following: Per event: the next one that is neither a segment's nor such a free (itself included); num_events:
-            none.
-        request: Per event: the same where that is a request; -1 elsewhere.
-        begins: Per event: of a request, the first entry that may be a part of it.
-        opens, releases: Per event: of a request, how many ranges it obtained, and how many were given back right before
-        it.
+        is_late: Whether it completes a free that waited for a stream.
+        following: The next event, including itself, that is neither a segment event nor such a free; num_events: none.
+        request: ``following`` if that is a request, else -1.
+        begins: For a request, the first entry that may belong to it.
+        opens, releases: For a request, the number of ranges that it reserved, and of those released right before it.
     """
 
     is_late: Array
@@ -285,7 +283,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
         if known
         else False
     )
-    if layout.max_split is not None and known:  # larger blocks may have been of no use to it
+    if layout.max_split is not None and known:  # larger blocks may have been refused for the request
         fitted &= references.largest_free[row] < layout.max_split
     failed = events.action[doubtful] == schema.OOM
     rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
@@ -311,7 +309,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
 def _add_releases(
     calls: RecordedCalls, device: DeviceTrace, parts: _Parts, retried: Array, lives: _TensorLives, pool_of: Array
 ) -> None:
-    """Adds an EMPTY_CACHE for each burst of releases that is no request's own, and the end of private pools whose memory went."""
+    """Adds EMPTY_CACHE for each burst of releases without a request, and the end of released private pools."""
     events = device.events
     releases = np.flatnonzero(np.isin(events.action, _RELEASES))
     if not len(releases):
@@ -325,11 +323,11 @@ def _add_releases(
     if len(lives.ended):
         number = np.searchsorted(releases, lives.ended_at)
         home = burst[number]
-        # The end of a pool is seen when its memory goes: it belongs before that burst, or before the request whose
-        # burst it is.
+        # The end of a pool shows only in the release of its memory, so it comes before that burst, or before the
+        # burst's request.
         place = np.where(of_request[number], home, releases[last][np.searchsorted(burst[last], home)])
         calls.add(w.POOL_RELEASE, row=place, pool=lives.ended, size=of_request[number], rank=EARLIER)
-        # All else that goes with it, of the default pool or of pools that ended before, was given back by a call.
+        # Memory of the default pool or of earlier ended pools in the same burst was released by a separate call.
         num = len(pool_of) + 1
         with_more = np.unique(burst[~np.isin(burst * num + pool, home * num + lives.ended)])
         alone = alone[np.isin(parts.following[alone], with_more) | ~np.isin(parts.following[alone], home)]
@@ -337,7 +335,7 @@ def _add_releases(
 
 
 def _pools_of(device: DeviceTrace, releases: Array, pool_of: Array) -> Array:
-    """Returns the pool (index) whose memory each release is of; 0 where that is not known."""
+    """Returns the pool (index) of the memory of each release; 0 if unknown."""
     regions = device.regions
     order = np.argsort(regions.closed_at, kind="stable")
     if not len(order):

@@ -23,7 +23,7 @@ def fit_limit(limits: Limits, run: Callable[[Limits], ReplayComparison]) -> Limi
     """Returns ``limits`` with the limit of the process that explains most.
 
     Args:
-        limits: As told from what was refused and collected.
+        limits: Limits inferred from refused requests and garbage collection.
         run: Replays under some limits and compares with the recording.
     """
     low, high = limits.limit_range

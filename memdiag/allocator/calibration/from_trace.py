@@ -47,7 +47,7 @@ _POOL_FAMILY = 1  # pools of plain events have one number; (0, 0) is taken
 
 
 def workload_of(trace: Trace, device: DeviceTrace) -> Workload:
-    """Returns what ``device``'s program asked of the allocator.
+    """Returns the requests of ``device``'s program to the allocator.
 
     Tensors are numbered as in ``device.tensors``, then failed requests.
     """
@@ -101,7 +101,7 @@ def resumed(workload: Workload, device: DeviceTrace, at: int) -> Workload:
 
 
 def _streams(device: DeviceTrace) -> Array:
-    """Handles of all streams, in the order of the allocator: as unsigned numbers."""
+    """Returns the handles of all streams in the allocator's order, as unsigned numbers."""
     events = device.events
     named = events.stream[~np.isin(events.action, (schema.SNAPSHOT, schema.UNKNOWN))]
     is_all = np.isin(events.action, (schema.ACTION_CODES["complete"], schema.ACTION_CODES["pool_begin"])) & (
@@ -116,7 +116,7 @@ def _streams(device: DeviceTrace) -> Array:
 
 
 def stream_index(handles: Array, streams: Array) -> Array:
-    """Returns the places of ``streams`` (int64 handles as a trace has them) among ``handles``."""
+    """Returns the indices of ``streams`` (int64 handles of a trace) in ``handles``."""
     found: Array = np.searchsorted(handles, np.asarray(streams, np.int64).view(np.uint64)).astype(np.int32)
     return found
 
@@ -166,13 +166,13 @@ def _plain(trace: Trace, device: DeviceTrace, handles: Array) -> Workload:
 
 
 def _tensor_alive(device: DeviceTrace, identity: Array, at: Array) -> Array:
-    """Returns the tensor that has each identity at each event; -1: none has it then."""
+    """Returns the tensor with a given identity at each event; -1: none."""
     tensors = device.tensors
     order = np.lexsort((tensors.alloc_at, tensors.addr))
     if not len(order):
         return np.full(len(at), _NO_CALL, np.int32)
     ids, births = tensors.addr[order], tensors.alloc_at[order]
-    # the last tensor of that identity born before the event: a search in (identity, birth)
+    # finds the last tensor of that identity allocated before the event, by a search in (identity, allocation)
     span = device.num_events + 1
     names, first = np.unique(ids, return_inverse=True)
     key = first * span + births

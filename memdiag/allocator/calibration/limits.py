@@ -56,34 +56,34 @@ class Limits:
 
     @property
     def outside_bytes(self) -> int | None:
-        """The most bytes of the card outside the allocator; None: unknown."""
+        """Upper bound of the bytes of the card outside the allocator; None: unknown."""
         if not self.outside_basis:
             return None
         return int(self.steps[:, 1].max()) if len(self.steps) else 0
 
     @property
     def fraction(self) -> float | None:
-        """That as a share of the device; None: not known."""
+        """The limit of the process as a fraction of the device; None: unknown."""
         if self.limit_bytes is None or not self.capacity_bytes:
             return None
-        return (self.limit_bytes + 0.5) / self.capacity_bytes  # the product is cut to whole bytes
+        return (self.limit_bytes + 0.5) / self.capacity_bytes  # the allocator truncates the product to whole bytes
 
     @property
     def others_bytes(self) -> int:
-        """Bytes that others held at the end."""
+        """Bytes of other processes at the end."""
         return int(self.steps[-1, 1]) if len(self.steps) else 0
 
 
 def limits_of(device: DeviceTrace, failures: Failures) -> Limits:
-    """Returns what the recording proves.
+    """Returns the limits that the recording proves.
 
-    Between two failures that contradict each other, others took or gave back memory.
+    If two failures contradict each other, the memory of other processes changed between them.
     """
     return _with_card(_proved(device, failures), device)
 
 
 def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
-    """Returns limits with the recorder's readings from the driver, where failures prove nothing about the limits."""
+    """Returns limits from the recorder's samples of the driver, if failures do not prove any."""
     card, capacity = device.card, device.capacity_bytes
     if capacity is None:
         return limits
@@ -103,11 +103,11 @@ def _with_card(limits: Limits, device: DeviceTrace) -> Limits:
 
 
 def _proved(device: DeviceTrace, failures: Failures) -> Limits:
-    """Returns what failures prove."""
+    """Returns the limits that failures prove."""
     known = device.capacity_bytes
     found = _own_limit(device, failures)
     if found is not None and (known is None or found[0] < known):
-        # the device has more than that, or it would not be a limit
+        # the device has more than this, otherwise the limit would have no effect
         limit, bounds = found
         return Limits(known or _seen(failures, limit), known is not None, _NO_STEPS, len(failures.at), limit, bounds)
     if not len(failures.at):
@@ -125,7 +125,7 @@ def _proved(device: DeviceTrace, failures: Failures) -> Limits:
 
 
 def _seen(failures: Failures, limit: int) -> int:
-    """Bytes that a device must have had of which the process could hold ``limit`` only."""
+    """Returns an estimate of the device memory, given the limit of the process."""
     held = failures.before + failures.hidden + failures.device_free
     told = held[failures.device_free >= 0]
     return max(
@@ -146,9 +146,9 @@ def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int,
     if not len(failures.at) or not (shares.fraction is not None or collects or refused_with_room.any()):
         return None
     if shares.fraction is not None and device.capacity_bytes is not None:
-        return None  # then the setting says it
+        return None  # the setting has the limit
     below = failures.before + failures.need
-    if shares.threshold:  # memory may have been given back for the one reason or the other
+    if shares.threshold:  # the releases may have either reason
         below = np.where(failed, below, np.maximum(below, (failures.before / shares.threshold).astype(np.int64) + 1))
     low, high = failures.granted, int(below.min())
     if low >= high:
@@ -160,14 +160,14 @@ def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int,
 
 
 def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
-    """Returns from which event on there was room for how many bytes: the fewest changes that explain every success and failure."""
+    """Returns the available bytes over time (event, bytes), with the fewest changes that explain every result."""
     events, reserved = device.events, device.usage.reserved
     outside = device.card.outside_bytes
     # free bytes according to the driver
     asked = -1 if outside is None or device.capacity_bytes is None else device.capacity_bytes - outside
     opened = np.flatnonzero(np.isin(events.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)))
     hidden = failures.hidden_after
-    needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # as the device would have given it
+    needs = (-(-failures.mapped // SMALL_SEGMENT) * SMALL_SEGMENT).tolist()  # in whole pages, as the device gives it
     befores = (failures.before + failures.hidden).tolist()
     marks: list[tuple[int, int, int, int]] = [
         (int(at), int(reserved[at] + hidden[at + 1]), 1 << 62, -1) for at in opened.tolist()
@@ -182,7 +182,7 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
         strict=True,
     ):
         if failures.shares.threshold and not failed:
-            continue  # given back by garbage collection, for all that is known
+            continue  # garbage collection may have released it
         # The bytes left at a failure give the exact room. If they would have been enough for the request, the limit of
         # the process refused it instead.
         exact = before + free if failed and 0 <= free < need else -1
@@ -204,17 +204,17 @@ def _pieces(device: DeviceTrace, failures: Failures) -> list[tuple[int, int]]:
     pieces.append((begin + 1, _room(said, low, high, asked)))
     # A stretch without a refusal has the room of its neighbour, but at least the bytes that it held.
     rooms = [room for _, room in pieces]
-    bound = [room if room >= 0 else max(rooms) for room in rooms]  # below 0 throughout: nothing was refused at all
+    bound = [room if room >= 0 else max(rooms) for room in rooms]  # no stretch has a refusal if all are below 0
     return [(start, room) for (start, _), room in zip(pieces, bound, strict=True)]
 
 
 def _room(said: int, at_least: int, below: int, asked: int) -> int:
-    """Returns the room in a stretch of a recording; -1: nothing was refused in it.
+    """Returns the available bytes in a stretch of a recording; -1: no request was refused in it.
 
     Args:
-        said: As a failed allocation says; -1: none does.
-        at_least, below: Between what was granted and what was refused.
-        asked: As the driver said when it was asked; -1: it was not.
+        said: Value from a failed allocation; -1: none.
+        at_least, below: Largest granted and smallest refused total.
+        asked: Value reported by the driver; -1: none.
     """
     if said >= 0:
         return said

@@ -26,18 +26,18 @@ _RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a recording.
+    """One interpretation of an ambiguous recording.
 
     Attributes:
-        collects: Whether there is garbage collection; None: as it looks.
-        asked_for: Requests (events) right before which the program itself gave memory back, though it looks as if they
-            had.
-        refused: Requests (events) that the driver refused at first, though it looks as if the program had given memory
-            back.
-        no_split: Pools (index) that are not cut.
-        other_kind: Pools that are used in captures though their ids do not say so, or the other way round.
-        turned: Runs of requests of one pool (first and last event) that were captured though those of their pool are not, or the other
-            way round; later ones turn earlier ones back.
+        collects: Whether there is garbage collection; None: decided from the entries.
+        asked_for: Requests (events) before which the program itself released memory, although the requests seem to have
+            released it.
+        refused: Requests (events) that the driver refused at first, although the program seems to have released the
+            memory.
+        no_split: Pools (index) whose blocks are not split.
+        other_kind: Pools whose use in captures differs from that implied by their ids.
+        turned: Runs of requests of one pool (first and last event) whose capture state differs from that of the pool. A
+            later run inverts an earlier one.
     """
 
     collects: bool | None = None
@@ -60,7 +60,7 @@ class Reading:
         return workload, limits
 
     def others(self, device: DeviceTrace, workload: Workload, first: Divergence) -> Iterator[Reading]:
-        """Yields other ways, of which one may explain the first difference. ``workload`` is that of this one."""
+        """Yields other readings that may explain the first difference; ``workload`` is that of this reading."""
         call = _call_of(workload, first.event)
         if call < 0:
             following = np.flatnonzero((workload.op == ALLOC) & (workload.row > first.event))
@@ -89,7 +89,7 @@ class Reading:
 
 
 def _call_of(workload: Workload, event: int) -> int:
-    """The request that is an event; -1: it is none."""
+    """Returns the call of the request at an event; -1 if the event is not a request."""
     here = np.flatnonzero((workload.op == ALLOC) & (workload.row == event))
     return int(here[0]) if len(here) else -1
 
@@ -102,7 +102,7 @@ def _is_captured(workload: Workload, call: int) -> bool:
 
 
 def _run_of_requests(workload: Workload, call: int) -> tuple[int, int]:
-    """Returns the first and the last of the requests (calls) around ``call`` between which there is none of another pool."""
+    """Returns first and last call of the run of requests around ``call`` without requests of other pools."""
     requests = np.flatnonzero(workload.op == ALLOC)
     at = int(np.searchsorted(requests, call))
     others = np.flatnonzero(workload.pool[requests] != workload.pool[call])

@@ -33,8 +33,11 @@ _PLACING = (
     "multi_stream_lazy_reclaim",
     "expandable_segments_reserve",
 )
-_EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # by torch_npu's expandable segments
-_OLDEST = {"cuda": (2, 0), "npu": (2, 1)}  # that write a snapshot with a history
+_EXCLUDED = (
+    "max_split_size_mb",
+    "garbage_collection_threshold",
+)  # torch_npu: not with expandable segments
+_OLDEST = {"cuda": (2, 0), "npu": (2, 1)}  # oldest versions that write a snapshot with a history
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,12 @@ class RecordedSettings:
     """The settings with which a replay reproduces the recording.
 
     Attributes:
-        policy: Name of the policy, that of the backend.
+        policy: Name of the policy of the backend.
         backend: "cuda" or "npu": the backend whose rules apply.
         conf: Settings in effect that affect block placement; "": all defaults.
         versions: Possible versions of torch, the most likely first.
-        is_version_known: The file has the version.
-        is_conf_known: The file has the settings.
+        is_version_known: Whether the file has the version.
+        is_conf_known: Whether the file has the settings.
     """
 
     policy: str
@@ -59,7 +62,7 @@ class RecordedSettings:
 
 
 def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
-    """Returns the settings with which ``device``'s part of ``trace`` was recorded, where the file has them."""
+    """Returns the settings with which ``device``'s part of ``trace`` was recorded, if the file has them."""
     backend = _NPU if trace.backend == _NPU else "cuda"
     said = trace.settings
     text = next(
@@ -94,7 +97,7 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
 
 
 def possible_versions(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
-    """Returns every version that may have written the file: all that have snapshots, where the file does not tell."""
+    """Returns every version that may have written the file; all with snapshots if the file does not name one."""
     settings = recorded_settings(trace, device)
     if settings.is_version_known or trace.torch_version:
         return settings.versions
@@ -104,10 +107,10 @@ def possible_versions(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shares:
-    """Settings that are shares of the device's memory.
+    """Settings that are fractions of the device memory.
 
     Attributes:
-        threshold: garbage_collection_threshold, as far as anything is collected (expandable segments are not); 0: off.
+        threshold: garbage_collection_threshold; 0: off, or without effect because segments are expandable.
         fraction: per_process_memory_fraction; None: not set.
     """
 
@@ -116,7 +119,7 @@ class Shares:
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace) -> Shares:
-        """Returns those of a recording."""
+        """Returns these settings of a recording."""
         keys = parse_conf(recorded_settings(trace, device).conf)
         threshold = leading_number(keys.get("garbage_collection_threshold", "")) or 0.0
         fraction = leading_number(keys.get("per_process_memory_fraction", ""))
@@ -135,5 +138,5 @@ def _versions(said: str | None, backend: str) -> tuple[tuple[str, ...], bool]:
     first = max(found[0], _OLDEST["cuda"])
     if first[0] != last[0]:
         return (f"{first[0]}.{first[1]}",), False
-    # the newest: of a range of versions that write the same file most people use the last
+    # the newest, because most people use the last of several versions that write the same file
     return tuple(f"{first[0]}.{minor}" for minor in range(last[1], first[1] - 1, -1)), False

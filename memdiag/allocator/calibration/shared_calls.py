@@ -43,12 +43,12 @@ def shared_calls(one: Workload, other: Workload, first_failed: int, layout: Layo
 
 
 def _own(workload: Workload) -> Array:
-    """Rows of the calls that the program itself made."""
+    """Returns the rows of the calls that the program itself made."""
     return np.flatnonzero(np.isin(workload.op, (ALLOC, FREE, FREE_REQUESTED)))
 
 
 def _births(workload: Workload, rows: Array) -> Array:
-    """Which of the allocations each call is about: by their order, since rows of a table of tensors are not those of another run."""
+    """Returns the allocation (by order) that each call refers to, because tensor rows differ between runs."""
     born = np.full(workload.num_tensors, -1, np.int64)
     made = rows[workload.op[rows] == ALLOC]
     born[workload.tensor[made]] = np.arange(len(made))
@@ -58,7 +58,7 @@ def _births(workload: Workload, rows: Array) -> Array:
 
 
 def _handles(workload: Workload, rows: Array) -> Array:
-    """Streams by their order of first use: handles are addresses, and differ from run to run."""
+    """Returns streams by their order of first use, because their handles are addresses that differ between runs."""
     used = workload.stream[rows]
     numbers = np.full(int(used.max(initial=-1)) + 2, -1, np.int32)
     _, first = np.unique(used, return_index=True)
