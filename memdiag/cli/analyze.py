@@ -87,7 +87,7 @@ def analyze(
     """
     moment = read_moment(at)
     fitting = None if would_fit is None else _read_size(would_fit)
-    budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD201")
+    budgets = read_budgets(fail_on, phrase("errors.fail-on.hint", one="critical", other="MD201"))
 
     from memdiag.cli.choose import choose_trace, is_same
     from memdiag.cli.emit import emit, form_of

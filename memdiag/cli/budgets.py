@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import typer
 
 from memdiag.errors import BUDGET_HIT, MemdiagError
-from memdiag.text import phrase
+from memdiag.text import Phrase, phrase
 
 _CODE = re.compile(r"MD[0-9]{3}")
 _SEVERITIES = {"warning": ("critical", "warning"), "critical": ("critical",)}
 
 
 def read_budgets(
-    given: Sequence[str] | None, example: str, also: Sequence[str] = (), said: str = "warning, critical nor a code"
+    given: Sequence[str] | None,
+    hint: Phrase,
+    also: Sequence[str] = (),
+    said: str = "warning, critical",
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Returns the conditions of ``--fail-on`` in normal spelling: severities, finding codes, or words in ``also``.
 
     Args:
         given: The values; one value may hold several conditions, separated by commas.
-        example: The hint of the error.
+        hint: The hint of the error.
         also: Further conditions of the command.
-        said: The valid conditions, in the words of the error.
+        said: The valid conditions other than codes, in the words of the error.
+        aliases: Older names of conditions, and the conditions that they stand for.
 
     Raises:
         MemdiagError: A condition is unknown.
@@ -33,8 +39,9 @@ def read_budgets(
     budgets = []
     for word in (word.strip() for item in given or () for word in item.split(",")):
         budget = word.upper() if _CODE.fullmatch(word.upper()) else word.lower().replace("-", "_")
+        budget = aliases.get(budget, budget)
         if budget not in known and not _CODE.fullmatch(budget):
-            raise MemdiagError(phrase("errors.fail-on", word=str(word), said=str(said)), example)
+            raise MemdiagError(phrase("errors.fail-on", word=str(word), said=said), hint)
         budgets.append(budget)
     return budgets
 

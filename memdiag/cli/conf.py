@@ -103,7 +103,7 @@ def conf(
     Exit status: 0 success, 1 a critical finding or a --fail-on condition
     matched, 2 error.
     """
-    budgets = read_budgets(fail_on, "for example --fail-on critical or --fail-on MD651")
+    budgets = read_budgets(fail_on, phrase("errors.fail-on.hint", one="critical", other="MD651"))
 
     from memdiag.cli.emit import emit, form_of
     from memdiag.render import renderer

@@ -96,7 +96,7 @@ def fleet(
         list[str] | None,
         typer.Option(
             "--fail-on",
-            metavar="oom|odd|broken|warning|critical|CODE",
+            metavar="oom|outliers|unreadable|warning|critical|CODE",
             help="Exit with status 1 if a rank, file or finding matches; can be repeated.",
             show_default=False,
         ),
@@ -112,13 +112,14 @@ def fleet(
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no
     readable file.
     """
-    from memdiag.fleet.run import CONDITIONS, conditions_met, diagnose
+    from memdiag.fleet.run import ALIASES, CONDITIONS, conditions_met, diagnose
 
     budgets = read_budgets(
         fail_on,
-        "for example --fail-on oom or --fail-on MD201",
+        phrase("errors.fail-on.hint", one="oom", other="MD201"),
         CONDITIONS,
-        "oom, odd, broken, warning, critical nor a code",
+        ", ".join((*CONDITIONS, "warning", "critical")),
+        ALIASES,
     )
 
     from memdiag.cli.emit import emit, form_of

@@ -75,7 +75,7 @@ def lint(
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error, or a named
     file or every file unchecked.
     """
-    budgets = read_budgets(fail_on, "for example --fail-on warning or --fail-on MD804")
+    budgets = read_budgets(fail_on, phrase("errors.fail-on.hint", one="warning", other="MD804"))
     if not paths:
         typer.echo(_USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)

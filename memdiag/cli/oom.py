@@ -106,8 +106,8 @@ def _budgets(given: list[str] | None) -> list[str]:
         return []
     from memdiag.results.oom import CAUSES
 
-    hint = f"causes are {', '.join(CAUSES)}; for example --fail-on any"
-    return read_budgets(given, hint, ("any", *CAUSES), "any, a cause nor a code")
+    hint = phrase("errors.fail-on.causes", causes=", ".join(CAUSES))
+    return read_budgets(given, hint, ("any", *CAUSES), phrase("errors.fail-on.any"))
 
 
 def _over(report: OomReport, budgets: list[str]) -> list[str]:

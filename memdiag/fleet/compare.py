@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from memdiag.analyzers.support.names import kind_words
+from memdiag.analyzers.support.names import counted_kind, kind_words
 from memdiag.fleet.facts import EXPERTS
 from memdiag.results.fleet import GroupDifference, SiteDifference
 from memdiag.text import Phrase, joined, phrase
@@ -132,13 +132,9 @@ def _words(cause: str, own: list[GroupDifference], total: int, here: Facts, ther
             "fleet.why.experts.more" if is_more else "fleet.why.experts.fewer", amount=amount, what=_named(first)
         )
     if cause == "more":
-        counts = {
-            "kind": kind_words(first.category),
-            "part": first.part,
-            "count": first.num_tensors,
-            "other": first.reference_num_tensors,
-        }
-        said = phrase("fleet.why.more", amount=amount, **counts)
+        counted = counted_kind(first.category, first.num_tensors)
+        other = first.reference_num_tensors
+        said = phrase("fleet.why.more", amount=amount, counted=counted, part=first.part, other=other)
         if first.category == "activation" and min(first.num_tensors, first.reference_num_tensors):
             return joined((said, phrase("fleet.why.batches.more" if is_more else "fleet.why.batches.fewer")), ", ")
         return said

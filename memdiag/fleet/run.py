@@ -44,7 +44,8 @@ class FleetListener:
 
 
 SILENT = FleetListener()
-CONDITIONS = ("oom", "odd", "broken")  # for --fail-on, in addition to severities and finding codes
+CONDITIONS = ("oom", "outliers", "unreadable")  # for --fail-on, in addition to severities and finding codes
+ALIASES = {"odd": "outliers", "broken": "unreadable"}  # the names before the JSON keys were chosen
 
 
 def diagnose(
@@ -114,8 +115,8 @@ def conditions_met(report: FleetReport) -> list[str]:
     """Returns the words of ``CONDITIONS`` that apply to a report."""
     met = {
         "oom": any(row.is_out_of_memory for row in report.ranks),
-        "odd": any(odd.delta_bytes > 0 for odd in report.outliers),
-        "broken": bool(report.unreadable),
+        "outliers": any(odd.delta_bytes > 0 for odd in report.outliers),
+        "unreadable": bool(report.unreadable),
     }
     return [word for word in CONDITIONS if met[word]]
 

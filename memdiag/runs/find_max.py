@@ -193,6 +193,8 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
     failures = [failure for status in recorded for failure in status.get("ooms") or ()]
     why = "" if done.ended.status == 0 else _why(failures, output)
     if done.ended.status and not why:
+        for line in _tail(output):
+            listener.say(f"  {line}")
         raise _other_failure(values, value, done, output)
     reserved, allocated, unknown = _peaks([status["trace"] for status in recorded], listener)
     return Trial(
@@ -243,7 +245,6 @@ def _why(failures: list[dict[str, Any]], output: Path) -> str:
 
 
 def _other_failure(values: ValueRange, value: int, done: Done, output: Path) -> MemdiagError:
-    lines = _tail(output)
     status = done.ended.status
     name = f"{values.name}={value}"
     if status >= 0:
@@ -253,7 +254,7 @@ def _other_failure(values: ValueRange, value: int, done: Done, output: Path) -> 
     hint = phrase("find_max.other.hint", file=str(output))
     if status in {-_KILLED, 128 + _KILLED}:
         hint = joined((phrase("find_max.other.killed"), hint))
-    return MemdiagError("\n  ".join([said, *lines]), hint)
+    return MemdiagError(said, hint)
 
 
 def _tail(path: Path) -> list[str]:

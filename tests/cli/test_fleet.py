@@ -59,14 +59,15 @@ def fleet(capsys, monkeypatch):
 
 def test_a_run_with_a_broken_rank(fleet, run_of):
     folder = run_of("cuda-2.13.0-recorded", "broken", "cuda-2.13.0-recorded")
-    said = fleet(folder, "--json", "--fail-on", "broken", code=1)
+    said = fleet(folder, "--json", "--fail-on", "unreadable", code=1)
+    assert fleet(folder, "--json", "--fail-on", "broken", code=1).out == said.out  # its older name
     found = json.loads(said.out)
     assert (found["schema_version"], found["num_ranks"], found["num_out_of_memory"]) == (2, 2, 0)
     assert [row["rank"] for row in found["ranks"]] == [0, 2]
     assert [(each["rank"], "rank1.pkl" in each["message"]) for each in found["unreadable"]] == [(1, True)]
     assert found["groups"][0]["ranks"] == [0, 2]
     assert found["heatmap"]["rows"][0]["rank"] == 0
-    assert "--fail-on: broken" in said.err
+    assert "--fail-on: unreadable" in said.err
 
 
 def test_what_is_kept_is_not_read_again(fleet, run_of, tmp_path, monkeypatch):
@@ -149,7 +150,7 @@ def test_nothing_could_be_read(fleet, run_of):
         (["--address", "x:1"], "add --engine ray"),
         (["--heatmap", "x.txt"], "not a picture"),
         (["--capacity", "0"], "no device has so much memory"),
-        (["--fail-on", "sometimes"], "neither oom, odd, broken"),
+        (["--fail-on", "sometimes"], "neither oom, outliers, unreadable, warning, critical nor a code"),
     ],
 )
 def test_what_is_refused(fleet, tmp_path, arguments, words):

@@ -36,6 +36,11 @@ def kind_words(category: str) -> str:
     return phrase(f"vocabulary.categories.{category if category in CATEGORIES else 'unknown'}")
 
 
+def counted_kind(category: str, count: int) -> str:
+    """Returns ``1 activation`` or ``2 activations``; ``tensors`` if unknown."""
+    return phrase(f"vocabulary.counted.{category if category in CATEGORIES else 'unknown'}", count=count)
+
+
 def has_names(view: DeviceView) -> bool:
     """Returns whether any tensor of the device has a name."""
     return bool((view.device.tensors.name >= 0).any())
