@@ -1,0 +1,202 @@
+"""``memdiag fit``: which configurations of a command fit on which devices, before one is rented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
+from memdiag.text import phrase
+
+if TYPE_CHECKING:
+    from memdiag.results.fit import FitReport
+
+
+def fit(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUES …] -- COMMAND …",
+            help="More axes of the grid, then the command with a placeholder {NAME} for each axis.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            "-d",
+            metavar="DEVICE,…",
+            help="Devices to judge, for example cuda:h100-80g,npu:910b-64g (memdiag devices lists them); can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            "-g",
+            metavar="NAME=VALUES",
+            help="Values of a placeholder: 1,2,4 or 1..8 or 512..8192*2 or none,full; can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Condition that a configuration must meet, for example 'tp*pp<=world'; can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME=VALUE",
+            help="Environment variable of the command, with placeholders in its value; can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    world: Annotated[
+        str | None,
+        typer.Option(
+            "--world",
+            metavar="N",
+            help="Number of ranks, as a number or an expression such as 'tp*pp*8'; single ranks are then run alone.",
+            show_default=False,
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(
+            "--ranks",
+            metavar="K,…",
+            help="Ranks to run. Default: the first, the last, and those at quarters of the world.",
+            show_default=False,
+        ),
+    ] = None,
+    grows: Annotated[
+        str | None,
+        typer.Option(
+            "--grows",
+            metavar="NAME,…",
+            help="Axes whose larger values need at least as much memory. Default: those with usual names (mbs, seq, layers …).",
+            show_default=False,
+        ),
+    ] = None,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Run every configuration instead of inferring outcomes.")
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Runs at a time. Default: as many as processors and host memory allow.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Directory for the runs; a later search continues from them."
+        ),
+    ] = Path("memdiag-fit"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fit).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a table of comma-separated values.")] = False,
+    as_html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print a line for each run.")] = False,
+) -> None:
+    """Find the configurations of a training command that fit on each device, without the devices.
+
+    The command runs on simulated devices with unlimited memory, once for each configuration that the search needs; the recordings are
+    replayed for each device. Larger micro-batches, sequences and models are not run where a run with smaller or larger values decides.
+
+    Exit status: 0 a configuration fits on a device, 1 none fits, 2 error.
+    """
+    from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.fit_progress import shown
+    from memdiag.cli.loading import OnTerminal
+    from memdiag.fit.grid import AXIS
+    from memdiag.fit.ranks import read_ranks
+    from memdiag.fit.run import FitOrder
+    from memdiag.fit.run import fit as search
+    from memdiag.render import renderer
+
+    if as_csv and (as_json or as_md):
+        raise MemdiagError(phrase("errors.json-md"), phrase("errors.json-md.hint"))
+    form = "csv" if as_csv else form_of(as_json=as_json, as_md=as_md, output=None)
+    words = list(command or [])
+    axes = list(grid or [])
+    while words and AXIS.fullmatch(words[0]):
+        axes.append(words.pop(0))
+    if not words:
+        raise MemdiagError(
+            phrase("errors.no-command"), "memdiag fit --device … --grid mbs=1..8 -- python train.py --mbs {mbs}"
+        )
+    devices = _devices(device or [])
+    if not axes:
+        raise MemdiagError(phrase("fit.error.no-axis"), phrase("fit.error.axis.hint"))
+    if ranks is not None and world is None:
+        raise MemdiagError(phrase("fit.error.ranks-without-world"), phrase("fit.error.ranks.hint"))
+    order = FitOrder(
+        tuple(words),
+        devices,
+        tuple(axes),
+        _variables(env or []),
+        tuple(where or ()),
+        world,
+        None if ranks is None else read_ranks(ranks),
+        None if grows is None else tuple(name.strip() for name in grows.split(",") if name.strip()),
+        exhaustive,
+        jobs,
+        output,
+    )
+    with shown(quiet=quiet) as on_progress:
+        report = search(order, OnTerminal(), on_progress)
+    emit(lambda look: renderer("fit", form)(report, look), None)
+    _write(report, {"json": output / "fit.json", **({} if as_html is None else {"html": as_html})})
+    raise typer.Exit(DONE if any(report.fitting(number) for number in range(len(devices))) else BUDGET_HIT)
+
+
+def _write(report: FitReport, files: dict[str, Path]) -> None:
+    from memdiag.output_file import write_whole
+    from memdiag.redaction import is_on, redact_text
+    from memdiag.render import renderer
+
+    for form, file in files.items():
+        text = renderer("fit", form)(report)
+        write_whole(file, redact_text(text) if is_on() else text)
+
+
+def _devices(texts: list[str]) -> tuple[str, ...]:
+    """Returns the devices; a comma also separates options of one device: ``cuda:h100-80g,total=40GiB,cuda:4090``."""
+    found: list[str] = []
+    for text in texts:
+        for part in text.split(","):
+            if "=" in part and found:
+                found[-1] += f",{part.strip()}"
+            elif part.strip():
+                found.append(part.strip())
+    if not found:
+        raise MemdiagError(phrase("fit.error.no-device"), phrase("fit.error.no-device.hint"))
+    return tuple(found)
+
+
+def _variables(texts: list[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, is_given, value = text.partition("=")
+        if not is_given or not name.isidentifier():
+            raise MemdiagError(phrase("fit.error.env", text=text), phrase("fit.error.env.hint"))
+        found[name] = value
+    return found

@@ -1,0 +1,38 @@
+"""The process that records one run of a search: ``python -m memdiag.fit.child ORDER.json``.
+
+Each run has a separate process: a simulated device fixes the addresses of the programs that it starts, and several runs
+go on at the same time, each with a separate output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(order_file: str) -> int:
+    """Records the run that a file describes, and returns the exit status of its command."""
+    from memdiag.errors import MemdiagError
+    from memdiag.runs.recording import Order, perform
+
+    told = json.loads(Path(order_file).read_text(encoding="utf-8"))
+    order = Order(
+        tuple(told["command"]),
+        {},
+        told["folder"],
+        told["device"],
+        told["rank"],
+        told["world"],
+        told["variables"],
+        has_short_name=False,
+    )
+    try:
+        return perform(order).ended.exit_code
+    except MemdiagError as error:
+        sys.stderr.write(f"error: {error.message}\nhint: {error.hint}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

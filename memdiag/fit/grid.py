@@ -1,0 +1,149 @@
+"""The grid of configurations: ``tp=1,2,4 mbs=1..8 ckpt=none,full``, and which of them are possible (``--where``)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from memdiag.errors import MemdiagError
+from memdiag.fit.expressions import Expression, number
+from memdiag.results.fit import GridAxis
+from memdiag.text import phrase
+
+# Placeholders with these names are assumed to need at least as much memory with a larger value.
+GROWING = frozenset(
+    {
+        "batch",
+        "batch_size",
+        "bs",
+        "mbs",
+        "micro_batch",
+        "micro_batch_size",
+        "microbatch",
+        "per_device_train_batch_size",
+        "seq",
+        "seq_len",
+        "seqlen",
+        "seq_length",
+        "sequence_length",
+        "max_length",
+        "context",
+        "tokens",
+        "resolution",
+        "layers",
+        "num_layers",
+        "depth",
+        "hidden",
+        "hidden_size",
+        "width",
+    }
+)
+AXIS = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
+WORLD = "world"
+MOST_CELLS = 100_000
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?::(\d+)|\*(\d+))?")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The configurations to judge.
+
+    Attributes:
+        axes: The placeholders.
+        cells: Indices into the values of each axis, one tuple for each possible configuration.
+        num_excluded: Combinations that a condition excludes.
+    """
+
+    axes: tuple[GridAxis, ...]
+    cells: tuple[tuple[int, ...], ...]
+    num_excluded: int
+
+    def values(self, cell: tuple[int, ...]) -> dict[str, str]:
+        """Returns the value of each placeholder in a configuration."""
+        return {axis.name: axis.values[at] for axis, at in zip(self.axes, cell, strict=True)}
+
+
+def read_axes(texts: Sequence[str], growing: Iterable[str] | None = None) -> tuple[GridAxis, ...]:
+    """Reads axes, each NAME=VALUE,VALUE,… with ranges LOW..HIGH, LOW..HIGH:STEP or LOW..HIGH*FACTOR among the values.
+
+    Args:
+        texts: One text for each axis, or several separated by spaces.
+        growing: Names whose larger values need at least as much memory; None: by their usual names.
+
+    Raises:
+        MemdiagError: A text is not an axis, an axis has no values, or a name occurs twice.
+    """
+    words = [word for text in texts for word in text.split()]
+    axes = []
+    for word in words:
+        match = AXIS.fullmatch(word)
+        values = _values(word, match[2]) if match else ()
+        if match is None or not values:
+            raise MemdiagError(phrase("fit.error.axis", text=word), phrase("fit.error.axis.hint"))
+        axes.append(_axis(match[1], values, growing))
+    names = [axis.name for axis in axes]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise MemdiagError(phrase("fit.error.twice", name=twice), phrase("fit.error.twice.hint", name=twice))
+    for name in growing or ():
+        axis = next((axis for axis in axes if axis.name == name), None)
+        if axis is None or not axis.is_growing:
+            raise MemdiagError(phrase("fit.error.growing", name=name), phrase("fit.error.growing.hint"))
+    return tuple(axes)
+
+
+def _axis(name: str, values: tuple[str, ...], growing: Iterable[str] | None) -> GridAxis:
+    is_numeric = all(isinstance(number(value), int | float) for value in values)
+    named = name.lower() in GROWING if growing is None else name in growing
+    if is_numeric:
+        values = tuple(sorted(values, key=lambda value: float(number(value))))
+    return GridAxis(name, values, is_numeric and named)
+
+
+def _values(word: str, text: str) -> tuple[str, ...]:
+    values: list[str] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            values += [part] if part else []
+            continue
+        low, high, step, factor = int(match[1]), int(match[2]), int(match[3] or 1), int(match[4] or 0)
+        if low > high or not step or (match[4] and (factor < 2 or low < 1)) or (high - low) // step > MOST_CELLS:
+            raise MemdiagError(phrase("fit.error.range", text=word), phrase("fit.error.axis.hint"))
+        while low <= high:
+            values.append(str(low))
+            low = low * factor if factor else low + step
+    return tuple(dict.fromkeys(values))
+
+
+def make_grid(axes: tuple[GridAxis, ...], where: Sequence[str] = (), world: str | None = None) -> Grid:
+    """Returns the possible configurations.
+
+    Args:
+        axes: The placeholders.
+        where: Conditions that a configuration must meet, such as "tp*pp<=world".
+        world: Number of ranks, as a number or an expression, or None.
+
+    Raises:
+        MemdiagError: A condition is not an expression, or no configuration meets all of them.
+    """
+    names = frozenset(axis.name for axis in axes)
+    if WORLD in names and world is not None:
+        raise MemdiagError(phrase("fit.error.world-axis"), phrase("fit.error.world-axis.hint"))
+    size = None if world is None else Expression(world, names)
+    conditions = [Expression(text, names | ({WORLD} if world is not None else set())) for text in where]
+    total = 1
+    for axis in axes:
+        total *= len(axis.values)
+    if total > MOST_CELLS:
+        raise MemdiagError(phrase("fit.error.large", count=total, most=MOST_CELLS), phrase("fit.error.large.hint"))
+    cells = []
+    for cell in itertools.product(*(range(len(axis.values)) for axis in axes)):
+        values = {axis.name: axis.values[at] for axis, at in zip(axes, cell, strict=True)}
+        known = values if size is None else {**values, WORLD: str(size.value(values))}
+        if all(condition.value(known) for condition in conditions):
+            cells.append(cell)
+    if not cells:
+        raise MemdiagError(phrase("fit.error.empty", count=total), phrase("fit.error.empty.hint"))
+    return Grid(axes, tuple(cells), total - len(cells))

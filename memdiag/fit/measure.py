@@ -1,0 +1,133 @@
+"""Measures a recorded run on each device: its peaks, whether it fits, and the smallest device, by exact replays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.subject import Subject
+from memdiag.allocator.tuning.smallest import smallest_capacity
+from memdiag.errors import MemdiagError
+from memdiag.recorder.run_folder import traces
+from memdiag.results.fit import FitDevice
+from memdiag.runs.listener import Listener
+from memdiag.runs.outlook import is_failing
+from memdiag.runs.scenarios import SimulationRequest
+from memdiag.text import phrase
+
+EXPANDABLE = "expandable_segments:True"
+_EXPANDABLE_POLICY = {"cuda": "expandable", "npu": "npu-expandable"}
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """A process on one device; bytes as in ``memdiag.results.fit.DeviceFit``."""
+
+    fits: bool
+    peak_reserved_bytes: int
+    headroom_bytes: int
+    setting: str = ""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a process needs.
+
+    Attributes:
+        trace: Its trace.
+        peak_allocated_bytes: Allocated peak.
+        peak_reserved_bytes: Reserved peak with unlimited memory.
+        smallest_total_bytes: Memory of the smallest device of its kind.
+        on: Each device, in order.
+        calibration_error_bytes: Error of the replay of the recorded settings; 0: exact.
+        num_steps: Training steps that were recorded.
+    """
+
+    trace: Path
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    smallest_total_bytes: int | None
+    on: tuple[OnDevice, ...]
+    calibration_error_bytes: int
+    num_steps: int
+
+
+def measure(folder: Path, devices: Sequence[FitDevice], listener: Listener) -> list[Need]:
+    """Returns the peaks of each recorded process of a run, and whether it fits.
+
+    Processes that did not use the device are omitted.
+
+    Args:
+        folder: Folder with the traces of the run.
+        devices: Devices to judge it on, of the kind that it was recorded on.
+        listener: Receives progress.
+
+    Raises:
+        MemdiagError: Nothing was recorded.
+    """
+    found: list[Need] = []
+    for path in traces(str(folder)):
+        trace = listener.read_trace(Path(path))
+        found += [
+            _need(Path(path), Subject.of(trace, device), devices) for device in trace.devices if device.num_events
+        ]
+    if not found:
+        raise MemdiagError(phrase("fit.nothing-recorded"), phrase("fit.nothing-recorded.hint"))
+    return found
+
+
+def _need(path: Path, subject: Subject, devices: Sequence[FitDevice]) -> Need:
+    context = devices[0].total_bytes - devices[0].usable_bytes
+    if subject.most_outside < context:  # a short program may end before memory outside the allocator is sampled
+        subject = subject.with_outside(context)
+    unlimited = replace(subject.recorded, capacity_bytes=None)
+    replayed = subject.replay(unlimited, log=False)
+    peaks = {name: int(getattr(replayed, name).max(initial=0)) for name in ("reserved", "allocated")}
+    outside = subject.most_outside
+    smallest = smallest_capacity(
+        lambda size: subject.replay(replace(subject.recorded, capacity_bytes=size), log=False), outside
+    )
+    steps = subject.device.events.step
+    return Need(
+        path,
+        peaks["allocated"],
+        peaks["reserved"],
+        smallest,
+        tuple(_on(subject, device, peaks["reserved"], smallest) for device in devices),
+        subject.calibration.error_bytes or 0,
+        int(steps.max(initial=-1)) + 1,
+    )
+
+
+def _on(subject: Subject, device: FitDevice, peak: int, smallest: int | None) -> OnDevice:
+    room = device.total_bytes - subject.most_outside
+    if peak <= room:
+        return OnDevice(True, peak, room - peak)
+    replayed = subject.replay(subject.on_card(device.total_bytes), log=False)
+    if not is_failing(replayed):
+        reserved = int(replayed.reserved.max(initial=0))
+        return OnDevice(True, reserved, room - reserved)
+    # The allocator returns cached segments before it fails, so a failing run may need less than its reserved peak.
+    missing = peak - room if smallest is None else smallest - device.total_bytes
+    return OnDevice(False, peak, -missing, _setting(subject, device))
+
+
+def _setting(subject: Subject, device: FitDevice) -> str:
+    """Returns the setting with which the recorded requests fit on a device, or "" if there is none."""
+    scenario = _expandable(subject, device)
+    if scenario is None or is_failing(subject.replay(scenario, log=False)):
+        return ""
+    return EXPANDABLE
+
+
+def _expandable(subject: Subject, device: FitDevice) -> Scenario | None:
+    policy = _EXPANDABLE_POLICY.get(subject.trace.backend or "")
+    if policy is None or subject.recorded.policy == policy:
+        return None
+    try:
+        request = SimulationRequest((policy,), None, None, device.total_bytes, None)
+        return request.scenarios(subject)[0]
+    except MemdiagError:
+        return None

@@ -1,0 +1,190 @@
+"""``memdiag fit`` from outside: on a simulated NPU, with a program whose memory is known, and with bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from memdiag.sources import load
+from tests.phantom import npu_stand_in
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+# Batches of 100 MiB, twice as many with "more"; batch 5 fails for another reason than memory.
+PROGRAM = """
+import sys, torch, torch_npu
+batch, more = int(sys.argv[1]), sys.argv[2] == "more"
+if batch == 5:
+    raise RuntimeError("batches of 5 are not possible")
+for _ in range(2):
+    kept = [torch.empty(100 << 20, dtype=torch.uint8, device="npu") for _ in range(batch * (2 if more else 1))]
+    del kept
+"""
+
+
+def run(folder, *arguments):
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "RANK", "WORLD"))
+    }
+    environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
+    words = [sys.executable, "-m", "memdiag", *arguments]
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def fitted(folder, *options):
+    program = folder / "program.py"
+    if not program.exists():
+        program.write_text(PROGRAM)
+    return run(
+        folder,
+        "fit",
+        *("--device", "npu:910b-64g,room=450MiB,npu:910b-64g,room=850MiB"),
+        *("--grid", "mbs=1,2,4,5,6", "mode=less,more", *options),
+        *("--", npu_stand_in.PYTHON, "program.py", "{mbs}", "{mode}"),
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fit")
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    """The report of a search, as JSON."""
+    done = fitted(folder, "--json", "--html", "fit.html")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def outcomes(report):
+    return {tuple(cell["values"]): [on["outcome"] for on in cell["on"]] for cell in report["cells"]}
+
+
+needs_npu = npu_stand_in.needs_npu
+
+
+@needs_npu
+def test_what_fits_is_what_the_sizes_say(report):
+    for (mbs, mode), found in outcomes(report).items():
+        needed = int(mbs) * (2 if mode == "more" else 1) * 100
+        for outcome, room in zip(found, (450, 850), strict=True):
+            if mbs == "5" and outcome == "unknown":
+                continue
+            assert (outcome in {"fits", "tight"}) == (needed <= room), (mbs, mode, outcome)
+
+
+@needs_npu
+def test_runs_are_fewer_than_configurations_and_inferred_outcomes_name_theirs(report):
+    assert report["num_runs"] < len(report["cells"])
+    for cell in report["cells"]:
+        for on in cell["on"]:
+            assert (on["decided_by"] is not None) == (on["basis"] == "inferred")
+            assert (on["trace"] is not None) == (on["basis"] == "run")
+
+
+@needs_npu
+def test_the_output_is_as_its_schema_says(report):
+    schema = json.loads((ROOT / "docs" / "json" / "fit.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(report)
+
+
+@needs_npu
+def test_every_run_is_that_of_record_alone(folder, report):
+    on = next(on for cell in report["cells"] for on in cell["on"] if on["basis"] == "run")
+    values = next(cell["values"] for cell in report["cells"] if on in cell["on"])
+    done = run(
+        folder,
+        "record",
+        *("--phantom", "npu:910b-64g", "-q", "-o", "alone"),
+        *("--", npu_stand_in.PYTHON, "program.py", *values),
+    )
+    assert done.returncode == 0, done.stderr
+    one, other = (load(path).devices[0] for path in (folder / on["trace"], folder / "alone" / "rank0.pkl"))
+    for column in ("action", "size", "addr", "stream"):
+        assert (getattr(one.events, column) == getattr(other.events, column)).all(), column
+
+
+@needs_npu
+def test_a_second_search_continues_from_the_first(folder, report):
+    (kept, *_) = sorted((folder / "memdiag-fit" / "runs").iterdir())
+    (kept / "run.json").unlink()  # as if the search had been interrupted in this run
+    again = json.loads(fitted(folder, "--json").stdout)
+    assert again["num_reused"] in {again["num_runs"], again["num_runs"] - 1}
+    assert again["num_reused"] < again["num_runs"] or (kept / "run.json").exists() is False
+    assert (again["cells"], again["num_runs"]) == (report["cells"], report["num_runs"])
+
+
+@needs_npu
+def test_exhaustively_the_answer_is_the_same(folder, report):
+    done = fitted(folder, "--json", "--exhaustive", "--where", "mbs<5 or mode=='more'")
+    every = json.loads(done.stdout)
+    assert all(on["basis"] != "inferred" for cell in every["cells"] for on in cell["on"])
+    before = outcomes(report)
+    for values, found in outcomes(every).items():
+        expected = ["unknown"] * 2 if values[0] == "5" else before[values]
+        assert found == expected, values
+    failed = next(cell for cell in every["cells"] if cell["values"][0] == "5")
+    assert "batches of 5 are not possible" in failed["error"]
+    assert "batches of 5" in (folder / failed["output"]).read_text()
+
+
+@needs_npu
+def test_forms_for_people(folder, report):  # noqa: ARG001 - its runs are used again
+    shown = fitted(folder, "-q").stdout
+    assert "npu:910b-64g,room=450MiB" in shown
+    assert "out of memory" in shown
+    assert "left" in shown
+    rows = list(csv.DictReader(io.StringIO(fitted(folder, "-q", "--csv").stdout)))
+    assert len(rows) == 20
+    assert {"mbs", "mode", "device", "outcome", "peak_reserved_bytes"} <= set(rows[0])
+    assert "| mbs | mode |" in fitted(folder, "-q", "--md").stdout
+    page = (folder / "fit.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "mode=more" in page
+    assert json.loads((folder / "memdiag-fit" / "fit.json").read_text())["num_runs"]
+
+
+@needs_npu
+def test_nothing_fits(folder):
+    done = run(
+        folder,
+        *("fit", "--device", "npu:910b-64g,room=250MiB", "--grid", "mbs=4", "-q"),
+        *("--", npu_stand_in.PYTHON, "program.py", "{mbs}", "less"),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Nothing fits" in done.stdout
+    assert "mbs=4" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--grid", "mbs=1"], "no command"),
+        (["--device", "npu:910b-64g", "--", "python", "t.py"], "no grid"),
+        (["--grid", "mbs=1", "--", "python", "t.py", "{mbs}"], "no device"),
+        (["--device", "cuda:none", "--grid", "mbs=1", "--", "python", "t.py", "{mbs}"], "none"),
+        (["--device", "npu:910b-64g", "--grid", "mbs=1", "--", "python", "t.py"], "axis mbs"),
+        (["--device", "npu:910b-64g", "--grid", "mbs=1", "--where", "mbs>1", "--", "python", "{mbs}"], "none of the 1"),
+        (["--device", "npu:910b-64g", "--grid", "mbs=1", "--ranks", "0", "--", "python", "{mbs}"], "--world"),
+        (["--device", "npu:910b-64g", "--grid", "mbs=1", "--env", "x", "--", "python", "{mbs}"], "not a variable"),
+        (["--device", "npu:910b-64g", "--grid", "mbs=1", "--json", "--csv", "--", "python", "{mbs}"], "--json"),
+    ],
+)
+def test_bad_input_is_an_error_with_a_hint(tmp_path, arguments, said):
+    done = run(tmp_path, "fit", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

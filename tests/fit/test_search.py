@@ -1,0 +1,87 @@
+"""The search of ``memdiag fit``: its frontier is that of an exhaustive search, with fewer runs."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memdiag.fit.grid import make_grid, read_axes
+from memdiag.fit.search import Outcome, Search, frontier
+
+GIB = 1 << 30
+
+
+def searched(grid, peak, capacities, *, is_exhaustive=False, failing=()):
+    """Runs a search on made-up peaks; returns it and the number of runs."""
+    search = Search(grid, tuple(capacities), is_exhaustive)
+    while (cell := search.next()) is not None:
+        assert cell not in search.outcomes
+        needed = peak(grid.values(cell))
+        fits = tuple(needed <= capacity for capacity in capacities)
+        search.outcomes[cell] = Outcome() if cell in failing else Outcome(needed, fits)
+    return search, len(search.outcomes)
+
+
+def megatron_like(weights, activations):
+    """Returns a peak as of tensor and pipeline parallel training: weights are divided, some activations are not."""
+
+    def peak(values):
+        tp, pp, mbs = (int(values[name]) for name in ("tp", "pp", "mbs"))
+        in_flight = 1.3 if pp > 1 else 1.0
+        return int(weights / (tp * pp) + activations * mbs * in_flight * (0.8 / tp + 0.2) + 2 * GIB)
+
+    return peak
+
+
+def test_at_most_two_fifths_of_the_configurations_run():
+    grid = make_grid(read_axes(["tp=1,2,4,8 pp=1,2,4 mbs=1,2,4,8"]))
+    chooser, total = random.Random(11), 0  # noqa: S311 - examples
+    for _ in range(20):
+        peak = megatron_like(chooser.uniform(20, 300) * GIB, chooser.uniform(1, 12) * GIB)
+        search, runs = searched(grid, peak, [79 * GIB])
+        total += runs
+        assert frontier(search, 0) == frontier(searched(grid, peak, [79 * GIB], is_exhaustive=True)[0], 0)
+    assert total <= 0.4 * 20 * len(grid.cells)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 40), min_size=9, max_size=9),
+    st.lists(st.integers(0, 40), min_size=9, max_size=9),
+    st.lists(st.integers(1, 400), min_size=1, max_size=3),
+)
+def test_the_frontier_is_exact_for_any_growing_peak(by_mbs, by_seq, capacities):
+    grid = make_grid(read_axes(["mbs=1..8", "seq=1..8", "mode=a,b"]))
+
+    def peak(values):
+        more = 17 if values["mode"] == "b" else 0
+        return 1 + sum(by_mbs[: int(values["mbs"])]) + sum(by_seq[: int(values["seq"])]) + more
+
+    search, _ = searched(grid, peak, capacities)
+    for device, capacity in enumerate(capacities):
+        for cell, fits in frontier(search, device).items():
+            assert fits == (peak(grid.values(cell)) <= capacity)
+
+
+def test_an_error_decides_only_its_own_configuration():
+    grid = make_grid(read_axes(["mbs=1,2,4,8"]))
+    search, _ = searched(grid, lambda values: int(values["mbs"]), [3], failing={(0,), (3,)})
+    found = frontier(search, 0)
+    assert found[0,] in {None, True}
+    assert (found[1,], found[2,]) == (True, False)
+
+
+def test_without_a_growing_axis_every_configuration_runs():
+    grid = make_grid(read_axes(["tp=1,2,4"]))
+    assert searched(grid, lambda values: 8 // int(values["tp"]), [4])[1] == 3
+
+
+def test_runs_at_the_same_time_are_of_different_lines():
+    grid = make_grid(read_axes(["mbs=1..8", "ckpt=none,full"]))
+    search = Search(grid, (4,))
+    first = search.next()
+    second = search.next([first])
+    assert search.line_of(first) != search.line_of(second)
+    assert search.next([first, second]) is None
