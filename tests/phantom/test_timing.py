@@ -49,3 +49,36 @@ def test_candidates_are_counted_only_if_the_program_enabled_autotuning(benchmark
 def test_the_error_of_a_candidate_is_raised(benchmarking):
     with pytest.raises(ZeroDivisionError):
         benchmarking.Base().benchmark_gpu(lambda: 1 / 0)
+
+
+def test_triton_runs_each_configuration_once_and_takes_the_first():
+    limits = []
+
+    def do_bench(run, warmup=25, rep=100, quantiles=None):
+        limits.append((warmup, rep))
+        return [run()] * 3 if quantiles else run()
+
+    module = SimpleNamespace(do_bench=do_bench)
+    timing.begin_triton(module)
+    assert module.do_bench(lambda: 7, warmup=30, quantiles=(0.5, 0.2, 0.8)) == [1] * 3
+    assert module.do_bench(lambda: 7, 30) == 1
+    assert limits == [(0, 0), (30, 0)]
+
+
+def test_limits_of_repetitions_go_only_to_those_that_know_them():
+    seen = []
+
+    class OfTriton:
+        def benchmark_gpu(self, _run, **kwargs):
+            seen.append(kwargs)
+
+    class OfPyTorch:
+        def benchmark_gpu(self, _run, benchmark_iters=100, max_benchmark_duration=25):
+            seen.append((benchmark_iters, max_benchmark_duration))
+
+    module = ModuleType("benchmarking")
+    module.OfTriton, module.OfPyTorch = OfTriton, OfPyTorch
+    timing.begin(module)
+    module.OfTriton().benchmark_gpu(None, rep=40)
+    module.OfPyTorch().benchmark_gpu(None)
+    assert seen == [{"rep": 0, "warmup": 0}, (100, 0)]

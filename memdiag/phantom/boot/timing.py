@@ -2,15 +2,22 @@
 
 Candidates run as usual, with the memory that takes, but all get the same time: PyTorch chooses the first of equals,
 which for matrix products is the library's. By the simulated runtime's clock, it would be the one with the fewest calls.
+
+Each candidate runs as few times as possible. Triton otherwise repeats it until 100 ms have passed, which on the simulated
+runtime's clock (1 microsecond per event) takes half a million calls.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import Any
 
 _MILLISECONDS = 1.0
+# Arguments that limit the repetitions of triton.testing.do_bench, which PyTorch's benchmarker hands on, and of PyTorch's own.
+_OF_TRITON = ("warmup", "rep")
+_OF_PYTORCH = ("max_benchmark_duration",)
 _SETTINGS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
 
 _num_candidates = 0
@@ -28,19 +35,34 @@ def begin(benchmarking: Any) -> None:
             setattr(kind, "benchmark_gpu", _same_for_all(vars(kind)["benchmark_gpu"]))  # noqa: B010
 
 
+def begin_triton(testing: Any) -> None:
+    """Replaces the function with which Triton times the configurations of a kernel that is tuned.
+
+    Args:
+        testing: The module ``triton.testing``.
+    """
+    testing.do_bench = _same_for_all(testing.do_bench, is_counted=False)
+
+
 def facts() -> dict[str, int]:
     """Returns how many kernel candidates were run without being timed, where the program asked for the fastest."""
     return {"candidates": _num_candidates}
 
 
-def _same_for_all(original: Any) -> Any:
+def _same_for_all(original: Any, is_counted: bool = True) -> Any:
+    parameters = inspect.signature(original).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    limits = [name for name in _OF_PYTORCH if name in parameters]
+    limits += [name for name in _OF_TRITON if takes_any or name in parameters]
+
     @functools.wraps(original)
-    def benchmark_gpu(*args: Any, **kwargs: Any) -> Any:
+    def benchmark(*args: Any, **kwargs: Any) -> Any:
         global _num_candidates  # noqa: PLW0603 - one count per process
-        found = original(*args, **kwargs)
+        by_position = list(parameters)[: len(args)]
+        found = original(*args, **kwargs | {name: 0 for name in limits if name not in by_position})
         config = sys.modules.get("torch._inductor.config")
-        if any(getattr(config, name, False) for name in _SETTINGS):
+        if is_counted and any(getattr(config, name, False) for name in _SETTINGS):
             _num_candidates += 1
         return [_MILLISECONDS] * len(found) if isinstance(found, (list, tuple)) else _MILLISECONDS
 
-    return benchmark_gpu
+    return benchmark

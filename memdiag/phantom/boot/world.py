@@ -34,7 +34,7 @@ def begin() -> None:
     # A backward pass leaves threads that are still dropping their last references. On a real device the program ends
     # much later. Here it may end before them, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
-    sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time}))
+    sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time, "triton.testing": _time_triton}))
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
     if is_npu:
         sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
@@ -50,6 +50,7 @@ def begin() -> None:
                     "torch.distributed.rendezvous": _replace_stores,
                     "torch.distributed.distributed_c10d": _replace_talk,
                     "torch.distributed.pipelining.stage": _replace_votes,
+                    "torch.distributed._symmetric_memory": _share_with_nobody,
                     "torch_npu": lambda _: _replace_groups(
                         sys.modules["torch.distributed.distributed_c10d"]
                     ),  # it sets its own there
@@ -84,7 +85,15 @@ def _refuse_compiling() -> None:
 
 
 def _time(benchmarking: Any) -> None:
-    _part("memdiag_phantom_timing", "timing.py").begin(benchmarking)
+    _timing().begin(benchmarking)
+
+
+def _time_triton(testing: Any) -> None:
+    _timing().begin_triton(testing)
+
+
+def _timing() -> Any:
+    return sys.modules.get("memdiag_phantom_timing") or _part("memdiag_phantom_timing", "timing.py")
 
 
 class _After(MetaPathFinder):
@@ -249,6 +258,10 @@ def _replace_groups(c10d: Any) -> None:
         return original(group_size, group_rank, ranks, text if ":" in text else c10d.Backend(text), *rest, **named)
 
     c10d._new_process_group_helper = new_group
+
+
+def _share_with_nobody(module: Any) -> None:
+    _part("memdiag_phantom_symmetric", "symmetric.py").begin(module)
 
 
 def _replace_votes(stages: Any) -> None:
