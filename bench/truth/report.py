@@ -18,8 +18,9 @@ the program and the arguments of each row; one command makes a family again:
 
     python bench/truth/run.py --work FOLDER FAMILY
 
-*Equal* means that the simulated figure, rounded as the published one, is the same in every printed digit. The time is
-that of one run on two CPU cores, with recording. Every row was run twice; rows whose runs differ are marked.
+*Equal* means that the simulated figure, rounded as the published one, is the same in every printed digit. Seconds are
+processor time of a run with recording, and host memory is the peak of its largest process; of the runs of a row, the larger
+is given. Every row was run at least twice; rows whose runs differ are marked.
 """
 
 
@@ -47,13 +48,15 @@ def text(table: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     every = [each for found in grades.values() for each in found]
     rows = [row for found in done.values() for row in found.values()]
     ranks = sum(len(found) for name, found in done.items() if "--world" in families[name].get("record", ""))
+    hosts = [row["host_bytes"] for row in rows if "host_bytes" in row]
     columns = ("equal", "within 1 %", "beyond 1 %", "failed")
     lines = [
         HEAD,
         f"{len(every)} rows of {len(done)} families, {ranks} of them one rank of several: "
         + ", ".join(f"{every.count(column)} {column}" for column in columns)
-        + f". A row takes {statistics.median(row['seconds'] for row in rows):.0f} s (median), "
-        f"{max(row['seconds'] for row in rows):.0f} s at most.",
+        + f". A row takes {statistics.median(row['seconds'] for row in rows):.0f} s of processor time (median), "
+        f"{max(row['seconds'] for row in rows):.0f} s at most, and "
+        f"{statistics.median(hosts) / 2**20:,.0f} MiB of host memory (median), {max(hosts) / 2**20:,.0f} MiB at most.",
         "",
         "| family | rows | " + " | ".join(columns) + " | largest error |",
         "|---|---:|" + "---:|" * (len(columns) + 1),
@@ -82,8 +85,8 @@ def _family(family: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
         ),
         *(f"* {note}" for note in family.get("notes", ())),
         "",
-        "| row | published | simulated | error | | s |",
-        "|---|---:|---:|---:|---|---:|",
+        "| row | published | simulated | error | | s | host MiB |",
+        "|---|---:|---:|---:|---|---:|---:|",
     ]
     for name, row in rows.items():
         unit, digits = row["unit"], len(row["published"].partition(".")[2])
@@ -93,7 +96,7 @@ def _family(family: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
         words += f": {row['error'][:120]}" if row["error"] else ""
         said.append(
             f"| {name} | {row['published']} {unit} | {shown} | {'' if error is None else f'{error:+.2%}'} | {words} | "
-            f"{row['seconds']:.0f} |"
+            f"{row['seconds']:.0f} | {row.get('host_bytes', 0) / 2**20:,.0f} |"
         )
     return said
 

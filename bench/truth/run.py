@@ -5,18 +5,20 @@
 
 families.toml lists the figures and programs. FOLDER takes one Python environment for each [environment] (made with
 pip), the repositories of others at their commits (made with git; a folder OWNER+NAME that is there is taken as it is),
-models' configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted.
+models' configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted. Time and
+host memory are those of the run that took more.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 import venv
 from collections.abc import Iterable, Mapping
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("families", nargs="*", metavar="FAMILY")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--again", action="store_true", help="also run what was run before")
+    parser.add_argument("--more", action="store_true", help="run again, and keep what earlier runs gave")
     parser.add_argument("--runs", type=int, default=2, help="how often each row is run")
     given = parser.parse_args()
     table = tomllib.loads((HERE / "families.toml").read_text(encoding="utf-8"))
@@ -47,8 +50,20 @@ def main() -> None:
     for name in given.families or table["family"]:
         family = table["family"][name]
         for command, group in _by_command(family, name, table, work):
-            if given.again or any(row["id"] not in done.get(name, {}) for row in group):
-                _write(name, _run(command, group, family, given.runs, work / "logs" / name), table)
+            before = done.get(name, {})
+            if given.again or given.more or any(row["id"] not in before for row in group):
+                made = _run(command, group, family, given.runs, work / "logs" / name)
+                if given.more:
+                    made = {each: _joined(before[each], row) if each in before else row for each, row in made.items()}
+                _write(name, made, table)
+
+
+def _joined(before: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with the runs of both: they are the same if all gave the same figure."""
+    if row["bytes"] is None or before["bytes"] is None:
+        return row
+    same = before["same"] and row["same"] and before["bytes"] == row["bytes"]
+    return row | {"bytes": before["bytes"], "runs": before["runs"] + row["runs"], "same": same}
 
 
 def _read() -> dict[str, Any]:
@@ -74,7 +89,7 @@ def _by_command(
     family: Mapping[str, Any], name: str, table: Mapping[str, Any], work: Path
 ) -> Iterable[tuple[list[str], list[dict[str, Any]]]]:
     """Yields the rows that one run of a program answers."""
-    python = _environment(family["environment"], table["environment"][family["environment"]]["packages"], work)
+    python = _environment(family["environment"], table["environment"][family["environment"]], work)
     logs = work / "logs" / name
     places = {"here": HERE, "models": work / "models", "python": python, "logs": logs, "out": logs / "out.json"}
     if "checkout" in family:
@@ -107,21 +122,20 @@ def _run(
 ) -> dict[str, Any]:
     """Runs a program, reads the figure of each row, and says how they compare."""
     found: dict[str, list[int]] = {row["id"]: [] for row in rows}
-    seconds, error = 0.0, ""
+    seconds, peak, error = 0.0, 0, ""
     for _ in range(runs):
         print("$", shlex.join(command[1:]), flush=True)
         out = logs / family.get("result", "out.json")
         out.unlink(missing_ok=True)
-        begin = time.monotonic()
-        done = subprocess.run(command, cwd=logs, capture_output=True, text=True, check=False)
-        seconds = time.monotonic() - begin
-        (logs / f"{rows[0]['id']}.log").write_text(f"{done.stdout}\n{done.stderr}", encoding="utf-8")
-        if done.returncode:
-            error = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        status, used, output, said = _watch(command, logs, rows[0]["id"])
+        seconds = max(seconds, used.ru_utime + used.ru_stime)
+        peak = max(peak, used.ru_maxrss * 1024)
+        if status:
+            error = (said.strip().splitlines() or ["no output"])[-1]
             break
         try:
             for row in rows:
-                found[row["id"]].append(_figure(row, family, done.stdout, out))
+                found[row["id"]].append(_figure(row, family, output, out))
         except (OSError, KeyError, ValueError) as problem:
             error = f"no figure in the output: {problem}"
             break
@@ -135,6 +149,7 @@ def _run(
             "runs": len(values),
             "same": len(set(values)) == 1,
             "seconds": round(seconds, 1),
+            "host_bytes": peak,
             "error": error,
             "command": shlex.join(command[command.index("--phantom") :])
             .replace(str(logs.parents[1]), "FOLDER")
@@ -142,6 +157,22 @@ def _run(
         }
         print("  ", row["id"], row["published"], family["unit"], values, error, flush=True)
     return made
+
+
+def _watch(command: list[str], logs: Path, name: str) -> tuple[int, resource.struct_rusage, str, str]:
+    """Runs a command in ``logs``.
+
+    Returns:
+        Exit status, what it used (with its children: processor time of all, memory of the largest), standard output, and
+        standard error.
+    """
+    paths = [logs / f"{name}.{each}" for each in ("out", "err")]
+    with paths[0].open("wb") as output, paths[1].open("wb") as errors:
+        child = subprocess.Popen(command, cwd=logs, stdout=output, stderr=errors)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+    return child.returncode, used, texts[0], texts[1]
 
 
 def _figure(row: Mapping[str, Any], family: Mapping[str, Any], output: str, out: Path) -> int:
@@ -163,13 +194,20 @@ def _figure(row: Mapping[str, Any], family: Mapping[str, Any], output: str, out:
     return round(value * UNITS[family.get("figure_unit", family["unit"])])
 
 
-def _environment(name: str, packages: list[str], work: Path) -> Path:
-    """Makes a Python environment with these packages, unless it is there; returns its Python."""
+def _environment(name: str, needs: Mapping[str, Any], work: Path) -> Path:
+    """Makes a Python environment with what the environment ``needs``, unless it is there; returns its Python."""
     folder = work / "environments" / name
     python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    if not (folder / "complete").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*install, *needs["packages"]], check=True)
+        if "without_isolation" in needs:
+            more = os.environ | needs.get("variables", {})
+            subprocess.run(
+                [*install, "--no-build-isolation", "--no-deps", *needs["without_isolation"]], env=more, check=True
+            )
+        (folder / "complete").touch()
     return python
 
 
