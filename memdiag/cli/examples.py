@@ -1,4 +1,4 @@
-"""Examples at the end of each command's help, and the tasks that group the list of commands."""
+"""Examples at the end of each command's help; tasks and summaries for the list of commands."""
 
 from __future__ import annotations
 
@@ -23,6 +23,27 @@ TASKS = {
     "check": CHECK,
     "conf": CHECK,
     "lint": CHECK,
+}
+# First sentence of each command's help, for the list of commands.
+SUMMARIES = {
+    "analyze": "Explain which tensors filled the memory in a trace, and suggest fixes.",
+    "oom": "Explain an out-of-memory message: its cause, what to try first, and who held the memory.",
+    "view": "Browse a trace in the terminal: live tensors, memory map and findings at any event.",
+    "compare": "Compare two or more traces: which memory grew, at which call site, and why.",
+    "fleet": "Diagnose all ranks of a run: out-of-memory ranks, outliers, and findings in common.",
+    "explain": "Explain a finding: its meaning, why it matters, and how to fix it.",
+    "record": "Run a command and record its memory.",
+    "devices": "List the simulated devices that a program can be recorded on.",
+    "doctor": "Check whether memdiag can record here: torch and devices of each Python, and a test recording.",
+    "simulate": "Predict a recorded run under other allocator settings, or on another device.",
+    "tune": "Search the allocator settings with which a recorded run needs the least memory.",
+    "try": "Rerun a recorded command with better settings, and compare prediction and result.",
+    "plan": "Place tensors with known lifetimes in as little memory as possible.",
+    "plot": "Draw a trace as a PNG, SVG or PDF picture.",
+    "export": "Write a trace in another tool's format.",
+    "check": "Check traces against budgets and a baseline, for CI.",
+    "conf": "Check allocator settings such as PYTORCH_CUDA_ALLOC_CONF before a run.",
+    "lint": "Find source code that wastes device memory or stalls the device.",
 }
 EXAMPLES = {
     "analyze": ("analyze trace.pkl", "analyze trace.pkl --full --at peak", "analyze trace.pkl --html report.html"),

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli.examples import TASKS, epilog
+from memdiag.cli.examples import SUMMARIES, TASKS, epilog
 from memdiag.cli.quick import QuickCommand, QuickGroup, TextCommand
 from memdiag.cli.talk import do_without_unicode, say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
@@ -28,16 +28,7 @@ _IN_PYTHON = {"try": "try_run"}  # `try` is a keyword of Python
 
 def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """Returns the command line with the given commands only, because typer needs 50 ms to describe all of them."""
-    app = typer.Typer(
-        name="memdiag",
-        cls=QuickGroup,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(options)
+    app = _app()
     for name in names:
         called = _IN_PYTHON.get(name, name)
         function = getattr(import_module(f"memdiag.cli.{called}"), called)
@@ -49,10 +40,38 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     return app
 
 
-def _called(arguments: list[str]) -> Iterable[str]:
-    """Returns the commands to load: the called one, none for ``--version``, otherwise all."""
-    first = next(iter(arguments), "")
-    return () if first == "--version" else (first,) if first in COMMANDS else COMMANDS
+def _list_of_commands() -> typer.Typer:
+    """Returns a command line that can show its own help only: the commands have summaries, but no options."""
+    app = _app()
+    for name in COMMANDS:
+        app.command(name, help=SUMMARIES[name], rich_help_panel=TASKS[name])(_listed)
+    return app
+
+
+def _listed() -> None:
+    """Stands for every command in the list of commands."""
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer(
+        name="memdiag",
+        cls=QuickGroup,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    return app
+
+
+def _app_for(arguments: list[str]) -> typer.Typer:
+    """Returns the command line with the commands that these arguments need: the called one, or all if it is unknown."""
+    first = next(iter(arguments), "--help")
+    if first in {"-h", "--help"}:
+        return _list_of_commands()
+    return app_of(() if first == "--version" else (first,) if first in COMMANDS else COMMANDS)
 
 
 def _show_version(wanted: bool) -> None:
@@ -149,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
             note_given(given)
         redact, lang, rest = _common(given)
         _choose_language(rest, lang)
-        app_of(_called(rest))([*([_REDACT] if redact else []), *rest], prog_name="memdiag")
+        _app_for(rest)([*([_REDACT] if redact else []), *rest], prog_name="memdiag")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else DONE if done.code is None else COULD_NOT
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import sys
 import pytest
 from typer.main import get_command
 
-from memdiag.cli.examples import EXAMPLES, TASKS
+from memdiag.cli.examples import EXAMPLES, SUMMARIES, TASKS
 from memdiag.cli.main import COMMANDS, app_of, main
 from memdiag.cli.quick import _without_types
 
@@ -28,6 +28,28 @@ def named(command):
 def test_every_command_has_a_task_and_examples():
     assert set(COMMANDS) == set(TASKS) == set(EXAMPLES)
     assert all(named(command).rich_help_panel == task for command, task in TASKS.items())
+
+
+def test_the_list_of_commands_has_the_first_sentence_of_each_help():
+    assert {name: named(name).help.split("\n\n")[0].replace("\n", " ") for name in COMMANDS} == SUMMARIES
+
+
+@pytest.mark.parametrize("width", ["60", "80", "120"])
+def test_the_list_of_commands_is_the_same_without_their_options(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    assert main(["--help"]) == 0
+    quick = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        GROUP(["--help"], prog_name="memdiag")
+    assert capsys.readouterr().out == quick
+
+
+def test_the_list_of_commands_imports_no_command():
+    code = (
+        "import sys; from memdiag.cli.main import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stderr
+    assert "'memdiag.cli.analyze'" not in loaded
 
 
 @pytest.mark.parametrize("command", COMMANDS)
