@@ -76,7 +76,7 @@ def fit(
         typer.Option(
             "--ranks",
             metavar="K,…",
-            help="Ranks to run. Default: the first, the last, and those at quarters of the world.",
+            help="Ranks to run. Default: the first, the last, and one in the second pipeline stage.",
             show_default=False,
         ),
     ] = None,

@@ -10,6 +10,7 @@ from memdiag.phantom.profiles import Profile, choose
 from memdiag.results.fit import FitDevice
 from memdiag.text import phrase
 
+_CLOCK = "_mhz"  # figures that change times only: cards of one chip differ in them
 UNLIMITED = "4096GiB"  # of memory while recording: every configuration runs to its end
 
 
@@ -44,7 +45,8 @@ def kinds_of(texts: Sequence[str]) -> tuple[DeviceKind, ...]:
     for text in texts:
         profile = choose(text)
         name = ",".join([profile.full_name, *profile.changed])
-        kind = (profile.backend, tuple(sorted(profile.figures.items())), profile.context_bytes, profile.num_devices)
+        figures = tuple(sorted(item for item in profile.figures.items() if not item[0].endswith(_CLOCK)))
+        kind = (profile.backend, figures, profile.context_bytes, profile.num_devices)
         same = found.setdefault(kind, [])
         if any(name == other for other, _ in same):
             raise MemdiagError(phrase("fit.error.device-twice", name=name), phrase("fit.error.device-twice.hint"))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
-_PARTS = 4  # ranks at these parts of the world: usual numbers of pipeline stages are multiples of it
+# Placeholders with these names are the number of pipeline stages.
+STAGES = frozenset({"pp", "pp_size", "pipeline", "pipeline_parallel", "pipeline_parallel_size", "stages", "num_stages"})
 NEARLY_HEAVIEST = 0.75  # of the heaviest peak; lighter ranks are not recorded again for other values of a growing axis
 
 
-def probing_ranks(world: int, chosen: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Returns the ranks to record: the given ones, else the first, the last, and some between.
+def probing_ranks(world: int, values: Mapping[str, str], chosen: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Returns the ranks to record: the given ones, else the first and the last rank, and one in the second stage.
 
-    Pipeline stages are consecutive parts of the world in Megatron-LM, torchtitan and nanotron, so rank 0 is in the first
-    stage, the last rank in the last one, and a rank at a quarter, a half and three quarters in those between.
+    Pipeline stages are consecutive parts of the world in Megatron-LM, torchtitan and nanotron: rank 0 is in the first stage
+    (embedding, most micro-batches in flight), the last rank in the last one (logits). The stages between are like the second.
+    If no placeholder has the number of stages, a rank in the middle takes the place of the second stage.
 
     Args:
         world: Number of ranks.
+        values: Value of each placeholder.
         chosen: Given ranks; those outside a smaller world are omitted.
 
     Raises:
@@ -29,7 +32,10 @@ def probing_ranks(world: int, chosen: Sequence[int] | None = None) -> tuple[int,
         if not known:
             raise MemdiagError(phrase("fit.error.ranks", world=world), phrase("fit.error.ranks.hint"))
         return known
-    return tuple(sorted({0, *(world * part // _PARTS for part in range(1, _PARTS)), world - 1}))
+    named = next((text for name, text in values.items() if name.lower() in STAGES and text.isdigit()), "2")
+    stages = min(max(int(named), 1), world)
+    second = {world // stages} if stages > 1 else set()
+    return tuple(sorted({0, world - 1} | second))
 
 
 def read_ranks(text: str) -> tuple[int, ...]:

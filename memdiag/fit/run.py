@@ -200,7 +200,9 @@ class _Worker:
         world = self._world_of(cell)
         if world is None:
             return (None,)
-        return self._heavy.get(self.search.line_of(cell)) or probing_ranks(world, self.order.ranks)
+        return self._heavy.get(self.search.line_of(cell)) or probing_ranks(
+            world, self.grid.values(cell), self.order.ranks
+        )
 
     def _world_of(self, cell: Cell) -> int | None:
         if self._world is None:

@@ -124,13 +124,16 @@ def test_a_launcher_that_cannot_be_left_out_is_an_error(command):
     assert caught.value.hint
 
 
-def test_probing_ranks_are_at_quarters_of_the_world():
-    assert probing_ranks(1) == (0,)
-    assert probing_ranks(2) == (0, 1)
-    assert probing_ranks(64) == (0, 16, 32, 48, 63)
-    assert probing_ranks(8, (0, 7, 12)) == (0, 7)
+def test_probing_ranks_are_in_the_first_the_second_and_the_last_stage():
+    assert probing_ranks(1, {}) == (0,)
+    assert probing_ranks(2, {}) == (0, 1)
+    assert probing_ranks(64, {}) == (0, 32, 63)
+    assert probing_ranks(64, {"tp": "8", "pp": "1"}) == (0, 63)
+    assert probing_ranks(64, {"tp": "8", "pp": "8"}) == (0, 8, 63)
+    assert probing_ranks(2, {"pp": "8"}) == (0, 1)
+    assert probing_ranks(8, {}, (0, 7, 12)) == (0, 7)
     with pytest.raises(MemdiagError):
-        probing_ranks(4, (9,))
+        probing_ranks(4, {}, (9,))
     with pytest.raises(MemdiagError):
         read_ranks("0,x")
 
