@@ -35,6 +35,7 @@ SUMMARIES = {
     "record": "Run a command and record its memory.",
     "devices": "List the simulated devices that a program can be recorded on.",
     "doctor": "Check whether memdiag can record here: torch and devices of each Python, and a test recording.",
+    "fit": "Find the configurations of a training command that fit on each device, without the devices.",
     "simulate": "Predict a recorded run under other allocator settings, or on another device.",
     "tune": "Search the allocator settings with which a recorded run needs the least memory.",
     "try": "Rerun a recorded command with better settings, and compare prediction and result.",
