@@ -10,6 +10,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.cli.options import AsMarkdown, FailOnFindings, NoReplay, OutputReport, Top, TraceOrRun
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
@@ -19,17 +20,10 @@ if TYPE_CHECKING:
 
 
 def analyze(
-    trace: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="A trace file or run directory. Default: the newest run in this directory.",
-            show_default=False,
-        ),
-    ] = None,
+    trace: TraceOrRun = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain json).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
+    as_md: AsMarkdown = False,
     as_html: Annotated[
         Path | None,
         typer.Option(
@@ -39,17 +33,8 @@ def analyze(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the report to FILE; the ending .json, .md or .html selects the format.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 10,
+    output: OutputReport = None,
+    top: Top = 10,
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="Report only this device.", show_default=False)
     ] = None,
@@ -64,18 +49,8 @@ def analyze(
         ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
-    no_replay: Annotated[
-        bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")
-    ] = False,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="warning|critical|CODE",
-            help="Exit with status 1 if a finding has this severity or code; can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    no_replay: NoReplay = False,
+    fail_on: FailOnFindings = None,
 ) -> None:
     """Explain which tensors filled the memory in a trace, and suggest fixes.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memdiag.cli.at_option import At, read_moment
+from memdiag.cli.options import OutputText
 from memdiag.errors import DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -75,16 +76,7 @@ def check(
             help="Print pull request annotations to stderr. Always on in GitHub Actions.",
         ),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the report to FILE; the ending .json selects JSON.",
-            show_default=False,
-        ),
-    ] = None,
+    output: OutputText = None,
 ) -> None:
     """Check traces against budgets and a baseline, for CI.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memdiag.cli.at_option import At, read_moment
+from memdiag.cli.options import AsHtml, AsMarkdown, OutputReport, Top
 from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.text import phrase
 
@@ -36,7 +37,7 @@ def compare(
     ] = None,
     *,
     at: At = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 10,
+    top: Top = 10,
     device: Annotated[
         int | None,
         typer.Option(
@@ -54,20 +55,9 @@ def compare(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain compare).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
-    as_html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the report to FILE; the ending .json, .md or .html selects the format.",
-            show_default=False,
-        ),
-    ] = None,
+    as_md: AsMarkdown = False,
+    as_html: AsHtml = None,
+    output: OutputReport = None,
 ) -> None:
     """Compare two or more traces: which memory grew, at which call site, and why.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.cli.options import FailOnFindings, OutputText
 from memdiag.errors import BUDGET_HIT, COULD_NOT, MemdiagError
 from memdiag.text import phrase
 
@@ -75,25 +75,8 @@ def conf(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain settings).")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the report to FILE; the ending .json selects JSON.",
-            show_default=False,
-        ),
-    ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="warning|critical|CODE",
-            help="Exit with status 1 if a finding has this severity or code; can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    output: OutputText = None,
+    fail_on: FailOnFindings = None,
 ) -> None:
     """Check allocator settings such as PYTORCH_CUDA_ALLOC_CONF before a run.
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from memdiag.cli.options import AsJson
+
 
 def devices(
     names: Annotated[
@@ -15,7 +17,7 @@ def devices(
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the simulated devices that a program can be recorded on.
 

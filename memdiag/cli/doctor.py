@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from memdiag.cli.options import AsJson
 from memdiag.text import phrase
 
 
@@ -19,7 +20,7 @@ def doctor(
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check whether memdiag can record here: torch and devices of each Python, and a test recording.
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from memdiag.cli.options import AsJson
+
 
 def explain(
     names: Annotated[
@@ -17,7 +19,7 @@ def explain(
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page to FILE.", show_default=False)
     ] = None,

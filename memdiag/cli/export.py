@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memdiag.cli.at_option import At, read_moment
+from memdiag.cli.options import TraceOrRun
 from memdiag.errors import MemdiagError
 from memdiag.registry import EXPORTS
 from memdiag.text import phrase
@@ -19,14 +20,7 @@ _TABLES = ("csv", "parquet")
 
 
 def export(
-    trace: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="A trace file or run directory. Default: the newest run in this directory.",
-            show_default=False,
-        ),
-    ] = None,
+    trace: TraceOrRun = None,
     *,
     format: Annotated[
         str | None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.options import AsHtml, AsMarkdown
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -109,11 +110,9 @@ def fit(
         ),
     ] = Path("memdiag-fit"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fit).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
+    as_md: AsMarkdown = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table of comma-separated values.")] = False,
-    as_html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
-    ] = None,
+    as_html: AsHtml = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print a line for each run.")] = False,
 ) -> None:
     """Find the configurations of a training command that fit on each device, without the devices.

@@ -10,6 +10,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.cli.options import AsHtml, AsMarkdown, Top
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
@@ -32,7 +33,7 @@ def fleet(
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fleet).")] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
+    as_md: AsMarkdown = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -43,9 +44,7 @@ def fleet(
             show_default=False,
         ),
     ] = None,
-    as_html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
-    ] = None,
+    as_html: AsHtml = None,
     heatmap: Annotated[
         Path | None,
         typer.Option(
@@ -91,7 +90,7 @@ def fleet(
             show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")] = 8,
+    top: Top = 8,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(

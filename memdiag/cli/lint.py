@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.cli.options import FailOnFindings
 from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.text import phrase
 
@@ -57,15 +58,7 @@ def lint(
             show_default=False,
         ),
     ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="warning|critical|CODE",
-            help="Exit with status 1 if a finding has this severity or code; can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    fail_on: FailOnFindings = None,
 ) -> None:
     """Find source code that wastes device memory or stalls the device.
 

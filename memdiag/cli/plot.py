@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from memdiag.cli.at_option import At, read_moment
+from memdiag.cli.options import DeviceNumber
 from memdiag.errors import COULD_NOT, MemdiagError
 from memdiag.text import phrase
 from memdiag.views.plots import PLOT_DATA
@@ -69,16 +70,7 @@ def plot(
             "--title", metavar="TEXT", help="Title of the picture, instead of the default one.", show_default=False
         ),
     ] = None,
-    device: Annotated[
-        int | None,
-        typer.Option(
-            "--device",
-            metavar="N",
-            min=0,
-            help="Use only this device. Default: the one with the highest peak.",
-            show_default=False,
-        ),
-    ] = None,
+    device: DeviceNumber = None,
     at: At = None,
     policy: Annotated[
         list[str] | None,

@@ -11,19 +11,13 @@ from memdiag.allocator.policies import POLICIES
 from memdiag.cli import card_options as card
 from memdiag.cli import offload_options as o
 from memdiag.cli.at_option import At, read_moment
+from memdiag.cli.options import DeviceNumber, TraceOrRun
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 
 def simulate(
-    trace: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="A trace file or run directory. Default: the newest run in this directory.",
-            show_default=False,
-        ),
-    ] = None,
+    trace: TraceOrRun = None,
     *,
     policy: Annotated[
         list[str] | None,
@@ -71,16 +65,7 @@ def simulate(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[
-        int | None,
-        typer.Option(
-            "--device",
-            metavar="N",
-            min=0,
-            help="Use only this device. Default: the one with the highest peak.",
-            show_default=False,
-        ),
-    ] = None,
+    device: DeviceNumber = None,
     offload_config: o.Config = None,
     max_device_memory: o.MaxDevice = None,
     offload_param: o.Param = None,

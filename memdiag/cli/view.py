@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memdiag.cli.at_option import At, read_moment
+from memdiag.cli.options import NoReplay, TraceOrRun
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
@@ -21,22 +21,13 @@ _LIKE_DUMB = {"", "dumb", "unknown"}
 
 
 def view(
-    trace: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="A trace file or run directory. Default: the newest run in this directory.",
-            show_default=False,
-        ),
-    ] = None,
+    trace: TraceOrRun = None,
     *,
     at: At = None,
     device: Annotated[
         int | None, typer.Option("--device", metavar="N", min=0, help="Device to start with.", show_default=False)
     ] = None,
-    no_replay: Annotated[
-        bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")
-    ] = False,
+    no_replay: NoReplay = False,
 ) -> None:
     """Browse a trace in the terminal: live tensors, memory map and findings at any event.
 

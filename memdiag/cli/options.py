@@ -1,0 +1,63 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TraceOrRun = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="TRACE",
+        help="A trace file or run directory. Default: the newest run in this directory.",
+        show_default=False,
+    ),
+]
+AsMarkdown = Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")]
+FailOnFindings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="warning|critical|CODE",
+        help="Exit with status 1 if a finding has this severity or code; can be repeated.",
+        show_default=False,
+    ),
+]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")]
+AsHtml = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+OutputText = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the report to FILE; the ending .json selects JSON.",
+        show_default=False,
+    ),
+]
+OutputReport = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the report to FILE; the ending .json, .md or .html selects the format.",
+        show_default=False,
+    ),
+]
+NoReplay = Annotated[bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")]
+DeviceNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--device",
+        metavar="N",
+        min=0,
+        help="Use only this device. Default: the one with the highest peak.",
+        show_default=False,
+    ),
+]
