@@ -19,8 +19,8 @@ def final_state(replay: Replay, workload: Workload, start: Start, addr: Array) -
     """Returns the segments and the blocks that are not free at the end of ``replay``.
 
     Args:
-        replay: With a log.
-        workload: Its workload.
+        replay: A replay with a log.
+        workload: The replayed workload.
         start: The allocator's state at the start of the replay.
         addr: Address of each entry of the log.
     """
@@ -32,7 +32,7 @@ def _segments(replay: Replay, workload: Workload, start: Start, addr: Array) -> 
     log = replay.log or {}
     rows = np.flatnonzero(np.isin(log["action"], _OPENS + _CLOSES))
     action, size = log["action"][rows], log["size"][rows]
-    # Cut the address space at every boundary that occurs. ``owner`` has the number of the range that contains each
+    # Divide the address space at every boundary that occurs. ``owner`` has the number of the range that contains each
     # piece; the ranges at the start come first.
     lo_at = np.concatenate((start.base, addr[rows]))
     hi_at = lo_at + np.concatenate((start.size, size))
@@ -49,7 +49,7 @@ def _segments(replay: Replay, workload: Workload, start: Start, addr: Array) -> 
 
     held = np.flatnonzero(owner >= 0)
     of = owner[held]
-    # Pieces that touch are one segment if they were obtained as one, or are expandable ones of one pool and stream.
+    # Adjacent pieces are one segment if they were reserved together, or are expandable and of one pool and stream.
     new = np.ones(len(held), bool)
     if len(held) > 1:
         a, b = of[:-1], of[1:]

@@ -1,8 +1,8 @@
 """The order in which the allocator tries the pools that lend to the default pool: their order in its hash table.
 
 The table (ska::flat_hash_set in c10) has a power of two of slots, at most half of them full, and a few overflow slots.
-Fibonacci hashing gives each id its slot; if the slot is taken, the id goes as close behind it as possible. When two ids
-collide, the one that is further from its slot keeps the place.
+Fibonacci hashing gives each id its slot; if the slot is occupied, the id goes into the next possible slot. When two ids
+collide, the one that is further from its own slot keeps the place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FEWEST_SLOTS = 4
 
 
 def hash_of(pool: tuple[int, int]) -> int:
-    """Returns the place of an id in a table of 2^64 slots."""
+    """Returns the slot of an id in a table of 2^64 slots."""
     major, minor = pool
     return (major or minor) * _GOLDEN % (1 << 64)
 
@@ -35,15 +35,15 @@ def changes_of(workload: Workload) -> list[int]:
 
 
 class FlatHashSet:
-    """Such a table; ``hashes`` of all that may become members."""
+    """The hash table; ``hashes`` has the hashes of all possible members."""
 
     def __init__(self, hashes: list[int]) -> None:
         self.hashes = hashes
         self.num_slots = 0
-        self.slots: list[tuple[int, int] | None] = []  # how far behind its own slot, member
+        self.slots: list[tuple[int, int] | None] = []  # distance from its own slot, member
 
     def members(self) -> list[int]:
-        """All members, in the order of the table."""
+        """Returns all members, in the order of the table."""
         return [slot[1] for slot in self.slots if slot is not None]
 
     def add(self, member: int) -> None:
@@ -65,7 +65,7 @@ class FlatHashSet:
         self.add(member)
 
     def remove(self, member: int) -> None:
-        """Removes a member; those behind it that are not in their own slots move up."""
+        """Removes a member; later members that are not in their own slots move up."""
         at = next(place for place, slot in enumerate(self.slots) if slot is not None and slot[1] == member)
         self.slots[at] = None
         while at + 1 < len(self.slots) and (following := self.slots[at + 1]) is not None and following[0] > 0:
@@ -81,14 +81,14 @@ class FlatHashSet:
 
 
 class Lenders:
-    """The pools that lend, as the replay goes on. ``rows`` are their nodes, by index."""
+    """The lending pools during a replay; ``rows`` are their nodes, by index."""
 
     def __init__(self, pools: tuple[tuple[int, int], ...], rows: Nodes) -> None:
         self.table = FlatHashSet([hash_of(pool) for pool in pools])
         self.put_in_order(rows)
 
     def put_in_order(self, rows: Nodes) -> None:
-        """Sets the turn of every pool that lends at this moment."""
+        """Sets the turn of every pool that currently lends."""
         now = [index for index in range(len(rows)) if rows[index].use_on_oom]
         before = self.table.members()
         for index in before:

@@ -1,4 +1,4 @@
-"""The door to the planner: columns in, a checked ``Plan`` out."""
+"""The entry point of the planner: it takes columns and returns a verified ``Plan``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memdiag.text import phrase
 from memdiag.trace.table import Array
 from memdiag.units import format_bytes
 
-MOST_UNITS = 1 << 61  # sums of two heights still are numbers of 64 bits
+MOST_UNITS = 1 << 61  # the sum of two heights still fits 64 bits
 
 
 def plan(
@@ -31,18 +31,18 @@ def plan(
     rounds: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Places buffers whose lifetimes are known: one offset each, as low as can be found. The result has been verified.
+    """Returns a verified plan that gives each buffer one offset and is as low as possible.
 
     Args:
         sizes: Bytes; a buffer of 0 bytes gets offset 0.
         lower, upper: Lifetimes [lower, upper) in any unit of time (whole numbers); an empty one gets offset 0.
-        align: Bytes; every offset is a multiple of it.
-        capacity: Bytes: a placement that fits is enough. None: the lowest that can be found.
-        seconds: To spend at most, except that something is always found; None: until nothing is left to be tried.
-        seed: Of what is left to chance.
-        rounds: Of search, at most, for each partition: with ``seconds`` None the plan is the same on any machine. None: as
-            the time allows.
-        say: Called now and then with a line about how far it is.
+        align: Alignment of offsets in bytes.
+        capacity: Bytes within which any plan suffices; None: search for the lowest plan.
+        seconds: Time limit (some plan is always found); None: no limit.
+        seed: Random seed.
+        rounds: Most rounds of search per partition; None: as many as the time allows. With ``rounds`` and without
+            ``seconds``, the plan is the same on any machine.
+        say: Called from time to time with a line about the progress.
 
     Raises:
         MemdiagError: A negative size, an alignment below 1, or more bytes than 64 bits hold.
@@ -93,14 +93,14 @@ def plan(
 
 
 def _highest(partitions: list[Partition], solutions: list[Solution]) -> int:
-    """Returns the number of the partition that ends highest."""
+    """Returns the number of the partition with the highest end."""
     return max(range(len(partitions)), key=lambda number: partitions[number].base + solutions[number].height, default=0)
 
 
 def _solve(
     partitions: list[Partition], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
 ) -> tuple[list[Solution], str]:
-    """Returns a solution for each partition, and why it ended: only the one that ends highest is worth more effort."""
+    """Returns a solution for each partition, and why the search ended; it always improves the highest partition."""
     if not partitions:
         return [], "load"
     load = max(partition.base + partition.bound for partition in partitions)

@@ -1,7 +1,7 @@
-"""Places buffers around others that have their places already: first fit by several orders, and by what went wrong in the last one.
+"""Places buffers around pinned ones: first fit in several orders, which learn from the previous result.
 
-For plans of a circle of time: what lives across its cut is pinned, and takes two pieces of time at one place, which the
-search for tight placements (``solver``) knows nothing of.
+Plans of a repeating step need this: a tensor that lives across the end of the step is pinned, and uses one offset in
+two intervals of time. The search for tight placements (``solver``) does not support such tensors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from memdiag.allocator.placement.orders import all_orders
 from memdiag.allocator.placement.sweeper import load_of, section_spans
 from memdiag.trace.table import Array
 
-MANY = 20_000  # buffers from which on not every order is tried
+MANY = 20_000  # number of buffers above which only some orders are tried
 FEW_ORDERS = ("crowd, span", "area, span", "size", "span, area")
-PASSES = 12  # that go on from the best order
-ENOUGH = 1.002  # times the load
+PASSES = 12  # passes that start from the best order
+ENOUGH = 1.002  # a height of this times the load is low enough
 
 
 def place_around(size: Array, lower: Array, upper: Array, fixed: Array, align: int = 1) -> tuple[Array, int]:
@@ -27,8 +27,8 @@ def place_around(size: Array, lower: Array, upper: Array, fixed: Array, align: i
     Args:
         size, lower, upper: Bytes, multiples of ``align``, above 0; lifetimes [lower, upper), none of them empty
         (int64).
-        pins: What has its place: rows offset, size, lower, upper (int64).
-        align: Of all offsets.
+        pins: The pinned buffers: rows offset, size, lower, upper (int64).
+        align: Alignment of all offsets.
     """
     count = len(size)
     all_size, all_lower, all_upper = (

@@ -1,7 +1,7 @@
 """Runs attempts in parallel and stops them; unless time runs out, the result does not depend on the processor count.
 
-Attempts run in waves. The best of a wave is the one with the lowest height; ties go to the first. Attempts behind a
-perfect one are stopped. Compiled code releases the GIL, so threads are enough.
+Attempts run in waves. The best of a wave is the one with the lowest height; ties go to the first. Attempts after a
+perfect one are stopped. Compiled code releases the GIL, so threads suffice.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ WAVE = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attempt gave: offsets and height in units (None: nothing), and whether it showed that there is nothing to find."""
+    """Result of an attempt: offsets and height in units (None: none found), and whether it proved that none exists."""
 
     offsets: Array | None = None
     height: int = 0
     impossible: bool = False
 
 
-Attempt = Callable[[Array], Outcome]  # is given one value to look at: other than 0, it is to stop
+Attempt = Callable[[Array], Outcome]  # its argument is a flag that stops it: any value except 0
 
 
 class Effort:
-    """Time and threads. Use as a context manager.
+    """The time limit and the threads of a search; a context manager.
 
     Args:
-        seconds: At most; None: without end.
-        say: Called with a line about how far it is, now and then.
+        seconds: Time limit; None: no limit.
+        say: Called from time to time with a line about the progress.
     """
 
     def __init__(self, seconds: float | None, say: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class Effort:
 
     @property
     def seconds(self) -> float:
-        """Since it was begun."""
+        """Seconds since the start."""
         return time.monotonic() - self._begun
 
     def _ring(self) -> None:
@@ -76,7 +76,7 @@ class Effort:
                 flag[0] = 1
 
     def run(self, attempts: Sequence[Attempt], target: int) -> list[Outcome]:
-        """Runs attempts and returns their results; those behind the first to reach ``target`` may have none."""
+        """Runs attempts and returns their results; attempts after the first that reaches ``target`` may have none."""
         flags = [np.zeros(1, np.int64) for _ in attempts]
         with self._lock:
             self._flags = flags

@@ -11,7 +11,7 @@ import numpy as np
 from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
-ONE_PASS = 100_000  # buffers up to which a pass by any order takes seconds
+ONE_PASS = 100_000  # number of buffers up to which a pass in any order takes seconds
 
 
 @njit
@@ -27,18 +27,18 @@ def fit(
     num_placed: int,
     offsets: Array,
 ) -> int:
-    """Places all buffers and returns the height; -1 if it was stopped.
+    """Places all buffers and returns the height, or -1 if it was stopped.
 
     Args:
         order: Rows, in the order in which they are placed (int64).
         lower, upper, size: Of each buffer: its lifetime [lower, upper) and units (int64).
-        tightest: Take the smallest gap that is large enough, not the lowest.
-        forgets: The order is that of births: what has died is never looked at again.
-        stop: One value; other than 0: stop.
-        placed: Four rows for use here: offset, end and lifetime of what is placed, by offset, with room for all buffers
+        tightest: Whether to use the smallest sufficient gap instead of the lowest.
+        forgets: Whether ``order`` is that of allocation, so that freed buffers can be dropped from ``placed``.
+        stop: A flag; any value except 0 stops the pass.
+        placed: Scratch memory of four rows for all buffers: offset, end and lifetime of the placed ones, by offset
             (int64).
-        num_placed: How many it has already.
-        offsets: Result (int64).
+        num_placed: Number of buffers that ``placed`` already has.
+        offsets: The result (int64).
     """
     num_buffers = len(order)
     placed_offset, placed_end, placed_lower, placed_upper = placed[0], placed[1], placed[2], placed[3]
@@ -104,21 +104,20 @@ def fit(
 def first_fit(
     order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None, *, fixed: Array | None = None
 ) -> tuple[Array, int]:
-    """Returns the offsets and the height when the buffers are placed in that order, each as low as possible.
+    """Returns offsets and height of placing the buffers in a given order, each as low as possible.
 
-    ``fixed`` has the buffers that already have a place, by offset: rows offset, end, lower and upper (4 x any number).
-    None: no buffer has one.
+    ``fixed`` has already placed buffers, by offset: rows offset, end, lower and upper. None: there are none.
     """
     return _run(order, lower, upper, size, tightest=False, forgets=False, stop=stop, fixed=fixed)
 
 
 def best_fit(order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
-    """Returns offsets and height of placing the buffers in that order, each in the tightest gap; on top where there is none."""
+    """Returns offsets and height of placing the buffers in a given order, each in the tightest gap or on top."""
     return _run(order, lower, upper, size, tightest=True, forgets=False, stop=stop)
 
 
 def online(lower: Array, upper: Array, size: Array, *, tightest: bool, stop: Array | None = None) -> tuple[Array, int]:
-    """Returns offsets and height as an allocator gets them that sees one request after the other and never moves anything."""
+    """Returns offsets and height of an allocator that sees one request after the other and never moves a buffer."""
     return _run(np.argsort(lower, kind="stable"), lower, upper, size, tightest=tightest, forgets=True, stop=stop)
 
 

@@ -1,7 +1,7 @@
-"""Makes one partition as low as it can be made: quick orders first, then the search for lower and lower heights.
+"""Lowers the placement of one partition: first by quick orders, then by searches for ever lower heights.
 
-Searches have a heavy tail: the right order finds a placement after a few hundred steps, a wrong one never. So there are
-many short ones, each in another order, and longer ones only bit by bit.
+Searches have a heavy tail: a good order finds a placement after a few hundred steps, a bad one never does. The module
+therefore runs many short searches in different orders, and gradually longer ones.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from memdiag.allocator.placement.orders import ORDERS, all_orders, mixed
 from memdiag.allocator.placement.sweeper import highest_totals
 from memdiag.trace.table import Array
 
-MANY = 20_000  # buffers from which on not every order is tried with first fit
+MANY = 20_000  # number of buffers above which first fit tries only some orders
 FEW_ORDERS = ("crowd, span", "area, span", "size", "span, area")
-MOST_TO_SEARCH = 70_000  # a step looks at all that is not yet placed
-LARGE = 5_000  # buffers
+MOST_TO_SEARCH = 70_000  # buffers; each step visits all unplaced ones
+LARGE = 5_000  # number of buffers
 PASSES = 4
 PLAIN_WAVES = -(-len(ORDERS) // WAVE)
-LONELY = 16  # of so many waves one is for a height above the target, where only the target counts
-PATIENCE = 24  # waves without a gain, once it is within NEAR of the bound
+LONELY = 16  # with ``only_target``, one of this many waves aims above the target
+PATIENCE = 24  # waves without improvement after which the search ends, if the height is within NEAR of the bound
 NEAR = 1.002
-STEPS_OF_ROOM = 20_000_000_000  # that checking sections may take in one descent
+STEPS_OF_ROOM = 20_000_000_000  # steps for checking sections in one descent
 
 
 def solve(
@@ -41,15 +41,15 @@ def solve(
     only_target: bool = False,
     rounds: int | None = None,
 ) -> Iterator[Solution]:
-    """Yields better and better placements of a partition, until one is no higher than ``target``, or no better one is to be found.
+    """Yields ever lower placements of a partition, until ``target`` is reached or the search finds no lower one.
 
     Args:
-        partition: Its buffers.
-        target: Units, without its base.
-        effort: Time and threads.
-        seed: Of what is left to chance.
-        only_target: Anything above the target is of little use.
-        rounds: Waves of search at most; None: as many as the time allows.
+        partition: The buffers.
+        target: Height in units, without the base.
+        effort: Time limit and threads.
+        seed: Random seed.
+        only_target: Whether a height above the target is of little use.
+        rounds: Most waves of search; None: as many as the time allows.
     """
     solution = Solution(bound=partition.bound)
     if partition.num_sections == 1:
@@ -58,7 +58,7 @@ def solve(
         return
     target = max(target, partition.bound)
     _take(solution, Outcome(*online(partition.lower, partition.upper, partition.size, tightest=False)), "online")
-    yield solution  # whatever the time: something must be found
+    yield solution  # one placement is found even after the time limit
     if solution.height <= target or effort.is_over:
         return
     orders = all_orders(partition)
@@ -72,7 +72,7 @@ def solve(
         if solution.height <= target or effort.is_over:
             return
     if len(partition.buffer_idxs) <= MOST_TO_SEARCH:
-        if len(partition.buffer_idxs) > LARGE:  # go on from what did best
+        if len(partition.buffer_idxs) > LARGE:  # continue from the best order
             orders = {name: orders[name] for name in sorted(orders, key=lambda name: reached.get(name, 1 << 62))}
         most = rounds if rounds is not None else 1 << 62
         yield from _search(
@@ -83,7 +83,7 @@ def solve(
 
 
 def _take(solution: Solution, outcome: Outcome, method: str) -> bool:
-    """Keeps the outcome if it is lower than all before."""
+    """Stores the outcome if it is lower than all earlier ones."""
     if outcome.offsets is None or (len(solution.offsets) and outcome.height >= solution.height):
         return False
     solution.offsets, solution.height, solution.method = outcome.offsets, outcome.height, method
@@ -91,7 +91,7 @@ def _take(solution: Solution, outcome: Outcome, method: str) -> bool:
 
 
 def _quick(partition: Partition, orders: dict[str, Array]) -> Iterator[tuple[list[str], list[Attempt]]]:
-    """Attempts by rules of thumb, in waves."""
+    """Runs heuristic attempts, in waves."""
 
     def in_time(stop: Array) -> Outcome:
         offsets, height = online(partition.lower, partition.upper, partition.size, tightest=True, stop=stop)
@@ -109,20 +109,23 @@ def _quick(partition: Partition, orders: dict[str, Array]) -> Iterator[tuple[lis
 
 
 def _in_order(partition: Partition, order: Array, stop: Array) -> Outcome:
-    """First fit in one order."""
+    """Returns the attempt of first fit in one order."""
     offsets, height = first_fit(order, partition.lower, partition.upper, partition.size, stop)
     return Outcome(offsets, height) if height >= 0 else Outcome()
 
 
 class _Chain:
-    """First fit over and over: what ended too high goes earlier in the next order, some way by chance (squeaky wheels are oiled)."""
+    """Repeated first fit: buffers that ended too high move forward in the next order by random steps.
+
+    This is squeaky wheel optimization.
+    """
 
     def __init__(self, partition: Partition, order: Array) -> None:
         self._part = partition
         self.order = order
 
     def passes(self, aim: int, chance: np.random.Generator, stop: Array) -> Outcome:
-        """Returns the best of some passes; the next call goes on from the last."""
+        """Returns the best of some passes; the next call continues from the last one."""
         partition, best = self._part, Outcome()
         for _ in range(PASSES):
             found = _in_order(partition, self.order, stop)
@@ -143,7 +146,7 @@ class _Chain:
 def _tracked(partition: Partition) -> tuple[Array, Array, Array]:
     """Returns the sections whose room is checked: all of a small partition, the fullest of a large one.
 
-    They are per buffer the first and the one after the last, and the total of each section.
+    The result has per buffer its first tracked section and the one after its last, and the total of each section.
     """
     num = max(STEPS_OF_ROOM // len(partition.buffer_idxs) ** 2, 32)
     if num >= partition.num_sections:
@@ -191,7 +194,7 @@ def _search(
     middle, idle, tried, wave = 0.5, 0, 0, 0
     ruled_out = False
     while solution.height > target and wave < most_waves and not effort.is_over:
-        if num_buffers > LARGE:  # a descent takes long, and hardly any reaches the target at once
+        if num_buffers > LARGE:  # a descent takes long, and rarely reaches the target directly
             for_target = wave % LONELY == LONELY - 1
         else:
             for_target = not ruled_out and (wave < PLAIN_WAVES or wave % between != 0)
@@ -204,7 +207,7 @@ def _search(
             )
             attempts.append(partial(attempt, order, aim, limit))
             tried += 1
-        if num_buffers > LARGE and wave % 4 != 3:  # passes of first fit are quick compared with a descent
+        if num_buffers > LARGE and wave % 4 != 3:  # passes of first fit are much faster than a descent
             attempts = [
                 partial(chain.passes, aim, np.random.default_rng((seed, wave, number)))
                 for number, chain in enumerate(chains)
@@ -212,11 +215,11 @@ def _search(
         orders_before = [chain.order for chain in chains]
         outcomes = effort.run(attempts, aim)
         for chain, order_before, outcome in zip(chains, orders_before, outcomes, strict=False):
-            if outcome.offsets is None:  # it was stopped, at a moment that depends on the load of the machine
+            if outcome.offsets is None:  # it was stopped at a time that depends on the load of the machine
                 chain.order = order_before
         gained = [_take(solution, outcome, "search") for outcome in outcomes]
         ruled_out = any(outcome.impossible for outcome in outcomes)
-        if ruled_out:  # then halve the remaining interval
+        if ruled_out:  # halve the remaining interval
             middle = 0.5
             solution.bound = max(solution.bound, aim + 1)
             target = max(target, solution.bound)
@@ -231,7 +234,10 @@ def _search(
 
 
 def _limit(num_buffers: int, wave: int) -> int:
-    """Steps of each search of a wave: mostly few, now and then more (Luby's sequence); plain orders are worth more than chance."""
+    """Returns the step limit of the searches of a wave, by Luby's sequence: mostly small, sometimes larger.
+
+    Waves of plain orders get more steps than those of random orders.
+    """
     term = wave + 1
     while term & (term + 1):
         term -= (1 << (term.bit_length() - 1)) - 1
@@ -244,7 +250,7 @@ def _limit(num_buffers: int, wave: int) -> int:
 
 
 def warm() -> None:
-    """Has everything compiled, so that it takes none of the time that is given for a plan."""
+    """Compiles all functions, so that compilation does not count against the time limit of a plan."""
     lower, upper, size = np.array([0, 0, 1]), np.array([1, 2, 2]), np.array([1, 2, 1])
     first_fit(np.arange(3), lower, upper, size)
     room = (lower, upper, np.array([3, 3]))

@@ -37,9 +37,9 @@ def infer_offsets(
 
     Args:
         buffer_idxs, first, last: The unplaced buffers are ``buffer_idxs[first:last]``.
-        last_offset, last_preorder_idx: Where the last buffer was placed, and its place in the preordering.
+        last_offset, last_preorder_idx: Offset of the last placed buffer, and its position in the preordering.
         height: Units.
-        rounds: How many times conclusions are drawn from earlier conclusions; 1: not at all.
+        rounds: Number of rounds of inference; later rounds use the conclusions of earlier ones.
         size, preorder_idx: Per buffer.
         min_offset: Per buffer: the highest end of the placed buffers below it.
         inferred_offset: Result: the lowest offset that each buffer can still have.
@@ -60,7 +60,7 @@ def infer_offsets(
         buffer = buffer_idxs[position]
         offset = min_offset[buffer]
         if offset < last_offset or (offset == last_offset and preorder_idx[buffer] < last_preorder_idx):
-            offset = later_height  # passed over: it must be above a buffer that is still unplaced
+            offset = later_height  # a skipped buffer must be above a buffer that is still unplaced
         if offset + size[buffer] > height:
             return -1
         inferred_offset[buffer] = offset
@@ -163,7 +163,7 @@ def sort_partitions(
 
 @njit_part
 def scramble(number: int) -> int:
-    """Returns 64 bits that look like chance, always the same for the same number."""
+    """Returns a 64-bit hash of a number."""
     number = (number ^ (number >> 31)) * -7046029254386353131
     number = (number ^ (number >> 27)) * -4658895280553007687
     return number ^ (number >> 33)

@@ -11,19 +11,19 @@ from memdiag.trace.table import Array
 
 @dataclass(frozen=True)
 class Plan:
-    """One placement of all buffers. Bytes are int64, multiples of ``align`` where they are places.
+    """One placement of all buffers. Bytes are int64; offsets and heights are multiples of ``align``.
 
     Attributes:
-        offsets: Where each buffer lies, from 0, in the order in which they were given.
+        offsets: Offset of each buffer, in the given order.
         height_bytes: Bytes that the placement needs: the highest end of a buffer, rounded up to ``align``.
-        load_bytes: The most bytes live at one moment, each size rounded up to ``align``: no placement needs less.
-        bound_bytes: What was proved to be needed: the load, or more where the search went through all that is lower.
-        align: Every offset is a multiple of this.
-        seconds: How long it took.
-        method: What found it: ``trivial``, ``first fit``, ``online``, ``search`` …
-        ended: Why the search ended: "load" (no plan is lower), "capacity" (it fits, which was what was asked for), "proved" (no plan is
-            lower, although the load is), "effort" (all that was to be tried has been), or "time". All but "time" give the same plan
-            every time.
+        load_bytes: Most bytes live at one moment, with sizes rounded up to ``align``: a lower bound of any height.
+        bound_bytes: Proven lower bound: the load, or more if the search excluded all lower heights.
+        align: Alignment of offsets.
+        seconds: Duration of the search.
+        method: The method that found it: ``trivial``, ``first fit``, ``online``, ``search`` …
+        ended: Why the search ended: "load" (the height equals the load), "capacity" (it fits the capacity), "proved"
+            (no plan is lower, although the load is), "effort" (every planned attempt was made), or "time". The plan is
+            reproducible for all but "time".
     """
 
     offsets: Array
@@ -37,13 +37,13 @@ class Plan:
 
     @property
     def ratio(self) -> float:
-        """Height over load; 1.0 where nothing lives."""
+        """Height divided by load; 1.0 if the load is 0."""
         return self.height_bytes / self.load_bytes if self.load_bytes else 1.0
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Buffers that share no section with any others, except with those below all of them.
+    """Buffers that share no section with other buffers, except with those below the whole partition.
 
     Attributes:
         buffer_idxs: Rows of the whole problem.
@@ -63,12 +63,12 @@ class Partition:
 
     @property
     def bound(self) -> int:
-        """Units that no placement of this partition is below, without the base."""
+        """Lower bound of the height of this partition in units, without the base."""
         return int(self.total.max(initial=0))
 
     @property
     def num_sections(self) -> int:
-        """How many sections there are."""
+        """Number of sections."""
         return len(self.total)
 
 
@@ -78,10 +78,10 @@ class Solution:
 
     Attributes:
         offsets: Per buffer of the partition, in units, without the base.
-        height: Of these.
-        method: What found it.
-        bound: Units proved to be needed.
-        exhausted: Nothing is left to be tried.
+        height: Height of the placement, in units.
+        method: The method that found it.
+        bound: Proven lower bound of the height.
+        exhausted: Whether every planned attempt was made.
     """
 
     offsets: Array = field(default_factory=lambda: np.empty(0, np.int64))

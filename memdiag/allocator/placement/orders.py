@@ -1,4 +1,4 @@
-"""Orders in which to place buffers: the ones that are hardest to place come first."""
+"""Orders in which to place buffers, those that are hardest to place first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def _span(partition: Partition) -> Array:
     return (partition.upper - partition.lower).astype(np.float64)
 
 
-# Each gives columns, the most important first; larger values go first. In turn: how long, how large, how crowded.
+# Each function returns sort columns, the most important first; larger values come first. They are lifetime, size and
+# crowdedness.
 ORDERS: dict[str, Callable[[Partition, Array], Keys]] = {
     "span, area": lambda partition, total: (_span(partition), _span(partition) * partition.size, total),
     "crowd, span": lambda partition, total: (total, _span(partition), partition.size),
@@ -32,7 +33,7 @@ ORDERS: dict[str, Callable[[Partition, Array], Keys]] = {
 
 
 def by(keys: Keys) -> Array:
-    """Returns the rows, those with the largest keys first; among equals in the order given."""
+    """Returns the rows sorted by the largest keys; equal rows keep their order."""
     return np.lexsort(tuple(-key for key in reversed(keys))).astype(np.int64)
 
 
@@ -60,7 +61,7 @@ def mixed(partition: Partition, total: Array, chance: np.random.Generator) -> Ar
 
 
 def _level(column: Array) -> Array:
-    """The column with mean 0 and deviation 1."""
+    """Returns the column scaled to mean 0 and deviation 1."""
     deviation = float(column.std())
     centred: Array = column - column.mean()
     return centred / deviation if deviation > 0 else centred

@@ -11,7 +11,7 @@ from memdiag.trace.table import Array
 
 
 def rivals(sizes: Array, lower: Array, upper: Array, align: int) -> tuple[Rival, ...]:
-    """Returns the heights of first fit by size, of first fit and of best fit in the order of births: columns as of ``api.plan``."""
+    """Returns the heights of first fit by size, and of first fit and best fit in allocation order."""
     rows = np.flatnonzero((sizes > 0) & (lower < upper))
     size = -(-sizes[rows] // align) * align
     first, last = lower[rows], upper[rows]

@@ -32,18 +32,18 @@ from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
 FOUND, IMPOSSIBLE, GAVE_UP = 1, 0, -1
-# Rows of the tables below. A task is a partition to be placed by itself. It has the range of its buffers in
-# buffer_idxs, the offset and place in the preordering below which no buffer goes, the decision before it, the task
-# after it, and its tracked sections.
+# Rows of the tables below. A task is a partition that is placed separately. It has the range of its buffers in
+# buffer_idxs, the minimum offset and preordering position of its buffers, the previous decision, the next task, and
+# its tracked sections.
 FIRST, LAST, LAST_OFFSET, LAST_PREORDER_IDX, PARENT, NEXT, TRACKED_LOWER, TRACKED_UPPER = range(8)
-# Of each decision: the first four, the task, the lowest height, the buffer, how many tasks and changes of offsets there
-# were, and the key of the outline.
+# Rows of a decision: the first four above, then its task, the lowest height, the buffer, the numbers of tasks and of
+# changed offsets so far, and the key of the outline.
 TASK, MIN_HEIGHT, BUFFER, TASKS, CHANGES, KEY = range(4, 10)
 FLOOR, SECOND_FLOOR, LOWEST_BUFFER, TOTAL = range(4)
-PROPAGATE_UP_TO = 2_000  # buffers: a table of n² bytes
+PROPAGATE_UP_TO = 2_000  # number of buffers, because a table has n² bytes
 ROUNDS = 4
-MOST_CHANGES = 1 << 22  # that can be taken back
-MOST_KNOWN = 1 << 18  # outlines that are remembered
+MOST_CHANGES = 1 << 22  # of offsets that can be undone
+MOST_KNOWN = 1 << 18  # number of stored outlines
 
 
 def place_below(
@@ -58,20 +58,20 @@ def place_below(
     split_every: int,
     stop: Array,
 ) -> tuple[int, Array, int]:
-    """Looks for a placement that is no higher than ``height``.
+    """Searches for a placement that is no higher than ``height``.
 
     Args:
-        lower, upper: Per buffer: the sections in which it is live, lower <= section < upper (int64).
-        size: Per buffer: units, above 0 (int64).
+        lower, upper: Per buffer, the sections in which it is live, lower <= section < upper (int64).
+        size: Per buffer, units above 0 (int64).
         preordering: All buffers, the preferred first (int64).
-        tracked: Per buffer lower and upper among the tracked sections, and the total of each of these.
+        tracked: Per buffer, lower and upper among the tracked sections; and the total of each tracked section.
         height: Units.
-        limit: Steps, after which it gives up.
-        split_every: Partitions are looked for after so many buffers.
-        stop: One value; other than 0: give up.
+        limit: Number of steps after which the search gives up.
+        split_every: Number of placed buffers after which the search looks for partitions.
+        stop: A flag; any value except 0 ends the search.
 
     Returns:
-        FOUND, IMPOSSIBLE (there is none) or GAVE_UP; offsets, right only if found; and the steps it took.
+        FOUND, IMPOSSIBLE or GAVE_UP; the offsets, valid only if found; and the number of steps.
     """
     num_buffers = len(size)
     preorder_idx = np.empty(num_buffers, np.int64)
@@ -81,7 +81,7 @@ def place_below(
     offsets, num_steps = np.zeros(num_buffers, np.int64), np.zeros(1, np.int64)
     by_section = np.zeros((4, len(tracked[2])), np.int64)
     by_section[TOTAL] = tracked[2]
-    with np.errstate(over="ignore"):  # names of outlines wrap around, where it is not compiled too
+    with np.errstate(over="ignore"):  # keys of outlines wrap around, as in compiled code
         ended = _search(
             lower,
             upper,
@@ -111,7 +111,7 @@ def place_below(
 
 
 def _twins(lower: Array, upper: Array, size: Array, preordering: Array) -> Array:
-    """Returns, per buffer, the one before it in order that is alike in life and size; -1: none."""
+    """Returns, per buffer, the previous buffer in the preordering with equal lifetime and size; -1: none."""
     preorder_idx = np.empty(len(preordering), np.int64)
     preorder_idx[preordering] = np.arange(len(preordering))
     alike = np.lexsort((preorder_idx, size, upper, lower))
@@ -147,7 +147,7 @@ def _search(
     num_steps: Array,
     offsets: Array,
 ) -> int:
-    """See ``place_below``; the tables are for its use."""
+    """Runs the search of ``place_below``; the tables are its scratch memory."""
     min_offset, inferred_offset, copied, placed = by_buffer[0], by_buffer[1], by_buffer[2], by_buffer[3]
     floor, second_floor, lowest_buffer, total = (
         by_section[FLOOR],
@@ -226,7 +226,7 @@ def _search(
                     task = num_tasks
                     num_tasks += num_partitions
                     continue
-            if min_height >= 0 and rounds > 1:  # in large problems the same hardly comes again
+            if min_height >= 0 and rounds > 1:  # in large problems, outlines rarely repeat
                 key = 0
                 for position in range(first, last):
                     buffer = buffer_idxs[position]
@@ -258,7 +258,7 @@ def _search(
             if offset < chosen_offset or preorder_idx[buffer] < preorder_idx[buffer_idxs[chosen]]:
                 chosen, chosen_offset = position, offset
         if chosen < 0:
-            if min_height >= 0 and rounds > 1:  # all was tried from here
+            if min_height >= 0 and rounds > 1:  # every continuation was tried
                 key = decisions[KEY, depth]
                 slot = key & (num_known - 1)
                 if (
@@ -267,7 +267,8 @@ def _search(
                     or (known[1, slot] == last_offset and known[2, slot] > last_preorder_idx)
                 ):
                     known[0, slot], known[1, slot], known[2, slot] = key, last_offset, last_preorder_idx
-            # back to the decision before; where a partition began, to the one that all of its fellows follow from
+            # back to the previous decision; from the start of a partition, to the decision before all its sibling
+            # partitions
             target = tasks[PARENT, task] if first == tasks[FIRST, task] else depth - 1
             if target < 0:
                 return IMPOSSIBLE

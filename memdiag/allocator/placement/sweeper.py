@@ -18,7 +18,7 @@ def load_of(size: Array, lower: Array, upper: Array) -> int:
 
 
 def _changes(size: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Returns the moments at which something changes, increasing, and by how much the live bytes do."""
+    """Returns the times at which live bytes change, ascending, and the changes."""
     times, place = np.unique(np.concatenate((lower, upper)), return_inverse=True)
     change = np.zeros(len(times), np.int64)
     np.add.at(change, place, np.concatenate((size, -size)))
@@ -39,7 +39,7 @@ def sweep(size: Array, lower: Array, upper: Array) -> list[Partition]:
         for group in _components(buffer_idxs, lower, upper):
             section_lower, section_upper, num_sections = section_spans(lower[group], upper[group])
             always = (section_lower == 0) & (section_upper == num_sections)
-            if always.all():  # they are all there at once: any order is as good
+            if always.all():  # all buffers are live at once, so every order is equally good
                 partitions.append(_partition(group, base, section_lower, section_upper, size, num_sections))
             elif always.any():
                 todo.append((group[~always], base + int(size[group[always]].sum())))
@@ -76,14 +76,14 @@ def _components(buffer_idxs: Array, lower: Array, upper: Array) -> list[Array]:
 
 
 def section_spans(lower: Array, upper: Array) -> tuple[Array, Array, int]:
-    """Returns the first section of each lifetime and the one after its last, and how many there are.
+    """Returns the first section of each lifetime, the one after its last, and the number of sections.
 
-    A section begins where something was born after something had died: all that is live at any moment is live in one of
-    them.
+    A section begins with an allocation after a free. The buffers live at any moment are all live in one of the
+    sections.
     """
     births = np.unique(lower)
     deaths = np.unique(upper)
-    # of a run of births without a death in between, the last moment has all that the earlier ones have
+    # after a run of allocations without a free, the last moment includes all buffers of the earlier ones
     following = np.searchsorted(deaths, births, side="right")
     keep = np.append(following[1:] != following[:-1], True)
     moments = births[keep]
@@ -96,11 +96,11 @@ def highest_totals(partition: Partition) -> Array:
     """Returns, per buffer, the highest total of any section in which it is live."""
     tables = [partition.total]
     width = 1
-    while 2 * width <= partition.num_sections:  # maxima of 1, 2, 4 … sections side by side
+    while 2 * width <= partition.num_sections:  # maxima of 1, 2, 4 … adjacent sections
         tables.append(np.maximum(tables[-1][:-width], tables[-1][width:]))
         width *= 2
     span = partition.upper - partition.lower
-    level = np.frexp(span.astype(np.float64))[1] - 1  # the power of two not above it
+    level = np.frexp(span.astype(np.float64))[1] - 1  # the largest power of two not above it
     highest = np.empty(len(span), np.int64)
     for power, table in enumerate(tables):
         rows = np.flatnonzero(level == power)

@@ -1,7 +1,7 @@
-"""Checks a placement the slow and independent way: whatever made it, two buffers that live at one moment must not share a byte.
+"""Verifies a placement independently of the planner: two buffers that are live at one moment must not share a byte.
 
-A sweep over time keeps the live buffers by offset in a plain list; it shares nothing with the planner but the meaning
-of the columns.
+A sweep over time keeps the live buffers in a plain list, sorted by offset. It shares only the meaning of the columns
+with the planner.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def problems(
 
 
 def _overlaps(offsets: Array, size: Array, lower: Array, upper: Array, limit: int) -> list[str]:
-    """Pairs that share a byte at some moment, at most ``limit``."""
+    """Returns at most ``limit`` pairs of buffers that share a byte at some moment."""
     exists = np.flatnonzero((size > 0) & (lower < upper))
-    # deaths go before births of the same moment
+    # frees come before allocations of the same moment
     moments = sorted(
         [(moment, 1, row) for moment, row in zip(lower[exists].tolist(), exists.tolist(), strict=True)]
         + [(moment, 0, row) for moment, row in zip(upper[exists].tolist(), exists.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""The interface of an allocator policy. A policy decides where memory comes from; the engine carries it out.
+"""The interface of an allocator policy. A policy decides where memory comes from; the engine executes the decision.
 
 A policy is an object with these members, in its own folder and with one line in ``POLICIES``.
 """
@@ -39,13 +39,13 @@ class Policy(Protocol[Prepared]):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names that it reads in the settings as ``NAME=VALUE``, as from the environment."""
+        """Names of environment variables that it reads; settings contain them as ``NAME=VALUE``."""
 
     def effective_conf(self, conf: str) -> str:
-        """Returns the settings in effect for a user's ``conf``: without variables, with the policy's own settings."""
+        """Returns the effective settings for a user's ``conf``: without variables, with those that the policy adds."""
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
-        """Returns those settings of a recording (value by key of the backend) that make sense with this policy."""
+        """Returns the settings of a recording (value by key of the backend) that this policy uses too."""
 
     def layout(self, conf: Conf, rules: Rules) -> Layout:
         """Returns the settings that decide the sizes of blocks in a simulated trace."""
@@ -76,4 +76,4 @@ class Policy(Protocol[Prepared]):
         """
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:
-        """Returns what there is to show about a replay of this policy beyond the curves that all policies have."""
+        """Returns the details of a replay that only this policy has, in addition to the curves of all policies."""

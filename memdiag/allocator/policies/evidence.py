@@ -11,7 +11,7 @@ _BASES = ("marks", "annotations", "annotations+stacks", "stacks", "periodicity")
 
 
 def known_from(bases: Mapping[str, str]) -> Phrase:
-    """Returns half a sentence on the known facts about the program, their evidence, and the unknown facts."""
+    """Returns a clause with the known facts about the program, their evidence, and the unknown facts."""
     known = [
         phrase("policies.from", what=_what(what), basis=basis_name(basis))
         for what, basis in bases.items()
@@ -28,5 +28,5 @@ def _what(what: str) -> Phrase:
 
 
 def basis_name(basis: str) -> Phrase | str:
-    """Returns on what evidence marks of a program rest."""
+    """Returns the name of the evidence for marks of a program."""
     return phrase(f"policies.basis.{basis}") if basis in _BASES else basis

@@ -1,1 +1,1 @@
-"""Best fit with coalescing and without size classes: what PyTorch's size classes and segment sizes cost or save."""
+"""Best fit with coalescing and without size classes, to measure the effect of PyTorch's size classes."""

@@ -1,7 +1,7 @@
-"""The loop over the calls with best fit in place of PyTorch's size classes.
+"""The loop over the calls with best fit instead of PyTorch's size classes.
 
-Every request goes to one lane of its pool and stream, that of small blocks: the engine splits its blocks at any
-multiple of 512 bytes.
+Every request of a pool and stream goes to the lane of small blocks, because the engine splits these at any multiple of
+512 bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memdiag.trace.table import Array
 def serve(
     state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, own: Own, i: int
 ) -> tuple[int, int, int]:
-    """Serves a request; returns its status, the block, and the bytes that the tensor got."""
+    """Serves a request; returns its status, the block, and the bytes of the block."""
     if calls.size[i] <= 0:
         return OK, NONE, -1
     lane = lane_of(state, calls.pool[i], 1, calls.stream[i])

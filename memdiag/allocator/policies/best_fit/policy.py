@@ -1,7 +1,7 @@
-"""Best fit with coalescing: the smallest free block that is large enough, always split, and merged with its free neighbours.
+"""Best fit with coalescing: it always splits the smallest sufficient free block, and merges free neighbours.
 
-No allocator for PyTorch works like this. Beside the caching allocator, it shows what size classes (pools for small and
-large requests, segments of 2 and 20 MiB, remainders that stay with their block) cost or save.
+No allocator for PyTorch works like this. Compared with the caching allocator, it shows the effect of size classes:
+pools for small and large requests, segments of 2 and 20 MiB, and remainders that stay with their block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from memdiag.trace.table import Array
 
 
 class BestFitPolicy:
-    """One pool for all sizes of a stream; segments are as large as the request that needs them, in units of 2 MiB."""
+    """One pool for all sizes of a stream; a new segment is as large as the request, in units of 2 MiB."""
 
     backend: str = "cuda"
     standing: Standing = "uncalibrated"
@@ -42,20 +42,20 @@ class BestFitPolicy:
         return conf
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002 - it has no settings
-        """Returns nothing: it has no settings."""
+        """Returns no settings, because the policy has none."""
         return {}
 
     def layout(self, conf: Conf, rules: Rules) -> Layout:
-        """Returns the settings that decide the sizes of blocks: all split as in expandable segments."""
+        """Returns the settings that determine block sizes: all blocks split as in expandable segments."""
         return replace(layout_of(conf, rules), expandable=True)
 
     def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - it has no settings
-        """Returns requests rounded up to 512 bytes, and those rounded up to 2 MiB (int64, bytes)."""
+        """Returns the requests rounded up to 512 bytes, and these rounded up to 2 MiB (int64, bytes)."""
         rounded = Layout().round(sizes)
         return rounded, -(-rounded // SEGMENT_GRAIN) * SEGMENT_GRAIN
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:
-        """Returns nothing: the requests are enough."""
+        """Returns None: the policy needs only the requests."""
 
     def serve(self, workload: Workload, prepared: None, scenario: Scenario, *, log: bool = False) -> Replay:  # noqa: ARG002 - nothing is prepared
         """Replays a workload.
@@ -84,7 +84,7 @@ class BestFitPolicy:
         return Replay.from_columns(scenario, model.columns())
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
-        """Returns nothing: the curves say all."""
+        """Returns no details, because the policy has only the curves."""
         return ()
 
 

@@ -19,14 +19,14 @@ from memdiag.trace.table import Array
 
 
 class BoundPolicy:
-    """No allocator that rounds to 512 bytes reserves less."""
+    """Lower bound of every allocator that rounds to 512 bytes."""
 
     backend: str = CACHING.backend
     standing: Standing = "bound"
     variables: tuple[str, ...] = ()
 
     def effective_conf(self, conf: str) -> str:
-        """Returns the settings as they are; they change nothing."""
+        """Returns the settings unchanged; they have no effect."""
         return conf
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ class BoundPolicy:
         return CACHING.layout(conf, rules)
 
     def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
-        """Returns the rounded requests, each of which is a range too (int64, bytes)."""
+        """Returns the rounded requests as sizes of blocks and of ranges (int64, bytes)."""
         rounded = Layout().round(sizes)
         return rounded, rounded
 
@@ -54,7 +54,7 @@ class BoundPolicy:
         return replay_bound(workload, self, scenario, log=log)
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
-        """Returns nothing: the curves say all."""
+        """Returns no details, because the policy has only the curves."""
         return ()
 
 

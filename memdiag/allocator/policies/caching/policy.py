@@ -1,4 +1,4 @@
-"""PyTorch's CUDA caching allocator, with expandable segments where the settings say so."""
+"""PyTorch's CUDA caching allocator, with expandable segments if the settings enable them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ class Beginning:
     """The state with which a replay of PyTorch's own allocator begins.
 
     Attributes:
-        keep_start: Keep the ranges and blocks of ``workload.start`` as they were. False: its tensors are allocated
+        keep_start: Whether to keep the ranges and blocks of ``workload.start``. Otherwise its tensors are allocated
             first, by address, under the settings of the replay. In the log these are calls -1; if one of them fails,
             ``ooms`` begins above 0.
-        bases: Addresses that the driver gave for the ranges obtained while recording, in order (for ties between equal
-            free blocks). A second row, if there is one, has the lane of each: ``(2 * pool + small) * number of streams
-            + stream``.
+        bases: Recorded addresses of ranges reserved during the recording, in order (for ties between equal free
+            blocks). An optional second row has the lane of each: ``(2 * pool + small) * number of streams + stream``.
     """
 
     keep_start: bool = True
@@ -72,7 +71,7 @@ class CachingPolicy:
         return rounded, allocation_sizes(rounded, conf.large_segment)
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Beginning:  # noqa: ARG002 - a workload is enough
-        """Returns that a replay begins as the recording does."""
+        """Returns the initial state of the recording."""
         return Beginning()
 
     def serve(self, workload: Workload, prepared: Beginning, scenario: Scenario, *, log: bool = False) -> Replay:
@@ -106,7 +105,7 @@ class CachingPolicy:
         return Replay.from_columns(scenario, model.columns())
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:  # noqa: ARG002 - nothing beyond the curves
-        """Returns nothing: the curves say all."""
+        """Returns no details, because the policy has only the curves."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""The pool of every request: as recorded, or as the scopes of private pools around it say."""
+"""The pool of every request: as recorded, or from the scopes of private pools around it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memdiag.trace.table import Array
 
 
 def pools_of(workload: Workload, rules: Rules) -> Array:
-    """The pool of every request: as recorded, else that of the scope that is open for its stream, else the default pool."""
+    """Returns the pool of every request: as recorded, else of the open scope of its stream, else the default pool."""
     pool = workload.pool.copy()
     unknown = (workload.op == ALLOC) & (pool < 0)
     marks = np.flatnonzero((workload.op == POOL_BEGIN) | (workload.op == POOL_END)).tolist()
@@ -23,7 +23,7 @@ def pools_of(workload: Workload, rules: Rules) -> Array:
             last = next((k for k in reversed(range(len(scopes))) if scopes[k][0] == which), None)
             if last is not None:
                 del scopes[last]
-        for which, stream in reversed(scopes) if rules.outermost_scope else scopes:  # the last to be written counts
+        for which, stream in reversed(scopes) if rules.outermost_scope else scopes:  # the last value written applies
             rows = unknown[at:end] & ((workload.stream[at:end] == stream) | (stream < 0))
             pool[at:end][rows] = which
     return np.where((workload.op == ALLOC) & (pool < 0), 0, pool)

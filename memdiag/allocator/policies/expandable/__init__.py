@@ -1,1 +1,1 @@
-"""PyTorch's CUDA caching allocator with expandable segments, whatever else is set."""
+"""PyTorch's CUDA caching allocator with expandable segments, in addition to the other settings."""

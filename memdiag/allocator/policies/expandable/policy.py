@@ -1,4 +1,4 @@
-"""PyTorch's CUDA caching allocator with expandable segments, whatever else is set."""
+"""PyTorch's CUDA caching allocator with expandable segments, in addition to the other settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from memdiag.allocator.policies.caching.policy import CachingPolicy
 
 
 def with_expandable_segments(conf: str) -> str:
-    """Returns settings with expandable segments: the last value of a key counts."""
+    """Returns settings with expandable segments appended, because the last value of a key applies."""
     return f"{conf},expandable_segments:True" if conf.strip(", ") else "expandable_segments:True"
 
 

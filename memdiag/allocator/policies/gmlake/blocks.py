@@ -1,9 +1,9 @@
-"""GMLake's blocks: primitive blocks, which have memory, and stitched blocks, which are lists of parts where primitive blocks were.
+"""GMLake's blocks: primitive blocks, which own memory, and stitched blocks, which map several primitive blocks.
 
-A large tensor takes whole chunks of 2 MiB. Free chunks that touch are one free block, as in the caching allocator,
-whose nodes and ordered sets are used here (``memdiag.allocator.engine``). A tensor in a stitched block has several
-primitive blocks, linked by ``next_primitive``. A stitched block outlives its tensor, and can serve again when all its
-chunks are free, which is kept chunk by chunk (``GMLake.used``).
+A large tensor uses whole chunks of 2 MiB. Adjacent free chunks form one free block, as in the caching allocator, whose
+nodes and ordered sets are used here (``memdiag.allocator.engine``). A tensor in a stitched block has several primitive
+blocks, linked by ``next_primitive``. A stitched block outlives its tensor, and can be reused when all its chunks are
+free. ``GMLake.used`` tracks the use of each chunk.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ STITCHING = record_type(
     "num_unmapped",
     "num_unfused",
 )
-# Of a tensor: its first primitive block (NONE: it has no memory), its stitched block, bytes of its memory and bytes
-# requested, whether its free waits for other streams, and its neighbours in the list of those that do (-1: none).
+# Fields of a tensor: its first primitive block (NONE: it has no memory), its stitched block, allocated and requested
+# bytes, whether its free waits for other streams, and its neighbours in the list of waiting tensors (-1: none).
 TENSOR = record_type("first", "stitched", "size", "requested_size", "waits", "before", "after")
 
 
@@ -64,9 +64,9 @@ class GMLake(NamedTuple):
 
     Attributes:
         stitching: Settings and counters.
-        used: Per chunk ever made: whether a tensor uses it (int8).
-        tensors: Records.
-        most: Per allocation: size of the largest stitched block that may serve it.
+        used: Per chunk, whether a tensor uses it (int8).
+        tensors: Records of type TENSOR.
+        most: Per allocation, size of the largest stitched block that may serve it.
     """
 
     stitching: Any
@@ -77,7 +77,7 @@ class GMLake(NamedTuple):
 
 @lean_part
 def set_used(nodes: Nodes, gmlake: GMLake, block: int, value: int) -> None:
-    """Marks the chunks of a large block."""
+    """Marks the chunks of a large block as used (1) or free (0)."""
     first = nodes[nodes[block].segment].first_chunk + nodes[block].offset // CHUNK
     for chunk in range(first, first + nodes[block].size // CHUNK):
         gmlake.used[chunk] = value
@@ -95,7 +95,7 @@ def free_primitive_block(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def take_primitive_block(state: State, nodes: Nodes, segment: int, offset: int, size: int) -> int:
-    """Takes ``size`` bytes out of the free block that contains them; returns them as a block in no set."""
+    """Splits ``size`` bytes off the free block that contains them; returns them as a block in no set."""
     block = nodes[segment].first_block
     while nodes[block].offset + nodes[block].size <= offset:
         block = nodes[block].next
@@ -159,9 +159,9 @@ def reuse(state: State, nodes: Nodes, gmlake: GMLake, stream: int, size: int, mo
 
 @lean_part
 def fuse(state: State, nodes: Nodes, gmlake: GMLake, lane: int, size: int) -> tuple[int, int]:
-    """Maps free blocks, the largest first, into one new range of addresses; returns that stitched block and its first primitive block.
+    """Maps free blocks, the largest first, into a new stitched block; returns it and its first primitive block.
 
-    NONE: there are too few, or they are too small together.
+    Returns NONE if there are fewer than two free blocks, or if their sum is too small.
     """
     if nodes[lane].succ == nodes[lane].pred:
         return NONE, NONE
@@ -239,7 +239,7 @@ def unfuse(state: State, nodes: Nodes, gmlake: GMLake, stitched: int) -> None:
 
 @lean_part
 def unfuse_idle(state: State, nodes: Nodes, gmlake: GMLake, only_released: bool) -> None:
-    """Unmaps all stitched blocks that no tensor has; ``only_released``: those of which a part was released to the driver."""
+    """Unmaps all stitched blocks without a tensor; with ``only_released``, those with a part released to the driver."""
     stitched = gmlake.stitching.newest
     while stitched != NONE:
         older = nodes[stitched].older
@@ -258,6 +258,6 @@ def unfuse_idle(state: State, nodes: Nodes, gmlake: GMLake, only_released: bool)
 
 @lean_part
 def share(left: int, size: int, spare: int) -> int:
-    """Returns how many of the bytes that a tensor did not request count for a primitive block of ``size`` bytes."""
+    """Returns the part of a tensor's unrequested bytes that is counted for a primitive block of ``size`` bytes."""
     most = size - CHUNK if size >= 2 * CHUNK else CHUNK // 2 - 1
     return spare if left == 0 else min(spare, most, CHUNK - 1)

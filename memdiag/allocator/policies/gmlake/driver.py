@@ -1,4 +1,4 @@
-"""The driver: new memory in chunks of 2 MiB, and its release, with the stitched blocks that lose a part by it."""
+"""The driver: reserves memory in chunks of 2 MiB, and releases it together with affected stitched blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memdiag.trace.table import Array
 
 @lean_part
 def release_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, block: int) -> None:
-    """Releases the segment that a free block is (release_block)."""
+    """Releases a free block, which is a whole segment (release_block)."""
     segment, lane = nodes[block].segment, nodes[block].lane
     remove(nodes, block)
     record_trace(state, nodes, log, schema.SEGMENT_FREE, block, nodes[block].size, -1)
@@ -35,7 +35,7 @@ def release_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, block:
 
 @lean_part
 def release_cached_blocks(state: State, nodes: Nodes, log: Array, gmlake: GMLake) -> None:
-    """Releases all segments that are free, after waiting for other streams (release_cached_blocks)."""
+    """Waits for other streams, then releases all free segments (release_cached_blocks)."""
     process_events(state, nodes, log, gmlake, True)
     before = state.num_device_free
     for small in range(2):
@@ -55,14 +55,16 @@ def release_cached_blocks(state: State, nodes: Nodes, log: Array, gmlake: GMLake
 def release_available_cached_blocks(
     state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int
 ) -> bool:
-    """Releases oversize blocks, where max_split_size_mb is set (release_available_cached_blocks); returns whether enough was released."""
+    """Releases oversize blocks if max_split_size_mb is set; returns whether it released enough.
+
+    This is release_available_cached_blocks.
+    """
     if not state.split_is_limited:
         return False
     wanted, released, before = max(size, state.max_split_size), 0, state.num_device_free
     block = lower_bound(nodes, lane, wanted)
     if block != lane:
-        # A block of that size can be a part of a segment here, since stitched blocks split all others; it cannot be
-        # released.
+        # Stitching splits blocks of any size, so this block may be only a part of a segment, which cannot be released.
         if is_unsplit(nodes, block):
             released = nodes[block].size
             release_block(state, nodes, log, gmlake, block)
@@ -81,7 +83,7 @@ def release_available_cached_blocks(
 
 @lean_part
 def new_primitive_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, wanted: int) -> int:
-    """Returns new memory as a free block in no set; NONE: there is none."""
+    """Returns new memory as a free block in no set; NONE: out of memory."""
     if not take_device_bytes(state, device_bytes(wanted, 0)):
         return NONE
     count_device_alloc(state, wanted)

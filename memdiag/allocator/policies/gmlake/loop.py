@@ -1,7 +1,7 @@
-"""The loop over the calls with GMLake's functions in place of those of the caching allocator.
+"""The loop over the calls with GMLake's functions instead of those of the caching allocator.
 
-A request looks for memory in the order of GMLake's malloc: a free block, a stitched block, fusing, and new memory. If
-all fail, it releases cached memory and tries again.
+A request searches for memory in the order of GMLake's malloc: a free block, a stitched block, fusing free blocks, and
+new memory. If all fail, it releases cached memory and tries again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ from memdiag.trace.compiled import lean_part
 from memdiag.trace.compiled_sizes import get_allocation_size, oversize_from
 from memdiag.trace.table import Array
 
-# Three more rows of the results: how a request got its memory, its primitive blocks, and chunks mapped so far.
+# Three more rows of the results: how a request was served, number of its primitive blocks, and chunks mapped so far.
 OUT_HOW, OUT_PRIMITIVES, OUT_MAPS = 12, 13, 14
 NUM_OWN_RESULTS = 3
-# How a request got its memory: one free block, as it was or split; a stitched block from before, or a new one; new
-# memory, or new memory stitched to free blocks. NOTHING: it did not.
+# How a request was served: by a free block, exact or split; by an existing or a new stitched block; by new memory,
+# alone or stitched to free blocks. NOTHING: it failed.
 EXACT, SPLIT, REUSED, STITCHED, NEW, ADDED, NOTHING = range(7)
 
 
 @lean_part
 def alloc_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int) -> tuple[int, int, int]:
-    """Returns how new memory was obtained, the stitched block (NONE: none) and a block in no set or the first primitive block, or NONE."""
+    """Returns how new memory was obtained, the stitched block (or NONE), and the block.
+
+    The block is the first primitive block of the stitched block, or a block in no set; NONE: out of memory.
+    """
     wanted = get_allocation_size(size)
     if state.limit >= 0 and state.reserved + wanted > state.limit:
         return NOTHING, NONE, NONE
@@ -67,7 +70,7 @@ def alloc_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: in
 
 @lean_part
 def get_free_block(state: State, nodes: Nodes, gmlake: GMLake, lane: int, size: int, most: int) -> tuple[int, int, int]:
-    """Returns what is there already: the smallest free block that is large enough, else the smallest such stitched one."""
+    """Returns the smallest sufficient free block, or else the smallest sufficient idle stitched block."""
     block = lower_bound(nodes, lane, size)
     if block == lane:
         if nodes[lane].is_small:
@@ -85,7 +88,10 @@ def get_free_block(state: State, nodes: Nodes, gmlake: GMLake, lane: int, size: 
 def _malloc(
     state: State, nodes: Nodes, log: Array, gmlake: GMLake, lane: int, size: int, most: int
 ) -> tuple[int, int, int]:
-    """Returns how memory was found, the stitched block (NONE: none), and a block in no set, not yet split, or the first primitive block."""
+    """Returns how memory was found, the stitched block (or NONE), and the block.
+
+    The block is the first primitive block of the stitched block, or a block in no set that is not yet split.
+    """
     may = not nodes[lane].is_small and size >= gmlake.stitching.frag_limit
     how, stitched, block = get_free_block(state, nodes, gmlake, lane, size, most)
     if block == NONE and may and gmlake.stitching.level <= 0:
@@ -114,7 +120,7 @@ def _malloc(
 def _hand_out(
     state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, asked: int, size: int, stitched: int, block: int
 ) -> int:
-    """Gives a tensor its block, split if necessary, or its primitive blocks; returns how many it has."""
+    """Assigns a block, split if necessary, or primitive blocks to a tensor; returns the number of blocks."""
     small = nodes[nodes[block].lane].is_small
     if stitched == NONE:
         nodes[block].next_primitive = NONE
@@ -146,7 +152,7 @@ def _hand_out(
 
 @lean_part
 def has_own_room(gmlake: GMLake, i: int) -> bool:
-    """Returns whether ``used`` has room for the chunks that any call can obtain."""
+    """Returns whether ``used`` has room for the chunks that any call can reserve."""
     return gmlake.stitching.next_chunk + gmlake.stitching.largest <= len(gmlake.used)
 
 
@@ -154,7 +160,7 @@ def has_own_room(gmlake: GMLake, i: int) -> bool:
 def serve(
     state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, blocks: Array, gmlake: GMLake, i: int
 ) -> tuple[int, int, int]:
-    """Serves a request; returns its status, the first primitive block, and the bytes that the tensor got."""
+    """Serves a request; returns its status, the first primitive block, and the allocated bytes."""
     process_events(state, nodes, log, gmlake, False)
     tensor, size = calls.tensor[i], calls.rounded[i]
     if calls.size[i] <= 0 or tensor < 0:
@@ -182,7 +188,7 @@ def free_tensor(
 
 @lean_part
 def complete_free(state: State, nodes: Nodes, log: Array, blocks: Array, gmlake: GMLake, tensor: int) -> int:
-    """Completes a free as the recording says; returns the status."""
+    """Completes a free at its recorded position; returns the status."""
     if tensor < 0 or gmlake.tensors[tensor].first == NONE or not gmlake.tensors[tensor].waits:
         return SKIPPED
     drop_uses(state, nodes, gmlake.tensors[tensor].first)
@@ -193,7 +199,7 @@ def complete_free(state: State, nodes: Nodes, log: Array, blocks: Array, gmlake:
 
 @lean_part
 def use_on_stream(state: State, nodes: Nodes, blocks: Array, gmlake: GMLake, tensor: int, stream: int) -> int:
-    """Notes that a stream uses a tensor; returns the status."""
+    """Records that a stream uses a tensor; returns the status."""
     if tensor < 0 or gmlake.tensors[tensor].first == NONE or gmlake.tensors[tensor].waits:
         return SKIPPED
     record_stream(state, nodes, gmlake.tensors[tensor].first, stream)
@@ -209,7 +215,7 @@ def empty_cache(state: State, nodes: Nodes, log: Array, gmlake: GMLake) -> None:
 
 @lean_part
 def finish(state: State, nodes: Nodes, log: Array, out: Array, gmlake: GMLake, i: int) -> None:
-    """Writes how many chunks have been mapped."""
+    """Writes the number of chunks mapped so far."""
     out[OUT_MAPS, i] = gmlake.stitching.num_mapped
 
 

@@ -1,4 +1,4 @@
-"""GMLake: free blocks that are too small one by one are mapped side by side and serve a large request together."""
+"""GMLake: several free blocks that are too small are mapped to adjacent addresses and serve a large request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memdiag.trace.table import Array
 
 
 class GMLakePolicy:
-    """GMLake's patch of PyTorch's allocator, whose settings it reads."""
+    """GMLake's patch of PyTorch's allocator; it reads PyTorch's settings too."""
 
     backend: str = "cuda"
     standing: Standing = "checked"
@@ -71,7 +71,7 @@ class GMLakePolicy:
         )
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:
-        """Returns how large requests got their memory."""
+        """Returns statistics on how large requests were served."""
         return (replay.stitching,) if isinstance(replay, StitchReplay) and replay.stitching is not None else ()
 
 

@@ -30,19 +30,19 @@ from memdiag.trace.layout import Layout
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
-_MOST_MEMORY = 1 << 46  # more than any device has: every chunk is tracked, so an unlimited replay needs a bound too
+_MOST_MEMORY = 1 << 46  # bytes, more than any device has: a bound, because every chunk is tracked
 _RULES = Rules(whole_fraction_is_limit=True, capacity_is_asked=True)  # of torch 2.0, on which GMLake is based
 
 
 @dataclass(frozen=True)
 class StitchReplay(Replay):
-    """A replay, and what stitching did; the columns have a value a call.
+    """A replay with results of stitching; the columns have one value per call.
 
     Attributes:
-        stitching: Never None.
-        how: Of an allocation, how it got its memory (``loop.EXACT`` …); -1: no allocation (int8).
-        num_pieces: Of an allocation (int32).
-        maps: Calls that map a chunk, counted from the first call on (int64).
+        stitching: Statistics; never None.
+        how: How an allocation was served (``loop.EXACT`` …); -1: not an allocation (int8).
+        num_pieces: Number of primitive blocks of an allocation (int32).
+        maps: Driver calls that mapped a chunk so far (int64).
     """
 
     stitching: Stitching | None = None
@@ -127,7 +127,7 @@ def replay_stitch(
 
 
 def rounded_sizes(sizes: Array) -> Array:
-    """Returns the bytes of the blocks for requests (int64): a small one in units of 512 bytes, a large one in whole chunks."""
+    """Returns the block sizes of requests (int64): multiples of 512 bytes if small, whole chunks if large."""
     small = Layout().round(sizes)
     return np.where(small <= SMALL_LIMIT, small, -(-small // CHUNK) * CHUNK)
 
@@ -141,7 +141,7 @@ def _own(model: Model, workload: Workload, settings: GMLakeSettings, rounded: Ar
         settings.collect_bytes,
     )
     stitching.adds_missing, stitching.last_waiting, stitching.first_waiting = settings.adds_missing, -1, -1
-    granted = rounded[(workload.op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # only what may be granted needs chunks
+    granted = rounded[(workload.op == w.ALLOC) & (rounded <= _MOST_MEMORY)]  # others need no chunks
     stitching.largest = max(int(granted.max(initial=0)), LARGE_SEGMENT) // CHUNK
     stitching.heads = state.fresh
     state.fresh += state.num_streams

@@ -20,17 +20,16 @@ _LEVELS = 2
 
 @dataclass(frozen=True)
 class GMLakeSettings:
-    """How it stitches.
+    """The settings of stitching.
 
     Attributes:
-        frag_limit_bytes: Requests below it are never stitched together (fragLimit).
-        reuse_limit: A stitched block serves again for requests down to this part of its size (reuseLimit).
-        level: When to stitch (defragLevel): 0 before new memory is asked for, 1 where the device has none left, 2 only after all that is
-            cached was given back.
-        collect_bytes: When the stitched blocks together are larger, those that are not in use are taken apart (autoGC,
-            in GiB).
-        adds_missing: Only what free blocks lack is asked for, and stitched to them (reAlloc).
-        max_split_bytes: Blocks of this size or more are never cut; ``NO_LIMIT``: none is that large.
+        frag_limit_bytes: Smaller requests are never served by stitching (fragLimit).
+        reuse_limit: A stitched block may be reused up to this multiple of the requested size (reuseLimit).
+        level: When to stitch (defragLevel): 0 before reserving new memory, 1 if the device has no more memory, 2 only
+            after releasing all cached memory.
+        collect_bytes: If all stitched blocks together are larger, idle ones are unmapped (autoGC, in GiB).
+        adds_missing: Whether to reserve only the bytes that free blocks lack, and to stitch them together (reAlloc).
+        max_split_bytes: Blocks of this size or more are never split; ``NO_LIMIT``: no limit.
     """
 
     frag_limit_bytes: int = 512 * MIB
@@ -45,7 +44,7 @@ class GMLakeSettings:
         """Reads variables and settings: ``fragLimit=268435456,max_split_size_mb:512``.
 
         Raises:
-            MemdiagError: One of them means nothing here.
+            MemdiagError: One of them is unknown or invalid.
         """
         default = default or cls()
         given, rest = variables.split(text)
@@ -68,7 +67,7 @@ class GMLakeSettings:
         )
 
 
-# The port of it in MindSpeed's SmartSwap, for NPUs.
+# Defaults of GMLake's port for NPUs in MindSpeed's SmartSwap.
 ON_NPU = GMLakeSettings(frag_limit_bytes=16 * MIB, collect_bytes=3000 * GIB)
 
 

@@ -12,7 +12,7 @@ from memdiag.trace.table import Array
 
 @lean_part
 def free_block(state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int) -> None:
-    """Completes a free: the chunks can be found again, in any combination."""
+    """Completes a free: the chunks become available, in any combination."""
     primitive, stream = gmlake.tensors[t].first, nodes[nodes[gmlake.tensors[t].first].lane].stream
     while primitive != NONE:
         following = nodes[primitive].next_primitive
@@ -40,7 +40,7 @@ def _start_waiting(gmlake: GMLake, t: int) -> None:
 
 @lean_part
 def stop_waiting(gmlake: GMLake, t: int) -> None:
-    """Removes a tensor from the list of those that wait."""
+    """Removes a tensor from the list of waiting tensors."""
     before, after = gmlake.tensors[t].before, gmlake.tensors[t].after
     if before >= 0:
         gmlake.tensors[before].after = after
@@ -55,7 +55,7 @@ def stop_waiting(gmlake: GMLake, t: int) -> None:
 
 @lean_part
 def process_events(state: State, nodes: Nodes, log: Array, gmlake: GMLake, by_force: bool) -> None:
-    """Completes the frees of tensors whose streams are done; ``by_force``: waits for them."""
+    """Completes the frees of tensors whose events have completed; with ``by_force``, waits for all events."""
     t = gmlake.stitching.first_waiting if by_force or state.streams_finish != AS_RECORDED else -1
     while t >= 0:
         following = gmlake.tensors[t].after
@@ -75,7 +75,7 @@ def process_events(state: State, nodes: Nodes, log: Array, gmlake: GMLake, by_fo
 
 @lean_part
 def drop_uses(state: State, nodes: Nodes, block: int) -> None:
-    """Forgets which other streams use a block."""
+    """Removes the recorded stream uses of a block."""
     x = nodes[block].stream_uses
     while x != NONE:
         following = nodes[x].next_event
@@ -86,7 +86,7 @@ def drop_uses(state: State, nodes: Nodes, block: int) -> None:
 
 @lean_part
 def free(state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, is_recorded: bool) -> None:
-    """Frees a tensor. ``is_recorded``: the free completes when the recording says so."""
+    """Frees a tensor; with ``is_recorded``, a later FREE_COMPLETED call completes the free."""
     first = gmlake.tensors[t].first
     state.allocated -= gmlake.tensors[t].size
     primitive = first
@@ -108,7 +108,7 @@ def free(state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, is_reco
 
 @lean_part
 def record_stream(state: State, nodes: Nodes, block: int, stream: int) -> None:
-    """Notes that a stream other than its own uses the block."""
+    """Records that another stream than its own uses the block."""
     if state.streams_finish == AS_RECORDED or stream == nodes[nodes[block].lane].stream:
         return
     x = nodes[block].stream_uses

@@ -51,9 +51,9 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
     """Returns the marks of a trace for its workload.
 
     Args:
-        trace, device: What was recorded.
-        workload: What was told from it.
-        hooks: What counts as a forward call: "layer" (up to MindSpeed 1.0.RC3) or "stack" (later).
+        trace, device: The recording.
+        workload: The workload inferred from it.
+        hooks: Unit of a forward call: "layer" (up to MindSpeed 1.0.RC3) or "stack" (later).
 
     Raises:
         MemdiagError: There is no such generation of hooks.
@@ -99,7 +99,7 @@ def _steps(device: DeviceTrace) -> tuple[list[Event], list[Event]]:
 
 
 def _setup(trace: Trace, device: DeviceTrace, steps: tuple[list[Event], list[Event]]) -> list[Event]:
-    """Returns the marks of the set-up: the empty window that follows it, and the phase itself if the trace has seen it."""
+    """Returns the marks of the set-up: the empty window after it, and the phase itself if it is in the trace."""
     first_step = steps[1][0][0] if steps[1] else device.num_events
     made = device.events.phase[:first_step] == _INITIALISATION
     if trace.complete_from_start and not made.any() and first_step < device.num_events:
@@ -128,7 +128,7 @@ def _forward(trace: Trace, device: DeviceTrace, hooks: str) -> tuple[list[Event]
             edges = []
     if not edges:
         edges, basis = edges_of(trace.stacks, device, layers=hooks == "layer"), "stacks"
-    if not edges:  # no layers show: a whole forward pass is the nearest thing
+    if not edges:  # without visible layers, a whole forward pass is the best approximation
         inside = np.diff((device.events.phase == _FORWARD).astype(np.int8), prepend=0, append=0)
         edges, basis = (
             [(int(at), bool(inside[at] > 0)) for at in np.flatnonzero(inside)],
@@ -162,7 +162,10 @@ def _optimizer(trace: Trace, device: DeviceTrace, steps: tuple[list[Event], list
 
 
 def _whole_step(trace: Trace, device: DeviceTrace, begin: int, end: int) -> tuple[int, int]:
-    """Returns the events of a step of Megatron's optimizer, given those of PyTorch's optimizer within it; without its stacks, these."""
+    """Returns the events of a step of Megatron's optimizer, given those of PyTorch's optimizer within it.
+
+    Without stacks of Megatron's step, these are returned unchanged.
+    """
     asks = np.flatnonzero(device.events.action == schema.ALLOC)
     known: dict[int, bool] = {}
 

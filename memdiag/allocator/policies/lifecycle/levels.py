@@ -33,7 +33,7 @@ from memdiag.trace.table import Array
 REUSE, NEW, ANY, LARGE_FOR_SMALL, AGAIN, NOWHERE = range(1, 7)
 
 _VERY_LARGE = 1_800_000_000
-_PREJUDGED = 200 << 20  # new memory is not even requested when less than this would be left
+_PREJUDGED = 200 << 20  # bytes; the allocator does not request new memory if less than this would remain free
 _MUCH_LARGER = 1_395_864_371
 _MOST_CANDIDATES = 3
 
@@ -84,7 +84,7 @@ def _breaks_a(state: State, there: int, size: int) -> bool:
 
 @lean_part
 def _any(state: State, nodes: Nodes, lane: int, size: int) -> int:
-    """Returns the smallest free block of a lane for a request, taken out of its set, under restriction a alone; NONE: there is none."""
+    """Takes the smallest sufficient free block of a lane out of its set, under restriction a only; returns it or NONE."""
     block = lower_bound(nodes, lane, size)
     if block == lane or _breaks_a(state, nodes[block].size, size):
         return NONE
@@ -113,10 +113,10 @@ def _is_forbidden(
 def _allowed(
     state: State, nodes: Nodes, mindspeed: MindSpeed, size: int, lifetime: int, own: int, half: int, stream: int
 ) -> int:
-    """Returns the block of a pool that the first level takes; NONE: there is none.
+    """Returns the block of a pool that the first level uses, or NONE.
 
-    With ``open_memory_optimize`` up to three blocks are looked at, and only those whose segment is much larger than the request count: as
-    the source has it, an ordinary block ends the search with nothing.
+    With ``open_memory_optimize``, it examines up to three blocks and accepts only one whose segment is much larger than
+    the request. As in the source, an ordinary block ends the search without a result.
     """
     lane = lane_of(state, lifetime, half, stream)
     block = lower_bound(nodes, lane, size)
@@ -157,6 +157,6 @@ def alloc_block(
         record_trace(state, nodes, log, SEGMENT_ALLOC, block, needed, -1)
     else:
         block = NONE
-    if state.device_free < UNLIMITED // 2:  # a device without bounds has nothing that could be known
+    if state.device_free < UNLIMITED // 2:  # the free memory of an unlimited device is unknown
         mindspeed.pools.usable = state.reserved + max(state.device_free, 0)
     return block

@@ -1,6 +1,6 @@
-"""The loop over the calls with MindSpeed's functions in place of those of the caching allocator.
+"""The loop over the calls with MindSpeed's functions instead of those of the caching allocator.
 
-Lifetimes are predicted by ``tables`` from what earlier windows have shown, or given; ``levels`` finds the memory.
+``tables`` predicts lifetimes from earlier windows, unless they are given; ``levels`` finds the memory.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from memdiag.trace.compiled import lean_part
 from memdiag.trace.compiled_sizes import should_split
 from memdiag.trace.table import Array
 
-# Two more rows of the results: whether a tensor was taken to be long-lived, and the level at which its memory was
-# found.
+# Two more rows of the results: whether a tensor was classified as long-lived, and the level that served it.
 OUT_LONG, OUT_LEVEL = 12, 13
 NUM_OWN_RESULTS = 2
 
@@ -59,7 +58,7 @@ def _mark(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, kind: in
 
 @lean_part
 def _is_long(mindspeed: MindSpeed, rounded: int, size_number: int, rounded_number: int) -> bool:
-    """Decides how long a tensor will live."""
+    """Returns whether a tensor is classified as long-lived."""
     is_long = False
     mindspeed.tables[STEP].start, mindspeed.tables[STEP].until = 0, 0
     if mindspeed.pools.is_precise:

@@ -31,11 +31,11 @@ class HookMarks:
     """Marks in order.
 
     Attributes:
-        at: Index of the call that follows (int64, never falls); the number of calls: none follows.
+        at: Index of the next call (int64, not decreasing); the number of calls: none follows.
         kind: Index into ``KINDS`` (int8).
-        bases: What they rest on, for each of "setup", "forward", "step" and "optimizer": "marks", "stacks",
-            "periodicity" … or "none".
-        hooks: What counts as a forward call: "layer" (each part of a list of modules) or "stack" (the whole list).
+        bases: Evidence for each of "setup", "forward", "step" and "optimizer": "marks", "stacks", "periodicity" … or
+            "none".
+        hooks: Unit of a forward call: "layer" (each element of a module list) or "stack" (the whole list).
     """
 
     at: Array
@@ -45,7 +45,7 @@ class HookMarks:
 
     @classmethod
     def none(cls) -> HookMarks:
-        """Returns no marks: the predictor learns nothing, and every tensor is short-lived."""
+        """Returns an empty set of marks, with which the predictor classifies every tensor as short-lived."""
         return cls(
             np.empty(0, np.int64),
             np.empty(0, np.int8),
@@ -61,13 +61,12 @@ class HookMarks:
 
 @dataclass(frozen=True)
 class HookWindows:
-    """The state that the marks put every call in; one value a call.
+    """The state that the marks set for every call; one value per call.
 
     Attributes:
-        precise, forward, step: The flags as the allocator has them (bool).
-        ends: Index of the call before which its window ends: of the phase, else of the forward call, else of the step;
-            outside of any, of
-            the next step. The number of calls: not in this trace (int64).
+        precise, forward, step: The flags of the allocator (bool).
+        ends: Index of the call before which its window ends: the window of the phase, else of the forward call, else of
+            the step; outside of any, the next step. The number of calls: not in this trace (int64).
     """
 
     precise: Array
@@ -77,7 +76,7 @@ class HookWindows:
 
     @classmethod
     def of(cls, marks: HookMarks, num_calls: int) -> HookWindows:
-        """Works them out."""
+        """Computes the state of every call."""
         count = len(marks.at)
         flags = np.zeros((3, count + 1), bool)
         precise = forward = step = False

@@ -1,8 +1,8 @@
 """Forward calls of the hooked modules, from the module marks of a recording.
 
-A module mark says whose code runs from here on, by its path in the model. The path tells all that is open:
-``decoder.layers.3.mlp`` runs within ``decoder.layers.3``. Early versions of the feature hook every part of a list of
-modules (its name is a number); later ones the whole stack, which is the module that owns the list.
+A module mark names the module whose code runs from there on, by its path in the model. The path contains all enclosing
+modules: ``decoder.layers.3.mlp`` runs within ``decoder.layers.3``. Early versions of the feature hook every element of
+a module list (its name is a number). Later ones hook the whole stack, which is the module that owns the list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def edges_of_layers(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
     """
     edges: list[Edge] = []
     open_calls: list[str] = []
-    is_first = True  # what runs where the marks begin was entered before
+    is_first = True  # the module that runs at the first mark was entered earlier
     for at, path in _marks(recorded, device):
         wanted = _numbered(path)
         kept = [call for call in open_calls if call in wanted]
@@ -43,7 +43,7 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
     returns. An element that activation checkpointing recomputes in backward is not a call of the owner, because the
     owner is not entered.
     """
-    # Parts of a list may be too deep to be placed, where events have no times; their names tell the owner all the same.
+    # Marks of deeply nested elements cannot be placed if events have no times, but their names still show the owner.
     owners = {
         owner
         for name in np.unique(recorded.modules["name"]).tolist()
@@ -52,8 +52,8 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
     }
     edges: list[Edge] = []
     current: str | None = None
-    left_at = -1  # the latest event at which no part of a list of the model itself ran any more
-    before: str | None = None  # the mark before; None: there was none, and what runs was entered before
+    left_at = -1  # the latest event after which no element of the model's own list was running
+    before: str | None = None  # the previous mark; None: this is the first one, and its module was entered earlier
     is_in_model = False
     for at, path in _marks(recorded, device):
         if not before:
@@ -80,15 +80,15 @@ def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
 
 
 def with_those_too_deep(layers: list[Edge], stacks: list[Edge], guessed: list[Edge]) -> list[Edge]:
-    """Returns calls of layers, plus guessed ones where a call of a stack shows none.
+    """Returns calls of layers, plus guessed ones in each call of a stack that shows none.
 
     Marks of deeply nested calls cannot be placed in recordings whose events have no times. The marks of the same layers
     can be placed when backward recomputes them.
 
     Args:
-        layers: Edges of the layers that marks show.
-        stacks: Edges of the owners, one after the other.
-        guessed: Edges of layers that call stacks show, one after the other.
+        layers: Edges of the layers from marks.
+        stacks: Edges of the owners, not nested.
+        guessed: Edges of layers from call stacks, not nested.
     """
     begins = np.array([at for at, is_begin in layers if is_begin], np.int64)
     spans = [(begin, end) for (begin, _), (end, _) in zip(stacks[::2], stacks[1::2], strict=True)]
@@ -112,7 +112,7 @@ def _marks(recorded: Recorded, device: DeviceTrace) -> Iterator[tuple[int, str]]
 
 
 def _numbered(path: str) -> list[str]:
-    """Returns the modules on a path that are parts of lists, the outermost first."""
+    """Returns the modules on a path that are elements of module lists, the outermost first."""
     parts = path.split(".")
     return [".".join(parts[: i + 1]) for i, part in enumerate(parts) if part.isdigit()]
 

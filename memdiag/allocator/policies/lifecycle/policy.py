@@ -29,10 +29,9 @@ class LifecyclePolicy:
     """The allocator of MindSpeed's --memory-fragmentation.
 
     Attributes:
-        hooks: What counts as a forward call: each layer, or the whole stack of layers (the feature as it was from
-            November 2024).
-        is_oracle: Lifetimes are known instead of predicted: a tensor is long-lived if it survives its window. This
-            shows how far the idea itself could go.
+        hooks: Unit of a forward call: each layer, or the whole stack of layers (the feature since November 2024).
+        is_oracle: Whether lifetimes are known instead of predicted: a tensor is long-lived if it survives its window.
+            This shows the potential of the idea.
     """
 
     hooks: Literal["layer", "stack"] = "layer"
@@ -42,7 +41,7 @@ class LifecyclePolicy:
 
     @property
     def standing(self) -> Standing:
-        """No program can know lifetimes in advance."""
+        """How far results can be trusted; "bound" with known lifetimes, because no program can know them in advance."""
         return "bound" if self.is_oracle else "checked"
 
     def effective_conf(self, conf: str) -> str:
@@ -65,7 +64,7 @@ class LifecyclePolicy:
         return rounded, allocation_sizes(rounded)
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> HookMarks:
-        """Returns when the hooks would run."""
+        """Returns the marks at which the hooks would run."""
         return marks_of(trace, device, workload, self.hooks)
 
     def serve(
@@ -74,7 +73,7 @@ class LifecyclePolicy:
         """Replays a workload; ``ALR_MAX=BYTES`` among the settings is the variable of that name.
 
         Raises:
-            MemdiagError: There is no such setting, or another variable is among them.
+            MemdiagError: A setting or a variable is unknown.
         """
         given, settings = variables.split(scenario.conf)
         variables.known(given, self.variables, "MindSpeed's allocator")

@@ -1,7 +1,7 @@
-"""MindSpeed's four pools: two pools as the caching allocator knows them, each with its small and its large half.
+"""MindSpeed's four pools: two pools of the caching allocator, each with a small and a large half.
 
-Blocks, the sets of free ones and the driver are those of ``memdiag.allocator.engine``; only which pool a request goes
-to, and where it may look, is different here.
+Blocks, free sets and the driver are those of ``memdiag.allocator.engine``. Only the choice of the pool and the search
+differ.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def conf_of(settings: MindSpeedSettings) -> Conf:
 def add_pools(model: Model, settings: MindSpeedSettings) -> Any:
     """Makes the second pool of ``model`` one for long-lived tensors; returns the record of POOLS."""
     long = model.nodes[model.state.pools + LONG]
-    # To the engine it is a private pool that counts nothing and is released together with the default pool.
+    # For the engine it is a private pool that counts no segments and is released together with the default pool.
     long.is_private, long.exists, long.cuda_malloc_count, long.is_freeable = 0, 1, 1, 1
     pools = new_record(POOLS)
     pools.alr_max, pools.usable = settings.alr_max_bytes, -1
@@ -57,7 +57,7 @@ def add_pools(model: Model, settings: MindSpeedSettings) -> Any:
 
 
 def of_segments(model: Model) -> Array:
-    """Returns the pool of every segment there ever was (index into ``NAMES``, int8), in the order in which they were obtained."""
+    """Returns the pool (index into ``NAMES``, int8) of every segment, including released ones, in reservation order."""
     nodes = model.nodes
     lane = nodes["lane"][segments(model.state, nodes)]
     pool: Array = (2 * nodes["index"][nodes["pool"][lane]] + nodes["is_small"][lane]).astype(np.int8)

@@ -1,7 +1,7 @@
 """Replays a workload through MindSpeed's lifetime-segregated pools, with its own predictor or with perfect knowledge.
 
-The model omits the features that MindSpeed's allocator omits. It has no ``record_stream``, so a block is free when its
-tensor is freed, whatever other streams do. It has no private pools, so all requests go to the four pools.
+The model lacks the features that MindSpeed's allocator lacks. It has no ``record_stream``, so a block is free when its
+tensor is freed, even if other streams still use it. It has no private pools, so all requests go to the four pools.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.table import Array
 
 _MOST_SIZE = 1 << 60
-# Its allocator knows no streams and no private pools: a block is free when its tensor is.
+# The allocator tracks no stream uses and no private pools: freeing a tensor frees its block.
 _OPS = np.zeros(len(w.OPS), np.int8)
 _OPS[[w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL]] = (
     w.ALLOC,
@@ -66,20 +66,20 @@ def replay_lifecycle(
     """Replays ``workload`` through the four pools.
 
     Args:
-        workload: What the program asked for. Tensors that were there at the start are made first, by address, as
+        workload: The requests of the program. Tensors from before the start are allocated first, by address, as
             long-lived.
-        marks: When the hooks ran.
+        marks: Calls at which the hooks ran.
         conf: Text of PYTORCH_NPU_ALLOC_CONF, for MindSpeed's own parser.
-        capacity: Bytes of the device; None: unlimited (then the look at what is left never holds back new memory).
-        fraction: Share of the device that the process may have.
+        capacity: Bytes of the device; None: unlimited (the check of free memory then never refuses new memory).
+        fraction: Per-process memory fraction.
         alr_max_bytes: The variable ALR_MAX.
-        torch_version: Said in the result; the rules are the same in all.
-        log: Whether the allocator's entries are kept.
-        is_oracle: Lifetimes are not predicted but known: a tensor is long-lived if it survives its window.
+        torch_version: Version shown in the result; all versions have the same rules.
+        log: Whether to keep the allocator's log.
+        is_oracle: Whether lifetimes are known instead of predicted: a tensor is long-lived if it survives its window.
         policy: Name in the result; "": "lifecycle" or "lifetime-oracle".
 
     Raises:
-        MemdiagError: ``conf`` is not one that the allocator starts with.
+        MemdiagError: The allocator does not start with ``conf``.
     """
     settings = MindSpeedSettings.parse(conf, alr_max_bytes)
     calls = _with_start(workload, marks)
@@ -141,7 +141,7 @@ def replay_lifecycle(
 
 @dataclass(frozen=True)
 class _HookedCalls:
-    """The calls to replay, with the marks among them; the first ``num_made`` calls recreate the state at the start."""
+    """The calls to replay, and their marks; the first ``num_made`` calls recreate the initial state."""
 
     op: Array
     tensor: Array
@@ -152,11 +152,14 @@ class _HookedCalls:
     marks: HookMarks
 
     def deaths(self) -> Array:
-        """Returns for each allocation the call that frees its tensor; the number of calls: none does, or it is no allocation."""
+        """Returns, for each allocation, the call that frees its tensor.
+
+        For other calls, and for allocations without a free, the value is the number of calls.
+        """
         count = len(self.op)
         died = np.full(self.num_tensors + 1, count, np.int64)
         frees = np.flatnonzero(((self.op == w.FREE) | (self.op == w.FREE_REQUESTED)) & (self.tensor >= 0))[::-1]
-        died[self.tensor[frees]] = frees  # the first of several is written last
+        died[self.tensor[frees]] = frees  # written in reverse order, so that the first of several frees remains
         deaths: Array = np.where(self.op == w.ALLOC, died[self.tensor], count)
         return deaths
 
@@ -167,9 +170,9 @@ class _HookedCalls:
 
 
 def _with_start(workload: Workload, marks: HookMarks) -> _HookedCalls:
-    """Returns the calls with those that make the tensors of the start in front, as in a phase in which everything is long-lived."""
+    """Returns the calls, preceded by allocations of the initial tensors in a phase in which all are long-lived."""
     start = workload.start
-    rows = np.flatnonzero(~start.block_pending)  # without deferral, what waits for a stream has been free for long
+    rows = np.flatnonzero(~start.block_pending)  # without deferred frees, pending blocks are already free
     address = start.base[start.block_range[rows]] + start.block_off[rows]
     rows = rows[np.argsort(address, kind="stable")]
     num = len(rows)

@@ -25,18 +25,19 @@ class Lifecycle:
 
     Attributes:
         marks: The marks that the replay used.
-        level: Per call: the level at which an allocation found its memory (``levels``: 1 to 5; 6: not found); -1: no
+        level: Per call, the level at which an allocation found memory (``levels``: 1 to 5; 6: not found); -1: not an
             allocation.
-        is_long: Per call: whether an allocation was decided to be long-lived (bool).
+        is_long: Per call, whether an allocation was classified as long-lived (bool).
         call, death: Per tensor: the calls that allocate and free it; the number of calls if it is not freed (int64).
         block: Size of its block.
         seg: Number of its segment.
-        thought_long, survives: Decided long-lived; still live when its window ended (bool).
+        thought_long, survives: Whether it was classified as long-lived; whether it was still live when its window ended
+            (bool).
         window: Index into ``WINDOWS``: the window of its allocation (int8).
-        change_call, change_seg, change_bytes: Segments that the device gave (bytes > 0) and took back, in order: the
-            call (-1: for tensors from before the start), the segment, the bytes.
-        segment_pool: Per segment: index into ``pools.NAMES`` (int8).
-        opened_by: Per segment: row of the tensor for which it was obtained; -1: a request that failed nevertheless.
+        change_call, change_seg, change_bytes: Reserved (bytes > 0) and released segments, in order: the call (-1: for
+            tensors from before the start), the segment, the bytes.
+        segment_pool: Per segment, index into ``pools.NAMES`` (int8).
+        opened_by: Per segment, row of the tensor for which it was reserved; -1: a request that failed nevertheless.
         peak_call: The first call after which the reserved bytes are at their peak; -1: the start.
     """
 
@@ -59,7 +60,7 @@ class Lifecycle:
 
     @classmethod
     def of(cls, model: Model, deaths: Array, windows: HookWindows, *, marks: HookMarks) -> Lifecycle:
-        """Gathers it from a model that has made all calls, given their deaths and windows."""
+        """Returns the results of a model that has run all calls, given the frees and windows of the calls."""
         first, out, segment_pool = (
             model.first,
             dict(zip((*RESULTS, "is_long", "level"), model.out, strict=True)),
@@ -97,7 +98,7 @@ class Lifecycle:
         )
 
     def detail(self) -> LifetimePools:
-        """Returns how it went, as plain data."""
+        """Returns the results as plain data."""
         return LifetimePools(
             hooks=self.marks.hooks,
             bases=self.marks.bases,
@@ -114,17 +115,17 @@ class Lifecycle:
         return live
 
     def held_bytes(self, call: int) -> Array:
-        """Returns the bytes of every segment that are held after a call (int64); -1: at the start."""
+        """Returns the reserved bytes of every segment after a call (int64); -1: at the start."""
         now = self.change_call <= call
         return np.bincount(self.change_seg[now], self.change_bytes[now], len(self.segment_pool)).astype(np.int64)
 
     def used_bytes(self, call: int) -> Array:
-        """Returns the bytes of every segment that are handed out after a call (int64)."""
+        """Returns the allocated bytes of every segment after a call (int64)."""
         live = self.live(call)
         return np.bincount(self.seg[live], self.block[live], len(self.segment_pool)).astype(np.int64)
 
     def pools(self, call: int | None = None) -> tuple[PoolState, ...]:
-        """Returns the four pools as they are after a call; None: at the peak of reserved bytes."""
+        """Returns the four pools after a call; None: at the reserved peak."""
         call = self.peak_call if call is None else call
         held, used = self.held_bytes(call), self.used_bytes(call)
         surviving = self.live(call) & self.survives
@@ -138,12 +139,12 @@ class Lifecycle:
         return tuple(states)
 
     def false_long_lived(self) -> Misfiled:
-        """Decided long-lived, but freed within the window in which they were made."""
+        """Returns tensors classified as long-lived, but freed within the window of their allocation."""
         wrong = self.thought_long & ~self.survives
         return self._misfiled(wrong, self._idle_bytes(wrong))
 
     def false_short_lived(self) -> Misfiled:
-        """Decided short-lived within a window, but still there when it ended."""
+        """Returns tensors classified as short-lived within a window, but still live when it ended."""
         wrong = ~self.thought_long & self.survives & (self.window > 0)
         return self._misfiled(wrong, self._kept_bytes(wrong))
 
@@ -152,13 +153,13 @@ class Lifecycle:
         return Misfiled(int(wrong.sum()), int(self.block[wrong].sum()), int(self.block[at_peak].sum()), cost)
 
     def _idle_bytes(self, wrong: Array) -> int:
-        """Bytes at the peak of segments that were obtained for some tensors and hold nothing."""
+        """Returns the bytes, at the peak, of empty segments that were reserved for some tensors."""
         for_them = np.append(wrong, False)[self.opened_by]
         held, used = self.held_bytes(self.peak_call), self.used_bytes(self.peak_call)
         return int(held[for_them & (used == 0)].sum())
 
     def _kept_bytes(self, wrong: Array) -> int:
-        """Bytes free at the peak in segments of the short-lived that hold some tensors."""
+        """Returns the free bytes, at the peak, of short-lived segments that contain some tensors."""
         holds = np.zeros(len(self.segment_pool), bool)
         holds[self.seg[wrong & self.live(self.peak_call)]] = True
         free = self.held_bytes(self.peak_call) - self.used_bytes(self.peak_call)

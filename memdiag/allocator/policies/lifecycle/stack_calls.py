@@ -18,16 +18,16 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.stacks import Stacks
 
 Edge = tuple[int, bool]
-Chain = tuple[tuple[str, int], ...]  # file and line of each forward, the outermost first
-_Loop = tuple[int, set[object]]  # its depth, and the sites that call layers
+Chain = tuple[tuple[str, int], ...]  # file and line of each ``forward``, the outermost first
+_Loop = tuple[int, set[object]]  # depth of the loop, and the sites that call layers
 _BACKWARD = schema.PHASES.index("backward")
 _INNER = ("torch/nn/modules/module.py", "torch/utils/checkpoint.py", "torch/autograd/", "torch/_dynamo/")
-_LEAST_CALLS = 3  # fewer repetitions are no loop over layers
+_LEAST_CALLS = 3  # fewer repetitions do not count as a loop over layers
 
 
 @dataclass
 class _Open:
-    """A call that is under way: from where which file was called, and the first and the latest of its lines."""
+    """A call in progress: its call site and file, and its first and latest line."""
 
     site: object
     first: int
@@ -36,7 +36,7 @@ class _Open:
 
 @dataclass(frozen=True)
 class _Moment:
-    """An allocation: the event, its calls of ``forward``, from which depth on they are others than before; whether it is in backward."""
+    """An allocation: event, calls of ``forward``, the depth from which they are new, and whether it is in backward."""
 
     at: int
     chain: Chain
@@ -45,11 +45,11 @@ class _Moment:
 
 
 def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]:
-    """Returns where calls begin and end, in order; empty where the stacks show no loop.
+    """Returns the beginnings and ends of calls, in order; empty if the stacks show no loop.
 
     Args:
-        stacks, device: What was recorded.
-        layers: Calls of each layer; False: from the first layer to the last of each call of the stack of layers.
+        stacks, device: The recording.
+        layers: True for calls of each layer; False for calls of the stack of layers, from its first to its last layer.
     """
     moments, again = _walk(stacks, device)
     found = _loop_of(again)
@@ -59,7 +59,7 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
     lines = _lines_of(moments, found)
     calls: list[
         list[int]
-    ] = []  # first event of each, and the event after it; depth of the frames entered since the previous one
+    ] = []  # first event of each call, the event after it, and the depth of the frames entered since the previous call
     is_open, entered = False, 0
     for moment in moments:
         entered = min(entered, moment.entered)
@@ -69,7 +69,7 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
             calls[-1][1] = moment.at
         if inside and (not is_open or moment.entered <= depth):
             if not layers and calls and entered >= loop:
-                calls[-1][1] = device.num_events  # the same call of the stack goes on
+                calls[-1][1] = device.num_events  # the call of the stack continues
             else:
                 calls.append([moment.at, device.num_events])
             entered = loop
@@ -78,7 +78,7 @@ def edges_of(stacks: Stacks, device: DeviceTrace, *, layers: bool) -> list[Edge]
 
 
 def _lines_of(moments: list[_Moment], loop: _Loop) -> set[tuple[str, int]]:
-    """Returns the lines of layers' ``forward`` at which anything was asked for in the loop."""
+    """Returns the lines of layers' ``forward`` that made requests in the loop."""
     depth, sites = loop
     return {
         moment.chain[depth]
@@ -88,7 +88,7 @@ def _lines_of(moments: list[_Moment], loop: _Loop) -> set[tuple[str, int]]:
 
 
 def _depth_of(moment: _Moment, loop: _Loop, lines: set[tuple[str, int]]) -> int:
-    """Returns at which depth a layer is called; -1: in none."""
+    """Returns the depth at which a layer is called; -1: none."""
     depth, sites = loop
     if moment.is_backward:
         return next((depth for depth, place in enumerate(moment.chain) if place in lines), -1)
@@ -96,7 +96,7 @@ def _depth_of(moment: _Moment, loop: _Loop, lines: set[tuple[str, int]]) -> int:
 
 
 def _loop_of(again: Counter[tuple[int, object]]) -> _Loop | None:
-    """Returns the depth of the outermost loop over layers and the sites that call them, given what ``_walk`` counted; None: no loop."""
+    """Returns depth and call sites of the outermost loop over layers, from the counts of ``_walk``; None: no loop."""
     loops = {place: count for place, count in again.items() if count >= _LEAST_CALLS}
     if not loops:
         return None
@@ -117,7 +117,7 @@ def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[t
     ):
         chain = chains[stack] if stack >= 0 else ()
         if stack < 0 and phase != _BACKWARD:
-            continue  # no stack, and no sign that anything has changed
+            continue  # without a stack, there is no evidence of a change
         entered = len(chain)
         for depth, (_, line) in enumerate(chain):
             site = _site(chain, depth)
@@ -140,7 +140,7 @@ def _walk(stacks: Stacks, device: DeviceTrace) -> tuple[list[_Moment], Counter[t
 
 
 def _site(chain: Chain, depth: int) -> object:
-    """Returns from which line which file was called."""
+    """Returns the calling line and the called file."""
     return (chain[depth - 1] if depth else None), chain[depth][0]
 
 

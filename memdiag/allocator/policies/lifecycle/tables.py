@@ -1,13 +1,13 @@
-"""The predictor of lifetimes: sizes that outlived their window, by the place in the window of their request. Compiled.
+"""The predictor of lifetimes: sizes that outlived their window, by the position of the request in it. Compiled.
 
-A look-up finds the nearest entry of exactly this size at this place or before it. It searches the last window first,
-then the windows that added something new, the oldest first. The original walks its sets; here the entries of a window
-are sorted once, when it ends. A remembered window is kept for a size only if its entries begin earlier than those of
-every older window, because an older window answers all other look-ups.
+A look-up finds the nearest entry of exactly this size at or before this position. It searches the last window first,
+then the remembered windows (those that met a new entry), the oldest first. The original walks its sets; here the
+entries of a window are sorted once, when it ends. A remembered window is kept for a size only if its entries begin
+earlier than those of every older window, because an older window answers all other look-ups.
 
-Sizes are replaced by numbers of distinct sizes, so that size and place fit one integer: ``size << 32 | start``. There
-are two tables, one of forward windows and one of steps. Both store their parts in common arrays (``MindSpeed``); a
-table has the offsets of its parts.
+Sizes are replaced by numbers of distinct sizes, so that size and position fit one integer: ``size << 32 | start``.
+There are two tables, one of forward windows and one of steps. Both store their parts in common arrays (``MindSpeed``);
+a table has the offsets of its parts.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class MindSpeed(NamedTuple):
         pools: Settings and counters (``pools.POOLS``).
         tables: Records of TABLE: FORWARD, STEP.
         entries, rows, stretches: Records of both tables.
-        heads, tails, sizes: For each distinct size of each table: its first and last stretch, its bytes.
-        scratch: Per table: scratch memory to sort keys and entries, twice ``room`` of each.
-        recorded: Per tensor: its entry in each table, and the window of that (``ENTRY_OF``).
-        size_number, rounded_number: Per allocation: its requested and its rounded size as numbers of distinct sizes.
-        lifetime: Per call: whether its tensor is long-lived (1, 0); empty: the tables predict it.
-        mark_at, mark_kind: Per mark, in order: the call that follows it, and its kind.
+        heads, tails, sizes: For each distinct size of each table, its first and last stretch, and its bytes.
+        scratch: Per table, scratch memory to sort keys and entries, twice ``room`` of each.
+        recorded: Per tensor, its entry in each table, and the window of the entry (``ENTRY_OF``).
+        size_number, rounded_number: Per allocation, its requested and its rounded size as numbers of distinct sizes.
+        lifetime: Per call, whether its tensor is long-lived (1, 0); empty: the tables predict it.
+        mark_at, mark_kind: Per mark, in order, the next call and its kind.
     """
 
     pools: Any
@@ -91,12 +91,12 @@ NO_ENTRY = -1
 
 
 def fresh(sizes: tuple[Array, Array], most: tuple[int, int], total: int) -> dict[str, Any]:
-    """Returns tables that know nothing, and the arrays of their parts, as fields of ``MindSpeed``.
+    """Returns empty tables and the arrays of their parts, as fields of ``MindSpeed``.
 
     Args:
         sizes: Distinct sizes of each table.
-        most: Allocations in one window of each at most.
-        total: Allocations in all windows at most.
+        most: Upper bound of the allocations in one window, per table.
+        total: Upper bound of the allocations in all windows.
     """
     tables = np.zeros(2, TABLE)
     tables["tik"], tables["room"] = 1, most
@@ -106,7 +106,7 @@ def fresh(sizes: tuple[Array, Array], most: tuple[int, int], total: int) -> dict
     tables["known"] = 0, total
     tables["last"] = 0, most[0] + total
     tables["old"] = tables["last"] + most
-    # Most of it is never touched.
+    # Most of these pages are never written, so they take no memory.
     return {
         "tables": tables,
         "entries": np.empty(sum(most), ENTRY),
@@ -141,11 +141,11 @@ def freed(mindspeed: MindSpeed, t: int, number: int, window: int, call: int) -> 
 
 @lean_part
 def look_up(mindspeed: MindSpeed, t: int, size: int, needs_last: bool) -> int:
-    """Looks for the entry that predicts an allocation of a size here, and writes ``start`` and ``until`` of the table.
+    """Finds the entry that predicts an allocation of a size at this position, and sets ``start`` and ``until``.
 
     Returns:
-        FOUND or MISSING; with ``needs_last`` NOTHING_YET where the last window recorded nothing, which does not count
-        as a look-up.
+        FOUND or MISSING; with ``needs_last``, NOTHING_YET if the last window has no entries, which does not count as a
+        look-up.
     """
     table = mindspeed.tables[t]
     table.start, table.until = 0, 0
@@ -170,7 +170,7 @@ def look_up(mindspeed: MindSpeed, t: int, size: int, needs_last: bool) -> int:
 
 @lean_part
 def _nearest(mindspeed: MindSpeed, begin: int, first: int, end: int, size: int, tik: int) -> int:
-    """Returns the row of the latest entry of a size with a start of at most ``tik`` among [first, end) from ``begin`` on; -1: none."""
+    """Returns the row in [first, end) of the latest entry of a size that starts at or before ``tik``; -1: none."""
     wanted = size << 32 | tik
     a, b = first, end
     while a < b:
@@ -187,7 +187,7 @@ def _nearest(mindspeed: MindSpeed, begin: int, first: int, end: int, size: int, 
 
 @lean_part
 def expects(mindspeed: MindSpeed, t: int, segment: int) -> bool:
-    """Returns whether an entry with such a segment for itself begins between start and end of the latest look-up."""
+    """Returns whether an entry that needs such a whole segment begins between start and end of the latest look-up."""
     table = mindspeed.tables[t]
     for begin, num in ((table.last, table.num_last), (table.old, table.num_old)):
         for row in range(begin, begin + num):
@@ -202,7 +202,7 @@ def expects(mindspeed: MindSpeed, t: int, segment: int) -> bool:
 
 @lean_part
 def end(mindspeed: MindSpeed, t: int) -> None:
-    """Ends a window: the next one is predicted from it, and it is remembered if it met something new."""
+    """Ends a window: it predicts the next one, and it is remembered if it met a new entry."""
     table, rows = mindspeed.tables[t], mindspeed.rows
     _sort(mindspeed, t)
     _settle(mindspeed, t)
@@ -247,10 +247,10 @@ def _sort(mindspeed: MindSpeed, t: int) -> None:
 
 @lean_part
 def _settle(mindspeed: MindSpeed, t: int) -> None:
-    """Writes sorted entries as the last window, each once, those of one size and start in order of their ends.
+    """Stores sorted entries as the last window, without duplicates; equal size and start are sorted by end.
 
-    Windows within windows can record one size at one start twice. As in a set, they are one entry then while they have the same end:
-    the first free takes the end away from both, and a later allocation puts the entry without an end back.
+    Nested windows can record one size at one start twice. As in a set, such entries are one while they have the same
+    end. The first free replaces that entry, and a later allocation adds the entry without an end again.
     """
     table, entries, rows, scratch = mindspeed.tables[t], mindspeed.entries, mindspeed.rows, mindspeed.scratch
     count, keys, last = table.num_entries, table.scratch, table.last
@@ -280,7 +280,7 @@ def _settle(mindspeed: MindSpeed, t: int) -> None:
 
 @lean_part
 def _remember(mindspeed: MindSpeed, t: int) -> None:
-    """Makes the last window, which is at the end of the remembered ones, answer for its sizes where no older ones do."""
+    """Remembers the last window: it answers look-ups for its sizes that no older window answers."""
     table, rows, stretches = mindspeed.tables[t], mindspeed.rows, mindspeed.stretches
     row = table.num_old
     stop = row + table.num_last
