@@ -97,6 +97,34 @@ def test_a_phrase_of_a_module_follows_the_language_and_stays_english_without_chi
     assert joined([full, short], ", ").in_language("zh") == "空闲 1 GiB\uff0c2 bytes"
 
 
+IN_THE_PROGRAM = ("recorder", "phantom/boot")  # parts that run inside the recorded program, maybe without memdiag
+TYPED = re.compile(r"pip install|memdiag record \[options\]|--lang")  # commands, which are the same in every language
+
+
+def test_errors_and_notices_are_phrases():
+    """Their texts are not written in the code: such texts would be English in Chinese output."""
+    written = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).as_posix().startswith(IN_THE_PROGRAM):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            if name not in {"MemdiagError", "RefusedFile", "say"}:
+                continue
+            for value in (*node.args, *(each.value for each in node.keywords)):
+                calls = {getattr(each.func, "id", "") for each in ast.walk(value) if isinstance(each, ast.Call)}
+                words = [
+                    each.value
+                    for each in ast.walk(value)
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                ]
+                if not calls & {"phrase", "joined"} and any(
+                    re.search(r"[A-Za-z]{2,} [A-Za-z]{2,}", text) for text in words
+                ):
+                    written += [f"{path.name}:{node.lineno}: {text}" for text in words if not TYPED.search(text)]
+    assert written == []
+
+
 def test_catalogues_are_written_without_repeated_keys():
     def once(pairs):
         assert len({key for key, _ in pairs}) == len(pairs)

@@ -37,14 +37,16 @@ class PlotMark:
         at: The event.
         bytes: Bytes of the curve at that event.
         title: Its name: "peak", "out of memory", "chosen event", …
-        words: The bytes and the event.
+        amount: The bytes and the curve.
+        place: The event, its step and its phase.
         highest: Highest value of the curve.
     """
 
     at: int
     bytes: int
     title: str
-    words: str
+    amount: str
+    place: str
     highest: int
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import FragmentationPlot
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.views.plot_frame import Ask, frame_of, mark_of, need_addresses, need_events, numbers, settled, thin
 from memdiag.views.split import PARTS, split_over_time
@@ -22,10 +23,7 @@ def fragmentation_of(trace: Trace, device: DeviceTrace, ask: Ask) -> Fragmentati
     usage = device.usage.take(settled(device))
     known = (usage.cache >= 0) & (usage.reserved >= 0)
     if not known.any():
-        raise MemdiagError(
-            f"--kind fragmentation needs a request from which free memory is seen, and {trace.path} holds none",
-            "--kind map shows the memory",
-        )
+        raise MemdiagError(phrase("plots.no-request", path=trace.path), phrase("plots.no-request.hint"))
     whole = split_over_time(usage)
     whole.update({name: np.where(known, whole[name], 0) for name in ("stranded", "foreign", "cache")})
     at = thin([usage.reserved, usage.requested, *whole.values()], ask.columns)

@@ -17,19 +17,18 @@ from memdiag import vocabulary
 from memdiag.analyzers.support.places import moment_name
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import PhaseBand, PlotCurve, PlotFrame, PlotMark
-from memdiag.text import plain
+from memdiag.text import phrase, plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT, choose_moment, failed_allocations, require_moment
 from memdiag.trace.table import Array
-from memdiag.units import format_bytes, format_count, plural
+from memdiag.units import format_bytes
 from memdiag.views.timeline import phase_spans, retries, step_starts
 
 if TYPE_CHECKING:
     from memdiag.allocator.simulated_run import SimulatedRuns
 
 _MOST_NAME = 80
-_RECORD = "record the run from its beginning: memdiag record -- python train.py"
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,11 @@ class Ask:
 def frame_of(trace: Trace, device: DeviceTrace, columns: int, notes: Sequence[str] = ()) -> PlotFrame:
     """Returns the frame of a device's run."""
     starts, ooms = step_starts(device), failed_allocations(device)
-    said = [*notes]
+    said: list[str] = [*notes]
     if device.num_events > 4 * columns:
-        said.append(f"each column of pixels keeps its highest and lowest of {format_count(device.num_events)} events")
+        said.append(phrase("plots.note.columns", count=device.num_events))
     if trace.phantom:
-        said.append("recorded on a simulated device: sizes are real")
+        said.append(phrase("plots.note.simulated"))
     return PlotFrame(
         facts=facts_of(trace, device),
         num_events=device.num_events,
@@ -72,10 +71,11 @@ def facts_of(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
     """Returns the file, its device and its size."""
     path = PurePath(trace.path)
     name = f"{path.parent.name}/{path.name}" if path.stem.startswith("rank") and path.parent.name else path.name
-    facts = [plain(name, _MOST_NAME), f"device {device.device}"]
+    facts: list[str] = [plain(name, _MOST_NAME), phrase("plots.device", device=str(device.device))]
     facts += [plain(trace.backend, 20)] if trace.backend else []
     facts += [f"torch {plain(trace.torch_version, 20)}"] if trace.torch_version else []
-    return (*facts, plural(device.num_events, "event"), plural(len(device.tensors), "tensor"))
+    counts = phrase("plots.events", count=device.num_events), phrase("plots.tensors", count=len(device.tensors))
+    return (*facts, *counts)
 
 
 def bands_of(device: DeviceTrace, columns: int) -> tuple[PhaseBand, ...]:
@@ -153,9 +153,8 @@ def mark_of(device: DeviceTrace, at: str | int, name: str) -> PlotMark:
     event, kind = choose_moment(device, at)
     bytes_ = device.usage_at(event)[name]
     highest = max(int(device.usage[name].max(initial=-1)), device.start[name])
-    return PlotMark(
-        event, bytes_, vocabulary.title(kind), f"{format_bytes(bytes_)} {name}, {moment_name(device, event)}", highest
-    )
+    amount = phrase("plots.amount", bytes=format_bytes(bytes_), curve=vocabulary.name("curve", name))
+    return PlotMark(event, bytes_, vocabulary.title(kind), amount, moment_name(device, event), highest)
 
 
 def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
@@ -165,10 +164,9 @@ def need_events(trace: Trace, device: DeviceTrace, kind: str) -> None:
         MemdiagError: The file has only a final state.
     """
     if not device.num_events:
-        hint = f"--kind map shows that state; or {_RECORD}" if len(device.segments) else _RECORD
         raise MemdiagError(
-            f"--kind {kind} draws what happened over time, and {trace.path} holds no events of device {device.device}",
-            hint,
+            phrase("plots.no-events", kind=kind, path=trace.path, device=str(device.device)),
+            phrase("plots.no-events.state") if len(device.segments) else phrase("errors.from-beginning"),
         )
 
 
@@ -180,10 +178,6 @@ def need_addresses(trace: Trace, device: DeviceTrace, kind: str) -> None:
     """
     if not device.has_addresses:
         raise MemdiagError(
-            (
-                f"--kind {kind} needs to know where in memory tensors lay, which {trace.path} ({trace.format}) does "
-                "not say"
-            ),
-            "a snapshot of the allocator does: memdiag record -- python train.py, or "
-            "torch.cuda.memory._dump_snapshot(); --kind timeline works without",
+            phrase("plots.no-addresses", kind=kind, path=trace.path, format=trace.format),
+            phrase("plots.no-addresses.hint"),
         )

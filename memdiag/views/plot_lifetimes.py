@@ -7,6 +7,7 @@ import numpy as np
 from memdiag import vocabulary
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import LifetimeLayer, LifetimesPlot
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
@@ -24,10 +25,7 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
     """
     need_events(trace, device, "lifetimes")
     if not device.tensors.lifetime.any():
-        raise MemdiagError(
-            f"--kind lifetimes needs phases or steps, and {trace.path} tells of none (no marks, named spans or stacks)",
-            "record with memdiag record, which marks them; --kind timeline works without",
-        )
+        raise MemdiagError(phrase("plots.no-lifetimes", path=trace.path), phrase("plots.no-lifetimes.hint"))
     codes = [code for code in (LIFETIMES.index(name) for name in ORDER) if (device.tensors.lifetime == code).any()]
     at = _moments(device, codes, ask.columns)
     moment = mark_of(device, ask.at, "active")
@@ -45,9 +43,9 @@ def lifetimes_of(trace: Trace, device: DeviceTrace, ask: Ask) -> LifetimesPlot:
         for code, key in ((code, LIFETIMES[code]) for code in codes)
         if amounts[code].any()
     )
-    notes = ["blocks that tensors sit in, freed ones that wait for a stream included"]
+    notes = [phrase("plots.note.blocks")]
     if trace.bases.get("lifetime", "none") == "none":
-        notes.insert(0, "no phases or steps are known: few lifetimes can be told")
+        notes.insert(0, phrase("plots.note.no-phases"))
     return LifetimesPlot(frame_of(trace, device, ask.columns, notes), numbers(at), layers, moment)
 
 

@@ -8,19 +8,22 @@ most of the column represents all of it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
+from memdiag import vocabulary
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.places import group_name, lifetime_name, moment_name
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import MapPlot, MapRow
 from memdiag.sizes.cuda import SMALL_SEGMENT
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.trace.topology import Topology
-from memdiag.units import MIB, format_bytes, plural
+from memdiag.units import MIB, format_bytes
 from memdiag.views.heap import CAUSES, FreeRanges, free_ranges
 from memdiag.views.plot_frame import Ask, frame_of, need_addresses
 from memdiag.views.plot_lifetimes import ORDER
@@ -46,7 +49,7 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     topology = device.topology(view.at)
     if not len(topology.segments["start"]):
         raise MemdiagError(
-            f"{trace.path}: device {device.device} held no memory at that moment", "--at EVENT chooses another"
+            phrase("plots.no-memory", path=trace.path, device=str(device.device)), phrase("plots.no-memory.hint")
         )
     kinds, kind, start, size, home = _blocks(trace, device, topology)
     row_bytes, place, names = _laid_out(device, topology)
@@ -59,12 +62,12 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     reserved = format_bytes(held if held >= 0 else int(topology.segments["size"].sum()))
     where = moment_name(device, view.at)
     is_told = bool(device.tensors.lifetime.any())
-    notes = () if is_told else ("how long tensors live is not known from this file",)
+    notes = () if is_told else (phrase("plots.note.no-lifetimes"),)
     frame = frame_of(trace, device, device.num_events + 1, notes)
     facts = (
         frame.facts[0],
         where,
-        f"{reserved} in {plural(len(topology.segments['start']), 'segment')}",
+        phrase("plots.segments", bytes=reserved, count=len(topology.segments["start"])),
         *frame.facts[1:],
     )
     return MapPlot(
@@ -130,8 +133,10 @@ def _whole_pages(device: DeviceTrace, topology: Topology, free: FreeRanges, larg
 
 def _name(kind: str, *, is_told: bool) -> str:
     if kind in LIFETIMES:
-        return lifetime_name(LIFETIMES.index(kind)) or ("live, for how long is unknown" if is_told else "live")
-    return "freed, waiting for a stream" if kind == PENDING else f"free: {kind}"
+        return lifetime_name(LIFETIMES.index(kind)) or phrase("plots.live.unknown" if is_told else "plots.live")
+    if kind == PENDING:
+        return phrase("plots.waiting")
+    return phrase("plots.free", part=vocabulary.name("part", kind))
 
 
 def _laid_out(device: DeviceTrace, topology: Topology) -> tuple[int, Array, dict[int, tuple[str, ...]]]:
@@ -151,15 +156,20 @@ def _laid_out(device: DeviceTrace, topology: Topology) -> tuple[int, Array, dict
     place = np.empty(len(order), np.int64)
     place[order] = places
     names = {
-        row: ("other pools",) if code == _MOST_GROUPS else _pool(device, int(by_size[code]))
+        row: (phrase("plots.other-pools"),) if code == _MOST_GROUPS else _pool(device, int(by_size[code]))
         for code, row in begins.items()
     }
     return row_bytes, place, names
 
 
 def _pool(device: DeviceTrace, group: int) -> tuple[str, ...]:
-    parts = group_name(device, group).rsplit(", ", 2)
-    return tuple(parts) if parts[0].startswith("private") else (*parts[1:], parts[0])
+    named = group_name(device, group)
+    if group < 0:
+        return (named,)
+    pool, stream = (cast("str", named.values[name]) for name in ("pool", "stream"))
+    blocks = phrase("plots.small-blocks" if device.groups["small"][group] else "plots.large-blocks")
+    is_private = bool(device.groups["pool_major"][group] or device.groups["pool_minor"][group])
+    return (pool, blocks, stream) if is_private else (blocks, stream, pool)
 
 
 def _row_bytes(sizes: Array, bands: Array) -> int:

@@ -10,10 +10,10 @@ from memdiag.allocator.simulated_run import SimulatedRun, SimulatedRuns
 from memdiag.allocator.subject import recorded_peak
 from memdiag.errors import MemdiagError
 from memdiag.results.plots import PlotCurve, PoliciesPlot, SimulatedCurve
-from memdiag.text import plain
+from memdiag.text import phrase, plain
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.units import format_bytes, format_count
+from memdiag.units import format_bytes
 from memdiag.views.plot_frame import Ask, curve_of, frame_of, need_events, numbers, thin
 
 _MOST_LABEL = 60
@@ -53,10 +53,7 @@ def need_few(num_runs: int) -> None:
         MemdiagError: There are too many.
     """
     if num_runs > MOST_RUNS:
-        raise MemdiagError(
-            f"{num_runs} runs are asked for; {MOST_RUNS} can be told apart in one picture",
-            "give fewer --policy or --conf",
-        )
+        raise MemdiagError(phrase("plots.too-many", count=num_runs, most=MOST_RUNS), phrase("plots.too-many.hint"))
 
 
 def _run(run: SimulatedRun, saved: int | None, columns: int) -> SimulatedCurve:
@@ -73,7 +70,7 @@ def _run(run: SimulatedRun, saved: int | None, columns: int) -> SimulatedCurve:
 def _label(run: SimulatedRun) -> str:
     conf = plain(run.conf, _MOST_LABEL)
     name = f"{run.policy}, {conf}" if conf else run.policy
-    return f"{name} (model without calibration)" if run.standing == "uncalibrated" else name
+    return phrase("plots.uncalibrated", name=name) if run.standing == "uncalibrated" else name
 
 
 def _curve(run: SimulatedRun, columns: int) -> PlotCurve:
@@ -84,16 +81,16 @@ def _curve(run: SimulatedRun, columns: int) -> PlotCurve:
 
 
 def _notes(device: DeviceTrace, simulated: SimulatedRuns) -> tuple[str, ...]:
-    short = (
-        ("nothing is told beyond where the recorded run ended",) if (device.events.action == schema.OOM).any() else ()
-    )
+    short = (phrase("plots.note.ended"),) if (device.events.action == schema.OOM).any() else ()
     found = simulated.calibration
     if found.num_exact is None or not found.num_events:
-        return ("simulated; not calibrated: the file does not say where in memory tensors lay", *short)
-    of = f"{format_count(found.num_exact)} of {format_count(found.num_events)} recorded addresses and segment events"
-    off = (
+        return (phrase("plots.note.no-calibration"), *short)
+    error = (
         ""
         if found.num_exact == found.num_events
-        else f"; reserved bytes off by at most {format_bytes(found.calibration_error_bytes)}"
+        else phrase("plots.note.error", bytes=format_bytes(found.calibration_error_bytes))
     )
-    return (f"simulated; calibrated: the recorded settings, simulated, give {of}{off}", *short)
+    return (
+        phrase("plots.note.calibration", count=found.num_exact, of=found.num_events, error=error),
+        *short,
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from memdiag import vocabulary
 from memdiag.results.plots import TimelinePlot
+from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.views.plot_frame import Ask, curve_of, frame_of, mark_of, need_events, settled
 
@@ -22,6 +24,6 @@ def timeline_of(trace: Trace, device: DeviceTrace, ask: Ask) -> TimelinePlot:
     ):
         active = None
     unknown = [name for name, curve in (("reserved", reserved), ("allocated", allocated)) if curve is None]
-    notes = [f"the file does not say how much was {name}" for name in unknown]
+    notes = [phrase("plots.note.no-curve", curve=vocabulary.name("curve", name)) for name in unknown]
     moment = mark_of(device, ask.at, "reserved" if reserved else "allocated")
     return TimelinePlot(frame_of(trace, device, ask.columns, notes), reserved, active, allocated, moment)

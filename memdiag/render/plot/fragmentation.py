@@ -14,7 +14,9 @@ from memdiag.render.plot.marks import (
     top_of,
 )
 from memdiag.render.plot.page import PlotPage, stacked
+from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import PlotLook, fills
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -26,23 +28,28 @@ if TYPE_CHECKING:
 SIZE = (10.0, 6.6)
 # Usable free memory has the colour of the paper.
 FILLS = {**fills("part"), "cache": fills("part")["cache"]._replace(is_line=True)}
-NAMES = {
-    "rounding": "rounding",
-    "pending": "pending (waiting for a stream)",
-    "stranded": "stranded (blocks too small)",
-    "foreign": "foreign (other pool or stream)",
-    "cache": "cache (usable)",
-}
 
 
 def render(data: FragmentationPlot, look: PlotLook) -> PlotPage:
     """Draws both panels."""
     page = PlotPage(
-        look, SIZE, "What reserved memory consists of", data.frame, right=capacity_room(data.frame, data.moment.highest)
+        look,
+        SIZE,
+        phrase("plots.title.fragmentation"),
+        data.frame,
+        right=capacity_room(data.frame, data.moment.highest),
     )
     there = [name for name, values in data.parts.items() if any(values)]
-    signs = [(page.patch(FILLS["requested"]), f"asked for by tensors: {format_bytes(data.at_moment['requested'])}")]
-    signs += [(page.patch(FILLS[name]), f"{NAMES[name]}: {format_bytes(data.at_moment[name])}") for name in there]
+    signs: list[Sign] = [
+        (
+            page.patch(FILLS["requested"]),
+            phrase("plots.part.requested", bytes=format_bytes(data.at_moment["requested"])),
+        )
+    ]
+    signs += [
+        (page.patch(FILLS[name]), phrase(f"plots.part.{name}", bytes=format_bytes(data.at_moment[name])))
+        for name in there
+    ]
     page.foot(signs, event_handles(data.frame), page.phase_handles())
     whole, rest = page.panels([1.25, 1])
     page.bytes_axis(whole, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
@@ -60,7 +67,7 @@ def render(data: FragmentationPlot, look: PlotLook) -> PlotPage:
     draw_capacity(page, whole)
     draw_events(page, rest)
     draw_moment(page, whole, data.moment)
-    page.name_panel(rest, "beyond what was asked for")
+    page.name_panel(rest, phrase("plots.beyond"))
     return page
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memdiag.render.plot.marks import draw_events, event_handles
 from memdiag.render.plot.page import PlotPage, stacked
 from memdiag.render.plot.style import PlotLook, fills
+from memdiag.text import language, phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ _TWO_LINES = 0.27  # inches that a name of two lines needs
 
 def render(data: LifetimesPlot, look: PlotLook) -> PlotPage:
     """Draws the layers, with the name of each next to the bar."""
-    page = PlotPage(look, SIZE, "Live memory by how long tensors live", data.frame, right=_BESIDE, grey_phases=True)
+    page = PlotPage(look, SIZE, phrase("plots.title.lifetimes"), data.frame, right=_BESIDE, grey_phases=True)
     if page.compact:  # no room for a bar with names to the right of the panel: they are below it
         page.right = _EDGE
         signs = [
-            (page.patch(FILLS[layer.key]), f"{layer.name}: {format_bytes(layer.at_moment)}")
+            (page.patch(FILLS[layer.key]), phrase("plots.named", name=layer.name, bytes=format_bytes(layer.at_moment)))
             for layer in reversed(data.layers)
         ]
     else:
@@ -80,7 +81,11 @@ def _beside(page: PlotPage, axes: Axes, data: LifetimesPlot) -> None:
     for number, layer in enumerate(data.layers):
         y = line * (number + 0.5)
         amount = format_bytes(layer.at_moment)
-        words = f"{layer.name}\n{amount}{_share(layer.at_moment, base)}" if is_roomy else f"{layer.name}: {amount}"
+        words = (
+            f"{page.text(layer.name)}\n{amount}{_share(layer.at_moment, base)}"
+            if is_roomy
+            else phrase("plots.named", name=layer.name, bytes=amount)
+        )
         names.add_patch(Rectangle((0, y - 0.07), 0.22, 0.14, **page.paint(FILLS[layer.key])))
         names.text(
             0.3,
@@ -92,9 +97,11 @@ def _beside(page: PlotPage, axes: Axes, data: LifetimesPlot) -> None:
             linespacing=1.15,
             color=page.theme.ink,
         )
-    where, _, details = data.moment.words.partition(", ")[2].partition(" (")
+    opening = "\uff08" if language() == "zh" else " ("
+    where, _, details = page.text(data.moment.place).partition(opening)
+    title = page.text(phrase("plots.moment", title=data.moment.title, place=where))
     bar.annotate(
-        f"{data.moment.title}, {where}" + (f"\n({details}" if details else ""),
+        title + (f"\n{opening.strip()}{details}" if details else ""),
         (0, 0),
         xycoords="axes fraction",
         xytext=(0, -5),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memdiag.render.plot.lifetimes import FILLS
 from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.style import Fill, PlotLook, fills, scale_for
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,8 +39,13 @@ def render(data: MapPlot, look: PlotLook) -> PlotPage:
     from matplotlib.collections import PolyCollection
 
     high = min(SIZE[1], 2.1 + _HIGHEST * len(data.rows))
-    page = PlotPage(look, (SIZE[0], max(high, 3.2)), "Address map", data.frame, left=_NAMES)
-    page.foot([(page.patch(KINDS[kind]), f"{name}: {format_bytes(amount)}") for kind, name, amount in data.amounts])
+    page = PlotPage(look, (SIZE[0], max(high, 3.2)), phrase("plots.title.map"), data.frame, left=_NAMES)
+    page.foot(
+        [
+            (page.patch(KINDS[kind]), phrase("plots.named", name=name, bytes=format_bytes(amount)))
+            for kind, name, amount in data.amounts
+        ]
+    )
     if page.compact:
         page.left = _FEW_NAMES
     (axes,) = page.panels([1], with_time=False)
@@ -100,5 +106,5 @@ def _axes(page: PlotPage, axes: Axes, data: MapPlot) -> None:
         FixedLocator([number * step for number in range(int(data.row_bytes / step + 0.001) + 1)])
     )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scale.label(value)))
-    axes.set_xlabel(f"{scale.unit} from the beginning of the row", loc="right", fontsize=page.points(8.5))
+    axes.set_xlabel(phrase("plots.axis.row", unit=scale.unit), loc="right", fontsize=page.points(8.5))
     axes.tick_params(axis="x", length=3)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.sheet import Sign
-from memdiag.units import format_bytes, format_count
+from memdiag.text import phrase
+from memdiag.units import format_bytes
 from memdiag.vocabulary import FAILURE, RETRY
 
 if TYPE_CHECKING:
@@ -21,15 +22,15 @@ _MOST_LINES = 20  # number of failure lines across the panel
 
 
 class _Kind(NamedTuple):
-    """How one kind of event is drawn and named."""
+    """How one kind of event is drawn, and the end of its keys ``plots.event.…``."""
 
     marker: str
     color: str
     name: str
 
 
-_RETRY = _Kind("^", RETRY, "retry after giving back cached memory")
-_OOM = _Kind("X", FAILURE, "out of memory")
+_RETRY = _Kind("^", RETRY, "retry")
+_OOM = _Kind("X", FAILURE, "oom")
 
 
 def top_of(frame: PlotFrame, highest: int) -> int:
@@ -53,7 +54,7 @@ def draw_capacity(page: PlotPage, axes: Axes) -> None:
         return
     axes.axhline(capacity, color=page.theme.ink, linewidth=1.1, linestyle=(0, (7, 3)), zorder=4)
     axes.annotate(
-        f"device\n{format_bytes(capacity)}",
+        f"{phrase('plots.capacity')}\n{format_bytes(capacity)}",
         (1, capacity),
         xycoords=axes.get_yaxis_transform(),
         xytext=(3 if page.compact else 5, 0),
@@ -71,9 +72,9 @@ def draw_moment(page: PlotPage, axes: Axes, moment: PlotMark) -> None:
     x = max(moment.at, 0)
     share = x / max(page.frame.num_events, 1)
     side = "left" if share < 0.4 else "right" if share > 0.6 else "center"
-    words = moment.words.partition(",")[0] if page.compact else moment.words
+    words = moment.amount if page.compact else phrase("plots.moment", title=moment.amount, place=moment.place)
     axes.annotate(
-        page.text(f"{moment.title}: {words}"),
+        page.text(phrase("plots.mark", title=moment.title, words=words)),
         (x, moment.bytes),
         xycoords="data",
         xytext=(x, 0.99),
@@ -106,16 +107,17 @@ def draw_moment(page: PlotPage, axes: Axes, moment: PlotMark) -> None:
     )
 
 
-def event_handles(frame: PlotFrame, lead: str = "") -> list[Sign]:
-    """Returns the legend entries of retries and failures, prefixed by ``lead``."""
+def event_handles(frame: PlotFrame, *, recorded: bool = False) -> list[Sign]:
+    """Returns the legend entries of retries and failures; ``recorded``: marked as those of the recorded run."""
     from matplotlib.lines import Line2D
 
     found: list[Sign] = []
     for sign, events in ((_RETRY, frame.retries), (_OOM, frame.ooms)):
         if events:
-            name = f"{lead}{sign.name}" + (f" ({format_count(len(events))} times)" if len(events) > 1 else "")
+            name = phrase(f"plots.event.{sign.name}" + (".times" if len(events) > 1 else ""), count=len(events))
             if sign is _OOM and len(events) == 1 and frame.asked_bytes > 0:
-                name += f" for {format_bytes(frame.asked_bytes)}"
+                name = phrase("plots.event.oom.bytes", bytes=format_bytes(frame.asked_bytes))
+            name = phrase("plots.recorded", name=name) if recorded else name
             found.append((Line2D([], [], linestyle="none", marker=sign.marker, markersize=7, color=sign.color), name))
     return found
 

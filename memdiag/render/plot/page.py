@@ -11,10 +11,12 @@ from dataclasses import replace
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from memdiag import vocabulary
 from memdiag.errors import MemdiagError
 from memdiag.render.plot.sheet import POINTS_PER_INCH, Sheet, Sign, words_of
-from memdiag.render.plot.style import Fill, PlotLook, fonts_for, scale_for, settings
-from memdiag.text import phrase
+from memdiag.render.plot.style import Fill, PlotLook, drawn_language, fonts_for, scale_for, settings
+from memdiag.render.support.line import cells
+from memdiag.text import phrase, speaking
 from memdiag.units import format_count
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class PlotPage(Sheet):
         ticks = MaxNLocator(most, integer=True).tick_values(0, max(frame.num_events, 1))
         last.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 0 <= tick <= max(frame.num_events, 1)]))
         last.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_count(int(value))))
-        last.set_xlabel("event", loc="right", fontsize=self.points(8.5))
+        last.set_xlabel(phrase("plots.axis.event"), loc="right", fontsize=self.points(8.5))
         if frame.bands:
             last.tick_params(axis="x", pad=_STRIP * POINTS_PER_INCH + 5, length=0)
             last.xaxis.labelpad = 0
@@ -129,8 +131,8 @@ class PlotPage(Sheet):
         for at, number in frame.steps:
             for each in axes:
                 each.axvline(at, color=self.theme.muted, linewidth=0.6, linestyle=(0, (2, 2)), zorder=1)
-            label = f"step {format_count(number)}"
-            long = self.points(8.5) * 0.01 * len(label)
+            label = phrase("plots.step", step=number)
+            long = self.points(8.5) * 0.01 * cells(label)
             if at * wide >= end and at * wide + long <= wide * frame.num_events + self.right:
                 axes[0].annotate(
                     label,
@@ -149,7 +151,9 @@ class PlotPage(Sheet):
     def phase_handles(self) -> list[Sign]:
         """Returns the legend entries of phases."""
         there = {band.name for band in self.frame.bands}
-        return [(self.patch(fill), name) for name, fill in self.fills.items() if name in there]
+        return [
+            (self.patch(fill), vocabulary.name("phase", name)) for name, fill in self.fills.items() if name in there
+        ]
 
     def bytes_axis(self, axes: Axes, highest: int, *, room_above: float = 0.08) -> None:
         """Gives a panel its axis of bytes, up to the highest value plus some inches."""
@@ -237,7 +241,7 @@ def picture(draw: Any, data: Any, look: PlotLook, form: str) -> bytes:
     """
     import matplotlib as mpl
 
-    with mpl.rc_context():
+    with speaking(drawn_language()), mpl.rc_context():
         mpl.rcdefaults()
         for key, value in settings(look.theme, fonts_for(words_of(look, data.frame))).items():
             mpl.rcParams[key] = value  # type: ignore[index,unused-ignore]  # newer stubs list the keys

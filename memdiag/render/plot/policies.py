@@ -8,6 +8,7 @@ from memdiag.render.plot.marks import capacity_room, draw_capacity, draw_events,
 from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import Fill, PlotLook, lines
+from memdiag.text import phrase
 from memdiag.units import format_bytes
 from memdiag.vocabulary import FAILURE
 
@@ -23,16 +24,14 @@ def render(data: PoliciesPlot, look: PlotLook) -> PlotPage:
     from matplotlib.lines import Line2D
 
     highest = max(data.recorded_peak or 0, *(run.peak_bytes for run in data.runs))
-    page = PlotPage(
-        look, SIZE, "Reserved memory under other settings", data.frame, right=capacity_room(data.frame, highest)
-    )
+    page = PlotPage(look, SIZE, phrase("plots.title.policies"), data.frame, right=capacity_room(data.frame, highest))
     styles = lines()
     signs: list[Sign] = []
     if data.recorded is not None:
         signs.append(
             (
                 Line2D([], [], color=page.theme.ink, linewidth=2.4),
-                f"recorded: {format_bytes(data.recorded_peak)} at the peak",
+                phrase("plots.recorded.peak", bytes=format_bytes(data.recorded_peak)),
             )
         )
     signs += [
@@ -41,12 +40,12 @@ def render(data: PoliciesPlot, look: PlotLook) -> PlotPage:
     ]
     rest: list[Sign] = []
     if data.allocated is not None:
-        rest.append((page.patch(_LIVE[look.style]), "allocated when recorded"))
+        rest.append((page.patch(_LIVE[look.style]), phrase("plots.recorded.allocated")))
     if any(run.failed_at is not None for run in data.runs):
         rest.append(
-            (Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=FAILURE), "simulated: out of memory")
+            (Line2D([], [], linestyle="none", marker="D", markersize=5.5, color=FAILURE), phrase("plots.simulated.oom"))
         )
-    page.foot(signs, [*rest, *event_handles(data.frame, "recorded: ")], page.phase_handles())
+    page.foot(signs, [*rest, *event_handles(data.frame, recorded=True)], page.phase_handles())
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, highest), room_above=0.12)
     if data.allocated is not None:
@@ -75,7 +74,8 @@ def render(data: PoliciesPlot, look: PlotLook) -> PlotPage:
 
 
 def _words(run: SimulatedCurve) -> str:
-    saved = ""
+    words = phrase("plots.named", name=run.label, bytes=format_bytes(run.peak_bytes))
     if run.saved_bytes:
-        saved = f" ({format_bytes(abs(run.saved_bytes))} {'less' if run.saved_bytes > 0 else 'more'})"
-    return f"{run.label}: {format_bytes(run.peak_bytes)}{saved}" + (", out of memory" if run.num_failed else "")
+        amount = format_bytes(abs(run.saved_bytes))
+        words = phrase("plots.run.less" if run.saved_bytes > 0 else "plots.run.more", run=words, bytes=amount)
+    return phrase("plots.run.oom", run=words) if run.num_failed else words

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from memdiag.render.plot.style import COMPACT, GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for
-from memdiag.text import shorten
+from memdiag.render.plot.style import CHINESE, COMPACT, GREY_PHASES, PHASES, Fill, PlotLook, drawable, fonts_for
+from memdiag.text import language, shorten, shown
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -113,6 +113,8 @@ class Sheet:
         notes = _DOT.join(self.text(note) for note in self.frame.notes)
         note = self.points(_NOTE)
         signs = int((self.width - 2 * self.edge) * POINTS_PER_INCH / (note * 0.56))
+        if language() == "zh":
+            signs = int(signs * 0.56)  # characters are as wide as they are high
         for line in reversed(textwrap.wrap(notes, max(signs, 20))):
             self.figure.text(
                 self.edge / self.width,
@@ -186,5 +188,6 @@ class Sheet:
 
 
 def words_of(look: PlotLook, frame: PlotFrame) -> str:
-    """Returns all text of a page that is not memdiag's own."""
-    return "".join((look.title or "", *frame.facts, *frame.notes, "·…"))
+    """Returns a text with all characters of a page that memdiag's first font may lack."""
+    own = CHINESE if language() == "zh" else ""
+    return "".join((look.title or "", *map(shown, frame.facts), *map(shown, frame.notes), own, "·…"))

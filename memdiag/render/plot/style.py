@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from memdiag.errors import MemdiagError
-from memdiag.text import phrase, plain, shorten
+from memdiag.text import Language, language, phrase, plain, shorten
 from memdiag.units import GIB, KIB, MIB, TIB
 from memdiag.vocabulary import LINES, STYLES, Kind
 
@@ -32,6 +32,9 @@ _MORE_FONTS = (
     "Microsoft YaHei",
     "SimHei",
 )
+
+
+CHINESE = "内存预留"  # characters that a font for Chinese has
 
 
 class Fill(NamedTuple):
@@ -177,6 +180,11 @@ def fonts_for(text: str) -> list[str]:
 
     there = set(font_manager.get_font_names())
     return [_FONT, *(name for name in _MORE_FONTS if name in there)][:2]
+
+
+def drawn_language() -> Language:
+    """Returns the active language if this machine has a font for it, else English, so that no text is drawn as boxes."""
+    return language() if language() == "en" or len(fonts_for(CHINESE)) > 1 else "en"
 
 
 def drawable(text: str, fonts: list[str], limit: int = 0) -> str:

@@ -16,6 +16,7 @@ from memdiag.render.plot.marks import (
 from memdiag.render.plot.page import PlotPage
 from memdiag.render.plot.sheet import Sign
 from memdiag.render.plot.style import Fill, PlotLook, fills
+from memdiag.text import phrase
 from memdiag.vocabulary import GREY
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ FREE, PENDING, LIVE = Fill(GREY, "////", is_line=True), fills("curve")["active"]
 
 def render(data: TimelinePlot, look: PlotLook) -> PlotPage:
     """Draws the curves as overlapping areas: reserved and free, waiting for a stream, allocated."""
-    page = PlotPage(look, SIZE, "Memory over the run", data.frame, right=capacity_room(data.frame, data.moment.highest))
+    page = PlotPage(
+        look, SIZE, phrase("plots.title.timeline"), data.frame, right=capacity_room(data.frame, data.moment.highest)
+    )
     page.foot([*_legend(data, page), *event_handles(data.frame)], page.phase_handles())
     (axes,) = page.panels([1])
     page.bytes_axis(axes, top_of(data.frame, data.moment.highest), room_above=PEAK_ROOM)
@@ -49,9 +52,9 @@ def _legend(data: TimelinePlot, page: PlotPage) -> list[Sign]:
     from matplotlib.lines import Line2D
 
     known = [
-        (data.reserved, Line2D([], [], color=page.theme.ink, linewidth=1.6), "reserved: held from the driver"),
-        (data.reserved if data.allocated is not None else None, page.patch(FREE), "free, but held"),
-        (data.active, page.patch(PENDING), "freed, waiting for a stream"),
-        (data.allocated, page.patch(LIVE), "allocated: blocks of tensors"),
+        (data.reserved, Line2D([], [], color=page.theme.ink, linewidth=1.6), phrase("plots.curve.reserved")),
+        (data.reserved if data.allocated is not None else None, page.patch(FREE), phrase("plots.curve.free")),
+        (data.active, page.patch(PENDING), phrase("plots.waiting")),
+        (data.allocated, page.patch(LIVE), phrase("plots.curve.allocated")),
     ]
     return [(handle, label) for curve, handle, label in known if curve is not None]

@@ -14,9 +14,11 @@ import pytest
 import memdiag
 from memdiag.errors import MemdiagError
 from memdiag.render import renderer
+from memdiag.render.plot import style
 from memdiag.render.plot.page import changes, picture, sized
 from memdiag.render.plot.style import PlotLook, drawable, parse_size, parse_width, scale_for, settings
 from memdiag.runs.simulated_runs import simulate_runs, subject_of
+from memdiag.text import speaking
 from memdiag.units import GIB, MIB
 from memdiag.views.plot_frame import Ask
 from memdiag.views.plots import PLOT_DATA
@@ -67,6 +69,37 @@ def test_text_stays_text(drawn_from):
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
     assert not re.search(rb"CreationDate|ModDate", pdf)
+
+
+def svg_texts(data, kind):
+    svg = ET.fromstring(picture(renderer("plot", kind), data, SMALL, "svg"))  # noqa: S314 - an own file
+    return {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
+
+
+@pytest.mark.filterwarnings("error:Glyph")  # matplotlib draws a box for a character without a font
+@pytest.mark.parametrize("kind", PLOT_DATA)
+def test_a_picture_is_chinese_if_this_machine_has_a_font_for_it(drawn_from, kind):
+    if len(style.fonts_for(style.CHINESE)) == 1:
+        pytest.skip("there is no Chinese font on this machine")
+    data = drawn_from(kind)
+    with speaking("zh"):
+        chinese = svg_texts(data, kind)
+        assert picture(renderer("plot", kind), data, SMALL, "png")
+    english = svg_texts(data, kind)
+    kept = {text for text in chinese & english if re.search("[a-z]{3} ", text)}
+    assert not {text for text in kept if "gpt-train" not in text}
+    assert any(re.search("[\u4e00-\u9fff]", text) for text in chinese)
+    assert not any(re.search("[\u4e00-\u9fff]", text) for text in english)
+
+
+@pytest.mark.filterwarnings("error:Glyph")
+def test_a_picture_is_english_without_a_chinese_font(drawn_from, monkeypatch):
+    monkeypatch.setattr(style, "_MORE_FONTS", ())
+    english = picture(renderer("plot", "timeline"), drawn_from("timeline"), SMALL, "svg")
+    with speaking("zh"):
+        trace = memdiag.load(ROOT / "examples" / "gpt-train.pickle")
+        data = PLOT_DATA["timeline"](trace, trace.devices[0], Ask(200))
+        assert picture(renderer("plot", "timeline"), data, SMALL, "svg") == english
 
 
 def test_nothing_from_a_trace_is_markup(drawn_from):
