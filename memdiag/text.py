@@ -137,7 +137,7 @@ def checked(name: str) -> Language:
         MemdiagError: memdiag has no texts in that language.
     """
     if name not in LANGUAGES:
-        raise MemdiagError(f"--lang {name}: memdiag speaks en (English) and zh (Chinese)", "--lang en or --lang zh")
+        raise MemdiagError(phrase("errors.language", name=name), phrase("errors.language.hint"))
     return name
 
 
