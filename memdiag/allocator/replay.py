@@ -1,4 +1,4 @@
-"""Replays a workload through one of PyTorch's own allocators: under other settings, another version, on another device."""
+"""Replays a workload through one of PyTorch's own allocators, with other settings, another version or device."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def replay(
     Args:
         policy: Key of ``POLICIES``.
         conf: Allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; "": all defaults.
-        torch_version: Whose rules hold; for NPU policies the version of torch_npu.
+        torch_version: Version whose rules apply; for NPU policies, of torch_npu.
         capacity: Bytes of the device; None: unlimited.
         fraction: Memory fraction set before the first call.
         log: Whether to keep the allocator's own entries.
-        bases, keep_start: As of ``Beginning``.
+        bases, keep_start: As in ``Beginning``.
 
     Raises:
         MemdiagError: Unknown policy, one that needs the recording, or settings that the allocator refuses.

@@ -62,9 +62,9 @@ class Replay:
         """Returns the replay of a scenario.
 
         Args:
-            scenario: What was replayed.
-            columns: All attributes that a run of the model gives (``Model.columns``).
-            more: Attributes of a policy's own.
+            scenario: The replayed scenario.
+            columns: The attributes from a run of the model (``Model.columns``).
+            more: Additional attributes of a policy.
         """
         return cls(
             policy=scenario.policy,

@@ -14,7 +14,7 @@ class Scenario:
         conf: Allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; "": all defaults.
         torch_version: Whose rules apply; for NPU policies the version of torch_npu.
         capacity_bytes: Bytes of the device; None: unlimited.
-        fraction: Share of it that the process may use; None: as the settings say.
+        fraction: Per-process memory fraction; None: that of the settings.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""Curves of simulated runs of one recording, ready to be drawn over each other: views are handed these."""
+"""Curves of simulated runs of one recording, which views draw over each other."""
 
 from __future__ import annotations
 

@@ -29,16 +29,16 @@ Replayer = Callable[..., Replay]
 
 @dataclass(frozen=True)
 class Subject:
-    """A recording, made ready for simulation.
+    """A recording, prepared for simulation.
 
     Attributes:
         trace, device: The recording.
-        workload: What was asked for.
-        limits: The room that the allocator had.
-        calibration: How exactly its own settings reproduce it.
-        replayer: What replays a workload.
-        prepared: What policies need to know about the program, by name of the policy, kept for the next replay.
-        at: The moment at which reserved memory is split, as ``--at`` names it (``memdiag.trace.moments``).
+        workload: The requests of the program.
+        limits: The memory that was available to the allocator.
+        calibration: How exactly the recorded settings reproduce it.
+        replayer: The function that replays a workload.
+        prepared: Facts about the program that policies need, by name of the policy, kept for the next replay.
+        at: The moment at which reserved memory is split, as given with ``--at`` (``memdiag.trace.moments``).
     """
 
     trace: Trace
@@ -52,7 +52,7 @@ class Subject:
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Subject:
-        """Tells the workload from a recording and calibrates."""
+        """Infers the workload of a recording and calibrates."""
         if replayer is None:
             from memdiag.allocator.replay import replay
 
@@ -68,16 +68,16 @@ class Subject:
 
     @cached_property
     def reach(self) -> Reach:
-        """How far the recording goes."""
+        """How much of the run the recording covers."""
         return reach_of(self.trace, self.device)
 
     @cached_property
     def continuation(self) -> Continuation | None:
-        """The probable requests after the failed one; None: none failed, or there is no basis for an estimate."""
+        """The probable requests after the first failed one; None: none failed, or there is no basis for an estimate."""
         return continuation_of(self.trace, self.device, self.workload)
 
     def on_card(self, capacity: int) -> Scenario:
-        """Returns the recorded settings on a card of ``capacity`` bytes, with as much outside the allocator as was recorded.
+        """Returns the recorded settings on a card of ``capacity`` bytes, with the recorded memory outside the allocator.
 
         The memory fraction of the process is the recorded one. A limit that is inferred from refused requests stays the
         same in bytes.
@@ -94,12 +94,12 @@ class Subject:
 
     @property
     def most_outside(self) -> int:
-        """The most bytes of the card that are outside the allocator in a replay."""
+        """Upper bound of the bytes of the card outside the allocator in a replay."""
         work = self.workload
         return int(work.size[work.op == EXTERNAL].max(initial=0))
 
     def with_outside(self, outside: int) -> Subject:
-        """Returns it with so many bytes of the card outside the allocator, all the time."""
+        """Returns a copy with a constant number of bytes of the card outside the allocator."""
         work = self.workload
         kept = np.flatnonzero(work.op != EXTERNAL)
         first = {"op": EXTERNAL, "tensor": -1, "size": outside, "stream": 0, "pool": -1, "row": -1} if outside else {}
@@ -146,7 +146,7 @@ class Subject:
         return min(recorded, peak) if self.device.has_addresses else peak
 
     def is_recorded(self, scenario: Scenario) -> bool:
-        """Returns True if ``scenario`` has the settings of the recording, on any card: then the recorded start is kept."""
+        """Returns whether ``scenario`` has the recorded settings, on any card; replays then keep the recorded start."""
         # only PyTorch's own allocators can be recorded
         if self.is_foreign or POLICIES[scenario.policy].standing != "native":
             return False
@@ -155,7 +155,7 @@ class Subject:
         return len(backends) == 1 and _numbers(own) == _numbers(scenario)
 
     def replay(self, scenario: Scenario, *, log: bool) -> Replay:
-        """Replays ``scenario``; the driver gives the addresses that it gave, as long as it is asked for the same."""
+        """Replays ``scenario``, with the recorded addresses of the driver as long as the driver calls are the same."""
         policy = POLICIES[scenario.policy]
         if policy.standing != "native":
             if scenario.policy not in self.prepared:

@@ -22,7 +22,7 @@ def parameters(policy: Policy[Any], conf: str, torch_version: str) -> tuple[Conf
 
 
 def layout_of(conf: Conf, rules: Rules, large_grain: int = MIN_BLOCK) -> Layout:
-    """Returns the settings of PyTorch's allocators that decide the sizes of blocks."""
+    """Returns the settings of PyTorch's allocators that determine block sizes."""
     return Layout(
         pad=rules.pad,
         divisions=conf.divisions,

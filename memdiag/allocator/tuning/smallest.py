@@ -1,4 +1,4 @@
-"""The smallest card on which a run goes through, by bisection over replays."""
+"""Finds the smallest card on which a run succeeds, by bisection over replays."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.units import MIB
 
-GRAIN = 2 * MIB  # drivers give memory in such pages
+GRAIN = 2 * MIB  # bytes of a page of device memory
 
 
 def smallest_capacity(run: Callable[[int | None], Replay], others_bytes: int) -> int | None:
-    """Returns the bytes of the smallest device on which no request fails, in whole pages of 2 MiB; None: some fail on any.
+    """Returns the size of the smallest device without a failed request, in whole pages of 2 MiB; None: there is none.
 
     Args:
-        run: Replays on a device of so many bytes; None: unlimited.
-        others_bytes: What others hold of the device at most.
+        run: Replays on a device of a given number of bytes; None: unlimited.
+        others_bytes: Upper bound of the memory of other processes.
 
-    A larger card is taken to be no worse than a smaller one. With garbage collection and oversize blocks there may be exceptions; the
-    answer is a size on which the run goes through, and just below which it does not.
+    The search assumes that a larger card is never worse than a smaller one. Garbage collection and oversize blocks may
+    cause exceptions. The result is a size on which the run succeeds, although it fails on the next smaller size.
     """
     free = run(None)
     if not _goes_through(free):
@@ -27,7 +27,7 @@ def smallest_capacity(run: Callable[[int | None], Replay], others_bytes: int) ->
     low = int(free.active.max(initial=0)) // GRAIN
     high = -(-(int(free.reserved.max(initial=0)) + others_bytes) // GRAIN)
     low = min(low + others_bytes // GRAIN, high) - 1
-    while not _goes_through(run(high * GRAIN)):  # a limit that is a share of the card leaves less than the whole
+    while not _goes_through(run(high * GRAIN)):  # a fraction leaves less than the card
         low, high = high, 2 * high + 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -40,7 +40,7 @@ GRID: dict[str, tuple[str, ...]] = {
     LAZY: ("True",),
 }
 _NPU_ONLY = {SEGMENT, ALIGNED, PAGES, LAZY}
-# Keys that are refined by going half way to the next value of the grid, and the divisor of the refined value.
+# Keys that are refined by the value half-way to the next grid value, and the divisor of the refined value.
 _STEPS: dict[str, int] = {MAX_SPLIT: 1, ROUNDING: 1, LARGE: 2, SEGMENT: 2}
 _LOWEST = 12
 _HIGHEST = {MAX_SPLIT: 4096, ROUNDING: 1024, LARGE: 512, SEGMENT: 512}
@@ -51,14 +51,14 @@ _EXCLUDES = ((EXPANDABLE, MAX_SPLIT), (EXPANDABLE, GC), (LARGE, SEGMENT))
 
 @dataclass(frozen=True)
 class Space:
-    """What can be chosen.
+    """The possible choices of settings.
 
     Attributes:
         backend: "cuda" or "npu".
-        versions: Of each trace that one setting is to serve.
-        possible: Versions that these traces may be of, where files do not say: each must know a key.
-        fixed: Per trace, settings that stay as they are: "key:value,…".
-        has_limit: Each process has a limit below its device: without one there is no garbage collection.
+        versions: Version of each trace that the setting must serve.
+        possible: Versions that may have written the traces, if the files do not name one; each must support a key.
+        fixed: Per trace, settings that stay unchanged: "key:value,…".
+        has_limit: Whether each process has a limit below its device; without one there is no garbage collection.
     """
 
     backend: str
@@ -132,7 +132,7 @@ class Space:
 
 
 def _beside(key: str, value: str) -> Iterator[str]:
-    """Yields values close to one, closer than the grid where that is a number."""
+    """Yields values close to a value; for numbers, closer than the grid."""
     if key == GC:
         for step in (-0.05, 0.05):
             moved = round(float(value) + step, 3)

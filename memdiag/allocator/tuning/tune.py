@@ -1,7 +1,7 @@
 """Searches for allocator settings by replay: single settings, pairs of the good ones, then neighbours of the best.
 
 Each choice is first replayed only up to the peak of the recorded settings, which gives a lower bound of its result. If
-another choice over the whole trace is already better in everything, the rest is not replayed. Replays release the GIL
+another choice over the whole trace is already better in every value, the rest is not replayed. Replays release the GIL
 and run in threads.
 """
 
@@ -20,26 +20,26 @@ from memdiag.results.tune import Score
 
 # The peak must fall by this fraction to justify twice as many driver calls, or retries.
 CALLS_PRICE, RETRIES_PRICE = 0.01, 0.02
-# The same for one more setting in the line, or one that is no round value: they may fit this run only.
+# The same for an additional setting, or for a value that is not round: these may suit only this run.
 SETTING_PRICE = 0.002
 _NUM_BEST = 4  # choices whose neighbours are tried in each round
 _MOST_ROUNDS = 6
 _BATCH = 16
-_TRIAL, _LEAST_CUT = 48, 0.35  # after so many choices, the share that must have been cut short
+_TRIAL, _LEAST_CUT = 48, 0.35  # after this many choices, the fraction that must have been cut short
 
-Evaluate = Callable[[Choice, bool], Score]  # a choice, up to the peak only
-Progress = Callable[[int, int], None]  # choices tried, of so many
+Evaluate = Callable[[Choice, bool], Score]  # arguments: a choice, and whether to replay it only up to the peak
+Progress = Callable[[int, int], None]  # arguments: choices tried, and their total
 
 
 @dataclass
 class SearchState:
-    """What a search knows.
+    """The state of a search.
 
     Attributes:
-        scores: By choice (its numbers per trace), those replayed as a whole.
-        choices: The choices behind them.
-        num_cut_short: Choices given up after the first part.
-        is_complete: The search ended by itself.
+        scores: Scores of the choices replayed completely, by their parsed numbers per trace.
+        choices: The choices of these scores.
+        num_cut_short: Number of choices abandoned after the first part.
+        is_complete: Whether the search ended before its limits.
     """
 
     scores: dict[tuple[Conf, ...], Score] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class SearchState:
         return [(self.choices[key], self.scores[key]) for key in keys]
 
     def front(self) -> list[tuple[Choice, Score]]:
-        """Returns the choices that no other choice beats in everything; smallest peak first, ties by shortest text.
+        """Returns the Pareto front: choices that no other dominates; smallest peak first, ties by shortest text.
 
         If some choices serve every request, those with failed requests are excluded: they hold less because they fail.
         """
@@ -152,16 +152,16 @@ def search(
     progress: Progress | None = None,
     threads: int = 2,
 ) -> SearchState:
-    """Returns what was found.
+    """Returns the result of a search.
 
     Args:
-        space: What can be chosen.
-        recorded: The settings of the recording, as far as they are a choice.
-        baseline: What the recorded settings do.
-        evaluate: Replays a choice, as a whole or (True) its first part. Called from several threads.
-        most: How many choices to look at.
-        seconds: After so long, no new ones are begun.
-        progress: Called now and then.
+        space: The possible choices.
+        recorded: The recorded settings that belong to a choice.
+        baseline: Score of the recorded settings.
+        evaluate: Replays a choice completely, or (True) only its first part. Called from several threads.
+        most: Number of choices to evaluate.
+        seconds: Time after which no new choices are evaluated.
+        progress: Called from time to time.
     """
     work = _Search(space, evaluate, most, seconds, progress, threads)
     with work.pool:
@@ -195,7 +195,7 @@ def _good_values(found: SearchState, baseline: Score) -> list[tuple[str, str]]:
 
 
 def recommendable(space: Space, found: SearchState, baseline: Score, evaluate: Evaluate) -> list[tuple[Choice, Score]]:
-    """Returns the choices that no other dominates, the best first. The best one has no key that does no good."""
+    """Returns the choices that no other dominates, the best first. The best one has no useless key."""
     front = _ranked_front(found, baseline)
     while True:
         for key in front[0][0]:

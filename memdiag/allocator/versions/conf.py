@@ -23,11 +23,11 @@ from memdiag.units import GIB, MIB
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """expandable_segments_reserve: how much address space an expandable segment reserves at most.
+    """expandable_segments_reserve: upper bound of the address space of an expandable segment.
 
     Attributes:
-        value: A share of the device, or GiB.
-        is_share: Which of the two.
+        value: A fraction of the device, or GiB.
+        is_share: Whether ``value`` is a fraction.
     """
 
     value: float
@@ -35,7 +35,7 @@ class Reserve:
 
     @classmethod
     def parse(cls, text: str) -> Reserve | None:
-        """Reads ``0.5`` or ``40G``; None: nothing that the allocator takes, which then goes on as without it."""
+        """Reads ``0.5`` or ``40G``; None for other texts, which the allocator ignores."""
         number = text[:-1] if text[-1:] in ("G", "g") else text
         if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", number, re.ASCII):
             return None
@@ -43,7 +43,7 @@ class Reserve:
         return cls(value, number == text) if 0 < value < math.inf else None
 
     def of(self, device_bytes: int) -> int:
-        """Returns bytes, on a device of so many; no more than the device and an eighth of it are ever reserved."""
+        """Returns the bytes on a device of a given size; at most 9/8 of the device are reserved."""
         return int(min(self.value * (device_bytes if self.is_share else GIB), float(device_bytes + device_bytes // 8)))
 
 
@@ -53,11 +53,11 @@ class Conf:
 
     Attributes:
         expandable: expandable_segments.
-        large_segment: What the driver is asked for where a request of 1 to 10 MiB finds nothing; huge pages: the unit
-            of all large ones.
-        large_page, small_page: The units in which expandable segments grow.
-        max_split: Blocks of this size and more are not cut; None: all are.
-        non_split_rounding: How much larger than the request such a block may be.
+        large_segment: Size of a new segment for a request of 1 to 10 MiB; with huge pages, the unit of all large
+            segments.
+        large_page, small_page: Units in which expandable segments grow.
+        max_split: Blocks of this size or more are not split; None: no limit.
+        non_split_rounding: Bytes by which such a block may exceed the request.
         divisions: roundup_power2_divisions, 16 entries.
         gc_threshold: garbage_collection_threshold; 0: off.
         fraction: per_process_memory_fraction; None: not set.

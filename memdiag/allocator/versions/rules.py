@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from memdiag.settings.model import Version, parse_version
 from memdiag.sizes import npu
 
-# How two free blocks of one size are ordered.
+# Orders of free blocks of equal size.
 BY_ADDRESS, BY_BIRTH, BY_SEGMENT = "address", "birth", "segment"
 
 
@@ -111,7 +111,10 @@ LAST_VERIFIED: Version = (2, 15)  # the newest version with recordings that the 
 
 
 def rules_for(backend: str, version: str) -> Rules:
-    """Returns the rules of ``backend`` ("cuda", "npu") in ``version`` ("2.6", "2.6.0+cu124"); of the nearest one where it is older."""
+    """Returns the rules of ``backend`` ("cuda", "npu") in ``version`` ("2.6", "2.6.0+cu124").
+
+    For an older version than all known ones, these are the rules of the oldest.
+    """
     table = RULES[backend]
     wanted = parse_version(version) or DEFAULT_VERSION
     found = table[0][1]

@@ -26,7 +26,7 @@ def settings_of(text: str) -> str:
 
 
 def written(variables: dict[str, str], settings: str) -> str:
-    """Returns a text that ``split`` takes apart into these."""
+    """Returns the text that ``split`` separates into these variables and settings."""
     items = [f"{name}={value}" for name, value in variables.items()]
     return ",".join([*items, settings] if settings else items)
 
@@ -35,7 +35,7 @@ def known(variables: dict[str, str], names: Collection[str], whose: str) -> None
     """Checks that all ``variables`` are among ``names``.
 
     Raises:
-        MemdiagError: One is not.
+        MemdiagError: A variable is not among them.
     """
     for name in variables:
         if name not in names:
@@ -47,7 +47,7 @@ def number(name: str, text: str, lowest: int = 0) -> int:
     """Returns a whole number of at least ``lowest``.
 
     Raises:
-        MemdiagError: It is none.
+        MemdiagError: The text is not such a number.
     """
     if not text.isdigit() or not lowest <= int(text) < 1 << 62:
         raise MemdiagError(

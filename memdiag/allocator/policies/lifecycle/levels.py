@@ -84,7 +84,7 @@ def _breaks_a(state: State, there: int, size: int) -> bool:
 
 @lean_part
 def _any(state: State, nodes: Nodes, lane: int, size: int) -> int:
-    """Takes the smallest sufficient free block of a lane out of its set, under restriction a only; returns it or NONE."""
+    """Takes the smallest sufficient free block of a lane out of its set, under restriction a; returns it or NONE."""
     block = lower_bound(nodes, lane, size)
     if block == lane or _breaks_a(state, nodes[block].size, size):
         return NONE

@@ -1,4 +1,4 @@
-"""PyTorch's caching allocators with private pools of the program for weights, optimizer states and layers: ``torch.cuda.MemPool``."""
+"""PyTorch's caching allocators with ``torch.cuda.MemPool`` pools for weights, optimizer states and layers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MempoolPolicy:
         return variables.settings_of(conf)
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
-        """Returns the settings that the allocator takes."""
+        """Returns the settings that the base allocator inherits."""
         return self.base.inherit_conf(keys)
 
     def layout(self, conf: Conf, rules: Rules) -> Layout:
@@ -53,17 +53,17 @@ class MempoolPolicy:
         return self.base.block_and_segment_sizes(sizes, conf, rules)
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
-        """Returns where the scopes of the pools are open."""
+        """Returns the scopes of the pools."""
         return scopes_of(trace, device, workload)
 
     def options(self, conf: str, scopes: Scopes) -> tuple[Scopes, bool]:
         """Returns the open scopes, and whether the default pool may use the free memory of their pools.
 
-        ``use_on_oom=1`` in the settings makes the pools with ``MemPool(use_on_oom=True)``, and
+        ``use_on_oom=1`` in the settings creates the pools with ``MemPool(use_on_oom=True)``, and
         ``scopes=weights+layers`` opens only these scopes.
 
         Raises:
-            MemdiagError: There is no such variable or scope.
+            MemdiagError: A variable or scope is unknown.
         """
         given, _ = variables.split(conf)
         variables.known(given, self.variables, "mempool")
@@ -80,14 +80,14 @@ class MempoolPolicy:
         """Replays a workload.
 
         Raises:
-            MemdiagError: There is no such variable or scope, or the allocator refuses the settings.
+            MemdiagError: A variable or scope is unknown, or the allocator refuses the settings.
         """
         scopes, lends = self.options(scenario.conf, prepared)
         conf = self.effective_conf(scenario.conf)
         return replay_mempool(workload, scopes, self.base, scenario, conf=conf, lends=lends, log=log)
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:
-        """Returns what the pools held; nothing where the log was not kept."""
+        """Returns the use of the pools; no details without a log."""
         return (replay.mempools,) if isinstance(replay, MempoolReplay) and replay.mempools is not None else ()
 
 

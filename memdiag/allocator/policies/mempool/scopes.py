@@ -1,4 +1,4 @@
-"""Private pools of the program (``torch.cuda.MemPool``), opened by phase: segregation without another allocator.
+"""Private pools of the program (``torch.cuda.MemPool``), one per phase: segregation without another allocator.
 
 A scope (``with use_mem_pool(pool)``) sends the requests of its thread to a pool. Only the place in the program decides
 to which pool a tensor goes, at the time of its allocation. memdiag adds three scopes to a recording:
@@ -63,7 +63,7 @@ class Scopes:
     bases: dict[str, str]
 
     def only(self, names: Collection[str]) -> Scopes:
-        """Returns those of some of ``NAMES``; where others were, requests go to the default pool."""
+        """Returns only the scopes of some of ``NAMES``; requests in other scopes go to the default pool."""
         stays = np.isin(self.pool, [number for number, name in enumerate(NAMES) if name in names])
         bases = {name: basis if name in names else _NONE for name, basis in self.bases.items()}
         return Scopes(self.begin[stays], self.end[stays], self.pool[stays], bases)
@@ -77,7 +77,7 @@ class MempoolReplay(Replay):
 
 
 def scopes_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
-    """Returns where the scopes would be open."""
+    """Returns the scopes that a program would open."""
     marks = marks_of(trace, device, workload, "layer")
     found = _spans(marks)
     bases = {"weights": marks.bases["setup"], "optimizer": marks.bases["optimizer"], "layers": marks.bases["forward"]}
@@ -88,12 +88,12 @@ def scopes_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Scopes:
 
 
 def _spans(marks: HookMarks) -> list[tuple[int, int, int]]:
-    """Returns (begin, end, pool) of each scope; of nested marks, the outermost counts."""
+    """Returns (begin, end, pool) of each scope; the outermost of nested marks defines it."""
     spans: list[tuple[int, int, int]] = []
     depth, begin, pool, is_optimizer = 0, 0, LAYERS, False
     for at, kind in zip(marks.at.tolist(), marks.kind.tolist(), strict=True):
         if kind == RELEASE:
-            is_optimizer = True  # the wrapper of the optimizer begins with it
+            is_optimizer = True  # the optimizer's wrapper makes this call first
         elif kind in (PRECISE_BEGIN, FORWARD_BEGIN):
             if depth == 0:
                 begin, pool = at, LAYERS if kind == FORWARD_BEGIN else OPTIMIZER if is_optimizer else WEIGHTS
@@ -110,9 +110,9 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
     """Returns a workload with requests in the scopes' pools, and the original call of each call (-1: a scope's edge).
 
     Args:
-        workload: The recorded calls; its requests of private pools stay there.
-        scopes: Of ``workload``.
-        lends: ``MemPool(use_on_oom=True)``: the default pool may use their free memory when the driver has no more.
+        workload: The recorded calls; requests of private pools stay in them.
+        scopes: The scopes of ``workload``.
+        lends: Whether the default pool may use their free memory on OOM (``MemPool(use_on_oom=True)``).
 
     Tensors from before the start go to the weights: they are assumed to come from the first two scopes.
     """
@@ -126,7 +126,7 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
     mine = (workload.op == w.ALLOC) & (workload.pool <= 0) & (inside >= 0)
     own = np.where(mine, first + inside, workload.pool)
     num = len(scopes.begin)
-    # At the same place, an end comes before a beginning.
+    # At the same call, an end comes before a beginning.
     at = np.concatenate((scopes.end, scopes.begin, np.arange(count)))
     rank = np.concatenate((np.zeros(num), np.ones(num), np.full(count, 2)))
     order = np.lexsort((rank, at))
@@ -164,13 +164,13 @@ def replay_mempool(
     """Replays a workload with the pools of ``scopes``.
 
     Args:
-        workload: What was recorded.
-        scopes: Of ``workload``.
-        base: The allocator.
+        workload: The recorded calls.
+        scopes: The scopes of ``workload``.
+        base: The base allocator.
         scenario: Version and device, and the names in the result.
         conf: Settings of the allocator.
-        lends: As of ``with_pools``.
-        log: Whether to keep the allocator's own entries.
+        lends: As in ``with_pools``.
+        log: Whether to keep the allocator's log.
     """
     changed, was = with_pools(workload, scopes, lends=lends)
     found = base.serve(changed, Beginning(keep_start=False), replace(scenario, conf=conf), log=log)

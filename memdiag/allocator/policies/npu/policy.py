@@ -1,4 +1,4 @@
-"""torch_npu's caching allocator: CUDA's, with 32 bytes more for each request, and pages of 1 GiB where asked for."""
+"""torch_npu's caching allocator: that of CUDA with 32 more bytes per request, and optional pages of 1 GiB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NpuPolicy(CachingPolicy):
     backend = "npu"
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
-        """Returns the settings of the recording; expandable segments exclude some."""
+        """Returns the settings of the recording, without those that expandable segments exclude."""
         if keys.get("expandable_segments") != "True":
             return dict(keys)
         return without_excluded(keys)
@@ -43,7 +43,7 @@ class NpuExpandablePolicy(NpuPolicy):
         return with_expandable_segments(conf)
 
     def inherit_conf(self, keys: Mapping[str, str]) -> dict[str, str]:
-        """Returns the settings of the recording that go with expandable segments."""
+        """Returns the settings of the recording that are compatible with expandable segments."""
         return without_excluded(keys)
 
 

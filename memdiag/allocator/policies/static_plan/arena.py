@@ -1,10 +1,10 @@
-"""Arenas: the memory of a plan, one driver range for each stream, obtained when it is first needed.
+"""Arenas: the memory of a plan, one driver range for each stream, reserved at its first use.
 
 Compiled.
 
 A tensor in an arena is an ordinary block of the engine, so the engine waits for its streams. The block has no
 neighbours, and its lanes are those of a pool without requests (``own_pool``). When its free completes, it appears in
-the set of such a lane; ``sweep`` removes it again and frees its place.
+the set of such a lane; ``sweep`` removes it and frees its slot.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ OWN, LARGER, IN_GAP, UNKNOWN, TOO_LARGE, TAKEN, NO_ROOM, OTHER = range(8)
 # Of an arena: its segment (NONE: not yet), its bytes, those of them that are planned (what roves is above), how many
 # places are taken, and whether there was no room for it.
 ARENA = record_type("segment", "height", "planned", "num_taken", "is_refused")
-# A place that is taken: from ``lower`` to ``upper``.
+# An occupied range of an arena: from ``lower`` to ``upper``.
 TAKEN_PLACE = record_type("lower", "upper")
 
 
 @lean_part
 def _place_at(plan: SlotPlan, arena: int, num_taken: int, lower: int) -> int:
-    """Returns how many of the taken places of an arena begin below ``low``."""
+    """Returns the number of occupied ranges of an arena that begin below ``low``."""
     left, right = 0, num_taken
     while left < right:
         middle = (left + right) // 2
@@ -57,7 +57,7 @@ def _place_at(plan: SlotPlan, arena: int, num_taken: int, lower: int) -> int:
 
 @lean_part
 def _is_free(plan: SlotPlan, arena: int, num_taken: int, lower: int, upper: int) -> bool:
-    """Returns whether a part of an arena is free."""
+    """Returns whether a range of an arena is free."""
     position = _place_at(plan, arena, num_taken, lower)
     return (position == num_taken or plan.taken[arena, position].lower >= upper) and (
         position == 0 or plan.taken[arena, position - 1].upper <= lower
@@ -66,7 +66,7 @@ def _is_free(plan: SlotPlan, arena: int, num_taken: int, lower: int, upper: int)
 
 @lean_part
 def _open(state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, lane: int) -> bool:
-    """Gets an arena from the driver when it is needed first; whether it is there."""
+    """Reserves an arena at its first use; returns whether it is available."""
     if plan.arenas[arena].segment != NONE or plan.arenas[arena].is_refused:
         return plan.arenas[arena].segment != NONE
     height = plan.arenas[arena].height
@@ -99,7 +99,7 @@ def _open(state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, la
 
 @lean_part
 def _is_to_come(plan: SlotPlan, slot: int, arena: int, horizon: int) -> bool:
-    """Returns whether a slot of an arena is among the next ones of this step, or for a tensor that it leaves."""
+    """Returns whether a slot is one of the next ones of this step, or for a permanent tensor of this step."""
     if plan.slots[slot].arena != arena or plan.slots[slot].offset < 0:
         return False
     if slot >= plan.scripts[STAY].begin:
@@ -109,7 +109,7 @@ def _is_to_come(plan: SlotPlan, slot: int, arena: int, horizon: int) -> bool:
 
 @lean_part
 def _tightest_gap(plan: SlotPlan, arena: int, size: int, horizon: int, bottom: int, limit: int) -> int:
-    """Returns the start of the tightest free gap between two places that no upcoming slot needs; -1: none."""
+    """Returns the start of the tightest free gap between occupied ranges that no upcoming slot needs; -1: none."""
     turn = 1 if plan.progress.cycle % 2 == 0 else 0
     num_taken, num_slots, position, slot_position = plan.arenas[arena].num_taken, plan.by_place.shape[1], 0, 0
     end_below, found, tightest = bottom, -1, 1 << 62
@@ -136,7 +136,7 @@ def _tightest_gap(plan: SlotPlan, arena: int, size: int, horizon: int, bottom: i
 
 @lean_part
 def _mark_taken(plan: SlotPlan, arena: int, lower: int, upper: int) -> None:
-    """Writes down that a part of an arena is taken."""
+    """Marks a range of an arena as occupied."""
     num_taken = plan.arenas[arena].num_taken
     position = _place_at(plan, arena, num_taken, lower)
     for other in range(num_taken, position, -1):
@@ -152,7 +152,7 @@ def _mark_taken(plan: SlotPlan, arena: int, lower: int, upper: int) -> None:
 def planned_block(
     state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, lane: int, size: int, site: int
 ) -> tuple[int, int]:
-    """Returns the block of a request in the plan (NONE: it has none), and how it went (``WAYS``)."""
+    """Returns the block of a request in the plan (or NONE), and the way in which it was served (``WAYS``)."""
     slot, offset, way = slot_of(plan, size, site, arena), -1, UNKNOWN
     if slot >= 0 and plan.slots[slot].offset == ROVES:
         offset = _tightest_gap(plan, arena, size, 0, plan.arenas[arena].planned, plan.arenas[arena].height)
@@ -168,11 +168,11 @@ def planned_block(
             offset = other_offset
             if offset < 0 or not _is_free(plan, arena, plan.arenas[arena].num_taken, offset, offset + size):
                 offset, way = -1, TAKEN
-    # A small request without a place goes to the caching allocator: it may stay for long.
+    # A small request without a slot goes to the caching allocator, because it may stay for long.
     if offset < 0 and size > SMALL_LIMIT and plan.progress.cycle > 0 and (slot < 0 or slot < plan.scripts[STAY].begin):
         horizon = plan.by_place.shape[1]
         offset = _tightest_gap(plan, arena, size, horizon, 0, plan.arenas[arena].planned)
-        # The later the place is needed, the better the chance that it is free by then.
+        # The later a gap is needed by the plan, the more probable it is that this request has been freed by then.
         while offset < 0 and horizon > 0:
             horizon //= 4
             offset = _tightest_gap(plan, arena, size, horizon, 0, plan.arenas[arena].planned)
@@ -188,7 +188,7 @@ def planned_block(
 
 @lean_part
 def own_segment(state: State, nodes: Nodes, log: Array, plan: SlotPlan, lane: int, size: int, tensor: int) -> int:
-    """Returns a block that is a range of just its size; NONE: there is no room for it."""
+    """Returns a block in a range of exactly its size; NONE: the device has too little memory."""
     for attempt in range(2):
         if (state.limit < 0 or state.reserved + size <= state.limit) and take_device_bytes(state, size):
             state.reserved += size
@@ -207,7 +207,7 @@ def own_segment(state: State, nodes: Nodes, log: Array, plan: SlotPlan, lane: in
 
 @lean_part
 def sweep(state: State, nodes: Nodes, log: Array, plan: SlotPlan) -> None:
-    """Makes the places free whose blocks' frees have ended."""
+    """Frees the ranges of blocks whose frees have completed."""
     for arena in range(len(plan.arenas)):
         lane = lane_of(state, plan.progress.own_pool, 0, arena)
         while nodes[lane].succ != lane:

@@ -1,4 +1,4 @@
-"""Counts how a plan did."""
+"""Computes the statistics of a replay with a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop over the calls of a planned replay: a request without a place in the plan goes to the caching allocator.
+"""The loop over the calls of a planned replay: a request without a slot in the plan goes to the caching allocator.
 
 All other calls are as in the caching allocator (``memdiag.allocator.engine.loop``).
 """
@@ -24,7 +24,7 @@ NUM_OWN_RESULTS = 2
 
 @lean_part
 def prepare(state: State, nodes: Nodes, log: Array, plan: SlotPlan, i: int) -> bool:
-    """Begins the next cycle of the plan where call ``i`` does."""
+    """Begins the next cycle of the plan if call ``i`` begins one."""
     progress = plan.progress
     if plan.cycle[i] != progress.cycle:
         progress.cycle = plan.cycle[i]
@@ -62,7 +62,7 @@ def serve(
 
 @lean_part
 def finish(state: State, nodes: Nodes, log: Array, out: Array, plan: SlotPlan, i: int) -> None:
-    """Frees the places of completed frees, and writes the bytes of the arenas."""
+    """Frees the ranges of completed frees, and writes the bytes of the arenas."""
     sweep(state, nodes, log, plan)
     held = 0
     for arena in range(len(plan.arenas)):

@@ -1,4 +1,4 @@
-"""A placement plan and the calls that it was made from."""
+"""A placement plan and the calls from which it was made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Planned:
     """A plan, and its input.
 
     Attributes:
-        workload: With the tensors of its start as leading requests, which were not calls of the trace
+        workload: The calls; the tensors of its start are leading requests, which are not calls of the trace
             (``num_before``).
-        pool, site, step: Per call: pool and allocation site of a request, and number of the step; -1: unknown, none.
+        pool, site, step: Per call, pool and allocation site of a request, and number of the step; -1: unknown or none.
         basis: Evidence for the steps: "marks", "stacks" … or "none".
     """
 

@@ -1,4 +1,4 @@
-"""A plan made offline: places for permanent tensors and for one step; PyTorch's allocator serves all other requests."""
+"""An offline plan with offsets for permanent tensors and for one step; PyTorch's allocator serves other requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memdiag.trace.table import Array
 
 
 class StaticPlanPolicy:
-    """Planned places; ``EXPANDABLE`` serves the rest."""
+    """Planned offsets; ``EXPANDABLE`` serves the other requests."""
 
     backend: str = EXPANDABLE.backend
     standing: Standing = "checked"
@@ -37,15 +37,15 @@ class StaticPlanPolicy:
         return EXPANDABLE.inherit_conf(keys)
 
     def layout(self, conf: Conf, rules: Rules) -> Layout:
-        """Returns the layout of the allocator that serves the rest."""
+        """Returns the layout of the fallback allocator."""
         return EXPANDABLE.layout(conf, rules)
 
     def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
-        """Returns the sizes of the allocator that serves the rest."""
+        """Returns the sizes of the fallback allocator."""
         return EXPANDABLE.block_and_segment_sizes(sizes, conf, rules)
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Planned:
-        """Returns the plan: steps and the lines that make requests are those of the recording."""
+        """Returns the plan, made from the recorded steps and call sites."""
         tensor = workload.tensor
         known = (tensor >= 0) & (tensor < len(device.tensors))
         site = np.where(known, _at(device.tensors.stack, np.where(known, tensor, 0), -1), -1)
@@ -55,15 +55,15 @@ class StaticPlanPolicy:
         return make_plan(workload, site, step, trace.bases.get("step", "none"))
 
     def serve(self, workload: Workload, prepared: Planned, scenario: Scenario, *, log: bool = False) -> PlannedReplay:  # noqa: ARG002 - the plan has the workload
-        """Replays a new run of the program, which begins with the plan.
+        """Replays a new run of the program that uses the plan from the beginning.
 
         Raises:
-            MemdiagError: The allocator that serves the rest refuses the settings.
+            MemdiagError: The fallback allocator refuses the settings.
         """
         return replay_planned(prepared, self, scenario, log=log)
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:
-        """Returns how far the plan held."""
+        """Returns statistics on the plan in this run."""
         return (replay.planned,) if isinstance(replay, PlannedReplay) and replay.planned is not None else ()
 
 

@@ -1,14 +1,14 @@
 """Input of a plan: the tensors of initialisation, permanent ones, and one step of a recording, as lifetimes.
 
-Time is the number of the call. The step with the highest peak is planned. A request below the planned size can still
-use the place; a larger one cannot. A step is a circle: tensors that it leaves to the next one (gradients that live
-until they are set to None, the last output) continue from the end to the beginning. The circle is cut where the
-fewest bytes live across the cut.
+Time is the number of the call. The step with the highest peak is planned. A request that is smaller than its slot can
+use it; a larger one cannot. A step is a cycle: tensors that live into the next step (gradients that live until they are
+set to None, the last output) continue from the end to the beginning. The cycle is cut where the fewest bytes live
+across the cut.
 
 A tensor may live a little longer than a step, so that a new one is allocated before the old one is freed. There are two
-solutions. The circle can be two steps long, with separate places for even and odd steps. Otherwise such requests rove:
-they have room in addition to the plan, where each takes the place of the one that was just freed. ``script`` tries both
-and uses the better one.
+solutions. The cycle can be two steps long, with separate offsets for even and odd steps. Otherwise such requests rove:
+they have an area in addition to the plan, in which each uses the range of the one that was just freed. ``script`` tries
+both and uses the better one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ GRAIN = 512
 _MOST_TURNS = 2
 _ABOUT = 0.99
 _WHOLE = 0.6
-_WORTH = 0.002  # of the peak: less is not worth a second turn
+_WORTH = 0.002  # fraction of the peak that a second turn must save
 
 
 @dataclass(frozen=True)
 class Span:
-    """One step: its number in the recording, its first call and the one after its last."""
+    """One step: its number in the recording, its first call, and the call after its last."""
 
     number: int
     begin: int
@@ -45,8 +45,8 @@ class Requests:
         call: Number of the call (int64).
         size: Bytes, rounded up to GRAIN (int64).
         stream: Index into the workload's streams.
-        site: Where in the program; -1: unknown.
-        death: The call that ends its free; the number of calls: none does (int64).
+        site: Number of the allocation site; -1: unknown.
+        death: The call that completes its free; the number of calls: never (int64).
     """
 
     call: Array
@@ -57,14 +57,14 @@ class Requests:
 
     @classmethod
     def of(cls, workload: Workload, pool: Array, site: Array) -> Requests:
-        """Takes them from a workload whose every request has its pool."""
+        """Returns the requests of a workload in which every request has a pool."""
         num_calls = len(workload.op)
         call = np.flatnonzero((workload.op == w.ALLOC) & (workload.size > 0) & (workload.tensor >= 0) & (pool == 0))
         died = np.full(workload.num_tensors + 1, num_calls, np.int64)
         ends = np.flatnonzero(((workload.op == w.FREE) | (workload.op == w.FREE_COMPLETED)) & (workload.tensor >= 0))[
             ::-1
         ]
-        died[workload.tensor[ends]] = ends  # the first of several is written last
+        died[workload.tensor[ends]] = ends  # in reverse order: the first of several remains
         size = -(-workload.size[call].astype(np.int64) // GRAIN) * GRAIN
         return cls(
             call,
@@ -92,17 +92,17 @@ class Requests:
         return np.cumsum(change)
 
     def most_live(self, num_calls: int) -> int:
-        """Returns the most bytes live at one moment."""
+        """Returns the peak of live bytes."""
         return int(self._live(num_calls).max(initial=0))
 
     def peaks(self, spans: list[Span], num_calls: int) -> Array:
-        """Returns the most bytes live at any call of each span."""
+        """Returns the peak of live bytes in each span."""
         live = self._live(num_calls)
         return np.array([int(live[span.begin : span.end].max(initial=0)) for span in spans], np.int64)
 
 
 def spans_of(step: Array) -> list[Span]:
-    """Returns the steps of calls whose step numbers are given (-1: in none): each lasts until the next one begins."""
+    """Returns the steps of calls, given their step numbers (-1: none); each step lasts until the next one begins."""
     inside = np.flatnonzero(step >= 0)
     if not len(inside):
         return []
@@ -113,12 +113,13 @@ def spans_of(step: Array) -> list[Span]:
 
 @dataclass(frozen=True)
 class Slots:
-    """Requests that have places in a plan, in the order of the program, and for how long each place is theirs.
+    """Requests with slots in a plan, in program order, and the lifetimes of the slots.
 
     Attributes:
         row: Rows of ``Requests``.
-        lower, upper: Lifetimes of their places in the time of the plan: initialisation as it was, then the step, cut open (int64). Of
-            those of a step there may be one for each turn (turns x slots); they may end after the last turn, which is then the first again.
+        lower, upper: Lifetimes in the time of the plan: initialisation as recorded, then the step, cut open (int64).
+            Slots of a step may have one lifetime per turn (turns x slots). A lifetime may end after the last turn; it
+            then continues in the first.
     """
 
     row: Array
@@ -131,9 +132,9 @@ class Roving:
     """Requests without a fixed place.
 
     Attributes:
-        row: Rows of ``Requests``, of the step.
-        born, gone: Their lives in three steps in a row (3 x rows).
-        early: Rows of initialisation that are the first of their kind.
+        row: Rows of ``Requests`` in the step.
+        born, gone: Their lifetimes in three consecutive steps (3 x rows).
+        early: Rows of initialisation that correspond to these requests.
     """
 
     row: Array
@@ -144,14 +145,14 @@ class Roving:
 
 @dataclass(frozen=True)
 class StepProfile:
-    """What is planned.
+    """The tensors to plan.
 
     Attributes:
         spans: The steps of the recording.
-        planned: Index of the one that is planned; -1: there are none, and all of it counts as initialisation.
-        begin, end: When in the time of the plan the circle begins and ends.
-        scripts: Of initialisation, the step, and what steps leave behind for good.
-        roving: Of the step, too.
+        planned: Index of the planned step; -1: there are no steps, and the whole recording counts as initialisation.
+        begin, end: Begin and end of the cycle in the time of the plan.
+        scripts: Slots of initialisation, of the step, and of permanent tensors that steps leave.
+        roving: Requests of the step without a slot.
     """
 
     spans: list[Span]
@@ -163,7 +164,7 @@ class StepProfile:
 
     @property
     def turns(self) -> int:
-        """How many steps the circle has."""
+        """Number of steps in the cycle."""
         return len(self.scripts[1].lower) if self.scripts[1].lower.ndim > 1 else 1
 
 
@@ -171,9 +172,9 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     """Chooses the step with the highest peak, and lays out the tensors to plan.
 
     Args:
-        requests, spans: Of the recording.
-        num_calls: Calls of the recording.
-        roves: Tensors that outlive a step rove; False: they have places for even and for odd steps.
+        requests, spans: Requests and steps of the recording.
+        num_calls: Number of calls of the recording.
+        roves: Whether tensors that outlive a step rove; otherwise they have separate offsets for even and odd steps.
     """
     none = np.empty(0, np.int64)
     nobody = Roving(none, none, none, none)
@@ -187,7 +188,7 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     length, is_last = span.end - span.begin, _is_last(requests, spans, planned)
     # Tensors that the next step does not free are permanent. After the last step this is unknown, so a tensor that is
     # still live at the end is assumed to live to the end of the step.
-    until = num_calls + 1 if is_last else spans[planned + 1].end  # frees from here on count as none
+    until = num_calls + 1 if is_last else spans[planned + 1].end  # frees from here on do not count
     inside = requests.within(span)
     stays = requests.death[inside] >= until
     if not is_last:
@@ -218,7 +219,7 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
     in_first = start + np.maximum(gone - spans[0].begin - cut, 0)
     early_upper = np.where(gone <= start, gone, np.where(gone < spans[0].end, np.minimum(in_first, end), end))
     before = np.flatnonzero((requests.call >= start) & (requests.call < span.begin) & (requests.death > span.begin))
-    if is_last:  # when it ends, a run frees all that it has left behind
+    if is_last:  # at its end, a run frees its permanent tensors
         remains = (requests.death[before] >= num_calls) | ~np.isin(requests.kind[before], requests.kind[inside])
     else:
         remains = requests.death[before] >= until
@@ -238,9 +239,12 @@ def profile_of(requests: Requests, spans: list[Span], num_calls: int, *, roves: 
 
 
 def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:
-    """Returns which step to plan: the one that needs most; of whole ones that need about as much the first that leaves least behind."""
+    """Returns the step to plan: the one with the highest peak.
+
+    Among complete steps with similar peaks, it is the first that leaves the fewest bytes.
+    """
     near = np.flatnonzero(peaks >= _ABOUT * peaks.max()).tolist()
-    near = near[:-1] if len(near) > 1 and near[-1] == len(spans) - 1 else near  # the last step's frees are unknown
+    near = near[:-1] if len(near) > 1 and near[-1] == len(spans) - 1 else near  # the frees of the last step are unknown
     rows = {k: requests.within(spans[k]) for k in near}
     most = max(len(of) for of in rows.values())
 
@@ -252,7 +256,7 @@ def _most_telling(requests: Requests, spans: list[Span], peaks: Array) -> int:
 
 
 def _is_left(requests: Requests, rows: Array, length: int, following: Array) -> Array:
-    """Returns whether requests of a step that outlive its length are never repeated, so that they stay (bool)."""
+    """Returns whether requests that outlive a step are never repeated, so that they are permanent (bool)."""
     outlives = requests.death[rows] - requests.call[rows] > length
     left: Array = outlives & ~np.isin(requests.kind[rows], requests.kind[following])
     return left
@@ -267,7 +271,7 @@ def _is_last(requests: Requests, spans: list[Span], planned: int) -> bool:
 
 
 def _cheapest_cut(born: Array, life: Array, size: Array, length: int) -> int:
-    """Returns the moment of a step at which the fewest bytes live that lived the moment before."""
+    """Returns the moment of a step across which the fewest bytes live."""
     change = np.zeros(2 * length + 2, np.int64)
     np.add.at(change, born + 1, size)
     np.add.at(change, born + life, -size)

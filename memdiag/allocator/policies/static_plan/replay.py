@@ -33,7 +33,7 @@ _NEWEST = "2.13"
 
 @dataclass(frozen=True)
 class PlannedReplay(Replay):
-    """A replay, and how far the plan held."""
+    """A replay with statistics on the plan."""
 
     planned: PlanDetail | None = None
 
@@ -42,9 +42,9 @@ def make_plan(workload: Workload, site: Array, step: Array, basis: str) -> Plann
     """Makes a plan for a workload.
 
     Args:
-        workload: What the program asked for.
-        site, step: Of each call.
-        basis: What the steps rest on.
+        workload: The requests of the program.
+        site, step: Allocation site and step of each call.
+        basis: Evidence for the steps.
     """
     whole = _with_start(workload)
     before = len(whole.op) - len(workload.op)
@@ -64,9 +64,9 @@ def replay_planned(planned: Planned, policy: Policy[Any], scenario: Scenario, *,
 
     Args:
         planned: The plan.
-        policy: Settings and sizes of the caching allocator that serves the rest.
+        policy: Settings and sizes of the fallback allocator.
         scenario: Settings, version and device.
-        log: Whether the allocator's entries are kept.
+        log: Whether to keep the allocator's log.
 
     Raises:
         MemdiagError: The allocator refuses the settings.
@@ -90,7 +90,7 @@ def replay_bound(workload: Workload, policy: Policy[Any], scenario: Scenario, *,
 def _run(
     workload: Workload, before: int, planned: Planned | None, policy: Policy[Any], scenario: Scenario, *, log: bool
 ) -> tuple[Replay, Array]:
-    """Runs the model; returns the replay and its raw results, which begin with the calls that make the start."""
+    """Runs the model; returns the replay and its raw results, including the calls that create the initial state."""
     conf, rules = parameters(policy, scenario.conf, scenario.torch_version)
     pools = pools_of(workload, rules) if planned is None else planned.pool
     model = Model.of(
@@ -108,7 +108,7 @@ def _run(
     )
     own_pool = len(workload.pools)
     pool = model.nodes[model.state.pools + own_pool]
-    pool.is_private, pool.exists, pool.use_count = 0, 1, 1  # its segments are not counted, and nobody releases it
+    pool.is_private, pool.exists, pool.use_count = 0, 1, 1  # its segments are not counted, and it is never released
     model.out[loop.OUT_WAY] = arena.OTHER
     model.run(loop.run, _own(planned, len(workload.op), max(len(workload.streams), 1), own_pool))
     found = Replay.from_columns(scenario, model.columns())

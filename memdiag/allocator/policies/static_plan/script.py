@@ -1,4 +1,4 @@
-"""A plan as the replay walks through it: every slot with its places, found by the planner, one arena for each stream."""
+"""A plan in the form for the replay: every slot with its offsets, and one arena for each stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memdiag.allocator.policies.static_plan.profile import GRAIN, Requests, Span
 from memdiag.allocator.policies.static_plan.slots import INIT, ROVES, SLOT, STEP
 from memdiag.trace.table import Array
 
-ROUNDS = 8  # of search at most: so much that plans are near the load, and the same in every run
+ROUNDS = 8  # rounds of search: enough for plans near the load, and reproducible
 ENOUGH = 1.002  # times the load
 
 
@@ -25,10 +25,10 @@ class Script:
     Attributes:
         profile: What was planned.
         slots: Records of ``slots.SLOT``.
-        begin: Where each script begins among them, and where the last one ends (NUM_SCRIPTS + 1 values).
-        planned: Bytes that the places of each stream take.
-        heights: Bytes of the arena of each stream: that, and room for what roves.
-        loads: The most bytes that the plan has live at one moment, of each stream, and that room.
+        begin: First slot of each script, and the end of the last one (NUM_SCRIPTS + 1 values).
+        planned: Height of the planned slots of each stream, in bytes.
+        heights: Bytes of the arena of each stream: the planned slots and the area for roving requests.
+        loads: Peak of live bytes of each stream in the plan, plus that area.
     """
 
     profile: StepProfile
@@ -40,7 +40,7 @@ class Script:
 
 
 def script_of(requests: Requests, spans: list[Span], num_calls: int, num_streams: int) -> Script:
-    """Plans the step that needs most."""
+    """Returns the plan of the step with the highest peak."""
     found = _script(requests, profile_of(requests, spans, num_calls), num_streams)
     if found.profile.turns > 1:
         other = _script(requests, profile_of(requests, spans, num_calls, roves=True), num_streams)
@@ -50,14 +50,14 @@ def script_of(requests: Requests, spans: list[Span], num_calls: int, num_streams
 
 
 def _script(requests: Requests, profile: StepProfile, num_streams: int) -> Script:
-    """Finds places for a profile."""
+    """Returns the plan of a profile, with the offsets found by the planner."""
     parts, roving = profile.scripts, profile.roving
     rows = [part.row for part in parts]
     for script, more in ((INIT, roving.early), (STEP, roving.row)):
         rows[script] = np.sort(np.concatenate((rows[script], more)))
     row = np.concatenate(rows)
     begin = np.append(0, np.cumsum([len(each) for each in rows])).astype(np.int64)
-    # For each place: its slot, its turn (0: the only one, or that of even steps) and its lifetime.
+    # For each offset: its slot, its turn (0: the only one, or that of even steps) and its lifetime.
     tables = []
     for first, each, part in zip(begin.tolist(), rows, parts, strict=False):
         lower, upper = (np.atleast_2d(column) for column in (part.lower, part.upper))
@@ -87,7 +87,7 @@ def _script(requests: Requests, profile: StepProfile, num_streams: int) -> Scrip
 
 
 def _when(requests: Requests, profile: StepProfile, row: Array) -> tuple[Array, Array]:
-    """Returns in which cycle requests are made (0: initialisation), and as which of its requests, from 1."""
+    """Returns the cycle of each request (0: initialisation), and its number in the cycle, from 1."""
     begins = np.array([span.begin for span in profile.spans], np.int64)
     cycle = np.searchsorted(begins, requests.call[row], side="right")
     first = np.append(0, np.searchsorted(requests.call, begins))
@@ -95,7 +95,7 @@ def _when(requests: Requests, profile: StepProfile, row: Array) -> tuple[Array, 
 
 
 def _places(size: Array, lower: Array, upper: Array, profile: StepProfile) -> tuple[Array, int, int]:
-    """Returns offsets, height and load. Lifetimes that end after the circle continue from its beginning."""
+    """Returns offsets, height and load. Lifetimes that end after the cycle continue from its beginning."""
     begin, end = profile.begin, profile.end
     crosses = np.flatnonzero(upper > end)
     whole_lower, whole_upper = lower.copy(), upper.copy()

@@ -1,9 +1,9 @@
-"""Slots: requests that have places in a plan, and how a request of a run finds its slot. Compiled.
+"""Slots: requests with offsets in a plan, and the search for the slot of a request. Compiled.
 
 There are three scripts in a row: the requests of initialisation, those of a step, and the permanent tensors that steps
-leave. Each has a pointer to its current position. A request looks near the pointer for a slot of its size and
-allocation site, so one differing request costs no other request its place. A step of another shape (a shorter batch)
-requests other sizes in the same order. It is followed slot by slot, and its smaller requests use the larger places.
+leave. Each has a pointer to its current position. A request searches near the pointer for a slot of its size and
+allocation site, so one differing request does not affect the slots of others. A step of another shape (a shorter batch)
+requests other sizes in the same order. It is followed slot by slot, and its smaller requests use the larger slots.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ INIT, STEP, STAY, NUM_SCRIPTS = range(4)
 # the latest 1024 requests that were smaller than planned. is_alone: each request has a separate segment. own_pool: the
 # pool of the arenas.
 PROGRESS = record_type("cycle", "ordinal", "strangeness", "is_alone", "own_pool")
-ROVES = -2  # in place of a place: it takes any in the room for what roves
+ROVES = -2  # instead of an offset: the request uses any range in the area for roving requests
 
-AHEAD = 512  # slots that a step may be out of step with the plan
-NEAR = 8  # slots within which a request from the same line is the same one, whatever it asks for
+AHEAD = 512  # number of slots by which a step may deviate from the plan
+NEAR = 8  # number of slots within which a request from the same line matches, even with another size
 _STRANGE = 128  # strangeness above which a step is of another shape
 _SAME, _ROOMY, _UNSITED, _SHORT = range(4)
 
 
 class SlotPlan(NamedTuple):
-    """A plan, and how far it has come.
+    """A plan and its progress in a run.
 
     Attributes:
         progress, scripts, slots, arenas: Records.
-        taken: Of each arena the places that are taken, by address: ``lower`` and ``upper`` (streams x as many as there
-            can be).
-        by_place: Slots of steps and of what stays by their places, in odd steps and in even ones (2 x slots).
-        site: Of each request: where in the program it is made; -1: unknown.
-        cycle: Of each call: 0 in initialisation, then the number of the step, never falling.
+        taken: Occupied ranges of each arena by address: ``lower`` and ``upper`` (streams x capacity).
+        by_place: Slots of steps and of permanent tensors, sorted by offset in odd and in even steps (2 x slots).
+        site: Per request, number of the allocation site; -1: unknown.
+        cycle: Per call, 0 in initialisation, then the number of the step, not decreasing.
     """
 
     progress: Any
@@ -57,7 +56,7 @@ class SlotPlan(NamedTuple):
 
 @lean_part
 def _fits(plan: SlotPlan, slot: int, how: int, size: int, site: int) -> bool:
-    """Returns whether a slot is one that is looked for."""
+    """Returns whether a slot matches the request."""
     if how == _SAME:
         return plan.slots[slot].size == size and plan.slots[slot].site == site
     if how == _ROOMY:
@@ -69,7 +68,7 @@ def _fits(plan: SlotPlan, slot: int, how: int, size: int, site: int) -> bool:
 
 @lean_part
 def _nearest(plan: SlotPlan, script: int, how: int, reach: int, size: int, site: int, arena: int) -> int:
-    """Returns the slot of a script that this cycle has not used and that is nearest to where it goes on; -1: none within reach."""
+    """Returns the unused matching slot of a script nearest to its current position; -1: none within reach."""
     begin, end, pointer = plan.scripts[script].begin, plan.scripts[script].end, plan.scripts[script].pointer
     for distance in range(reach):
         slot = pointer + distance
@@ -95,7 +94,7 @@ def _nearest(plan: SlotPlan, script: int, how: int, reach: int, size: int, site:
 
 @lean_part
 def _stays(plan: SlotPlan, size: int, site: int, arena: int) -> int:
-    """Returns the nearest slot of a permanent tensor like this one that this step leaves; -1: no similar one."""
+    """Returns the nearest slot of a similar permanent tensor of this step; -1: none."""
     for slot in range(plan.scripts[STAY].pointer, plan.scripts[STAY].end):
         late = plan.slots[slot].ordinal - plan.progress.ordinal
         if plan.slots[slot].cycle > plan.progress.cycle or (
@@ -110,7 +109,7 @@ def _stays(plan: SlotPlan, size: int, site: int, arena: int) -> int:
 
 @lean_part
 def slot_of(plan: SlotPlan, size: int, site: int, arena: int) -> int:
-    """Returns the slot of a request, and goes on from there; -1: the plan has nothing like it."""
+    """Returns the slot of a request and continues from there; -1: the plan has no similar request."""
     script, slot = INIT, -1
     if plan.progress.cycle > 0:
         script, pointer = STEP, plan.scripts[STEP].pointer
@@ -123,7 +122,7 @@ def slot_of(plan: SlotPlan, size: int, site: int, arena: int) -> int:
             and plan.slots[pointer].arena == arena
             and plan.slots[pointer].used != plan.progress.cycle
         ):
-            # A step of another shape goes through the plan in step, and equal sizes are chance.
+            # A step of another shape follows the plan slot by slot, and equal sizes are coincidence.
             slot = pointer if plan.slots[pointer].site == site and plan.slots[pointer].size >= size else -1
     if slot < 0:
         slot = _nearest(plan, script, _SAME, AHEAD, size, site, arena)
