@@ -98,7 +98,7 @@ def test_a_phrase_of_a_module_follows_the_language_and_stays_english_without_chi
 
 
 IN_THE_PROGRAM = ("recorder", "phantom/boot")  # parts that run inside the recorded program, maybe without memdiag
-TYPED = re.compile(r"pip install|memdiag record \[options\]|--lang")  # commands, which are the same in every language
+TYPED = re.compile(r"^pip install|^memdiag \w+ (?:\[options\] )?--")  # commands, which are the same in every language
 
 
 def test_errors_and_notices_are_phrases():
