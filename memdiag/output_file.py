@@ -20,6 +20,14 @@ from memdiag.text import phrase
 _LONGEST = 100  # number of characters of the file name that the temporary file repeats
 
 
+def is_same(one: Path, other: Path) -> bool:
+    """Returns whether both name the same existing file."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing; the file appears under its name when the block ends without an error.

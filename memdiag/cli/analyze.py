@@ -64,9 +64,10 @@ def analyze(
     fitting = None if would_fit is None else _read_size(would_fit)
     budgets = read_budgets(fail_on, phrase("errors.fail-on.hint", one="critical", other="MD201"))
 
-    from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of
     from memdiag.cli.page import read_page
+    from memdiag.output_file import is_same
 
     form = form_of(as_json=as_json, as_md=as_md, output=output, with_html=True)
     page = read_page(as_html, output if form == "html" else None)

@@ -105,10 +105,12 @@ def _traces(given: Sequence[Path], written: Sequence[Path | None]) -> list[Path]
     Raises:
         MemdiagError: An output file is one of the traces.
     """
-    from memdiag.cli.choose import choose_trace, is_same
-    from memdiag.cli.several import all_ranks
+    from memdiag.cli.choose import choose_trace
+    from memdiag.cli.talk import say
+    from memdiag.output_file import is_same
+    from memdiag.runs.several import all_ranks
 
-    paths = all_ranks(given) if given else [choose_trace(None)]
+    paths = all_ranks(given, say) if given else [choose_trace(None)]
     for file in written:
         if file is not None and any(is_same(file, path) for path in paths):
             raise MemdiagError(phrase("errors.is-one", file=str(file)), phrase("errors.name-another"))

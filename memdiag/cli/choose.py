@@ -6,9 +6,6 @@ from pathlib import Path
 
 from memdiag.cli.talk import say
 from memdiag.runs import chosen
-from memdiag.runs.chosen import is_same, ranks_in
-
-__all__ = ["choose_trace", "is_same", "ranks_in"]
 
 
 def choose_trace(given: Path | None, rank: int | None = None) -> Path:

@@ -15,7 +15,6 @@ from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.compare.side import ComparedTrace
-    from memdiag.trace.model import Trace
 
 _USAGE = """\
 error: fewer than two traces given
@@ -24,8 +23,6 @@ hint: give two files or run directories, the base first:
   memdiag compare run-a/ run-b/ --rank 3
   memdiag compare run/            (its ranks, or its devices)
 """
-_MOST = 8  # columns of a table
-_LETTERS = "ABCDEFGH"
 
 
 def compare(
@@ -76,7 +73,7 @@ def compare(
     if not traces:
         typer.echo(_USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)
-    chosen = _chosen(traces, device, rank, {"--output": output, "--html": as_html})
+    chosen = _sides(traces, device, rank, {"--output": output, "--html": as_html})
 
     from memdiag.cli.talk import busy
 
@@ -94,62 +91,24 @@ def compare(
         emit(lambda look: page(comparison, look), as_html)
 
 
-def _chosen(
+def _sides(
     given: Sequence[Path], device: int | None, rank: int | None, written: Mapping[str, Path | None]
 ) -> list[ComparedTrace]:
-    """Reads the traces and chooses the device of each.
+    """Reads the traces.
 
     Raises:
         MemdiagError: A trace cannot be read, there are too few or too many traces, or the output would overwrite one.
     """
-    from memdiag.cli.choose import is_same, ranks_in
-    from memdiag.cli.several import one_each
-    from memdiag.compare.side import choose_device
+    from memdiag.cli.loading import read_trace
+    from memdiag.cli.talk import say
+    from memdiag.compare.side import sides
+    from memdiag.output_file import is_same
+    from memdiag.runs.several import to_compare
 
-    ranks = list(ranks_in(given[0]).values()) if len(given) == 1 and rank is None else []
-    paths = ranks if len(ranks) > 1 else one_each(given, rank)
-    if len(paths) > _MOST:
-        raise MemdiagError(
-            phrase("errors.too-many", value=str(len(paths)), most=str(_MOST)), phrase("errors.too-many.hint")
-        )
+    paths = to_compare(given, rank, say)
     for option, file in written.items():
         if file is not None and any(is_same(file, path) for path in paths):
             raise MemdiagError(
                 phrase("errors.is-one.option", option=str(option), file=str(file)), phrase("errors.name-another")
             )
-    read = _read(paths)
-    if len(read) == 1:
-        return _devices(paths[0], read[0], device)
-    numbers = [choose_device(trace, device).device for trace in read]
-    return [_one(*each) for each in zip(_LETTERS, paths, read, numbers, strict=False)]
-
-
-def _read(paths: Sequence[Path]) -> list[Trace]:
-    from memdiag.cli.loading import read_trace
-
-    read = {path: read_trace(path) for path in dict.fromkeys(paths)}
-    return [read[path] for path in paths]
-
-
-def _devices(path: Path, trace: Trace, device: int | None) -> list[ComparedTrace]:
-    """Returns the devices of one trace, to be compared with each other.
-
-    Raises:
-        MemdiagError: The trace has only one device.
-    """
-    used = [each.device for each in trace.devices if each.num_events or len(each.tensors)]
-    if device is not None or len(used) < 2:
-        raise MemdiagError(phrase("errors.alone", path=str(path)), phrase("errors.second-trace"))
-    if len(used) > _MOST:
-        raise MemdiagError(
-            phrase("errors.too-many-devices", path=str(path), value=str(len(used))),
-            phrase("errors.too-many-devices.hint"),
-        )
-    return [_one(letter, path, trace, number) for letter, number in zip(_LETTERS, used, strict=False)]
-
-
-def _one(letter: str, path: Path, trace: Trace, number: int) -> ComparedTrace:
-    from memdiag.compare.facts import run_of
-    from memdiag.compare.side import ComparedTrace, choose_device
-
-    return ComparedTrace(letter, trace, choose_device(trace, number), run_of(path))
+    return sides(paths, device, read_trace)

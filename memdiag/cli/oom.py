@@ -83,16 +83,21 @@ def oom(
     budgets = _budgets(fail_on)
 
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.loading import OnTerminal
+    from memdiag.cli.progress import Progress
     from memdiag.cli.talk import say
     from memdiag.oom.inputs import USAGE, choose
+    from memdiag.oom.read import has_message
+    from memdiag.runs.explaining import explain
 
     form = form_of(as_json=as_json, as_md=as_md, output=output)
-    chosen = [] if from_trace and not given else choose(given or [], has_message=_has_message, say=say)
+    chosen = [] if from_trace and not given else choose(given or [], has_message=has_message, say=say)
     if not chosen and from_trace is None:
         typer.echo(USAGE, err=True, nl=False)
         raise typer.Exit(COULD_NOT)
     _check_output(output, chosen, from_trace)
-    report = _joined(_report(chosen) if chosen else None, from_trace)
+    with Progress() as progress:
+        report = explain(chosen, from_trace, listener=OnTerminal(), progress=progress)
 
     from memdiag.render import renderer
 
@@ -120,62 +125,8 @@ def _over(report: OomReport, budgets: list[str]) -> list[str]:
 
 
 def _check_output(output: Path | None, chosen: list[OomInput], from_trace: Path | None) -> None:
-    from memdiag.cli.choose import is_same
+    from memdiag.output_file import is_same
 
     read = [item.path for item in chosen if item.path] + ([from_trace] if from_trace else [])
     if output is not None and any(is_same(output, path) for path in read):
         raise MemdiagError(phrase("errors.is-input", output=str(output)), phrase("errors.name-another"))
-
-
-def _has_message(text: str) -> bool:
-    from memdiag.oom.read import read_text
-
-    return bool(read_text(text).messages)
-
-
-def _report(chosen: list[OomInput]) -> OomReport:
-    """Returns the messages in all files and texts."""
-    from memdiag.cli.progress import Progress
-    from memdiag.oom.inputs import check_text
-    from memdiag.oom.read import read_files, read_text
-    from memdiag.results.oom import OomReport
-
-    texts = [item.text for item in chosen if item.text is not None]
-    files = [item.name for item in chosen if item.text is None]
-    reports = [read_text(text) for text in texts]
-    if files:
-        with Progress() as progress:
-            reports.insert(0, read_files(files, progress))
-    if not any(report.messages for report in reports):
-        check_text(chosen)
-    if len(reports) == 1:
-        return reports[0]
-    return OomReport(
-        tuple(message for report in reports for message in report.messages),
-        tuple(source for report in reports for source in report.sources),
-        sum(report.num_lines for report in reports),
-        sum(report.num_bytes for report in reports),
-        sum(report.num_warnings_omitted for report in reports),
-        next((report.first_rank for report in reports if report.first_rank is not None), None),
-        num_messages_omitted=sum(report.num_messages_omitted for report in reports),
-    )
-
-
-def _joined(report: OomReport | None, given: Path | None) -> OomReport:
-    """Returns the report explained by a trace; without a message, the failures recorded in the trace."""
-    from memdiag.results.oom import OomReport
-
-    if given is None:
-        return report or OomReport(())
-    from dataclasses import replace
-
-    from memdiag.cli.choose import choose_trace
-    from memdiag.cli.loading import read_trace
-    from memdiag.cli.talk import busy
-
-    path = choose_trace(given, rank=report.messages[0].rank if report and report.messages else None)
-    trace = read_trace(path)
-    with busy(phrase("progress.diagnosing", count=trace.num_events)):
-        from memdiag.analyzers.support.joined import join
-
-        return replace(join(report, trace), trace=str(path))

@@ -82,7 +82,8 @@ def plan(
 
     Exit status: 0 success, 1 the plan exceeds --capacity, 2 error.
     """
-    from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.choose import choose_trace
+    from memdiag.output_file import is_same
     from memdiag.units import parse_bytes
 
     capacity_bytes = None if capacity is None else parse_bytes(capacity)

@@ -112,9 +112,10 @@ def plot(
 
     Exit status: 0 success, 2 error; other pictures are still written.
     """
-    from memdiag.cli.choose import choose_trace, is_same
+    from memdiag.cli.choose import choose_trace
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy, say, say_error, write_out
+    from memdiag.output_file import is_same
     from memdiag.render import renderer
     from memdiag.render.plot.style import read_look
     from memdiag.results.written import FailedPicture, WrittenPicture, WrittenPictures

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +11,6 @@ from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.runs.recording import Order
-
-_STEPS = re.compile(r"(\d*):(\d*)")
 
 
 def record(
@@ -145,10 +142,11 @@ def record(
         raise MemdiagError(phrase("errors.no-command"), "memdiag record [options] -- python train.py")
     from memdiag.cli.loading import OnTerminal
     from memdiag.recorder.launch import end_as
+    from memdiag.runs.order import assumed_values, settings_of
     from memdiag.runs.recording import Order, perform
 
-    settings = _settings(backend or [], steps, every, max_events, names=not no_names)
-    assumed = _assumed_values(values, compute, expert_load, phantom)
+    settings = settings_of(backend or [], steps, every, max_events, names=not no_names)
+    assumed = assumed_values(phantom, values=values, compute=compute, expert_load=expert_load)
     order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed)
     if find_max is not None:
         raise typer.Exit(_find_max(order, find_max, as_json=as_json, quiet=quiet))
@@ -174,50 +172,3 @@ def _find_max(order: Order, values: str, *, as_json: bool, quiet: bool) -> int:
     found = find_max(order, values, listener=OnTerminal(), on_trial=on_trial, language_of_texts=chosen)
     write_out(json.render(found, chosen=chosen) if as_json else terminal.render(found, Look(width=80)))
     return DONE if found.largest_fitting is not None else BUDGET_HIT
-
-
-def _assumed_values(
-    values: str | None, compute: str | None, expert_load: str | None, phantom: str | None
-) -> dict[str, str]:
-    """Returns the variables that set the values of results on a simulated device."""
-    given = {"values": values, "compute": compute, "expert-load": expert_load}
-    used = [name for name, value in given.items() if value is not None]
-    if phantom is None and used:
-        raise MemdiagError(phrase("errors.needs-phantom", value=used[0]), phrase("errors.needs-phantom.hint"))
-    said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
-    if compute is not None or expert_load is not None:
-        from memdiag.phantom.launch import COMPUTE, compute_bytes
-
-        # The counts of an assumed load are computed as well.
-        said[COMPUTE] = str(compute_bytes("small" if compute is None else compute))
-    if expert_load is not None:
-        from memdiag.phantom.experts import VARIABLE, read_expert_load
-
-        said[VARIABLE] = read_expert_load(expert_load)
-    return said
-
-
-def _settings(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:
-    from memdiag.recorder.config import BACKENDS
-
-    chosen = tuple(dict.fromkeys(word.strip().lower() for item in backends for word in item.split(",")))
-    for word in chosen:
-        if word not in BACKENDS:
-            raise MemdiagError(
-                phrase("errors.record-backend", word=str(word)),
-                phrase("errors.record-backend.hint", value=", ".join(BACKENDS)),
-            )
-    first, last = 0, None
-    if steps is not None:
-        match = _STEPS.fullmatch(steps.strip())
-        if match is None or (match[2] and int(match[2]) <= int(match[1] or 0)):
-            raise MemdiagError(phrase("errors.steps", steps=str(steps)), phrase("errors.steps.hint"))
-        first, last = int(match[1] or 0), int(match[2]) if match[2] else None
-    return {
-        "backends": chosen,
-        "every": every,
-        "max_events": max_events,
-        "first_step": first,
-        "last_step": last,
-        "names": names,
-    }

@@ -205,7 +205,7 @@ def simulate(
 
 
 def _check_files(path: Path, files: dict[str, Path | None], wanted: object) -> None:
-    from memdiag.cli.choose import is_same
+    from memdiag.output_file import is_same
 
     for option, file in files.items():
         if file is not None and is_same(file, path):

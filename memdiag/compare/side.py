@@ -6,7 +6,9 @@ of all call sites, and stranded, foreign and cached bytes, add up to the reserve
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,11 +18,12 @@ from memdiag.analyzers.support.names import has_names, names_of
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import label_of, stackless, without_stack
 from memdiag.compare.axis import Axis
-from memdiag.compare.facts import facts_of, settings_of
+from memdiag.compare.facts import facts_of, run_of, settings_of
 from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
 from memdiag.results.compare import Amount, CodePlace, ComparedFinding, Held, Side
 from memdiag.results.report import Usage
+from memdiag.sources import load
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -28,6 +31,8 @@ from memdiag.trace.moments import DEFAULT, choose_moment, has_history
 from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array
 
+_LETTERS = "ABCDEFGH"
+_MOST = len(_LETTERS)  # columns of a table
 _MOST_NAMED = 200  # number of largest call sites whose tensors are named
 UNTOLD = "(of no tensor in this file)"
 _KINDS = ("reserved", "allocated", "active", "requested")
@@ -46,6 +51,51 @@ class ComparedTrace:
     trace: Trace
     device: DeviceTrace
     run: dict[str, str]
+
+
+def sides(
+    paths: Sequence[Path], device: int | None = None, read: Callable[[Path], Trace] = load
+) -> list[ComparedTrace]:
+    """Returns the traces of a comparison, or the devices of a single trace.
+
+    Args:
+        paths: Their files, the base first.
+        device: The device of each to compare, or None for the one with the most memory.
+        read: Reads a trace.
+
+    Raises:
+        MemdiagError: A trace cannot be read or does not have the device, or there are too few or too many traces.
+    """
+    if len(paths) > _MOST:
+        raise MemdiagError(
+            phrase("errors.too-many", value=str(len(paths)), most=str(_MOST)), phrase("errors.too-many.hint")
+        )
+    traces = {path: read(path) for path in dict.fromkeys(paths)}
+    if len(paths) == 1:
+        return _devices(paths[0], traces[paths[0]], device)
+    numbers = [choose_device(traces[path], device).device for path in paths]
+    return [_one(letter, path, traces[path], n) for letter, path, n in zip(_LETTERS, paths, numbers, strict=False)]
+
+
+def _devices(path: Path, trace: Trace, device: int | None) -> list[ComparedTrace]:
+    """Returns the devices of one trace, to be compared with each other.
+
+    Raises:
+        MemdiagError: The trace has only one device.
+    """
+    used = [each.device for each in trace.devices if each.num_events or len(each.tensors)]
+    if device is not None or len(used) < 2:
+        raise MemdiagError(phrase("errors.alone", path=str(path)), phrase("errors.second-trace"))
+    if len(used) > _MOST:
+        raise MemdiagError(
+            phrase("errors.too-many-devices", path=str(path), value=str(len(used))),
+            phrase("errors.too-many-devices.hint"),
+        )
+    return [_one(letter, path, trace, number) for letter, number in zip(_LETTERS, used, strict=False)]
+
+
+def _one(letter: str, path: Path, trace: Trace, number: int) -> ComparedTrace:
+    return ComparedTrace(letter, trace, choose_device(trace, number), run_of(path))
 
 
 def choose_device(trace: Trace, number: int | None) -> DeviceTrace:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from memdiag.oom import anchors, frameworks, gate
 from memdiag.oom.dialects import DIALECTS, names_of, words_of
 from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
+from memdiag.oom.inputs import OomInput, check_text
 from memdiag.oom.lines import Line, by_speaker, read_lines
 from memdiag.oom.mentions import is_mention
 from memdiag.oom.model import Fields, Found
@@ -62,6 +63,43 @@ def read_files(
     for name in map(str, names):
         reader.read(chunks_of_file(name, _progress_of(name, progress)), name)
     return reader.report()
+
+
+def read_inputs(
+    inputs: Sequence[OomInput], progress: Callable[[str, int, int | None], None] | None = None
+) -> OomReport:
+    """Returns the report on files and texts.
+
+    Args:
+        inputs: The files and texts.
+        progress: As in ``read_files``.
+
+    Raises:
+        MemdiagError: A file cannot be read, or a text without a message looks like a file name.
+    """
+    files = [item.name for item in inputs if item.text is None]
+    reports = [read_files(files, progress)] if files else []
+    reports += [read_text(item.text) for item in inputs if item.text is not None]
+    if not any(report.messages for report in reports):
+        check_text(inputs)
+    return reports[0] if len(reports) == 1 else _together(reports)
+
+
+def has_message(text: str) -> bool:
+    """Returns whether a text has an out-of-memory message."""
+    return bool(read_text(text).messages)
+
+
+def _together(reports: Sequence[OomReport]) -> OomReport:
+    return OomReport(
+        tuple(message for report in reports for message in report.messages),
+        tuple(source for report in reports for source in report.sources),
+        sum(report.num_lines for report in reports),
+        sum(report.num_bytes for report in reports),
+        sum(report.num_warnings_omitted for report in reports),
+        next((report.first_rank for report in reports if report.first_rank is not None), None),
+        num_messages_omitted=sum(report.num_messages_omitted for report in reports),
+    )
 
 
 def _progress_of(name: str, progress: Callable[[str, int, int | None], None] | None) -> Progress | None:

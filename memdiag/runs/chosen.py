@@ -12,11 +12,11 @@ from memdiag.text import phrase
 _RANK = re.compile(r"rank(\d+)\.pkl")
 
 
-def _silent(_: str) -> None:
+def silent(_: str) -> None:
     """Drops a line."""
 
 
-def choose_trace(given: Path | None = None, rank: int | None = None, say: Callable[[str], None] = _silent) -> Path:
+def choose_trace(given: Path | None = None, rank: int | None = None, say: Callable[[str], None] = silent) -> Path:
     """Returns the trace file to read.
 
     Args:
@@ -46,14 +46,6 @@ def choose_trace(given: Path | None = None, rank: int | None = None, say: Callab
             phrase("errors.no-trace-here.hint"),
         )
     return given  # even an unreadable file: the source reports why
-
-
-def is_same(one: Path, other: Path) -> bool:
-    """Returns whether both name the same existing file."""
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 def ranks_in(folder: Path) -> dict[int, Path]:

@@ -89,8 +89,8 @@ def _folder_of(trace: Path) -> Path:
 
     The short name (trace.pkl) is a second name of a file in a run's folder next to it.
     """
+    from memdiag.output_file import is_same
     from memdiag.recorder.run_folder import MANIFEST
-    from memdiag.runs.chosen import is_same
 
     if (trace.parent / MANIFEST).is_file():
         return trace.parent

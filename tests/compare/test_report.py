@@ -6,7 +6,7 @@ import pytest
 
 from memdiag.compare.facts import options_of, run_of
 from memdiag.compare.report import compare
-from memdiag.compare.side import ComparedTrace, choose_device
+from memdiag.compare.side import ComparedTrace, choose_device, sides
 from memdiag.errors import MemdiagError
 from memdiag.sources import load
 
@@ -167,3 +167,11 @@ def test_a_device_that_is_not_there_is_refused(goldens):
     trace = load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
     with pytest.raises(MemdiagError, match="device 7 is not in this trace"):
         choose_device(trace, 7)
+
+
+def test_ranks_and_devices_are_the_sides_of_a_comparison(goldens):
+    train, two = (goldens / f"cuda-2.13.0-{name}" / "snapshot.pickle" for name in ("train", "two-devices"))
+    assert [side.letter for side in sides([train, train, two])] == ["A", "B", "C"]
+    assert [side.device.device for side in sides([two])] == [0, 1]
+    with pytest.raises(MemdiagError):
+        sides([train])

@@ -1,0 +1,44 @@
+"""Explains out-of-memory messages, those of texts and logs, with a trace of the same run if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memdiag.oom.inputs import OomInput
+from memdiag.oom.read import read_inputs
+from memdiag.results.oom import OomReport
+from memdiag.runs.chosen import choose_trace
+from memdiag.runs.listener import SILENT, Listener
+from memdiag.text import phrase
+
+
+def explain(
+    inputs: Sequence[OomInput],
+    trace: Path | None = None,
+    *,
+    listener: Listener = SILENT,
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> OomReport:
+    """Returns the messages in texts and logs, explained by a trace; without inputs, the failures recorded in the trace.
+
+    Args:
+        inputs: Texts and files (``memdiag.oom.inputs.choose``).
+        trace: A trace file or run directory, or None.
+        listener: Receives progress of reading the trace.
+        progress: As in ``memdiag.oom.read.read_files``.
+
+    Raises:
+        MemdiagError: An input or the trace cannot be read, or a text without a message looks like a file name.
+    """
+    report = read_inputs(inputs, progress) if inputs else None
+    if trace is None:
+        return report or OomReport(())
+    rank = report.messages[0].rank if report and report.messages else None
+    path = choose_trace(trace, rank, listener.say)
+    read = listener.read_trace(path)
+    with listener.busy(phrase("progress.diagnosing", count=read.num_events)):
+        from memdiag.analyzers.support.joined import join  # only a trace needs the analyzers
+
+        return replace(join(report, read), trace=str(path))

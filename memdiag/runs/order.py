@@ -1,0 +1,77 @@
+"""Reads what ``memdiag record`` is to record, and with which assumptions: the parts of an ``Order`` that are texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from memdiag.errors import MemdiagError
+from memdiag.recorder.config import BACKENDS
+from memdiag.text import phrase
+
+_STEPS = re.compile(r"(\d*):(\d*)")  # FIRST:LAST
+
+
+def assumed_values(
+    phantom: str | None, *, values: str | None = None, compute: str | None = None, expert_load: str | None = None
+) -> dict[str, str]:
+    """Returns the variables that set the values of results on a simulated device.
+
+    Args:
+        phantom: The simulated device, or None.
+        values, compute, expert_load: The options of the same names of ``memdiag record``, or None.
+
+    Raises:
+        MemdiagError: There is no simulated device, or a value cannot be read.
+    """
+    given = {"values": values, "compute": compute, "expert-load": expert_load}
+    used = [name for name, value in given.items() if value is not None]
+    if phantom is None and used:
+        raise MemdiagError(phrase("errors.needs-phantom", value=used[0]), phrase("errors.needs-phantom.hint"))
+    said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
+    if compute is not None or expert_load is not None:
+        from memdiag.phantom.launch import COMPUTE, compute_bytes
+
+        # The counts of an assumed load are computed as well.
+        said[COMPUTE] = str(compute_bytes("small" if compute is None else compute))
+    if expert_load is not None:
+        from memdiag.phantom.experts import VARIABLE, read_expert_load
+
+        said[VARIABLE] = read_expert_load(expert_load)
+    return said
+
+
+def settings_of(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:
+    """Returns the settings of ``Order``.
+
+    Args:
+        backends: Names of backends, also several in one text, separated by commas; empty for all.
+        steps: The steps to record, as ``FIRST:LAST``, or None for all.
+        every: As in ``memdiag.recorder.config.Config``.
+        max_events: As in ``memdiag.recorder.config.Config``.
+        names: Whether to search for names of tensors.
+
+    Raises:
+        MemdiagError: A backend is unknown, or the steps cannot be read.
+    """
+    chosen = tuple(dict.fromkeys(word.strip().lower() for item in backends for word in item.split(",")))
+    for word in chosen:
+        if word not in BACKENDS:
+            raise MemdiagError(
+                phrase("errors.record-backend", word=str(word)),
+                phrase("errors.record-backend.hint", value=", ".join(BACKENDS)),
+            )
+    first, last = 0, None
+    if steps is not None:
+        match = _STEPS.fullmatch(steps.strip())
+        if match is None or (match[2] and int(match[2]) <= int(match[1] or 0)):
+            raise MemdiagError(phrase("errors.steps", steps=str(steps)), phrase("errors.steps.hint"))
+        first, last = int(match[1] or 0), int(match[2]) if match[2] else None
+    return {
+        "backends": chosen,
+        "every": every,
+        "max_events": max_events,
+        "first_step": first,
+        "last_step": last,
+        "names": names,
+    }
