@@ -13,12 +13,22 @@ from pathlib import Path
 from textwrap import dedent
 
 from memdiag.errors import MemdiagError
-from memdiag.text import phrase
+from memdiag.text import language, phrase
 
 _HERE = Path(__file__).parent
 _PLACES = (_HERE / "docs", _HERE.parent / "docs")
 _FINDINGS, _GUIDES = "findings", "how-to"
 _INDEX = "README"
+_CHINESE = Path("zh", "findings.md")
+_ENTRY = re.compile("[*] (?P<code>MD[0-9]{3})\uff1a(?P<title>[^\u3002]+)\u3002(?P<summary>.+)")
+_SECTIONS = {
+    "What it means": "means",
+    "Why it matters": "matters",
+    "How to fix it": "fix",
+    "When not to": "exceptions",
+    "What it limits": "limits",
+    "What to do": "do",
+}
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 _COMMENT = re.compile(r"<!-- .* -->")  # which lines of an output a page shows
@@ -91,8 +101,32 @@ def page(name: str) -> ManualPage:
     folder = next(each for each in _PLACES if (each / _FINDINGS).is_dir())
     places = (folder / each / f"{found}.md" for each in (_FINDINGS, _GUIDES, ""))
     text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
+    if language() == "zh" and found in (chinese := _chinese(folder)):
+        text = _with_chinese_summary(found, text, chinese[found])
     head = _unlinked(text.splitlines()[0].removeprefix("# "))
     return ManualPage(found, head.removeprefix(f"{found}: "), text)
+
+
+@cache
+def _chinese(folder: Path) -> dict[str, tuple[str, str]]:
+    """Returns the Chinese title and summary of each finding, from docs/zh/findings.md: ``* MD101\uff1atitle\u3002summary``."""
+    page = folder / _CHINESE
+    lines = page.read_text(encoding="utf-8").splitlines() if page.is_file() else ()
+    entries = (match for line in lines if (match := _ENTRY.fullmatch(line)))
+    return {match["code"]: (match["title"], match["summary"]) for match in entries}
+
+
+def _with_chinese_summary(code: str, text: str, chinese: tuple[str, str]) -> str:
+    """Returns a page with its title, summary and headings in Chinese, and its English text below."""
+    title, summary = chinese
+    _, first, body = text.partition("\n## ")
+    lines = (
+        f"## {phrase(f'explain.section.{_SECTIONS[heading]}')}"
+        if line.startswith("## ") and (heading := line.removeprefix("## ")) in _SECTIONS
+        else line
+        for line in f"{first.lstrip()}{body}".splitlines()
+    )
+    return "\n".join([f"# {code}: {title}", "", summary, "", phrase("explain.english"), "", *lines])
 
 
 def find(name: str) -> ManualPage | None:

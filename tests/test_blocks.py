@@ -206,6 +206,7 @@ def test_most_parts_of_programs_name_functions_of_torch_that_exist():
 TRACES = {
     **dict.fromkeys(("trace.pkl", "trace.pickle", "before.pkl", "a.pkl", "cuda.pkl"), "cuda-2.13.0-recorded"),
     "failed.pkl": "cuda-2.13.0-oom",
+    **dict.fromkeys(("skew-0.pkl", "skew-1.pkl"), "cuda-2.13.0-recorded"),
     **dict.fromkeys(("after.pkl", "b.pkl", "simulated.pkl", "other.pkl"), "cuda-2.15.0-train"),
     "npu.pkl": "npu-2.13.0-recorded",
     "memdiag-20261122-101500/rank0.pkl": "cuda-2.13.0-recorded",

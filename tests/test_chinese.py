@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from memdiag import text
+from memdiag import manual, text
 from memdiag.cli.main import main
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
@@ -78,6 +78,37 @@ def test_chinese_texts_have_spaces_and_full_width_signs(area):
         assert not NEEDLESS_SPACE.search(words), (key, words)
         without_code = re.sub(r"\[MiB:.*?\]|:KiB:\S*", "", words)
         assert not WRONG_SIGN.search(without_code), (key, words)
+
+
+def test_every_finding_has_a_chinese_title_and_summary(root):
+    page = root / "docs" / "zh" / "findings.md"
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("*")]
+    entries = [manual._ENTRY.fullmatch(line) for line in lines]
+    assert all(entries)
+    assert [each["code"] for each in entries] == sorted(path.stem for path in (root / "docs/findings").glob("MD*.md"))
+    for words in (each[0] for each in entries):
+        code = re.sub(r"`[^`]*`|\w*\(\)", "X", words)
+        assert not [word for word in ONE_WORD if re.search(word, words)], words
+        assert not NO_SPACE.search(words), words
+        assert not NEEDLESS_SPACE.search(words), words
+        assert not WRONG_SIGN.search(code), words
+
+
+def test_explain_shows_the_summary_and_the_headings_in_chinese(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with text.speaking("en"):
+        assert main(["--lang", "zh", "explain", "MD201", "MD907"]) == 0
+    shown = capsys.readouterr().out
+    for words in (
+        "空闲内存所在的块小于请求",
+        "含义",
+        "处理方法",
+        "记录开始时已有存活张量",
+        "应对方法",
+        "以下正文为英文",
+    ):
+        assert words in shown
+    assert not re.search(r"^(What it means|How to fix it|What to do)$", shown, re.MULTILINE)
 
 
 def test_a_value_is_set_apart_from_chinese_words_where_the_two_meet():

@@ -76,7 +76,9 @@ def test_the_wheel_contains_the_pages(root):
     wheel = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
         "wheel"
     ]
-    assert {"/memdiag", "/docs/*.md", "/docs/findings/*.md", "/docs/how-to/*.md"} <= set(wheel["include"])
+    assert {"/memdiag", "/docs/*.md", "/docs/findings/*.md", "/docs/how-to/*.md", "/docs/zh/*.md"} <= set(
+        wheel["include"]
+    )
     assert wheel["sources"] == {"docs": "memdiag/docs"}
     assert manual._PLACES[0] == root / "memdiag" / "docs"
 
