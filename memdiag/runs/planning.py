@@ -186,6 +186,7 @@ def plan_buffers(
         MemdiagError: The buffers cannot be placed, or the file cannot be written.
     """
     from memdiag.allocator.placement.api import plan as make_plan
+    from memdiag.allocator.placement.model import SearchLimits
     from memdiag.allocator.placement.rivals import rivals
     from memdiag.allocator.placement.sweeper import load_of
 
@@ -198,8 +199,7 @@ def plan_buffers(
         upper,
         grain,
         room,
-        seconds,
-        seed=seed,
+        SearchLimits(seconds, seed),
         say=lambda text: say(phrase("progress.planning", text=text)),
     )
     if output is not None:

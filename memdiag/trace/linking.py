@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
@@ -71,11 +72,12 @@ def is_own_module(value: Any) -> bool:
 def stamp(function: Any) -> str:
     """Returns a digest of ``function``: its code, the constants it uses, and the same of the functions it calls.
 
-    Module names are included: compiled code imports the modules of all functions in it, so it cannot be loaded after
-    one of them has moved.
+    Fields of named tuples that it takes are included: compiled code finds them by position. Module names are included:
+    compiled code imports the modules of all functions in it, so it cannot be loaded after one of them has moved.
     """
     words: list[str] = []
     for each in called_by(function):
+        words += [repr(_layout(each.__globals__.get(str(kind)))) for kind in each.__annotations__.values()]
         for code in _codes(each.__code__):
             constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
             words.append(repr((each.__module__, code.co_code, constants, code.co_names, code.co_varnames)))
@@ -85,6 +87,15 @@ def stamp(function: Any) -> str:
                 elif isinstance(value, np.ndarray):  # a table, whose content numba compiles into the code
                     words.append(f"{name}={value.tobytes()!r}")
     return f"{zlib.crc32(' '.join(words).encode()):08x}"
+
+
+def _layout(kind: Any) -> tuple[Any, ...]:
+    """Returns the fields of a named tuple and of those in it; empty for other types."""
+    if not hasattr(kind, "_fields"):
+        return ()
+    scope = vars(sys.modules[kind.__module__])
+    names = [getattr(each, "__forward_arg__", "") for each in kind.__annotations__.values()]
+    return kind.__name__, kind._fields, tuple(_layout(scope.get(name)) for name in names)
 
 
 def called_by(function: Any) -> list[FunctionType]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
+from typing import NamedTuple
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_a_stamp_depends_on_the_code_of_callees_and_on_constants() -> None:
         stamp(function("def f(x): return g(x) - LIMIT", g=callee, LIMIT=3)),
     }
     assert len(stamps) == 4
+
+
+def test_a_stamp_depends_on_the_fields_of_named_tuples() -> None:
+    code = "def f(x: Pair) -> int: return x.first"
+    stamps = {
+        stamp(function(code, Pair=NamedTuple("Pair", [(name, int) for name in names])))
+        for names in (("first", "second"), ("second", "first"))
+    }
+    assert len(stamps) == 2
 
 
 def test_a_stamp_depends_on_the_module_of_callees() -> None:

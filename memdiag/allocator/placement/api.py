@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.allocator.placement import validator
 from memdiag.allocator.placement.effort import Effort
 from memdiag.allocator.placement.improve import solve, warm
-from memdiag.allocator.placement.model import Partition, Plan, Solution
+from memdiag.allocator.placement.model import DEFAULT_LIMITS, Partition, Plan, SearchLimits, Solution
 from memdiag.allocator.placement.sweeper import sweep
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
@@ -25,10 +25,8 @@ def plan(
     upper: Array,
     align: int = 1,
     capacity: int | None = None,
-    seconds: float | None = 10.0,
+    limits: SearchLimits = DEFAULT_LIMITS,
     *,
-    seed: int = 0,
-    rounds: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Returns a verified plan that gives each buffer one offset and is as low as possible.
@@ -38,10 +36,7 @@ def plan(
         lower, upper: Lifetimes [lower, upper) in any unit of time (whole numbers); an empty one gets offset 0.
         align: Alignment of offsets in bytes.
         capacity: Bytes within which any plan suffices; None: search for the lowest plan.
-        seconds: Time limit (some plan is always found); None: no limit.
-        seed: Random seed.
-        rounds: Most rounds of search per partition; None: as many as the time allows. With ``rounds`` and without
-            ``seconds``, the plan is the same on any machine.
+        limits: How long to search.
         say: Called from time to time with a line about the progress.
 
     Raises:
@@ -63,10 +58,8 @@ def plan(
     unit = int(np.gcd.reduce(padded)) if len(rows) else align
     partitions = sweep(padded // unit, lower[rows], upper[rows])
     warm()
-    with Effort(seconds, say) as effort:
-        solutions, ended = _solve(
-            partitions, None if capacity is None else capacity // unit, effort, seed, rounds, unit
-        )
+    with Effort(limits.seconds, say) as effort:
+        solutions, ended = _solve(partitions, None if capacity is None else capacity // unit, effort, limits, unit)
         offsets = np.zeros(len(sizes), np.int64)
         for partition, solution in zip(partitions, solutions, strict=True):
             offsets[rows[partition.buffer_idxs]] = (solution.offsets + partition.base) * unit
@@ -98,7 +91,7 @@ def _highest(partitions: list[Partition], solutions: list[Solution]) -> int:
 
 
 def _solve(
-    partitions: list[Partition], capacity: int | None, effort: Effort, seed: int, rounds: int | None, unit: int
+    partitions: list[Partition], capacity: int | None, effort: Effort, limits: SearchLimits, unit: int
 ) -> tuple[list[Solution], str]:
     """Returns a solution for each partition, and why the search ended; it always improves the highest partition."""
     if not partitions:
@@ -106,7 +99,7 @@ def _solve(
     load = max(partition.base + partition.bound for partition in partitions)
     target = max(load, capacity or 0)
     making = [
-        solve(partition, target - partition.base, effort, seed, only_target=capacity is not None, rounds=rounds)
+        solve(partition, target - partition.base, effort, limits, only_target=capacity is not None)
         for partition in partitions
     ]
     solutions = [next(made) for made in making]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from memdiag.allocator.placement.model import Lifespans
 from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
@@ -17,9 +18,7 @@ ONE_PASS = 100_000  # number of buffers up to which a pass in any order takes se
 @njit
 def fit(
     order: Array,
-    lower: Array,
-    upper: Array,
-    size: Array,
+    spans: Lifespans,
     tightest: bool,
     forgets: bool,
     stop: Array,
@@ -31,7 +30,7 @@ def fit(
 
     Args:
         order: Rows, in the order in which they are placed (int64).
-        lower, upper, size: Of each buffer: its lifetime [lower, upper) and units (int64).
+        spans: The buffers.
         tightest: Whether to use the smallest sufficient gap instead of the lowest.
         forgets: Whether ``order`` is that of allocation, so that freed buffers can be dropped from ``placed``.
         stop: A flag; any value except 0 stops the pass.
@@ -40,6 +39,7 @@ def fit(
         num_placed: Number of buffers that ``placed`` already has.
         offsets: The result (int64).
     """
+    lower, upper, size = spans
     num_buffers = len(order)
     placed_offset, placed_end, placed_lower, placed_upper = placed[0], placed[1], placed[2], placed[3]
     height = 0
@@ -108,36 +108,35 @@ def first_fit(
 
     ``fixed`` has already placed buffers, by offset: rows offset, end, lower and upper. None: there are none.
     """
-    return _run(order, lower, upper, size, tightest=False, forgets=False, stop=stop, fixed=fixed)
+    return _run(order, Lifespans(lower, upper, size), tightest=False, forgets=False, stop=stop, fixed=fixed)
 
 
 def best_fit(order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
     """Returns offsets and height of placing the buffers in a given order, each in the tightest gap or on top."""
-    return _run(order, lower, upper, size, tightest=True, forgets=False, stop=stop)
+    return _run(order, Lifespans(lower, upper, size), tightest=True, forgets=False, stop=stop)
 
 
 def online(lower: Array, upper: Array, size: Array, *, tightest: bool, stop: Array | None = None) -> tuple[Array, int]:
     """Returns offsets and height of an allocator that sees one request after the other and never moves a buffer."""
-    return _run(np.argsort(lower, kind="stable"), lower, upper, size, tightest=tightest, forgets=True, stop=stop)
+    return _run(
+        np.argsort(lower, kind="stable"), Lifespans(lower, upper, size), tightest=tightest, forgets=True, stop=stop
+    )
 
 
 def _run(
     order: Array,
-    lower: Array,
-    upper: Array,
-    size: Array,
+    spans: Lifespans,
     *,
     tightest: bool,
     forgets: bool,
     stop: Array | None,
     fixed: Array | None = None,
 ) -> tuple[Array, int]:
+    size = spans.size
     offsets = np.zeros(len(size), np.int64)
     never = np.zeros(1, np.int64) if stop is None else stop
     num_placed = 0 if fixed is None else fixed.shape[1]
     placed = np.empty((4, num_placed + len(size)), np.int64)
     if fixed is not None:
         placed[:, :num_placed] = fixed
-    return offsets, int(
-        fit(order.astype(np.int64), lower, upper, size, tightest, forgets, never, placed, num_placed, offsets)
-    )
+    return offsets, int(fit(order.astype(np.int64), spans, tightest, forgets, never, placed, num_placed, offsets))

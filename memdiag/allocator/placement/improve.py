@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.allocator.placement import solver
 from memdiag.allocator.placement.effort import WAVE, Attempt, Effort, Outcome
 from memdiag.allocator.placement.firstfit import ONE_PASS, first_fit, online
-from memdiag.allocator.placement.model import Partition, Solution
+from memdiag.allocator.placement.model import Lifespans, Partition, SearchLimits, Solution
 from memdiag.allocator.placement.orders import ORDERS, all_orders, mixed
 from memdiag.allocator.placement.sweeper import highest_totals
 from memdiag.trace.table import Array
@@ -36,10 +36,9 @@ def solve(
     partition: Partition,
     target: int,
     effort: Effort,
-    seed: int,
+    limits: SearchLimits,
     *,
     only_target: bool = False,
-    rounds: int | None = None,
 ) -> Iterator[Solution]:
     """Yields ever lower placements of a partition, until ``target`` is reached or the search finds no lower one.
 
@@ -47,9 +46,8 @@ def solve(
         partition: The buffers.
         target: Height in units, without the base.
         effort: Time limit and threads.
-        seed: Random seed.
         only_target: Whether a height above the target is of little use.
-        rounds: Most waves of search; None: as many as the time allows.
+        limits: Random seed, and the number of waves of search.
     """
     solution = Solution(bound=partition.bound)
     if partition.num_sections == 1:
@@ -74,9 +72,9 @@ def solve(
     if len(partition.buffer_idxs) <= MOST_TO_SEARCH:
         if len(partition.buffer_idxs) > LARGE:  # continue from the best order
             orders = {name: orders[name] for name in sorted(orders, key=lambda name: reached.get(name, 1 << 62))}
-        most = rounds if rounds is not None else 1 << 62
+        most = limits.rounds if limits.rounds is not None else 1 << 62
         yield from _search(
-            partition, target, effort, seed, solution, list(orders.values()), LONELY if only_target else 2, most
+            partition, target, effort, limits.seed, solution, list(orders.values()), LONELY if only_target else 2, most
         )
     solution.exhausted = not effort.is_over
     yield solution
@@ -176,9 +174,7 @@ def _search(
 
     def attempt(order: Array, height: int, limit: int, stop: Array) -> Outcome:
         ended, offsets, _ = solver.place_below(
-            partition.lower,
-            partition.upper,
-            partition.size,
+            partition.spans,
             order,
             tracked,
             height,
@@ -254,4 +250,6 @@ def warm() -> None:
     lower, upper, size = np.array([0, 0, 1]), np.array([1, 2, 2]), np.array([1, 2, 1])
     first_fit(np.arange(3), lower, upper, size)
     room = (lower, upper, np.array([3, 3]))
-    solver.place_below(lower, upper, size, np.arange(3), room, 3, limit=10, split_every=1, stop=np.zeros(1, np.int64))
+    solver.place_below(
+        Lifespans(lower, upper, size), np.arange(3), room, 3, limit=10, split_every=1, stop=np.zeros(1, np.int64)
+    )

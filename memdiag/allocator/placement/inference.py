@@ -5,50 +5,112 @@ Compiled.
 
 from __future__ import annotations
 
-from memdiag.trace.compiled import njit_part
+from typing import NamedTuple
+
+from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 FAR = 1 << 62
 
 
-@njit_part
-def infer_offsets(
-    buffer_idxs: Array,
-    first: int,
-    last: int,
-    last_offset: int,
-    last_preorder_idx: int,
-    height: int,
-    rounds: int,
-    size: Array,
-    preorder_idx: Array,
-    min_offset: Array,
-    inferred_offset: Array,
-    tracked_lower: Array,
-    tracked_upper: Array,
-    section_lower: int,
-    section_upper: int,
-    total: Array,
-    floor: Array,
-    second_floor: Array,
-    lowest_buffer: Array,
-) -> int:
-    """Returns the lowest height of any unplaced buffer if it is placed next; -1: they do not fit below ``height``.
+class Buffers(NamedTuple):
+    """The buffers to place, each an entry (int64).
 
-    Args:
-        buffer_idxs, first, last: The unplaced buffers are ``buffer_idxs[first:last]``.
-        last_offset, last_preorder_idx: Offset of the last placed buffer, and its position in the preordering.
-        height: Units.
-        rounds: Number of rounds of inference; later rounds use the conclusions of earlier ones.
-        size, preorder_idx: Per buffer.
-        min_offset: Per buffer: the highest end of the placed buffers below it.
-        inferred_offset: Result: the lowest offset that each buffer can still have.
-        tracked_lower, tracked_upper: Per buffer: the tracked sections in which it is live.
-        section_lower, section_upper: Those of all of them.
-        total: Per tracked section: units of unplaced buffers.
-        floor, second_floor, lowest_buffer: Per tracked section, scratch memory: the two lowest inferred offsets in it,
-            and the lowest buffer if it must be below all others in that section.
+    Attributes:
+        lower, upper: The sections in which it is live, lower <= section < upper.
+        size: Units, above 0.
+        preorder_idx: Its place in the preordering.
+        twin: The buffer before it in the preordering with equal lifetime and size; -1: none.
+        tracked_lower, tracked_upper: Like ``lower`` and ``upper``, among the tracked sections.
     """
+
+    lower: Array
+    upper: Array
+    size: Array
+    preorder_idx: Array
+    twin: Array
+    tracked_lower: Array
+    tracked_upper: Array
+
+
+class Bounds(NamedTuple):
+    """The limits of a search.
+
+    Attributes:
+        height: Units.
+        most_steps: Steps after which it gives up.
+        split_every: Partitions are looked for after so many buffers.
+        rounds: How many times conclusions are drawn from earlier conclusions; 1: not at all.
+        stop: One value; other than 0: give up.
+    """
+
+    height: int
+    most_steps: int
+    split_every: int
+    rounds: int
+    stop: Array
+
+
+class Placing(NamedTuple):
+    """What is known of each buffer.
+
+    Attributes:
+        buffer_idxs: All buffers; the unplaced ones of a task are a range of it.
+        min_offset: The highest end of the placed buffers below it.
+        inferred_offset: The lowest offset that it can still have.
+    """
+
+    buffer_idxs: Array
+    min_offset: Array
+    inferred_offset: Array
+
+
+class TrackedSections(NamedTuple):
+    """What is known of each tracked section.
+
+    Attributes:
+        total: Units of unplaced buffers.
+        floor, second_floor: The two lowest inferred offsets in it.
+        lowest_buffer: The buffer that must be below all others in it; -1: none must be.
+    """
+
+    total: Array
+    floor: Array
+    second_floor: Array
+    lowest_buffer: Array
+
+
+class Unplaced(NamedTuple):
+    """The unplaced buffers of a partition.
+
+    Attributes:
+        first, last: Their range in ``Placing.buffer_idxs``.
+        last_offset, last_preorder_idx: Where the last buffer was placed, and its place in the preordering.
+        section_lower, section_upper: The tracked sections of the partition.
+    """
+
+    first: int
+    last: int
+    last_offset: int
+    last_preorder_idx: int
+    section_lower: int
+    section_upper: int
+
+
+@lean_part
+def infer_offsets(
+    buffers: Buffers, bounds: Bounds, placing: Placing, sections: TrackedSections, unplaced: Unplaced
+) -> int:
+    """Returns the lowest height of any unplaced buffer if it is placed next; -1: they do not fit below the height.
+
+    Sets ``placing.inferred_offset``. All of ``sections`` except ``total`` is scratch memory.
+    """
+    size, preorder_idx = buffers.size, buffers.preorder_idx
+    tracked_lower, tracked_upper = buffers.tracked_lower, buffers.tracked_upper
+    buffer_idxs, min_offset, inferred_offset = placing
+    total, floor, second_floor, lowest_buffer = sections
+    first, last, last_offset, last_preorder_idx, section_lower, section_upper = unplaced
+    height, rounds = bounds.height, bounds.rounds
     min_height, later_height = FAR, FAR
     for position in range(first, last):
         buffer = buffer_idxs[position]
@@ -103,7 +165,7 @@ def infer_offsets(
     return min_height
 
 
-@njit_part
+@lean_part
 def sort_partitions(
     buffer_idxs: Array,
     first: int,
@@ -161,7 +223,7 @@ def sort_partitions(
     return num_partitions
 
 
-@njit_part
+@lean_part
 def scramble(number: int) -> int:
     """Returns a 64-bit hash of a number."""
     number = (number ^ (number >> 31)) * -7046029254386353131

@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from memdiag.trace.table import Array
+
+
+class Lifespans(NamedTuple):
+    """Buffers by lifetime, for compiled functions: each is live in [lower, upper) and has a size in units (int64)."""
+
+    lower: Array
+    upper: Array
+    size: Array
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """How long the planner searches.
+
+    Attributes:
+        seconds: Time limit (some plan is always found); None: no limit.
+        seed: Random seed.
+        rounds: Rounds of search for each partition, at most; None: as the time allows. With ``seconds`` None, the plan
+            is the same on any machine.
+    """
+
+    seconds: float | None = 10.0
+    seed: int = 0
+    rounds: int | None = None
+
+
+DEFAULT_LIMITS = SearchLimits()
 
 
 @dataclass(frozen=True)
@@ -16,14 +44,14 @@ class Plan:
     Attributes:
         offsets: Offset of each buffer, in the given order.
         height_bytes: Bytes that the placement needs: the highest end of a buffer, rounded up to ``align``.
-        load_bytes: Most bytes live at one moment, with sizes rounded up to ``align``: a lower bound of any height.
-        bound_bytes: Proven lower bound: the load, or more if the search excluded all lower heights.
-        align: Alignment of offsets.
-        seconds: Duration of the search.
-        method: The method that found it: ``trivial``, ``first fit``, ``online``, ``search`` …
-        ended: Why the search ended: "load" (the height equals the load), "capacity" (it fits the capacity), "proved"
-            (no plan is lower, although the load is), "effort" (every planned attempt was made), or "time". The plan is
-            reproducible for all but "time".
+        load_bytes: The most bytes live at one moment, each size rounded up to ``align``: no placement needs less.
+        bound_bytes: What was proved to be needed: the load, or more where the search went through all that is lower.
+        align: Every offset is a multiple of this.
+        seconds: How long it took.
+        method: What found it: ``trivial``, ``first fit``, ``online``, ``search`` …
+        ended: Why the search ended: "load" (no plan is lower), "capacity" (the plan fits, as requested), "proved" (no
+            plan is lower, although the load is), "effort" (everything was tried), or "time". All but "time" give the
+            same plan every time.
     """
 
     offsets: Array
@@ -60,6 +88,11 @@ class Partition:
     upper: Array
     size: Array
     total: Array
+
+    @property
+    def spans(self) -> Lifespans:
+        """The buffers, for compiled functions."""
+        return Lifespans(self.lower, self.upper, self.size)
 
     @property
     def bound(self) -> int:

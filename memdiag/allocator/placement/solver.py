@@ -25,31 +25,140 @@ the crowded ones. Compiled code allocates no memory: its scratch memory is made 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from memdiag.allocator.placement.inference import FAR, infer_offsets, scramble, sort_partitions
+from memdiag.allocator.placement.inference import (
+    FAR,
+    Bounds,
+    Buffers,
+    Placing,
+    TrackedSections,
+    Unplaced,
+    infer_offsets,
+    scramble,
+    sort_partitions,
+)
+from memdiag.allocator.placement.model import Lifespans
 from memdiag.trace.compiled import njit
 from memdiag.trace.table import Array
 
 FOUND, IMPOSSIBLE, GAVE_UP = 1, 0, -1
-# Rows of the tables below. A task is a partition that is placed separately. It has the range of its buffers in
-# buffer_idxs, the minimum offset and preordering position of its buffers, the previous decision, the next task, and
-# its tracked sections.
-FIRST, LAST, LAST_OFFSET, LAST_PREORDER_IDX, PARENT, NEXT, TRACKED_LOWER, TRACKED_UPPER = range(8)
-# Rows of a decision: the first four above, then its task, the lowest height, the buffer, the numbers of tasks and of
-# changed offsets so far, and the key of the outline.
-TASK, MIN_HEIGHT, BUFFER, TASKS, CHANGES, KEY = range(4, 10)
-FLOOR, SECOND_FLOOR, LOWEST_BUFFER, TOTAL = range(4)
 PROPAGATE_UP_TO = 2_000  # number of buffers, because a table has n² bytes
 ROUNDS = 4
 MOST_CHANGES = 1 << 22  # of offsets that can be undone
 MOST_KNOWN = 1 << 18  # number of stored outlines
 
 
+class Tasks(NamedTuple):
+    """Partitions that are placed separately.
+
+    Attributes:
+        first, last: The range of its buffers in ``Placing.buffer_idxs``.
+        last_offset, last_preorder_idx: Offset and place in the preordering below which no buffer goes.
+        parent: The decision before it; -1: none.
+        next: The task after it; -1: none.
+        tracked_lower, tracked_upper: Its tracked sections.
+    """
+
+    first: Array
+    last: Array
+    last_offset: Array
+    last_preorder_idx: Array
+    parent: Array
+    next: Array
+    tracked_lower: Array
+    tracked_upper: Array
+
+
+class Decisions(NamedTuple):
+    """The decisions so far, by depth.
+
+    Attributes:
+        task: The task of the buffer.
+        first, last_offset, last_preorder_idx: As of ``Tasks``, before the decision.
+        min_height: The lowest height of any unplaced buffer if it is placed next.
+        buffer: The buffer that was placed.
+        num_tasks, num_changes: How many tasks and changes there were.
+        key: The key of the outline.
+    """
+
+    task: Array
+    first: Array
+    last_offset: Array
+    last_preorder_idx: Array
+    min_height: Array
+    buffer: Array
+    num_tasks: Array
+    num_changes: Array
+    key: Array
+
+
+class Changes(NamedTuple):
+    """Changes of offsets that can be taken back: the buffer, and its lowest offset before."""
+
+    buffer: Array
+    min_offset: Array
+
+
+class Outlines(NamedTuple):
+    """Outlines from which everything was tried, by hash: the key, and where the last buffer was placed."""
+
+    key: Array
+    last_offset: Array
+    last_preorder_idx: Array
+
+
+class Tables(NamedTuple):
+    """Scratch memory of a search.
+
+    Attributes:
+        placing, sections, tasks, decisions, changes, known: See their types.
+        placed: By buffer, 1: it has its place.
+        copied, partition_of, ends: By buffer, and twice by section, for ``sort_partitions``.
+        unraised: By depth and buffer, 1: its inferred offset is its lowest one. One value if that is not used.
+    """
+
+    placing: Placing
+    sections: TrackedSections
+    tasks: Tasks
+    decisions: Decisions
+    changes: Changes
+    known: Outlines
+    placed: Array
+    copied: Array
+    partition_of: Array
+    ends: Array
+    unraised: Array
+
+    @classmethod
+    def of(cls, buffers: Buffers, total: Array, num_known: int, *, propagate: bool) -> Tables:
+        """Returns tables for a search in which no buffer is placed."""
+        num_buffers, num_sections = len(buffers.size), int(buffers.upper.max()) + 1
+        num_changes = min(num_buffers * num_buffers + 1, MOST_CHANGES)
+
+        def columns(kind: type, length: int) -> list[Array]:
+            return list(np.zeros((len(kind._fields), length), np.int64))  # type: ignore[attr-defined]
+
+        placing = Placing(*columns(Placing, num_buffers))
+        return cls(
+            placing=placing._replace(buffer_idxs=np.arange(num_buffers)),
+            sections=TrackedSections(*columns(TrackedSections, len(total)))._replace(total=np.array(total, np.int64)),
+            tasks=Tasks(*columns(Tasks, 2 * num_buffers + 2)),
+            decisions=Decisions(*columns(Decisions, num_buffers + 1)),
+            changes=Changes(*columns(Changes, num_changes)),
+            known=Outlines(*columns(Outlines, num_known)),
+            placed=np.zeros(num_buffers, np.int64),
+            copied=np.zeros(num_buffers, np.int64),
+            partition_of=np.zeros(num_sections, np.int64),
+            ends=np.zeros(num_sections, np.int64),
+            unraised=np.zeros((num_buffers + 1, num_buffers) if propagate else (1, 1), np.int8),
+        )
+
+
 def place_below(
-    lower: Array,
-    upper: Array,
-    size: Array,
+    spans: Lifespans,
     preordering: Array,
     tracked: tuple[Array, Array, Array],
     height: int,
@@ -61,8 +170,7 @@ def place_below(
     """Searches for a placement that is no higher than ``height``.
 
     Args:
-        lower, upper: Per buffer, the sections in which it is live, lower <= section < upper (int64).
-        size: Per buffer, units above 0 (int64).
+        spans: The buffers; lifetimes are sections, and sizes are above 0.
         preordering: All buffers, the preferred first (int64).
         tracked: Per buffer, lower and upper among the tracked sections; and the total of each tracked section.
         height: Units.
@@ -73,45 +181,23 @@ def place_below(
     Returns:
         FOUND, IMPOSSIBLE or GAVE_UP; the offsets, valid only if found; and the number of steps.
     """
-    num_buffers = len(size)
+    num_buffers = len(spans.size)
     preorder_idx = np.empty(num_buffers, np.int64)
     preorder_idx[preordering] = np.arange(num_buffers)
     num_known = min(1 << max(4 * limit, 16).bit_length(), MOST_KNOWN)
     propagate = num_buffers <= PROPAGATE_UP_TO
+    buffers = Buffers(*spans, preorder_idx, _twins(spans, preordering), tracked[0], tracked[1])
+    bounds = Bounds(height, limit, split_every, ROUNDS if propagate else 1, stop)
+    tables = Tables.of(buffers, tracked[2], num_known, propagate=propagate)
     offsets, num_steps = np.zeros(num_buffers, np.int64), np.zeros(1, np.int64)
-    by_section = np.zeros((4, len(tracked[2])), np.int64)
-    by_section[TOTAL] = tracked[2]
     with np.errstate(over="ignore"):  # keys of outlines wrap around, as in compiled code
-        ended = _search(
-            lower,
-            upper,
-            size,
-            preorder_idx,
-            _twins(lower, upper, size, preordering),
-            tracked[0],
-            tracked[1],
-            height,
-            limit,
-            split_every,
-            ROUNDS if propagate else 1,
-            np.arange(num_buffers),
-            np.zeros((4, num_buffers), np.int64),
-            by_section,
-            np.zeros((2, int(upper.max()) + 1), np.int64),
-            np.zeros((8, 2 * num_buffers + 2), np.int64),
-            np.zeros((10, num_buffers + 1), np.int64),
-            np.zeros((2, min(num_buffers * num_buffers + 1, MOST_CHANGES)), np.int64),
-            np.zeros((3, num_known), np.int64),
-            np.zeros((num_buffers + 1, num_buffers) if propagate else (1, 1), np.int8),
-            stop,
-            num_steps,
-            offsets,
-        )
+        ended = _search(buffers, bounds, tables, offsets, num_steps)
     return int(ended), offsets, int(num_steps[0])
 
 
-def _twins(lower: Array, upper: Array, size: Array, preordering: Array) -> Array:
-    """Returns, per buffer, the previous buffer in the preordering with equal lifetime and size; -1: none."""
+def _twins(spans: Lifespans, preordering: Array) -> Array:
+    """Returns, for each buffer, the previous buffer in the preordering with equal lifetime and size; -1: none."""
+    lower, upper, size = spans
     preorder_idx = np.empty(len(preordering), np.int64)
     preorder_idx[preordering] = np.arange(len(preordering))
     alike = np.lexsort((preorder_idx, size, upper, lower))
@@ -122,107 +208,62 @@ def _twins(lower: Array, upper: Array, size: Array, preordering: Array) -> Array
 
 
 @njit
-def _search(
-    lower: Array,
-    upper: Array,
-    size: Array,
-    preorder_idx: Array,
-    twin: Array,
-    tracked_lower: Array,
-    tracked_upper: Array,
-    height: int,
-    most_steps: int,
-    split_every: int,
-    rounds: int,
-    buffer_idxs: Array,
-    by_buffer: Array,
-    by_section: Array,
-    by_time: Array,
-    tasks: Array,
-    decisions: Array,
-    changes: Array,
-    known: Array,
-    unraised: Array,
-    stop: Array,
-    num_steps: Array,
-    offsets: Array,
-) -> int:
-    """Runs the search of ``place_below``; the tables are its scratch memory."""
-    min_offset, inferred_offset, copied, placed = by_buffer[0], by_buffer[1], by_buffer[2], by_buffer[3]
-    floor, second_floor, lowest_buffer, total = (
-        by_section[FLOOR],
-        by_section[SECOND_FLOOR],
-        by_section[LOWEST_BUFFER],
-        by_section[TOTAL],
-    )
-    partition_of, ends = by_time[0], by_time[1]
-    num_tracked, most_changes, num_known = len(total), changes.shape[1], known.shape[1]
-    tasks[FIRST, 0], tasks[LAST, 0], tasks[LAST_OFFSET, 0], tasks[LAST_PREORDER_IDX, 0] = 0, len(size), 0, -1
-    tasks[PARENT, 0], tasks[NEXT, 0], tasks[TRACKED_LOWER, 0], tasks[TRACKED_UPPER, 0] = -1, -1, 0, num_tracked
+def _search(buffers: Buffers, bounds: Bounds, tables: Tables, offsets: Array, num_steps: Array) -> int:
+    """Runs the search of ``place_below``; ``num_steps`` is one value."""
+    lower, upper, size, preorder_idx, twin, tracked_lower, tracked_upper = buffers
+    _, most_steps, split_every, rounds, stop = bounds
+    placing, sections, tasks, decisions, changes, known, placed, copied, partition_of, ends, unraised = tables
+    buffer_idxs, min_offset, inferred_offset = placing
+    total = sections.total
+    num_tracked, most_changes, num_known = len(total), len(changes.buffer), len(known.key)
+    tasks.first[0], tasks.last[0], tasks.last_offset[0], tasks.last_preorder_idx[0] = 0, len(size), 0, -1
+    tasks.parent[0], tasks.next[0], tasks.tracked_lower[0], tasks.tracked_upper[0] = -1, -1, 0, num_tracked
     num_tasks, num_changes = 1, 0
     depth, task, first, last_offset, last_preorder_idx = 0, 0, 0, 0, -1
     min_height, tried_offset, tried_preorder_idx = 0, -1, -1
     is_new = True
     while True:
-        last = tasks[LAST, task]
+        last = tasks.last[task]
         chosen = -1
         if is_new:
             if first == last:
-                task = tasks[NEXT, task]
+                task = tasks.next[task]
                 if task < 0:
                     return FOUND
                 first, last_offset, last_preorder_idx = (
-                    tasks[FIRST, task],
-                    tasks[LAST_OFFSET, task],
-                    tasks[LAST_PREORDER_IDX, task],
+                    tasks.first[task],
+                    tasks.last_offset[task],
+                    tasks.last_preorder_idx[task],
                 )
                 continue
             num_steps[0] += 1
             if num_steps[0] > most_steps or stop[0] != 0:
                 return GAVE_UP
-            min_height = infer_offsets(
-                buffer_idxs,
-                first,
-                last,
-                last_offset,
-                last_preorder_idx,
-                height,
-                rounds,
-                size,
-                preorder_idx,
-                min_offset,
-                inferred_offset,
-                tracked_lower,
-                tracked_upper,
-                tasks[TRACKED_LOWER, task],
-                tasks[TRACKED_UPPER, task],
-                total,
-                floor,
-                second_floor,
-                lowest_buffer,
-            )
+            section_lower, section_upper = tasks.tracked_lower[task], tasks.tracked_upper[task]
+            unplaced = Unplaced(first, last, last_offset, last_preorder_idx, section_lower, section_upper)
+            min_height = infer_offsets(buffers, bounds, placing, sections, unplaced)
             if min_height >= 0 and depth % split_every == 0:
                 num_partitions = sort_partitions(buffer_idxs, first, last, lower, upper, partition_of, ends, copied)
                 if num_partitions > 1:
-                    next_task, next_first = tasks[NEXT, task], first
+                    next_task, next_first = tasks.next[task], first
                     for partition in range(num_partitions):
                         new_task = num_tasks + partition
-                        tasks[FIRST, new_task], tasks[LAST, new_task] = next_first, ends[partition]
-                        tasks[LAST_OFFSET, new_task] = last_offset
-                        tasks[LAST_PREORDER_IDX, new_task] = last_preorder_idx
-                        tasks[PARENT, new_task], tasks[NEXT, new_task] = depth - 1, new_task + 1
-                        tasks[TRACKED_LOWER, new_task], tasks[TRACKED_UPPER, new_task] = num_tracked, 0
+                        tasks.first[new_task], tasks.last[new_task] = next_first, ends[partition]
+                        tasks.last_offset[new_task] = last_offset
+                        tasks.last_preorder_idx[new_task] = last_preorder_idx
+                        tasks.parent[new_task], tasks.next[new_task] = depth - 1, new_task + 1
+                        tasks.tracked_lower[new_task], tasks.tracked_upper[new_task] = num_tracked, 0
                         for position in range(next_first, ends[partition]):
                             buffer = buffer_idxs[position]
                             if tracked_upper[buffer] > tracked_lower[buffer]:
-                                tasks[TRACKED_LOWER, new_task] = min(
-                                    tasks[TRACKED_LOWER, new_task], tracked_lower[buffer]
+                                tasks.tracked_lower[new_task] = min(
+                                    tasks.tracked_lower[new_task], tracked_lower[buffer]
                                 )
-                                tasks[TRACKED_UPPER, new_task] = max(
-                                    tasks[TRACKED_UPPER, new_task], tracked_upper[buffer]
+                                tasks.tracked_upper[new_task] = max(
+                                    tasks.tracked_upper[new_task], tracked_upper[buffer]
                                 )
                         next_first = ends[partition]
-                    tasks[NEXT, num_tasks + num_partitions - 1] = next_task
+                    tasks.next[num_tasks + num_partitions - 1] = next_task
                     task = num_tasks
                     num_tasks += num_partitions
                     continue
@@ -232,16 +273,16 @@ def _search(
                     buffer = buffer_idxs[position]
                     key += scramble(min_offset[buffer] * 1_000_003 + buffer)
                     unraised[depth, buffer] = inferred_offset[buffer] == min_offset[buffer]
-                decisions[KEY, depth] = key
+                decisions.key[depth] = key
                 slot = key & (num_known - 1)
-                if known[0, slot] == key and (
-                    known[1, slot] < last_offset
-                    or (known[1, slot] == last_offset and known[2, slot] <= last_preorder_idx)
+                if known.key[slot] == key and (
+                    known.last_offset[slot] < last_offset
+                    or (known.last_offset[slot] == last_offset and known.last_preorder_idx[slot] <= last_preorder_idx)
                 ):
                     min_height = -1
-            decisions[TASK, depth], decisions[FIRST, depth], decisions[MIN_HEIGHT, depth] = task, first, min_height
-            decisions[LAST_OFFSET, depth], decisions[LAST_PREORDER_IDX, depth] = last_offset, last_preorder_idx
-            decisions[TASKS, depth], decisions[CHANGES, depth] = num_tasks, num_changes
+            decisions.task[depth], decisions.first[depth], decisions.min_height[depth] = task, first, min_height
+            decisions.last_offset[depth], decisions.last_preorder_idx[depth] = last_offset, last_preorder_idx
+            decisions.num_tasks[depth], decisions.num_changes[depth] = num_tasks, num_changes
             tried_offset, tried_preorder_idx = -1, -1
         chosen_offset = FAR
         for position in range(first, last):
@@ -259,50 +300,56 @@ def _search(
                 chosen, chosen_offset = position, offset
         if chosen < 0:
             if min_height >= 0 and rounds > 1:  # every continuation was tried
-                key = decisions[KEY, depth]
+                key = decisions.key[depth]
                 slot = key & (num_known - 1)
                 if (
-                    known[0, slot] != key
-                    or known[1, slot] > last_offset
-                    or (known[1, slot] == last_offset and known[2, slot] > last_preorder_idx)
+                    known.key[slot] != key
+                    or known.last_offset[slot] > last_offset
+                    or (known.last_offset[slot] == last_offset and known.last_preorder_idx[slot] > last_preorder_idx)
                 ):
-                    known[0, slot], known[1, slot], known[2, slot] = key, last_offset, last_preorder_idx
+                    known.key[slot], known.last_offset[slot], known.last_preorder_idx[slot] = (
+                        key,
+                        last_offset,
+                        last_preorder_idx,
+                    )
             # back to the previous decision; from the start of a partition, to the decision before all its sibling
             # partitions
-            target = tasks[PARENT, task] if first == tasks[FIRST, task] else depth - 1
+            target = tasks.parent[task] if first == tasks.first[task] else depth - 1
             if target < 0:
                 return IMPOSSIBLE
-            if num_changes - decisions[CHANGES, target] > most_changes:
+            if num_changes - decisions.num_changes[target] > most_changes:
                 return GAVE_UP
             while depth > target:
                 depth -= 1
-                buffer = decisions[BUFFER, depth]
+                buffer = decisions.buffer[depth]
                 placed[buffer] = 0
                 for section in range(tracked_lower[buffer], tracked_upper[buffer]):
                     total[section] += size[buffer]
-                while num_changes > decisions[CHANGES, depth]:
+                while num_changes > decisions.num_changes[depth]:
                     num_changes -= 1
-                    min_offset[changes[0, num_changes % most_changes]] = changes[1, num_changes % most_changes]
-            task, first, min_height = decisions[TASK, depth], decisions[FIRST, depth], decisions[MIN_HEIGHT, depth]
+                    min_offset[changes.buffer[num_changes % most_changes]] = changes.min_offset[
+                        num_changes % most_changes
+                    ]
+            task, first, min_height = decisions.task[depth], decisions.first[depth], decisions.min_height[depth]
             last_offset, last_preorder_idx, num_tasks = (
-                decisions[LAST_OFFSET, depth],
-                decisions[LAST_PREORDER_IDX, depth],
-                decisions[TASKS, depth],
+                decisions.last_offset[depth],
+                decisions.last_preorder_idx[depth],
+                decisions.num_tasks[depth],
             )
-            tried_offset, tried_preorder_idx = offsets[decisions[BUFFER, depth]], preorder_idx[decisions[BUFFER, depth]]
+            tried_offset, tried_preorder_idx = offsets[decisions.buffer[depth]], preorder_idx[decisions.buffer[depth]]
             is_new = False
             continue
         buffer = buffer_idxs[chosen]
         buffer_idxs[chosen] = buffer_idxs[first]
         buffer_idxs[first] = buffer
-        decisions[BUFFER, depth] = buffer
+        decisions.buffer[depth] = buffer
         offsets[buffer], placed[buffer] = chosen_offset, 1
         chosen_height = chosen_offset + size[buffer]
         first += 1
         for position in range(first, last):
             other = buffer_idxs[position]
             if min_offset[other] < chosen_height and lower[other] < upper[buffer] and upper[other] > lower[buffer]:
-                changes[0, num_changes % most_changes], changes[1, num_changes % most_changes] = (
+                changes.buffer[num_changes % most_changes], changes.min_offset[num_changes % most_changes] = (
                     other,
                     min_offset[other],
                 )

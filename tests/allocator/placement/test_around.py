@@ -6,6 +6,7 @@ import numpy as np
 
 from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.around import place_around
+from memdiag.allocator.placement.model import SearchLimits
 from memdiag.allocator.placement.validator import problems
 
 
@@ -27,7 +28,7 @@ def test_rounds_give_the_same_plan_every_time():
     lower = chance.integers(0, 200, 300)
     upper = lower + chance.integers(1, 40, 300)
     size = chance.integers(1, 60, 300) * 512
-    first, second = (plan(size, lower, upper, 512, seconds=None, rounds=2) for _ in range(2))
+    first, second = (plan(size, lower, upper, 512, limits=SearchLimits(seconds=None, rounds=2)) for _ in range(2))
     assert (first.offsets == second.offsets).all()
     assert first.load_bytes <= first.height_bytes
     assert first.ended != "time"

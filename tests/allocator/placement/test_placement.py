@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from memdiag.allocator.placement import improve, solver
 from memdiag.allocator.placement.api import plan
+from memdiag.allocator.placement.model import SearchLimits
 from memdiag.allocator.placement.rivals import rivals
 from memdiag.allocator.placement.sweeper import highest_totals, load_of, section_spans, sweep
 from memdiag.allocator.placement.validator import problems
@@ -31,7 +32,7 @@ LONG_LISTS = st.lists(
 @given(rows=LISTS)
 def test_a_few_are_placed_as_low_as_can_be(made_up, rows):
     size, lower, upper = made_up.columns(rows)
-    made = plan(size, lower, upper, seconds=None)
+    made = plan(size, lower, upper, limits=SearchLimits(seconds=None))
     assert made.height_bytes == made_up.lowest_height(rows)
     assert made.ended in {"load", "proved"}
     assert made.load_bytes <= made.bound_bytes <= made.height_bytes
@@ -41,7 +42,7 @@ def test_a_few_are_placed_as_low_as_can_be(made_up, rows):
 @given(rows=LONG_LISTS, align=st.sampled_from([1, 3, 64]), capacity=st.none() | st.integers(0, 3000))
 def test_every_plan_is_right(made_up, rows, align, capacity):
     size, lower, upper = made_up.columns(rows)
-    made = plan(size, lower, upper, align, capacity, seconds=0.2)
+    made = plan(size, lower, upper, align, capacity, limits=SearchLimits(seconds=0.2))
     assert problems(made.offsets, size, lower, upper, align=align, height=made.height_bytes) == []
     assert made.height_bytes >= made.load_bytes == load_of(-(-size // align) * align, lower, upper)
     assert made.height_bytes % align == 0
@@ -72,20 +73,20 @@ def test_sections_keep_every_crowd(made_up, rows):
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_cut_from_one_piece_fits_it(made_up, seed):
     size, lower, upper = made_up.columns(made_up.cut(60, 100, 1000, seed))
-    made = plan(size, lower, upper, capacity=1000, seconds=None)
+    made = plan(size, lower, upper, capacity=1000, limits=SearchLimits(seconds=None))
     assert made.height_bytes == made.load_bytes == 1000
 
 
 def test_the_same_every_time(made_up):
     size, lower, upper = made_up.columns(made_up.cut(60, 100, 1000, 7))
-    once, again = (plan(size, lower, upper, seconds=None, seed=3) for _ in range(2))
+    once, again = (plan(size, lower, upper, limits=SearchLimits(seconds=None, seed=3)) for _ in range(2))
     assert once.ended != "time"
     assert once.offsets.tolist() == again.offsets.tolist()
 
 
 def test_without_time_there_is_a_plan_all_the_same(made_up):
     size, lower, upper = made_up.columns(made_up.cut(60, 100, 1000, 7))
-    made = plan(size, lower, upper, seconds=0.0)
+    made = plan(size, lower, upper, limits=SearchLimits(seconds=0.0))
     assert made.ended in {"time", "load"}
     assert made.height_bytes >= 1000
 
@@ -123,7 +124,7 @@ def test_challenging_ones_fit_their_capacity(name):
     if not path.is_file():
         pytest.skip("the benchmarks are not beside the repository")
     lower, upper, size = np.loadtxt(path, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3), unpack=True)
-    made = plan(size, lower, upper, capacity=1 << 20, seconds=None)
+    made = plan(size, lower, upper, capacity=1 << 20, limits=SearchLimits(seconds=None))
     assert made.height_bytes <= 1 << 20
     assert problems(made.offsets, size, lower, upper, height=1 << 20) == []
 
@@ -141,6 +142,6 @@ def test_large_ones_are_improved_too(made_up, monkeypatch):
     for seed in range(3):
         size, lower, upper = made_up.columns(made_up.cut(60, 100, 1000, seed))
         simple = min(rival.height_bytes for rival in rivals(size, lower, upper, 1))
-        once, again = (plan(size, lower, upper, seconds=None) for _ in range(2))
+        once, again = (plan(size, lower, upper, limits=SearchLimits(seconds=None)) for _ in range(2))
         assert once.height_bytes < simple
         assert once.offsets.tolist() == again.offsets.tolist()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memdiag.allocator.placement import solver
+from memdiag.allocator.placement.model import Lifespans
 from memdiag.allocator.placement.sweeper import section_spans
 from memdiag.allocator.placement.validator import problems
 
@@ -23,7 +24,7 @@ def searched(size, lower, upper, order, height, **options):
     tracked = (np.searchsorted(kept, first).astype(np.int64), np.searchsorted(kept, last).astype(np.int64), load[kept])
     stop = options.pop("stop", np.zeros(1, np.int64))
     given = {"limit": 1_000_000, "split_every": 1, **options}
-    ended, offsets, _ = solver.place_below(first, last, size, order, tracked, height, stop=stop, **given)
+    ended, offsets, _ = solver.place_below(Lifespans(first, last, size), order, tracked, height, stop=stop, **given)
     if ended == solver.FOUND:
         assert problems(offsets, size, lower, upper, height=height) == []
     return ended

@@ -9,6 +9,7 @@ import numpy as np
 from memdiag.allocator.placement.api import plan
 from memdiag.allocator.placement.around import place_around
 from memdiag.allocator.placement.firstfit import online
+from memdiag.allocator.placement.model import SearchLimits
 from memdiag.allocator.placement.sweeper import load_of
 from memdiag.allocator.policies.static_plan.profile import GRAIN, Requests, Span, StepProfile, profile_of
 from memdiag.allocator.policies.static_plan.slots import INIT, ROVES, SLOT, STEP
@@ -107,7 +108,7 @@ def _places(size: Array, lower: Array, upper: Array, profile: StepProfile) -> tu
         np.concatenate((lower, np.full(len(crosses), begin))),
         np.concatenate((np.minimum(upper, end), np.minimum(again, until))),
     )
-    made = plan(size, whole_lower, whole_upper, GRAIN, int(ENOUGH * load), seconds=None, rounds=ROUNDS)
+    made = plan(size, whole_lower, whole_upper, GRAIN, int(ENOUGH * load), SearchLimits(None, rounds=ROUNDS))
     if made.height_bytes <= ENOUGH * load or not len(crosses):
         return made.offsets, made.height_bytes, load
     # Lifetimes that cross the cut are at the bottom, stacked.
