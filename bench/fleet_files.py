@@ -79,9 +79,7 @@ def write(work: tuple[Path, Path, int, int, int]) -> int:
         known, (columns["size"] * factors[np.where(known, tensor, -1)]).astype(np.int64), columns["size"]
     )
     workload = replace(whole, **columns, start=Start())
-    replay = subject.replayer(
-        workload, own.policy, conf=own.conf, torch_version=own.torch_version, capacity=own.capacity_bytes, log=True
-    )
+    replay = subject.replayer(workload, replace(own, fraction=None), log=True)
     content = snapshot(as_trace(replay, workload, subject.trace, subject.device, kept_start=False), replay)
     content["memdiag"] |= {"rank": rank, "world": ranks}
     file = folder / f"rank{rank}.pkl"

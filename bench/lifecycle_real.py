@@ -94,7 +94,10 @@ def random_case(seed: int) -> Case:
     """Returns a random program, simulated."""
     chosen = random_programs.program(seed, NUM_CALLS)
     replay = replay_lifecycle(
-        chosen.workload, chosen.marks, chosen.conf, chosen.total, fraction=chosen.fraction, alr_max_bytes=chosen.alr_max
+        chosen.workload,
+        chosen.marks,
+        Scenario("lifecycle", chosen.conf, "", chosen.total, chosen.fraction),
+        alr_max_bytes=chosen.alr_max,
     )
     calls = plugged.Calls.of(chosen.workload, chosen.marks, chosen.fraction)
     return Case(f"seed {seed}", "", "", replay, plugged.Run(calls, chosen.total, chosen.conf, chosen.alr_max))

@@ -20,7 +20,7 @@ from memdiag.settings.tables import VARIABLE
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.annotate import BASES
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.snapshot_fields import MORE_COLUMNS
@@ -87,19 +87,21 @@ def as_trace(
         more={name: _at(device.events[name], row, -1) for name in MORE_COLUMNS},
     )
     built = build_trace(
-        path=trace.path,
-        format=FORMAT,
-        backend=policy.backend,
-        raws=[raw],
-        layout=layout,
-        stacks=trace.stacks,
-        torch_version=replay.torch_version,
-        phantom=trace.phantom,
-        settings={VARIABLE[policy.backend]: policy.effective_conf(replay.conf)},
-        strings=trace.strings,
-        annotations=trace.annotations,
-        notes=[Note("MD924", phrase("notes.simulated"))],
-        bases={name: trace.bases.get(name, "none") for name in BASES},
+        RawTrace(
+            path=trace.path,
+            format=FORMAT,
+            backend=policy.backend,
+            raws=[raw],
+            layout=layout,
+            stacks=trace.stacks,
+            torch_version=replay.torch_version,
+            phantom=trace.phantom,
+            settings={VARIABLE[policy.backend]: policy.effective_conf(replay.conf)},
+            strings=trace.strings,
+            annotations=trace.annotations,
+            notes=[Note("MD924", phrase("notes.simulated"))],
+            bases={name: trace.bases.get(name, "none") for name in BASES},
+        )
     )
     found = replace(built, devices=(_carry(built.devices[0], device, log, row, start),))
     return Simulated(found, row)

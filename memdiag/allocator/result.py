@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.scenario import Beginning, Scenario
+from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array
 
 # Status of a call. UNDEFINED: the real allocator fails an assertion here or continues with freed memory; every later
@@ -74,3 +75,12 @@ class Replay:
             **columns,
             **more,
         )
+
+
+class Replayer(Protocol):
+    """A function that replays a workload, as ``memdiag.allocator.replay.serve`` does."""
+
+    def __call__(
+        self, workload: Workload, scenario: Scenario, beginning: Beginning = ..., *, log: bool = ...
+    ) -> Replay:
+        """Returns the replay."""

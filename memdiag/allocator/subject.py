@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,16 +14,14 @@ from memdiag.allocator.calibration.continuation import Continuation, continuatio
 from memdiag.allocator.calibration.limits import Limits
 from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.policies.parameters import parameters
-from memdiag.allocator.result import Replay
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.result import Replay, Replayer
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import EXTERNAL, Workload
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.moments import DEFAULT
 from memdiag.trace.reach import Reach, reach_of
-
-Replayer = Callable[..., Replay]
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,9 @@ class Subject:
     def of(cls, trace: Trace, device: DeviceTrace, replayer: Replayer | None = None) -> Subject:
         """Infers the workload of a recording and calibrates."""
         if replayer is None:
-            from memdiag.allocator.replay import replay
+            from memdiag.allocator.replay import serve
 
-            replayer = replay
+            replayer = serve
         workload, calibration = described_best(trace, device, replayer)
         return cls(trace, device, workload, calibration.limits, calibration, replayer)
 
@@ -132,16 +129,7 @@ class Subject:
         if self.device.has_addresses and not len(self.workload.start.base):
             return recorded
         own = self.recorded
-        anew = self.replayer(
-            self.workload,
-            own.policy,
-            conf=own.conf,
-            torch_version=own.torch_version,
-            capacity=own.capacity_bytes,
-            fraction=own.fraction,
-            log=False,
-            keep_start=False,
-        )
+        anew = self.replayer(self.workload, own, Beginning(keep_start=False))
         peak = int(anew.reserved.max(initial=0))
         return min(recorded, peak) if self.device.has_addresses else peak
 
@@ -161,17 +149,8 @@ class Subject:
             if scenario.policy not in self.prepared:
                 self.prepared[scenario.policy] = policy.prepare(self.trace, self.device, self.workload)
             return policy.serve(self.workload, self.prepared[scenario.policy], scenario, log=log)
-        return self.replayer(
-            self.workload,
-            scenario.policy,
-            conf=scenario.conf,
-            torch_version=scenario.torch_version,
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            log=log,
-            keep_start=self.is_recorded(scenario),
-            bases=self.calibration.bases if scenario == self.recorded else None,
-        )
+        bases = self.calibration.bases if scenario == self.recorded else None
+        return self.replayer(self.workload, scenario, Beginning(self.is_recorded(scenario), bases), log=log)
 
     def as_trace(self, scenario: Scenario, replay: Replay) -> Simulated:
         """Returns a replay of ``scenario`` (with its log) as a trace."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import ALLOC
 from memdiag.errors import MemdiagError
@@ -55,15 +55,6 @@ def replayed(trace: Trace, conf: str, capacity: int | None) -> dict[str, Any]:
 
 
 def _outcome(subject: Subject, scenario: Scenario) -> dict[str, Any]:
-    replay = subject.replayer(
-        subject.workload,
-        scenario.policy,
-        conf=scenario.conf,
-        torch_version=scenario.torch_version,
-        capacity=scenario.capacity_bytes,
-        fraction=scenario.fraction,
-        log=False,
-        keep_start=False,
-    )
+    replay = subject.replayer(subject.workload, scenario, Beginning(keep_start=False))
     failed = bool(np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any())
     return {"peak_bytes": int(replay.reserved.max(initial=0)), "fails": failed}

@@ -40,17 +40,10 @@ def _rest(subject: Subject, scenario: Scenario) -> Rest | None:
     follows = subject.continuation
     if follows is None or POLICIES[scenario.policy].standing != "native":
         return None
+    from memdiag.allocator.scenario import Beginning
+
     try:
-        replay = subject.replayer(
-            follows.workload,
-            scenario.policy,
-            conf=scenario.conf,
-            torch_version=scenario.torch_version,
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            log=False,
-            keep_start=subject.is_recorded(scenario),
-        )
+        replay = subject.replayer(follows.workload, scenario, Beginning(keep_start=subject.is_recorded(scenario)))
     except MemdiagError:
         return None
     failing = is_failing(replay, follows.failed_call)

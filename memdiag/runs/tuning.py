@@ -16,7 +16,7 @@ from memdiag.allocator.calibration.from_trace import PLAIN_EVENTS
 from memdiag.allocator.calibration.recorded_settings import possible_versions
 from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.allocator.tuning.space import GC, GRID, Choice, Space
 from memdiag.allocator.tuning.tune import Progress, SearchState, merit, recommendable, search
@@ -80,16 +80,7 @@ class _Member:
         would put only these at a disadvantage.
         """
         work = self.subject.workload if self.first is None or not is_part else self.first
-        return self.subject.replayer(
-            work,
-            scenario.policy,
-            conf=scenario.conf,
-            torch_version=scenario.torch_version,
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            log=False,
-            keep_start=False,
-        )
+        return self.subject.replayer(work, scenario, Beginning(keep_start=False))
 
     @property
     def possible_versions(self) -> tuple[str, ...]:

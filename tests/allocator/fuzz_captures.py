@@ -27,6 +27,7 @@ import numpy as np
 from memdiag.allocator.calibration.calibrate import Calibration, described_best
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OK
+from memdiag.allocator.scenario import Beginning
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.cli.loading import read_trace
 from memdiag.trace import schema
@@ -58,7 +59,12 @@ def prediction_differs(
     assert found.bases is not None
     is_same = first.pools == second.pools and np.array_equal(first.streams, second.streams)
     ran = replay(
-        first, found.policy, conf=conf, capacity=total, bases=found.bases if is_same else found.bases[0], log=True
+        first,
+        found.policy,
+        conf=conf,
+        capacity=total,
+        beginning=Beginning(bases=found.bases if is_same else found.bases[0]),
+        log=True,
     )
     calls = np.flatnonzero(first.op == ALLOC)
     requests = np.flatnonzero(np.isin(events.action, (schema.ALLOC, schema.OOM)))

@@ -25,6 +25,7 @@ import numpy as np
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import OUT_OF_MEMORY, SKIPPED, UNDEFINED, Replay
+from memdiag.allocator.scenario import Beginning
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import DEFAULT_VERSION
 from memdiag.errors import MemdiagError
@@ -125,7 +126,7 @@ def difference(program: Program, folder: Path, version: str, addresses: str, tal
         torch_version=version,
         capacity=program.total,
         log=True,
-        bases=bases,
+        beginning=Beginning(bases=bases),
     )
     tally["calls"] += len(program.calls)
     tally["allocations"] += int((truth.rows["addr"] >= 0).sum())

@@ -14,6 +14,7 @@ from memdiag.allocator.calibration.calibrate import calibrate
 from memdiag.allocator.calibration.from_trace import described
 from memdiag.allocator.calibration.recorded_settings import recorded_settings
 from memdiag.allocator.replay import replay
+from memdiag.allocator.scenario import Beginning
 from memdiag.analyzers.report import build_report
 from memdiag.sources import load
 from memdiag.trace import schema
@@ -32,7 +33,7 @@ def simulated(trace, device, *, policy=None, conf=None, keep_start=True):
         capacity=limits.capacity_bytes,
         fraction=limits.fraction,
         log=True,
-        keep_start=keep_start,
+        beginning=Beginning(keep_start=keep_start),
     )
     return found, workload, as_trace(found, workload, trace, device, kept_start=keep_start)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Beginning
 from memdiag.allocator.workload import Start
 from memdiag.trace.schema import ACTIONS
 from tests.allocator.programs import MIB, Calls, Program, cuda_conf, cuda_program, npu_program
@@ -101,7 +102,7 @@ def test_cuda(version, seed):
         torch_version=f"{version[0]}.{version[1]}",
         capacity=program.total,
         log=True,
-        bases=allocator.all_bases,
+        beginning=Beginning(bases=allocator.all_bases),
     )
     assert_same(found, allocator, rows)
 
@@ -118,7 +119,7 @@ def test_private_pools_that_are_not_cut_and_that_lend(seed):
         conf=program.conf,
         capacity=program.total,
         log=True,
-        bases=allocator.all_bases,
+        beginning=Beginning(bases=allocator.all_bases),
     )
     assert_same(found, allocator, rows)
 
@@ -135,7 +136,7 @@ def test_npu(seed):
         conf=program.conf,
         capacity=program.total,
         log=True,
-        bases=allocator.all_bases,
+        beginning=Beginning(bases=allocator.all_bases),
     )
     assert_same(found, allocator, rows)
 
@@ -179,7 +180,7 @@ def test_frees_in_two_halves(seed):
         conf=program.conf,
         capacity=program.total,
         log=True,
-        bases=allocator.all_bases,
+        beginning=Beginning(bases=allocator.all_bases),
     )
     assert_same(found, allocator, rows)
 
@@ -251,6 +252,6 @@ def test_a_start_in_the_middle(version, seed):
         torch_version=f"{version[0]}.{version[1]}",
         capacity=program.total,
         log=True,
-        bases=allocator.all_bases[held:],
+        beginning=Beginning(bases=allocator.all_bases[held:]),
     )
     assert_same(found, allocator, rows, before, logged)

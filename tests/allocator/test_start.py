@@ -11,6 +11,7 @@ import pytest
 
 from memdiag.allocator.replay import replay
 from memdiag.allocator.result import Replay
+from memdiag.allocator.scenario import Beginning
 from memdiag.allocator.workload import Start, Workload
 from memdiag.trace.schema import ALLOC, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 from tests.allocator.recorded_rows import workload_of
@@ -104,7 +105,12 @@ def test_goes_on_as_if_it_had_been_there_from_the_beginning(shared: Path, name: 
     start = start_after(work, whole, calls)
     before = 1 + max(whole.log["seg"][whole.log["call"] < calls])  # type: ignore[index]
     rest = replay(
-        tail(work, calls, start), "caching", conf=conf, capacity=capacity, log=True, bases=whole.bases[before:]
+        tail(work, calls, start),
+        "caching",
+        conf=conf,
+        capacity=capacity,
+        log=True,
+        beginning=Beginning(bases=whole.bases[before:]),
     )
     for column in ("status", "block", "reserved", "allocated", "active", "requested", "off"):
         np.testing.assert_array_equal(getattr(rest, column), getattr(whole, column)[calls:], err_msg=column)
@@ -124,7 +130,7 @@ def test_the_tensors_of_a_start_can_be_allocated_first(shared: Path) -> None:
     whole = replay(work, "caching", capacity=work.capacity_bytes, log=True)
     calls = len(work.op) // 2
     middle = tail(work, calls, start_after(work, whole, calls))
-    again = replay(middle, "expandable", capacity=work.capacity_bytes, keep_start=False, log=True)
+    again = replay(middle, "expandable", capacity=work.capacity_bytes, beginning=Beginning(keep_start=False), log=True)
     assert len(again.status) == len(middle.op)
     assert again.requested[0] == whole.requested[calls]
     assert again.device_allocs[0] <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,17 +87,8 @@ def test_the_replay_allocates_what_the_plan_leaves_on_the_device(subject):
     chosen = automatic(windows, load, int(load.max() * 0.8), Clock.of(subject.device, 10.0, is_real=False), settings)
     assert len(chosen.moves)
     rewritten = rewrite(subject.workload, windows, chosen.moves)
-    own = subject.recorded
-    replay = subject.replayer(
-        rewritten.workload,
-        own.policy,
-        conf=own.conf,
-        torch_version=own.torch_version,
-        capacity=None,
-        fraction=None,
-        log=False,
-        keep_start=True,
-    )
+    unlimited = replace(subject.recorded, capacity_bytes=None, fraction=None)
+    replay = subject.replayer(rewritten.workload, unlimited)
     last = np.searchsorted(rewritten.workload.row, np.arange(len(load)), side="right") - 1
     known = last >= 0
     # A block may differ in size from the recorded one by a remainder that is too small to be split off.

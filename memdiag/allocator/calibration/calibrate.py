@@ -18,7 +18,8 @@ from memdiag.allocator.calibration.from_trace import resumed
 from memdiag.allocator.calibration.limits import Limits
 from memdiag.allocator.calibration.readings import Reading
 from memdiag.allocator.calibration.recorded_settings import RecordedSettings, Shares, recorded_settings
-from memdiag.allocator.result import Replay
+from memdiag.allocator.result import Replay, Replayer
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.workload import Workload
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
@@ -29,8 +30,6 @@ _MOST_READINGS = 64  # most readings to try; each resolves the ambiguity behind 
 # With this many differences the model does not match the recording. The remaining ones are counted from single replays
 # of longer stretches.
 _MOST_DIFFERENCES = 2000
-
-Replayer = Callable[..., Replay]
 
 
 @dataclass(frozen=True)
@@ -151,9 +150,9 @@ def calibrate_workload(
 ) -> Calibration:
     """Calibrates a workload that was already made from the recording."""
     if replayer is None:
-        from memdiag.allocator.replay import replay
+        from memdiag.allocator.replay import serve
 
-        replayer = replay
+        replayer = serve
     settings = recorded_settings(trace, device)
     found = Calibration(
         settings.policy, settings.conf, settings.versions[0], settings.is_version_known, settings.is_conf_known, limits
@@ -192,16 +191,8 @@ def _one_version(found: Calibration, workload: Workload, recorded: RecordedColum
     def run(part: Workload, since: int, limits: Limits | None = None) -> Replay:
         room = limits or found.limits
         bases = recorded.bases_given[:, recorded.bases_at > since]
-        return replayer(
-            part,
-            found.policy,
-            conf=found.conf,
-            torch_version=found.torch_version,
-            capacity=room.capacity_bytes,
-            fraction=room.fraction,
-            log=True,
-            bases=bases,
-        )
+        scenario = Scenario(found.policy, found.conf, found.torch_version, room.capacity_bytes, room.fraction)
+        return replayer(part, scenario, Beginning(bases=bases), log=True)
 
     if found.limits.limit_bytes is not None:
         fitted = fit_limit(found.limits, lambda limits: compare(recorded, workload, run(workload, -1, limits), -1, end))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from memdiag.allocator.engine.memory import (
     FREE,
     LOG_ALL,
@@ -20,6 +22,25 @@ from memdiag.trace.compiled import lean_part
 from memdiag.trace.table import Array
 
 
+class Entry(NamedTuple):
+    """An entry of the log, without the call that made it.
+
+    Attributes:
+        action: As in ``schema``.
+        seg, off: Number of the segment, and the offset in it.
+        size: Bytes.
+        stream, pool, tensor: Their indices; -1: none.
+    """
+
+    action: int
+    seg: int
+    off: int
+    size: int
+    stream: int
+    pool: int
+    tensor: int
+
+
 @lean_part
 def record_trace(state: State, nodes: Nodes, log: Array, action: int, block: int, size: int, tensor: int) -> None:
     """Adds an entry for a block to the log (record_trace)."""
@@ -27,17 +48,8 @@ def record_trace(state: State, nodes: Nodes, log: Array, action: int, block: int
         state.log_level == LOG_SEGMENTS and action >= schema.SEGMENT_ALLOC and action <= schema.SEGMENT_UNMAP
     ):
         segment, lane = nodes[block].segment, nodes[block].lane
-        add_entry(
-            state,
-            log,
-            action,
-            nodes[segment].number,
-            nodes[block].offset,
-            size,
-            nodes[lane].stream,
-            pool_index(nodes, lane),
-            tensor,
-        )
+        number, offset, stream = nodes[segment].number, nodes[block].offset, nodes[lane].stream
+        add_entry(state, log, Entry(action, number, offset, size, stream, pool_index(nodes, lane), tensor))
 
 
 @lean_part
@@ -45,18 +57,17 @@ def record_oom(state: State, nodes: Nodes, log: Array, lane: int, size: int, ten
     """Logs a failed request of ``size`` bytes (record_trace); the entry's offset is the free memory of the device."""
     if state.log_level == LOG_ALL:
         device_free = max(state.device_free, 0)
-        add_entry(state, log, schema.OOM, -1, device_free, size, nodes[lane].stream, pool_index(nodes, lane), tensor)
+        stream, pool = nodes[lane].stream, pool_index(nodes, lane)
+        add_entry(state, log, Entry(schema.OOM, -1, device_free, size, stream, pool, tensor))
 
 
 @lean_part
-def add_entry(
-    state: State, log: Array, action: int, seg: int, off: int, size: int, stream: int, pool: int, tensor: int
-) -> None:
+def add_entry(state: State, log: Array, entry: Entry) -> None:
     """Adds an entry to the log; its rows are ``LOG_COLUMNS``."""
     at = state.num_logged
     state.num_logged = at + 1
-    log[0, at], log[1, at], log[2, at], log[3, at] = action, state.call, seg, off
-    log[4, at], log[5, at], log[6, at], log[7, at] = size, stream, pool, tensor
+    log[0, at], log[1, at], log[2, at], log[3, at] = entry.action, state.call, entry.seg, entry.off
+    log[4, at], log[5, at], log[6, at], log[7, at] = entry.size, entry.stream, entry.pool, entry.tensor
 
 
 @lean_part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,29 +76,39 @@ def limits(fraction: float | None, conf: Conf, capacity: int | None, rules: Rule
     return limit, int(conf.gc_threshold * limit)
 
 
-def new_state(
-    conf: Conf,
-    rules: Rules,
-    capacity: int | None,
-    num_streams: int,
-    num_pools: int,
-    done: int,
-    given: Array,
-    no_split: Collection[int] = (),
-    stand_in: Sequence[int] = (),
-    captured: Collection[int] = (),
-) -> tuple[State, Nodes]:
+@dataclass(frozen=True)
+class Setup:
+    """Everything but the calls that a model needs.
+
+    Attributes:
+        conf, rules: Settings, and the rules of the version.
+        capacity: Bytes of the device; None: unlimited.
+        fraction: Memory fraction set before the first call; None: as the settings say.
+        log_level: Entries to log (``memory.LOG_ALL`` ...).
+        num_own_pools: Additional pools of the policy.
+        num_own_results: Additional rows of results of the policy.
+    """
+
+    conf: Conf
+    rules: Rules
+    capacity: int | None = None
+    fraction: float | None = None
+    log_level: int = LOG_NOTHING
+    num_own_pools: int = 0
+    num_own_results: int = 0
+
+
+def new_state(workload: Workload, setup: Setup, given: Array) -> tuple[State, Nodes]:
     """Returns state and nodes of an empty allocator.
 
     Args:
-        conf, rules: Settings, and the rules of the version.
-        capacity: Bytes of the device; None: unlimited.
-        num_streams, num_pools: Numbers of streams and pools in the workload.
-        done: When streams finish their work (``memory.BY_NEXT_CALL`` ...).
+        workload: Its streams and pools.
+        setup: Settings and device.
         given: Addresses of future segments in order (-1: unknown), or two rows: these, and the lane number of each.
-        no_split, stand_in, captured: Numbers of pools that never split blocks, that serve the default pool on OOM, and
-            in which requests are captured.
     """
+    conf, rules, capacity = setup.conf, setup.rules, setup.capacity
+    num_streams, num_pools = max(len(workload.streams), 1), len(workload.pools) + setup.num_own_pools
+    stand_in = turns_of(workload)
     state = new_record(STATE)
     num_lanes = num_pools * 2 * num_streams
     given, lane_of_given = given if given.ndim == 2 else (given, None)
@@ -123,9 +133,9 @@ def new_state(
     pools = nodes[state.pools : state.pools + num_pools]
     pools["index"] = np.arange(num_pools)
     pools["is_private"][1:] = 1
-    pools["no_split"][list(no_split)] = 1
+    pools["no_split"][list(workload.no_split)] = 1
     pools["use_on_oom_turn"][list(stand_in)] = np.arange(len(stand_in)) + 1
-    pools["is_captured"][list(captured)] = 1
+    pools["is_captured"][list(workload.captured)] = 1
     known_addresses = nodes[state.given : state.fresh]
     known_addresses["address"] = given
     state.num_given, state.given_by_lane = len(given), lane_of_given is not None
@@ -147,7 +157,8 @@ def new_state(
     state.lends_last, state.private_is_expandable = rules.lends_last, rules.private_is_expandable
     state.reuse_needs_capture = conf.is_reused_in_capture and rules.reuse_needs_capture
     state.scope_end_frees = conf.is_reused_in_capture and rules.scope_end_frees
-    state.streams_finish, state.num_streams, state.num_pools = done, num_streams, num_pools
+    state.streams_finish = STREAMS_FINISH[workload.done]
+    state.num_streams, state.num_pools = num_streams, num_pools
     state.device_free = UNLIMITED if capacity is None else capacity
     state.device_total = UNKNOWN_DEVICE if capacity is None else capacity
     state.most_reserved = UNLIMITED
@@ -211,33 +222,24 @@ class Model:
     def of(
         cls,
         workload: Workload,
-        conf: Conf,
-        rules: Rules,
+        setup: Setup,
         sizes: tuple[Array, Array],
         pool: Array,
         *,
-        capacity: int | None,
-        fraction: float | None = None,
-        log_level: int = LOG_NOTHING,
         first: int = 0,
         bases: Array | None = None,
-        num_own_pools: int = 0,
-        num_own_results: int = 0,
     ) -> Model:
         """Creates a model with the initial state of ``workload``.
 
         Args:
             workload: The calls.
-            conf, rules: Settings, and the rules of the version.
+            setup: Settings, device and additional room.
             sizes: For each request, bytes of the block and of the segment.
             pool: For each call, its pool.
-            capacity: Bytes of the device; None: unlimited.
-            fraction: Memory fraction set before the first call.
-            log_level: Entries to log (``memory.LOG_ALL`` ...).
             first: Number of leading calls that recreate the initial state.
-            bases: Recorded addresses of the driver's ranges (see ``memdiag.allocator.replay``).
-            num_own_pools, num_own_results: Additional pools and rows of results of the policy.
+            bases: Recorded addresses of the driver's ranges (see ``Beginning``).
         """
+        conf, rules, capacity = setup.conf, setup.rules, setup.capacity
         num_calls = len(workload.op)
         size, rounded = workload.size.astype(np.int64), sizes[0].astype(np.int64)
         total = capacity
@@ -247,31 +249,20 @@ class Model:
             elif rules.capacity_is_asked and capacity is not None:
                 total = int(size[i])
         given = np.empty(0, np.int64) if bases is None else bases.astype(np.int64)
-        state, nodes = new_state(
-            conf,
-            rules,
-            capacity,
-            max(len(workload.streams), 1),
-            len(workload.pools) + num_own_pools,
-            STREAMS_FINISH[workload.done],
-            given,
-            workload.no_split,
-            turns_of(workload),
-            workload.captured,
-        )
-        if fraction is not None:
-            state.limit, state.gc_begins_at = limits(fraction, conf, capacity, rules)
+        state, nodes = new_state(workload, setup, given)
+        if setup.fraction is not None:
+            state.limit, state.gc_begins_at = limits(setup.fraction, conf, capacity, rules)
         blocks = np.zeros(max(workload.num_tensors, 1), np.int64)
         if len(workload.start.base):
             nodes = load_start(state, nodes, blocks, workload.start, rules.ties)
-        room = {LOG_NOTHING: 0, LOG_SEGMENTS: 4096, LOG_ALL: 4 * num_calls}[log_level]
-        state.log_level, state.log_capacity = log_level, room
+        room = {LOG_NOTHING: 0, LOG_SEGMENTS: 4096, LOG_ALL: 4 * num_calls}[setup.log_level]
+        state.log_level, state.log_capacity = setup.log_level, room
         columns = (workload.op, workload.tensor, size, workload.stream, pool, rounded, sizes[1])
         return cls(
             state=state,
             nodes=nodes,
             log=np.empty((len(LOG_COLUMNS), room), np.int64),
-            out=np.empty((len(RESULTS) + num_own_results, num_calls), np.int64),
+            out=np.empty((len(RESULTS) + setup.num_own_results, num_calls), np.int64),
             calls=Calls(*(column.astype(np.int64) for column in columns)),
             blocks=blocks,
             first=first,

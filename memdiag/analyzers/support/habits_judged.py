@@ -148,16 +148,7 @@ def _retries(subject: Subject, scenario: Scenario) -> int:
 
 
 def _replay(subject: Subject, workload: Workload, scenario: Scenario) -> Replay:
-    replay: Replay = subject.replayer(
-        workload,
-        scenario.policy,
-        conf=scenario.conf,
-        torch_version=scenario.torch_version,
-        capacity=scenario.capacity_bytes,
-        fraction=scenario.fraction,
-        log=False,
-        keep_start=True,
-    )
+    replay: Replay = subject.replayer(workload, scenario)
     return replay
 
 

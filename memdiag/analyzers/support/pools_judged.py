@@ -16,7 +16,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies import POLICIES
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.lifetime_pools import buffer_bytes, buffers
@@ -189,16 +189,7 @@ def _run(subject: Subject, scenario: Scenario, kind: str) -> Run:
     if POLICIES[scenario.policy].standing != "native":
         found = subject.replay(scenario, log=False)
     else:
-        found = subject.replayer(
-            subject.workload,
-            scenario.policy,
-            conf=scenario.conf,
-            torch_version=scenario.torch_version,
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            log=False,
-            keep_start=False,
-        )
+        found = subject.replayer(subject.workload, scenario, Beginning(keep_start=False))
     return Run(kind, int(found.reserved.max(initial=0)), int(found.ooms.max(initial=0)))
 
 

@@ -17,7 +17,7 @@ from memdiag.allocator.workload import ALLOC, EMPTY_CACHE
 from memdiag.settings.model import parse_version
 from memdiag.sources import load
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Table
 from memdiag.units import GIB, MIB
@@ -146,7 +146,9 @@ def device_of(actions, *, segments=None, blocks=None, **columns):
     action = np.array([schema.ACTION_CODES[name] for name, _, _ in actions], np.int8)
     addr, size = (np.array([row[k] for row in actions], np.int64) for k in (1, 2))
     raw = RawDevice(device=0, action=action, addr=addr, size=size, segments=segments, blocks=blocks, **columns)
-    trace = build_trace(path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13")
+    trace = build_trace(
+        RawTrace(path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13")
+    )
     return trace, trace.devices[0]
 
 

@@ -11,7 +11,7 @@ from memdiag.allocator.replay import replay
 from memdiag.allocator.result import SKIPPED
 from memdiag.sources import load
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.units import MIB
 
@@ -163,7 +163,9 @@ def recording(*entries, **columns):
     action = np.array([schema.ACTION_CODES[name] for name, _, _ in entries], np.int8)
     addr, size = (np.array([row[k] for row in entries], np.int64) for k in (1, 2))
     raw = RawDevice(device=0, action=action, addr=addr, size=size, **columns)
-    trace = build_trace(path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13")
+    trace = build_trace(
+        RawTrace(path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13")
+    )
     return trace, trace.devices[0]
 
 

@@ -8,7 +8,7 @@ from memdiag.allocator.calibration.calibrate import described_best
 from memdiag.allocator.replay import replay
 from memdiag.allocator.workload import ALLOC, CAPTURE, EMPTY_CACHE, FREE, POOL_BEGIN, POOL_END, Workload
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.units import MIB
 
@@ -43,7 +43,9 @@ def recorded(calls, *, capacity=None, conf="", no_split=(), since=0):
     )
     settings = {"PYTORCH_CUDA_ALLOC_CONF": conf}
     trace = build_trace(
-        path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13", settings=settings
+        RawTrace(
+            path="made", format="torch-snapshot", backend="cuda", raws=[raw], torch_version="2.13", settings=settings
+        )
     )
     return trace, trace.devices[0], ran
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING
-from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.model import Model, Setup
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.policies.best_fit.loop import run
 from memdiag.allocator.policies.caching.pools import pools_of
@@ -71,13 +71,9 @@ class BestFitPolicy:
             workload = with_start_allocated(workload)
         model = Model.of(
             workload,
-            conf,
-            rules,
+            Setup(conf, rules, scenario.capacity_bytes, scenario.fraction, LOG_ALL if log else LOG_NOTHING),
             self.block_and_segment_sizes(workload.size, conf, rules),
             pools_of(workload, rules),
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            log_level=LOG_ALL if log else LOG_NOTHING,
             first=len(workload.op) - num_calls,
         )
         model.run(run)

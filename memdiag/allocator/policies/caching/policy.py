@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from memdiag.allocator.engine.loop import run
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, Nodes
-from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.model import Model, Setup
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.lenders import Lenders, changes_of
 from memdiag.allocator.policies.caching.pools import pools_of
 from memdiag.allocator.policies.parameters import layout_of, parameters
 from memdiag.allocator.result import Replay
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
@@ -25,22 +24,6 @@ from memdiag.sizes.cuda import MIN_BLOCK
 from memdiag.trace.layout import Layout, allocation_sizes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """The state with which a replay of PyTorch's own allocator begins.
-
-    Attributes:
-        keep_start: Whether to keep the ranges and blocks of ``workload.start``. Otherwise its tensors are allocated
-            first, by address, under the settings of the replay. In the log these are calls -1; if one of them fails,
-            ``ooms`` begins above 0.
-        bases: Recorded addresses of ranges reserved during the recording, in order (for ties between equal free
-            blocks). An optional second row has the lane of each: ``(2 * pool + small) * number of streams + stream``.
-    """
-
-    keep_start: bool = True
-    bases: Array | None = None
 
 
 class CachingPolicy:
@@ -86,13 +69,9 @@ class CachingPolicy:
             workload = with_start_allocated(workload)
         model = Model.of(
             workload,
-            conf,
-            rules,
+            Setup(conf, rules, scenario.capacity_bytes, scenario.fraction, LOG_ALL if log else LOG_NOTHING),
             self.block_and_segment_sizes(workload.size, conf, rules),
             pools_of(workload, rules),
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            log_level=LOG_ALL if log else LOG_NOTHING,
             first=len(workload.op) - num_calls,
             bases=prepared.bases,
         )

@@ -6,6 +6,8 @@ new memory. If all fail, it releases cached memory and tries again.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from memdiag.allocator.engine.blocks import insert_into_blocks, record_oom, record_trace, split_tail
 from memdiag.allocator.engine.loop import Calls, loop_of
 from memdiag.allocator.engine.memory import LIVE, NONE, Nodes, State
@@ -116,11 +118,20 @@ def _malloc(
     return (NOTHING if block == NONE else how), stitched, block
 
 
+class Request(NamedTuple):
+    """A request: its tensor, the bytes of the program, and the bytes of its block or blocks."""
+
+    tensor: int
+    requested_size: int
+    size: int
+
+
 @lean_part
 def _hand_out(
-    state: State, nodes: Nodes, log: Array, gmlake: GMLake, t: int, asked: int, size: int, stitched: int, block: int
+    state: State, nodes: Nodes, log: Array, gmlake: GMLake, request: Request, stitched: int, block: int
 ) -> int:
     """Assigns a block, split if necessary, or primitive blocks to a tensor; returns the number of blocks."""
+    t, asked, size = request
     small = nodes[nodes[block].lane].is_small
     if stitched == NONE:
         nodes[block].next_primitive = NONE
@@ -171,7 +182,8 @@ def serve(
         state.num_ooms += 1
         record_oom(state, nodes, log, lane, size, tensor)
         return OUT_OF_MEMORY, NONE, -1
-    out[OUT_PRIMITIVES, i] = _hand_out(state, nodes, log, gmlake, tensor, calls.size[i], size, stitched, block)
+    request = Request(tensor, calls.size[i], size)
+    out[OUT_PRIMITIVES, i] = _hand_out(state, nodes, log, gmlake, request, stitched, block)
     return OK, block, gmlake.tensors[tensor].size
 
 

@@ -62,12 +62,8 @@ class GMLakePolicy:
         return replay_stitch(
             workload,
             GMLakeSettings.parse(scenario.conf, prepared),
-            conf=scenario.conf,
-            capacity=scenario.capacity_bytes,
-            fraction=scenario.fraction,
-            torch_version=scenario.torch_version,
+            scenario,
             log=log,
-            policy=scenario.policy,
         )
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:

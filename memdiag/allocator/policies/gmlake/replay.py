@@ -14,7 +14,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
-from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.model import Model, Setup
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.policies.gmlake import loop
 from memdiag.allocator.policies.gmlake.blocks import CHUNK, STITCHING, TENSOR, GMLake
@@ -54,23 +54,16 @@ class StitchReplay(Replay):
 def replay_stitch(
     workload: Workload,
     settings: GMLakeSettings,
+    scenario: Scenario,
     *,
-    conf: str = "",
-    capacity: int | None = None,
-    fraction: float | None = None,
-    torch_version: str = "",
     log: bool = False,
-    policy: str = "stitch",
 ) -> StitchReplay:
     """Replays ``workload``; tensors from before the start are allocated first, by address.
 
     Args:
         workload: The calls of the program.
         settings: The settings of stitching.
-        conf: The text from which ``settings`` were read.
-        capacity: Size of the device in bytes; None: unlimited.
-        fraction: Per-process memory fraction.
-        torch_version, policy: Names for the result.
+        scenario: The device; policy, settings and version are only names for the result.
         log: Keep the allocator's entries.
     """
     num_calls = len(workload.op)
@@ -93,15 +86,17 @@ def replay_stitch(
     rounded = rounded_sizes(workload.size)
     model = Model.of(
         workload,
-        Conf(max_split=max_split),
-        _RULES,
+        Setup(
+            Conf(max_split=max_split),
+            _RULES,
+            scenario.capacity_bytes,
+            scenario.fraction,
+            LOG_ALL if log else LOG_NOTHING,
+            num_own_results=loop.NUM_OWN_RESULTS,
+        ),
         (rounded, rounded),
         np.zeros(len(workload.op), np.int64),
-        capacity=capacity,
-        fraction=fraction,
-        log_level=LOG_ALL if log else LOG_NOTHING,
         first=len(workload.op) - num_calls,
-        num_own_results=loop.NUM_OWN_RESULTS,
     )
     model.state.device_free = min(int(model.state.device_free), _MOST_MEMORY)
     model.out[loop.OUT_HOW], model.out[loop.OUT_PRIMITIVES] = -1, 0
@@ -117,7 +112,7 @@ def replay_stitch(
     model.run(loop.run, own, grow=grow)
     first, maps = model.first, model.out[loop.OUT_MAPS]
     return StitchReplay.from_columns(
-        Scenario(policy, conf, torch_version, capacity, fraction),
+        scenario,
         model.columns(),
         stitching=_detail(settings, own.stitching, model.out, rounded),
         how=model.out[loop.OUT_HOW, first:].astype(np.int8),

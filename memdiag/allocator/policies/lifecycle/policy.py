@@ -80,14 +80,10 @@ class LifecyclePolicy:
         found = replay_lifecycle(
             workload,
             prepared,
-            settings,
-            scenario.capacity_bytes,
-            fraction=scenario.fraction,
+            replace(scenario, conf=settings),
             alr_max_bytes=variables.number("ALR_MAX", given["ALR_MAX"], 1) if given else None,
-            torch_version=scenario.torch_version,
             log=log,
             is_oracle=self.is_oracle,
-            policy=scenario.policy,
         )
         return replace(found, conf=scenario.conf)
 

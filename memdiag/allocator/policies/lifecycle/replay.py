@@ -12,7 +12,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_SEGMENTS
-from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.model import Model, Setup
 from memdiag.allocator.policies.lifecycle import loop, pools, tables
 from memdiag.allocator.policies.lifecycle.conf import MindSpeedSettings
 from memdiag.allocator.policies.lifecycle.marks import (
@@ -41,6 +41,7 @@ _OPS[[w.ALLOC, w.EMPTY_CACHE, w.SET_FRACTION, w.EXTERNAL, w.SET_TOTAL]] = (
     w.SET_TOTAL,
 )
 _OPS[[w.FREE, w.FREE_REQUESTED]] = w.FREE
+_DEFAULTS = Scenario("lifecycle")
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,11 @@ class LifecycleReplay(Replay):
 def replay_lifecycle(
     workload: Workload,
     marks: HookMarks,
-    conf: str = "",
-    capacity: int | None = None,
+    scenario: Scenario = _DEFAULTS,
     *,
-    fraction: float | None = None,
     alr_max_bytes: int | None = None,
-    torch_version: str = "",
     log: bool = False,
     is_oracle: bool = False,
-    policy: str = "",
 ) -> LifecycleReplay:
     """Replays ``workload`` through the four pools.
 
@@ -69,19 +66,16 @@ def replay_lifecycle(
         workload: The requests of the program. Tensors from before the start are allocated first, by address, as
             long-lived.
         marks: Calls at which the hooks ran.
-        conf: Text of PYTORCH_NPU_ALLOC_CONF, for MindSpeed's own parser.
-        capacity: Bytes of the device; None: unlimited (the check of free memory then never refuses new memory).
-        fraction: Per-process memory fraction.
+        scenario: Settings (PYTORCH_NPU_ALLOC_CONF, for MindSpeed's own parser) and device. With unlimited capacity, the
+            check of free memory never refuses new memory. Policy and version are only names for the result.
         alr_max_bytes: The variable ALR_MAX.
-        torch_version: Version shown in the result; all versions have the same rules.
         log: Whether to keep the allocator's log.
         is_oracle: Whether lifetimes are known instead of predicted: a tensor is long-lived if it survives its window.
-        policy: Name in the result; "": "lifecycle" or "lifetime-oracle".
 
     Raises:
-        MemdiagError: The allocator does not start with ``conf``.
+        MemdiagError: The allocator does not start with these settings.
     """
-    settings = MindSpeedSettings.parse(conf, alr_max_bytes)
+    settings = MindSpeedSettings.parse(scenario.conf, alr_max_bytes)
     calls = _with_start(workload, marks)
     deaths, windows = calls.deaths(), HookWindows.of(calls.marks, len(calls.op))
     lifetime = (deaths >= windows.ends).astype(np.int64) if is_oracle else np.empty(0, np.int64)
@@ -104,15 +98,17 @@ def replay_lifecycle(
     )
     model = Model.of(
         work,
-        pools.conf_of(settings),
-        pools.RULES,
+        Setup(
+            pools.conf_of(settings),
+            pools.RULES,
+            scenario.capacity_bytes,
+            scenario.fraction,
+            LOG_ALL if log else LOG_SEGMENTS,
+            num_own_results=loop.NUM_OWN_RESULTS,
+        ),
         (rounded, rounded),
         work.pool,
-        capacity=capacity,
-        fraction=fraction,
-        log_level=LOG_ALL if log else LOG_SEGMENTS,
         first=calls.num_made,
-        num_own_results=loop.NUM_OWN_RESULTS,
     )
     model.out[loop.OUT_LONG], model.out[loop.OUT_LEVEL] = 0, -1
     made = np.append(0, np.cumsum(calls.op == w.ALLOC))
@@ -130,9 +126,8 @@ def replay_lifecycle(
     )
     model.run(loop.run, own)
     lifecycle = Lifecycle.of(model, deaths, windows, marks=marks)
-    name = policy or ("lifetime-oracle" if is_oracle else "lifecycle")
     return LifecycleReplay.from_columns(
-        Scenario(name, conf, torch_version, capacity, fraction),
+        scenario,
         model.columns(),
         pools=pools.IDS,
         lifecycle=lifecycle,

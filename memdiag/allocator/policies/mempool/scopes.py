@@ -24,7 +24,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.engine.model import RESULTS
-from memdiag.allocator.policies.caching.policy import Beginning, CachingPolicy
+from memdiag.allocator.policies.caching.policy import CachingPolicy
 from memdiag.allocator.policies.lifecycle.hooks import marks_of
 from memdiag.allocator.policies.lifecycle.marks import (
     FORWARD_BEGIN,
@@ -36,7 +36,7 @@ from memdiag.allocator.policies.lifecycle.marks import (
 )
 from memdiag.allocator.policies.mempool.detail import Mempools, PoolAtPeak
 from memdiag.allocator.result import OK, Replay
-from memdiag.allocator.scenario import Scenario
+from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.workload import Workload
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace

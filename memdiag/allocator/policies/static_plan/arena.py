@@ -9,7 +9,7 @@ the set of such a lane; ``sweep`` removes it and frees its slot.
 
 from __future__ import annotations
 
-from memdiag.allocator.engine.blocks import add_entry, new_block, record_oom, record_trace
+from memdiag.allocator.engine.blocks import Entry, add_entry, new_block, record_oom, record_trace
 from memdiag.allocator.engine.driver import device_bytes, new_segment, take_device_bytes
 from memdiag.allocator.engine.memory import FREE, LOG_ALL, NONE, Nodes, State, drop_node, record_type
 from memdiag.allocator.engine.ordered import remove
@@ -78,17 +78,8 @@ def _open(state: State, nodes: Nodes, log: Array, plan: SlotPlan, arena: int, la
             state.num_device_alloc += 1
             plan.arenas[arena].segment = new_segment(state, nodes, lane, height, 0)
             if state.log_level == LOG_ALL:
-                add_entry(
-                    state,
-                    log,
-                    schema.SEGMENT_ALLOC,
-                    nodes[plan.arenas[arena].segment].number,
-                    0,
-                    height,
-                    nodes[lane].stream,
-                    0,
-                    -1,
-                )
+                number, stream = nodes[plan.arenas[arena].segment].number, nodes[lane].stream
+                add_entry(state, log, Entry(schema.SEGMENT_ALLOC, number, 0, height, stream, 0, -1))
             return True
         if attempt == 0:
             release_cached_blocks(state, nodes, log)

@@ -9,7 +9,7 @@ import numpy as np
 
 from memdiag.allocator import workload as w
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, new_record
-from memdiag.allocator.engine.model import Model
+from memdiag.allocator.engine.model import Model, Setup
 from memdiag.allocator.engine.start import with_start_allocated
 from memdiag.allocator.policies.base import Policy
 from memdiag.allocator.policies.caching.pools import pools_of
@@ -95,16 +95,18 @@ def _run(
     pools = pools_of(workload, rules) if planned is None else planned.pool
     model = Model.of(
         workload,
-        conf,
-        rules,
+        Setup(
+            conf,
+            rules,
+            scenario.capacity_bytes,
+            scenario.fraction,
+            LOG_ALL if log else LOG_NOTHING,
+            num_own_pools=1,
+            num_own_results=loop.NUM_OWN_RESULTS,
+        ),
         policy.block_and_segment_sizes(workload.size, conf, rules),
         pools,
-        capacity=scenario.capacity_bytes,
-        fraction=scenario.fraction,
-        log_level=LOG_ALL if log else LOG_NOTHING,
         first=before,
-        num_own_pools=1,
-        num_own_results=loop.NUM_OWN_RESULTS,
     )
     own_pool = len(workload.pools)
     pool = model.nodes[model.state.pools + own_pool]

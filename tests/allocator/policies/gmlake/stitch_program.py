@@ -9,6 +9,7 @@ import numpy as np
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.gmlake.replay import StitchReplay, replay_stitch
 from memdiag.allocator.policies.gmlake.settings import GMLakeSettings
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.workload import Workload
 from tests.allocator.policies.gmlake.stitch_reference import Allocator, OutOfMemory
 
@@ -55,7 +56,9 @@ class Program:
 def replayed(
     program: Program, settings: GMLakeSettings, capacity: int | None = None, *, fraction: float | None = None
 ) -> StitchReplay:
-    return replay_stitch(program.workload(), settings, capacity=capacity, fraction=fraction, log=True)
+    return replay_stitch(
+        program.workload(), settings, Scenario("stitch", capacity_bytes=capacity, fraction=fraction), log=True
+    )
 
 
 def rows_of(replay: StitchReplay) -> list[dict[str, object]]:

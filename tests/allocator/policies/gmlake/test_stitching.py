@@ -124,7 +124,9 @@ def test_stitched_blocks_go_with_their_memory_and_above_the_limit_of_collection(
 
 
 def test_what_no_device_has_is_not_granted() -> None:
-    found = replay_stitch(Program().alloc(0, 1 << 59).alloc(1, 1 << 62).alloc(2, MIB).workload(), GMLakeSettings())
+    found = replay_stitch(
+        Program().alloc(0, 1 << 59).alloc(1, 1 << 62).alloc(2, MIB).workload(), GMLakeSettings(), Scenario("stitch")
+    )
     assert found.status.tolist() == [1, 1, 0]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.lifecycle.marks import KINDS, HookMarks
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.workload import Workload
 from tests.allocator.policies.lifecycle.lifecycle_reference import MIB, NO_LIMIT, Allocator, OutOfMemory, Settings
 from tests.allocator.policies.lifecycle.lifecycle_tables import LONG
@@ -80,9 +81,7 @@ def replayed(
     return replay_lifecycle(
         program.workload(),
         program.hooks,
-        conf_of(settings),
-        capacity,
-        fraction=settings.fraction,
+        Scenario("lifecycle", conf_of(settings), "", capacity, settings.fraction),
         log=log,
         alr_max_bytes=None if settings.alr_max == NO_LIMIT else settings.alr_max,
     )

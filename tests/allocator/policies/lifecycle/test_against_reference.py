@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from memdiag.allocator import workload as w
 from memdiag.allocator.policies.lifecycle.marks import HookMarks
 from memdiag.allocator.policies.lifecycle.replay import replay_lifecycle
+from memdiag.allocator.scenario import Scenario
 from tests.allocator.policies.lifecycle.lifecycle_program import (
     Program,
     by_reference,
@@ -151,7 +152,9 @@ def test_blocks_lie_apart_and_sums_are_right(
     program: Program, chosen: Settings, capacity: int | None, is_oracle: bool
 ) -> None:
     workload = program.workload()
-    replay = replay_lifecycle(workload, program.hooks, conf_of(chosen), capacity, log=True, is_oracle=is_oracle)
+    replay = replay_lifecycle(
+        workload, program.hooks, Scenario("lifecycle", conf_of(chosen), "", capacity), log=True, is_oracle=is_oracle
+    )
     assert checked(workload, replay, keep_start=False) == ()  # memdiag's own checker for logs of any policy
     lifecycle = replay.lifecycle
     assert lifecycle is not None
@@ -162,6 +165,8 @@ def test_blocks_lie_apart_and_sums_are_right(
 
 
 def test_no_marks_and_no_calls() -> None:
-    replay = replay_lifecycle(Program().alloc(0, 5).workload(0), HookMarks.none(), capacity=MIB)
+    replay = replay_lifecycle(
+        Program().alloc(0, 5).workload(0), HookMarks.none(), Scenario("lifecycle", capacity_bytes=MIB)
+    )
     assert len(replay.reserved) == 0
     assert by_reference(Program())[1] == []

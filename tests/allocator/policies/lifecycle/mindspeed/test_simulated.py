@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.allocator.policies.lifecycle.replay import LifecycleReplay, replay_lifecycle
+from memdiag.allocator.scenario import Scenario
 from memdiag.errors import MemdiagError
 from tests.allocator.policies.lifecycle.mindspeed.plugged import (
     MALLOC,
@@ -39,7 +40,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _simulated(chosen: Program) -> LifecycleReplay:
     return replay_lifecycle(
-        chosen.workload, chosen.marks, chosen.conf, chosen.total, fraction=chosen.fraction, alr_max_bytes=chosen.alr_max
+        chosen.workload,
+        chosen.marks,
+        Scenario("lifecycle", chosen.conf, "", chosen.total, chosen.fraction),
+        alr_max_bytes=chosen.alr_max,
     )
 
 
