@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Table
@@ -183,21 +183,23 @@ class Training:
             **raw,
         )
         return build_trace(
-            path="training",
-            format="torch-snapshot",
-            backend=backend,
-            raws=[device],
-            stacks=interned if stacks else None,
-            strings=tuple(names),
-            annotations=Table(
-                schema.ANNOTATIONS,
-                {
-                    "name": np.array([names.index(name) for name, _, _ in chosen], np.int32),
-                    "start": np.array([start for _, start, _ in chosen], bool),
-                    "device": np.zeros(len(chosen), np.int32),
-                    "time_us": np.array([10 * at - 5 for _, _, at in chosen], np.int64),
-                },
-            ),
+            RawTrace(
+                path="training",
+                format="torch-snapshot",
+                backend=backend,
+                raws=[device],
+                stacks=interned if stacks else None,
+                strings=tuple(names),
+                annotations=Table(
+                    schema.ANNOTATIONS,
+                    {
+                        "name": np.array([names.index(name) for name, _, _ in chosen], np.int32),
+                        "start": np.array([start for _, start, _ in chosen], bool),
+                        "device": np.zeros(len(chosen), np.int32),
+                        "time_us": np.array([10 * at - 5 for _, _, at in chosen], np.int64),
+                    },
+                ),
+            )
         )
 
     def _final(self) -> dict[str, Table]:

@@ -21,6 +21,7 @@ from memdiag.sources.notes import Notes
 from memdiag.sources.partial import build_partial
 from memdiag.sources.text_files import open_text
 from memdiag.text import phrase
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 
 FORMAT = "ascend-csv"
@@ -82,18 +83,22 @@ def read(path: Path) -> Trace:
                 notes.add("MD911", phrase("notes.calls-file", file=trace.name, error=error.message))
         raws = driver.devices(notes) if kind == "driver" else memory.devices(notes)
         context = context_of(path)
+        strings, spans = steps or ((), None)
         return build_partial(
-            path,
-            FORMAT,
-            "npu",
-            raws,
+            RawTrace(
+                str(path),
+                FORMAT,
+                "npu",
+                raws,
+                stacks=memory.stacks.finish(),
+                torch_version=context.version,
+                settings=context.settings,
+                strings=strings,
+                annotations=spans,
+            ),
             hint=phrase(RECORD),
             complete=False,
             notes=notes,
-            stacks=memory.stacks.finish(),
-            torch_version=context.version,
-            settings=context.settings,
-            annotations=steps,
         )
 
 

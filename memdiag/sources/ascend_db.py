@@ -29,6 +29,7 @@ from memdiag.sources.quantities import byte_count, whole
 from memdiag.sources.sqlite_file import MAGIC, Database, open_database
 from memdiag.text import phrase
 from memdiag.trace import schema
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame
@@ -76,18 +77,22 @@ def read(path: Path) -> Trace:
         if not raws:
             raise RefusedFile(phrase("errors.no-table", path=str(path)), phrase(RECORD))
         context = context_of(path)
+        strings, spans = _steps(database) or ((), None)
         return build_partial(
-            path,
-            FORMAT,
-            "npu",
-            raws,
+            RawTrace(
+                str(path),
+                FORMAT,
+                "npu",
+                raws,
+                stacks=stacks.finish(),
+                torch_version=context.version,
+                settings=_settings(database) or context.settings,
+                strings=strings,
+                annotations=spans,
+            ),
             hint=phrase(RECORD),
             complete=False,
             notes=notes,
-            stacks=stacks.finish(),
-            torch_version=context.version,
-            settings=_settings(database) or context.settings,
-            annotations=_steps(database),
         )
 
 

@@ -19,6 +19,7 @@ from memdiag.sources.partial import build_partial, unknown
 from memdiag.sources.quantities import MOST_BYTES
 from memdiag.text import phrase
 from memdiag.trace import schema
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
@@ -79,15 +80,10 @@ def read(path: Path) -> Trace:
         context = context_of(path)
         raws = _devices(records, context, notes)
         return build_partial(
-            path,
-            FORMAT,
-            "npu",
-            raws,
+            RawTrace(str(path), FORMAT, "npu", raws, torch_version=context.version, settings=context.settings),
             hint=phrase(RECORD),
             complete=False,
             notes=notes,
-            torch_version=context.version,
-            settings=context.settings,
         )
 
 

@@ -26,6 +26,7 @@ from memdiag.sources.quantities import byte_count, scaled, whole
 from memdiag.sources.text_files import open_text
 from memdiag.text import joined, phrase
 from memdiag.trace import schema
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
@@ -195,15 +196,18 @@ class _ChromeReader:
         marks = self.marks.arrays()
         table = spans_table(marks["start"] + base // 1000, marks["end"] + base // 1000, marks["name"])
         return build_partial(
-            path,
-            FORMAT,
-            _BACKENDS.get(keys[0][0]),
-            raws,
+            RawTrace(
+                str(path),
+                FORMAT,
+                _BACKENDS.get(keys[0][0]),
+                raws,
+                stacks=self.stacks.finish(),
+                strings=self.names.list(),
+                annotations=table,
+            ),
             hint=phrase(RECORD),
             complete=False,
             notes=notes,
-            stacks=self.stacks.finish(),
-            annotations=(self.names.list(), table),
         )
 
     def _device(self, key: tuple[int, int], number: int, base: int, notes: Notes) -> RawDevice:

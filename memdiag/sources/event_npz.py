@@ -22,6 +22,7 @@ from memdiag.sources.partial import build_partial
 from memdiag.sources.quantities import MOST_BYTES
 from memdiag.text import phrase
 from memdiag.trace import schema
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
@@ -68,7 +69,7 @@ def read(path: Path) -> Trace:
         notes.add("MD913", phrase("notes.requested"))
         settings: dict[str, object] = {"done": done[0]} if done else {}
         return build_partial(
-            path, FORMAT, None, [raw], hint=phrase(_HINT), complete=True, notes=notes, settings=settings
+            RawTrace(str(path), FORMAT, None, [raw], settings=settings), hint=phrase(_HINT), complete=True, notes=notes
         )
 
 

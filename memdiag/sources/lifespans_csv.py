@@ -23,6 +23,7 @@ from memdiag.sources.partial import build_partial
 from memdiag.sources.quantities import MOST_BYTES
 from memdiag.sources.text_files import open_text
 from memdiag.text import phrase
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice, events_from_lifetimes
 from memdiag.trace.table import Array
@@ -76,7 +77,7 @@ def read(path: Path) -> Trace:
         raw = RawDevice(
             device=0, action=events["action"], addr=events["addr"], size=events["size"], has_addresses=False
         )
-        return build_partial(path, FORMAT, None, [raw], hint=phrase(_HINT), complete=True, notes=notes)
+        return build_partial(RawTrace(str(path), FORMAT, None, [raw]), hint=phrase(_HINT), complete=True, notes=notes)
 
 
 @dataclass(frozen=True)

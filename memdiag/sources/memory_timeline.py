@@ -26,6 +26,7 @@ from memdiag.sources.quantities import byte_count, whole
 from memdiag.sources.text_files import open_text
 from memdiag.text import phrase
 from memdiag.trace import schema
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.table import Array
@@ -191,7 +192,7 @@ def _changes(path: Path, rows: _Rows) -> Trace:
         curves={"active": unknown(len(row)), "requested": unknown(len(row))},
         category=_CODES[columns["category"][row]],
     )
-    return build_partial(path, FORMAT, None, [raw], hint=phrase(RECORD), complete=False, notes=notes)
+    return build_partial(RawTrace(str(path), FORMAT, None, [raw]), hint=phrase(RECORD), complete=False, notes=notes)
 
 
 def _sums(path: Path, times: Array, table: Array) -> Trace:
@@ -217,7 +218,7 @@ def _sums(path: Path, times: Array, table: Array) -> Trace:
         has_addresses=False,
         curves={"allocated": allocated, "active": nothing, "requested": nothing, "reserved": nothing},
     )
-    return build_partial(path, FORMAT, None, [raw], hint=phrase(RECORD), complete=False, notes=notes)
+    return build_partial(RawTrace(str(path), FORMAT, None, [raw]), hint=phrase(RECORD), complete=False, notes=notes)
 
 
 def _microseconds(time: Array) -> Array:

@@ -16,6 +16,7 @@ from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.partial import build_partial, spans_table, unknown
 from memdiag.text import phrase
 from memdiag.trace import schema
+from memdiag.trace.build import RawTrace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame
@@ -58,16 +59,12 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
         notes.add("MD911", phrase("notes.operators") if len(rows.stacks) else "")
     if rows.unusable:
         notes.add("MD916", phrase("notes.rows", count=rows.unusable))
+    names, spans = _ranges(rows, scale)
     return build_partial(
-        path,
-        format,
-        "npu",
-        raws,
+        RawTrace(str(path), format, "npu", raws, stacks=rows.stacks.finish(), strings=names, annotations=spans),
         hint=phrase(RECORD),
         complete=None,
         notes=notes,
-        stacks=rows.stacks.finish(),
-        annotations=_ranges(rows, scale),
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,10 +11,9 @@ from memdiag.errors import RefusedFile
 from memdiag.sources.notes import Notes
 from memdiag.text import phrase
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.model import Trace
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 
 _MOST = 1 << 60
@@ -27,52 +25,27 @@ def unknown(count: int) -> Array:
     return np.full(count, -1, np.int64)
 
 
-def build_partial(
-    path: Path,
-    format: str,
-    backend: str | None,
-    raws: Sequence[RawDevice],
-    *,
-    hint: str,
-    complete: bool | None,
-    notes: Notes,
-    stacks: Stacks | None = None,
-    torch_version: str | None = None,
-    settings: Mapping[str, object] | None = None,
-    annotations: tuple[Sequence[str], Table] | None = None,
-) -> Trace:
+def build_partial(raw: RawTrace, *, hint: str, complete: bool | None, notes: Notes) -> Trace:
     """Builds a trace whose curves may begin in the middle of a run.
 
     Args:
-        path, format, backend, raws, notes, stacks, torch_version, settings: As for ``build_trace``.
+        raw: The content of the file, without notes.
         hint: What to record instead, if the file is empty.
         complete: Whether the allocator was empty before the first event, or None if unknown.
-        annotations: Names and the table that refers to them.
+        notes: Notes on the file.
 
     Raises:
         RefusedFile: No device has any event.
     """
-    if not any(len(raw.action) for raw in raws):
-        raise RefusedFile(phrase("errors.no-memory-events", path=str(path)), hint)
-    if any(schema.ALLOC in raw.action and not np.isin(raw.action, _FREES).any() for raw in raws):
+    if not any(len(each.action) for each in raw.raws):
+        raise RefusedFile(phrase("errors.no-memory-events", path=raw.path), hint)
+    if any(schema.ALLOC in each.action and not np.isin(each.action, _FREES).any() for each in raw.raws):
         notes.add("MD912")
-    raws = [_split_first_frees(dataclasses.replace(raw, curves=_known(raw.curves))) for raw in raws]
-    names, spans = annotations or ((), None)
-    trace = build_trace(
-        path=str(path),
-        format=format,
-        backend=backend,
-        raws=raws,
-        stacks=stacks,
-        torch_version=torch_version,
-        settings=settings,
-        strings=names,
-        annotations=spans,
-        notes=notes.list(),
-    )
+    raws = [_split_first_frees(dataclasses.replace(each, curves=_known(each.curves))) for each in raw.raws]
+    trace = build_trace(dataclasses.replace(raw, raws=raws, notes=notes.list()))
     devices = tuple(
-        dataclasses.replace(device, start={**device.start, **_start(raw)})
-        for device, raw in zip(trace.devices, raws, strict=True)
+        dataclasses.replace(device, start={**device.start, **_start(each)})
+        for device, each in zip(trace.devices, raws, strict=True)
     )
     return dataclasses.replace(trace, devices=devices, complete_from_start=complete)
 

@@ -146,9 +146,7 @@ class ColumnReader:
         if not (values & 7 == m.BOX).any():
             return None
         tape = self.tape
-        pools, good = fill_pairs(
-            values, tape.items, tape.box_first, tape.box_size, tape.chunk_start, tape.chunk_size, tape.chunk_next
-        )
+        pools, good = fill_pairs(values, tape.boxes)
         if not good:
             raise ValueError("a pool id is not a pair of numbers")
         return pools

@@ -49,7 +49,7 @@ class FrameReader:
         if not len(lists):
             return Stacks.empty()
         seen = np.zeros(len(tape.box_kind), bool)
-        if not mark_items(lists, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, seen):
+        if not mark_items(lists, tape.boxes, seen):
             raise ValueError("a stack holds something that is no frame")
         boxes = np.flatnonzero(seen)
         frames, number = self._frames(boxes)

@@ -28,7 +28,7 @@ from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, 
 from memdiag.sources.snapshot_entries import ACTIONS, ENTRIES, FIELDS, MISSING, TEXTS, Entries, merged, stored_entries
 from memdiag.text import phrase
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.model import Trace
 from memdiag.trace.process_memory import return_free_memory
 from memdiag.trace.raw import RawDevice
@@ -85,7 +85,7 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         columns = _SnapshotReader(read_tape(content, name, ENTRIES)).read()
         del content
         return_free_memory()
-        return build_trace(path=name, format=format, **columns)
+        return build_trace(RawTrace(path=name, format=format, **columns))
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), phrase(_RECORD)) from None
     except MemoryError:
@@ -184,7 +184,7 @@ class _SnapshotReader(ColumnReader):
             raise ValueError("'blocks' of a segment is not a list")
         total = total_items(boxes, tape.box_size)
         self.take_rows(total)
-        values = flatten(boxes, tape.items, tape.box_first, tape.chunk_start, tape.chunk_size, tape.chunk_next, total)
+        values = flatten(boxes, tape.boxes, total)
         segment = np.repeat(np.flatnonzero(there), tape.box_size[boxes])
         columns, others = tape.rows(values, [field.name for field in fields_of(BLOCK)])
         self.unknown(others - ignored_of(BLOCK), "block")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,26 +27,11 @@ from memdiag.trace.table import Array, Table
 _CURVES = ("reserved", "allocated", "active", "requested", "cache", "stranded", "foreign")
 
 
-def build_trace(
-    *,
-    path: str,
-    format: str,
-    backend: str | None,
-    raws: Sequence[RawDevice],
-    layout: Layout | None = None,
-    stacks: Stacks | None = None,
-    torch_version: str | None = None,
-    phantom: bool = False,
-    settings: Mapping[str, object] | None = None,
-    strings: Sequence[str] = (),
-    annotations: Table | None = None,
-    notes: Sequence[Note] = (),
-    recorded: Recorded | None = None,
-    bases: Mapping[str, str] | None = None,
-) -> Trace:
-    """Builds the trace of a file from the columns of its devices.
+@dataclass(frozen=True)
+class RawTrace:
+    """The content of a file, as columns.
 
-    Args:
+    Attributes:
         path, format, backend, torch_version, phantom, settings, strings, annotations, notes: As in ``Trace``.
         raws: One entry per device.
         layout: Sizes that the allocator used; PyTorch's defaults if None.
@@ -55,28 +40,47 @@ def build_trace(
         bases: As in ``Trace``, if the caller will fill in known phases, steps and categories; they are then not
             inferred.
     """
+
+    path: str
+    format: str
+    backend: str | None
+    raws: Sequence[RawDevice]
+    layout: Layout | None = None
+    stacks: Stacks | None = None
+    torch_version: str | None = None
+    phantom: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)
+    strings: Sequence[str] = ()
+    annotations: Table | None = None
+    notes: Sequence[Note] = ()
+    recorded: Recorded | None = None
+    bases: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_trace(raw: RawTrace) -> Trace:
+    """Builds the trace of a file from the columns of its devices."""
     from memdiag.trace.annotate import annotate
 
-    used = layout or Layout()
-    devices = tuple(_build_device(raw, used) for raw in raws)
+    layout = raw.layout or Layout()
+    devices = tuple(_build_device(each, layout) for each in raw.raws)
     return_free_memory()
     trace = Trace(
-        path=path,
-        format=format,
-        backend=backend,
+        path=raw.path,
+        format=raw.format,
+        backend=raw.backend,
         devices=devices,
-        stacks=stacks or Stacks.empty(),
-        torch_version=torch_version,
-        phantom=phantom,
-        settings=dict(settings or {}),
-        strings=tuple(strings),
-        annotations=annotations if annotations is not None else Table.empty(schema.ANNOTATIONS),
-        notes=(*notes, *notes_on(devices, raws)),
+        stacks=raw.stacks or Stacks.empty(),
+        torch_version=raw.torch_version,
+        phantom=raw.phantom,
+        settings=dict(raw.settings),
+        strings=tuple(raw.strings),
+        annotations=raw.annotations if raw.annotations is not None else Table.empty(schema.ANNOTATIONS),
+        notes=(*raw.notes, *notes_on(devices, raw.raws)),
         complete_from_start=_complete(devices),
-        layout=used,
-        bases=dict(bases or {}),
+        layout=layout,
+        bases=dict(raw.bases),
     )
-    found = annotate(trace, recorded)
+    found = annotate(trace, raw.recorded)
     return_free_memory()
     return found
 

@@ -133,7 +133,8 @@ def plan_regions(raw: RawDevice, layout: Layout, groups: Groups) -> RegionPlan:
         home_pool = np.stack([final.pool_major[home], final.pool_minor[home]], axis=1)
         pool = np.where((pool < 0) & (home >= 0)[:, None], home_pool, pool)
     pool = np.where(pool < 0, 0, pool)
-    small = _is_small(len(bounds), event, addr, size, opens, expandable, lo, hi, home, raw, layout)
+    events = _SegmentEvents(event, addr, size, opens, expandable, lo, hi, home)
+    small = _is_small(len(bounds), events, raw, layout)
     group = groups.rows(pool[:, 0], pool[:, 1], small, stream)
     if final is not None and len(final):
         final_group = groups.rows(final.pool_major, final.pool_minor, final.small, final.stream)
@@ -181,30 +182,41 @@ def _containing(start: Array, size: Array, addr: Array) -> Array:
     return np.where((at >= 0) & (addr < start[row] + size[row]), row, -1)
 
 
-def _is_small(
-    num_cells: int,
-    event: Array,
-    addr: Array,
-    size: Array,
-    opens: Array,
-    expandable: Array,
-    lo: Array,
-    hi: Array,
-    home: Array,
-    raw: RawDevice,
-    layout: Layout,
-) -> Array:
+@dataclass(frozen=True)
+class _SegmentEvents:
+    """The segment events of a device.
+
+    Attributes:
+        event, addr, size: Index, address and bytes of each.
+        opens, expandable: As in ``RegionPlan``.
+        lo, hi: The cells of each.
+        home: The final segment that contains it, or -1.
+    """
+
+    event: Array
+    addr: Array
+    size: Array
+    opens: Array
+    expandable: Array
+    lo: Array
+    hi: Array
+    home: Array
+
+
+def _is_small(num_cells: int, events: _SegmentEvents, raw: RawDevice, layout: Layout) -> Array:
     """Returns whether each segment event belongs to the small pool.
 
     Segments of the small pool are 2 MiB, and it never maps more than one page of 2 MiB. An unmap can cover any number
     of pages, so the pool is that of the preceding map. For pages from before the trace, it is inferred from the blocks
     in them, else from the next owner of the addresses (which may be in the other pool).
     """
+    event, addr, size, home = events.event, events.addr, events.size, events.home
+    opens, expandable = events.opens, events.expandable
     small: Array = size == SMALL_SEGMENT
     unmaps = np.flatnonzero(expandable & ~opens)
     if not len(unmaps):
         return small
-    kinds: Array = _mapped_before(num_cells, lo, hi, opens, small)[unmaps]
+    kinds: Array = _mapped_before(num_cells, events.lo, events.hi, opens, small)[unmaps]
     unknown = np.flatnonzero(kinds < 0)
     if len(unknown):
         rows = unmaps[unknown]

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.layout import Layout
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame, Stacks
@@ -145,11 +145,13 @@ class Heap:
             **{"segments": None if pools is not None else segments, **raw},
         )
         return build_trace(
-            path="heap",
-            format=format,
-            backend=backend,
-            raws=[device],
-            layout=layout or Layout(pad=32 if backend == "npu" else 0),
-            stacks=stacks,
-            settings=settings or {},
+            RawTrace(
+                path="heap",
+                format=format,
+                backend=backend,
+                raws=[device],
+                layout=layout or Layout(pad=32 if backend == "npu" else 0),
+                stacks=stacks,
+                settings=settings or {},
+            )
         )

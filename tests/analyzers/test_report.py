@@ -16,7 +16,7 @@ from memdiag.results.finding import SEVERITIES
 from memdiag.results.report import Report
 from memdiag.sources import load
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame, Stacks
 from tests.training import MIB, Training
@@ -115,7 +115,7 @@ def test_any_sequence_of_entries_can_be_reported_on(entries, has_addresses):
         stack=ids,
         has_addresses=has_addresses,
     )
-    trace = build_trace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks)
+    trace = build_trace(RawTrace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks))
     check(build_report(trace), trace)
 
 

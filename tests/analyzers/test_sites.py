@@ -5,7 +5,7 @@ import numpy as np
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.sites import by_module, by_place, label_of, module_of, stackless
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Frame, Stacks
 
@@ -29,7 +29,7 @@ def viewed(*where):
         stack=ids,
         has_addresses=False,
     )
-    trace = build_trace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks)
+    trace = build_trace(RawTrace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks))
     return next(iter(Context(at=len(where) - 1).views(trace)))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from memdiag.sources import load
 from memdiag.trace import schema
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
@@ -100,7 +100,7 @@ def category_of(*frames, then=(OWN_FORWARD, MAIN)):
         size=np.array([4 * MIB, MIB, MIB]),
         stack=ids,
     )
-    trace = build_trace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks)
+    trace = build_trace(RawTrace(path="any", format="torch-snapshot", backend="cuda", raws=[device], stacks=stacks))
     return CATEGORIES[trace.devices[0].tensors.category[0]]
 
 

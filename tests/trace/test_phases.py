@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.annotate import BASES, annotate
-from memdiag.trace.build import build_trace
+from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.evidence import OTHER, SILENT, read_stacks
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
@@ -242,7 +242,7 @@ def test_any_sequence_of_entries_gets_phases_and_lifetimes(entries):
         stack=ids,
         has_addresses=False,
     )
-    trace = build_trace(path="any", format="event-npz", backend=None, raws=[device], stacks=stacks)
+    trace = build_trace(RawTrace(path="any", format="event-npz", backend=None, raws=[device], stacks=stacks))
     events, tensors = trace.devices[0].events, trace.devices[0].tensors
     assert set(trace.bases) == set(BASES)
     assert ((events.phase >= 0) & (events.phase < len(PHASES))).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from memdiag.sources.pickles.tags import BOX, INT, NONE_THERE, STR
@@ -12,6 +14,17 @@ from memdiag.trace.table import Array
 _FNV_START = np.int64(2166136261)
 _FNV_PRIME = np.int64(16777619)
 _FNV_BITS = np.int64(0xFFFFFFFF)
+
+
+class Boxes(NamedTuple):
+    """The items of all boxes; see ``Store``."""
+
+    items: Array
+    box_first: Array
+    box_size: Array
+    chunk_start: Array
+    chunk_size: Array
+    chunk_next: Array
 
 
 @njit_part
@@ -71,10 +84,9 @@ def total_items(boxes: Array, box_size: Array) -> int:
 
 
 @njit(plain_seconds=1e-6)
-def flatten(
-    boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, total: int
-) -> Array:
+def flatten(boxes: Array, of_boxes: Boxes, total: int) -> Array:
     """Returns the items of all boxes, concatenated."""
+    items, box_first, _, chunk_start, chunk_size, chunk_next = of_boxes
     flat = np.empty(total, np.int64)
     at = 0
     for box in boxes:
@@ -92,15 +104,12 @@ def fill_table(
     boxes: Array,
     column_of: Array,
     canonical: Array,
-    items: Array,
-    box_first: Array,
-    chunk_start: Array,
-    chunk_size: Array,
-    chunk_next: Array,
+    of_boxes: Boxes,
     columns: Array,
     others: Array,
 ) -> bool:
     """Writes the values of many dicts into ``columns`` (keys x rows); marks keys without a column in ``others``."""
+    items, box_first, _, chunk_start, chunk_size, chunk_next = of_boxes
     for row in range(len(boxes)):
         chunk = box_first[boxes[row]]
         while chunk >= 0:
@@ -120,10 +129,9 @@ def fill_table(
 
 
 @njit(plain_seconds=1e-6)
-def mark_items(
-    boxes: Array, items: Array, box_first: Array, chunk_start: Array, chunk_size: Array, chunk_next: Array, seen: Array
-) -> bool:
+def mark_items(boxes: Array, of_boxes: Boxes, seen: Array) -> bool:
     """Marks in ``seen`` (bool per box) every box that is an item of one of ``boxes``; False if an item is not a box."""
+    items, box_first, _, chunk_start, chunk_size, chunk_next = of_boxes
     for box in boxes:
         chunk = box_first[box]
         while chunk >= 0:
@@ -206,16 +214,9 @@ def intern_lists(
 
 
 @njit(plain_seconds=1e-6)
-def fill_pairs(
-    values: Array,
-    items: Array,
-    box_first: Array,
-    box_size: Array,
-    chunk_start: Array,
-    chunk_size: Array,
-    chunk_next: Array,
-) -> tuple[Array, bool]:
+def fill_pairs(values: Array, of_boxes: Boxes) -> tuple[Array, bool]:
     """Reads tagged pairs of numbers as int64 (rows, 2), -1 where missing; False if one is not a pair of numbers."""
+    items, box_first, box_size, chunk_start, chunk_size, chunk_next = of_boxes
     pairs = np.full((len(values), 2), -1, np.int64)
     for row in range(len(values)):
         if values[row] & 7 != BOX:

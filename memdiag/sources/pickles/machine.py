@@ -21,6 +21,8 @@ A value is an int64 with a tag in its low three bits:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from memdiag.sources.pickles import opcodes as op
@@ -101,25 +103,28 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
     return at < size and buf[at] == op.MARK and (index < 0 or (index < len(fetched) and not fetched[index]))
 
 
-@lean(plain_seconds=1e-6)
-def run(
-    buf: Array,
-    size: int,
-    is_last: bool,
-    before: int,
-    build: bool,
-    state: Array,
-    counts: Array,
-    marks: Array,
-    fetched: Array,
-    store: Store,
-) -> int:
-    """Executes the pickle up to the end of ``buf`` (uint8).
+class Window(NamedTuple):
+    """The part of the file that is in memory.
 
-    Args:
+    Attributes:
+        buf: Its bytes (uint8).
         size: Number of valid bytes in ``buf``.
         is_last: Whether no more bytes follow.
         before: Bytes of the file before ``buf``.
+    """
+
+    buf: Array
+    size: int
+    is_last: bool
+    before: int
+
+
+@lean(plain_seconds=1e-6)
+def run(window: Window, build: bool, state: Array, counts: Array, marks: Array, fetched: Array, store: Store) -> int:
+    """Executes the pickle up to the end of ``window``.
+
+    Args:
+        window: The bytes.
         build: Whether to write into ``store``; otherwise values are only counted.
         state: int64 (NUM_STATE): where to continue; the position is advanced to the first opcode that was not executed.
         counts: int64 (N_COUNTS): values created so far.
@@ -129,6 +134,7 @@ def run(
     Returns:
         Outcome; TRUNCATED if more bytes are needed.
     """
+    buf, size, is_last, before = window
     pos, top, num_marks = state[POS], state[TOP], state[MARKS]
     fresh = np.int64(0)  # the value that this opcode pushes
     stack = store.stack

@@ -14,7 +14,7 @@ from memdiag.errors import RefusedFile
 from memdiag.sources.pickles import machine as m
 from memdiag.sources.pickles import store as st
 from memdiag.sources.pickles import tags as t
-from memdiag.sources.pickles.kernels import canonical_strings, fill_table, flatten, total_items
+from memdiag.sources.pickles.kernels import Boxes, canonical_strings, fill_table, flatten, total_items
 from memdiag.sources.pickles.opcodes import FORBIDDEN_OPCODES
 from memdiag.sources.pickles.rows import EntryRows, described
 from memdiag.text import phrase
@@ -62,6 +62,11 @@ class Tape:
         self._rows_of: dict[str, Array] = {}
 
     @cached_property
+    def boxes(self) -> Boxes:
+        """The items of all boxes, for compiled functions."""
+        return Boxes(self.items, self.box_first, self.box_size, self.chunk_start, self.chunk_size, self.chunk_next)
+
+    @cached_property
     def canonical(self) -> Array:
         """int32 per string row: the first row with the same bytes and encoding."""
         return canonical_strings(self.buf, self.string_at, self.string_size, self.string_coding)
@@ -107,15 +112,7 @@ class Tape:
     def list_items(self, value: int) -> Array:
         """Returns the tagged values in a list, tuple or set; for a dict, keys and values alternate."""
         boxes = np.array([value >> 3], np.int64)
-        return flatten(
-            boxes,
-            self.items,
-            self.box_first,
-            self.chunk_start,
-            self.chunk_size,
-            self.chunk_next,
-            total_items(boxes, self.box_size),
-        )
+        return flatten(boxes, self.boxes, total_items(boxes, self.box_size))
 
     def python(self, value: int) -> Any:
         """Returns a value as Python objects.
@@ -188,18 +185,7 @@ class Tape:
         for index, key in enumerate(keys):
             column_of[self.rows_of(key)] = index
         others = np.zeros(len(self.string_at) + 1, np.bool_)
-        good = fill_table(
-            boxes,
-            column_of,
-            self.canonical,
-            self.items,
-            self.box_first,
-            self.chunk_start,
-            self.chunk_size,
-            self.chunk_next,
-            columns,
-            others,
-        )
+        good = fill_table(boxes, column_of, self.canonical, self.boxes, columns, others)
         if not good:
             raise ValueError("a dict has a key that is no text")
         unknown = {str(self.text(int(row))) for row in np.flatnonzero(others)[:32]}
@@ -310,7 +296,8 @@ class _Window:
                 longer[: counts[st.N_MEMO]] = self.fetched[: counts[st.N_MEMO]]
                 self.fetched = longer
             started = int(state[m.POS])
-            status = int(m.run(buf, len(buf), is_last, before, build, state, counts, self._marks, self.fetched, store))
+            window = m.Window(buf, len(buf), is_last, before)
+            status = int(m.run(window, build, state, counts, self._marks, self.fetched, store))
             if status == m.OK:
                 self.num_bytes = before + len(buf)
                 return int(state[m.ROOT])
