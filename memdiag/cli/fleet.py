@@ -111,7 +111,7 @@ def fleet(
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error or no
     readable file.
     """
-    from memdiag.fleet.run import ALIASES, CONDITIONS, conditions_met, diagnose
+    from memdiag.fleet.run import ALIASES, CONDITIONS, FleetOptions, conditions_met, diagnose
 
     budgets = read_budgets(
         fail_on,
@@ -148,12 +148,7 @@ def fleet(
     report = diagnose(
         files,
         FLEET_ENGINES[engine],
-        workers=workers,
-        address=address,
-        output=output,
-        capacity=size,
-        seconds=budget if tune else None,
-        at=None if at is None else read_moment(at),
+        FleetOptions(workers, address, output, size, budget if tune else None, None if at is None else read_moment(at)),
         notes=said,
         listener=OnTerminalFleet(),
     )

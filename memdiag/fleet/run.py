@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +48,32 @@ CONDITIONS = ("oom", "outliers", "unreadable")  # for --fail-on, in addition to 
 ALIASES = {"odd": "outliers", "broken": "unreadable"}  # the names before the JSON keys were chosen
 
 
+@dataclass(frozen=True)
+class FleetOptions:
+    """How a run is diagnosed.
+
+    Attributes:
+        workers: Processes that read files; None: as the engine chooses.
+        address: Address of a Ray cluster; None: a local one.
+        output: Folder for results, from which a later run continues; None: nothing is stored.
+        capacity: Bytes of the device; None: as recorded.
+        tune_seconds: Time limit for a search of settings; None: no search.
+        at: The moment of every diagnosis, as for ``build_report``; None: the default.
+    """
+
+    workers: int | None = None
+    address: str | None = None
+    output: Path | None = None
+    capacity: int | None = None
+    tune_seconds: float | None = None
+    at: str | int | None = None
+
+
 def diagnose(
     files: Sequence[File],
     make: EngineType,
+    options: FleetOptions,
     *,
-    workers: int | None = None,
-    address: str | None = None,
-    output: Path | None = None,
-    capacity: int | None = None,
-    seconds: float | None = None,
-    at: str | int | None = None,
     notes: Sequence[str] = (),
     listener: FleetListener = SILENT,
 ) -> FleetReport:
@@ -66,26 +82,22 @@ def diagnose(
     Args:
         files: The files, as ``memdiag.fleet.files.find`` returns them.
         make: Makes the engine, a value of ``FLEET_ENGINES``.
-        workers: Processes that read files; None: as the engine chooses.
-        address: Of a Ray cluster.
-        output: Folder in which results are kept, so that a second run goes on from there; None: nothing is kept.
-        capacity: Bytes of the card; None: as recorded.
-        seconds: Time for a search of settings; None: none is made.
-        at: The moment of every diagnosis, as for ``build_report``; None: the default.
+        options: See there.
         notes: Remarks on the files, which the report repeats.
         listener: Receives progress.
     """
-    store = ResultStore(output) if output is not None else None
-    options = {} if at is None else {"at": at}
+    store = ResultStore(options.output) if options.output is not None else None
+    of_tasks = {} if options.at is None else {"at": options.at}
+    capacity, seconds = options.capacity, options.tune_seconds
     for note in notes:
         listener.say(note)
     with listener.busy(phrase("progress.starting")):
-        engine = make(workers=workers, address=address)
+        engine = make(workers=options.workers, address=options.address)
     try:
         listener.announce_compiling()
-        _compile_once(files, engine, store, options)
+        _compile_once(files, engine, store, of_tasks)
         with listener.reading(len(files), is_kept=store is not None) as told:
-            results, num_kept = read_all(files, engine, store, told, **options)
+            results, num_kept = read_all(files, engine, store, told, **of_tasks)
         with listener.busy(phrase("progress.merging")):
             from memdiag.fleet.rollup import roll_up
 

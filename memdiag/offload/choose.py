@@ -9,6 +9,7 @@ the disk's rates (overflow.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,6 +86,22 @@ def forced(windows: Windows, load: Array, clock: Clock, settings: OffloadSetting
     return _left(load, Elsewhere(windows, moves, settings), clock, 0.0, None)
 
 
+class _Candidates(NamedTuple):
+    """The windows that may be chosen.
+
+    Attributes:
+        usable: Whether each may be chosen.
+        first: Whether it is chosen from the beginning.
+        place: Where its tensor goes.
+        slack: See ``_slack``.
+    """
+
+    usable: Array
+    first: Array
+    place: Array
+    slack: Array
+
+
 def automatic(
     windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, *, must_wait: bool = False
 ) -> ChosenMoves:
@@ -110,12 +127,13 @@ def automatic(
         by = np.lexsort((windows.begin, windows.tensor))
         first[by[np.append(True, np.diff(windows.tensor[by]) != 0)[: len(by)]]] = True
         first &= windows.category == PARAMETER
+    candidates = _Candidates(usable, first, place, slack)
     if must_wait:
-        return _with_waiting(windows, load, target, clock, settings, usable, first, place, slack)
-    found = _without_waiting(windows, load, target, clock, settings, usable, first, place, slack)
+        return _with_waiting(windows, load, target, clock, settings, candidates)
+    found = _without_waiting(windows, load, target, clock, settings, candidates)
     if found.is_enough or not clock.is_known:
         return found
-    waiting = _with_waiting(windows, load, target, clock, settings, usable, first, place, slack)
+    waiting = _with_waiting(windows, load, target, clock, settings, candidates)
     return waiting if waiting.is_enough or waiting.load.max() < found.load.max() else found
 
 
@@ -126,18 +144,10 @@ def _is_of(windows: Windows, kinds: tuple[str, ...]) -> Array:
 
 
 def _without_waiting(
-    windows: Windows,
-    load: Array,
-    target: int,
-    clock: Clock,
-    settings: OffloadSettings,
-    usable: Array,
-    first: Array,
-    place: Array,
-    slack: Array,
+    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, candidates: _Candidates
 ) -> ChosenMoves:
     """Chooses moves such that no copy is late and no room is missing; ``is_enough`` says whether that is possible."""
-    usable, chosen, place, slack = usable.copy(), first.copy(), place.copy(), slack.copy()
+    usable, chosen, place, slack = (column.copy() for column in candidates)
     begin, end = windows.begin.copy(), windows.end.copy()
     moves = schedule(windows, np.flatnonzero(chosen), place[chosen], clock, settings)
     must_be_in_time = clock.is_known and not settings.allow_exposed
@@ -165,18 +175,10 @@ def _without_waiting(
 
 
 def _with_waiting(
-    windows: Windows,
-    load: Array,
-    target: int,
-    clock: Clock,
-    settings: OffloadSettings,
-    usable: Array,
-    first: Array,
-    place: Array,
-    slack: Array,
+    windows: Windows, load: Array, target: int, clock: Clock, settings: OffloadSettings, candidates: _Candidates
 ) -> ChosenMoves:
     """Chooses moves as if copies took no time; the program then waits for room, and for late copies."""
-    usable, chosen, place = usable.copy(), first.copy(), place.copy()
+    usable, chosen, place, slack = (column.copy() for column in candidates)
     # a copy begins after the event that makes its tensor idle
     begin, end = (
         np.minimum(windows.begin + 1, windows.end),

@@ -7,10 +7,29 @@ or when the next copy begins. So an event affects only later outgoing copies and
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from memdiag.trace.compiled import njit, njit_part
 from memdiag.trace.table import Array
+
+
+class CopyTimes(NamedTuple):
+    """The copies of moves.
+
+    Attributes:
+        begin, end: Per move, the events from which and until which its tensor is idle.
+        away, back: Seconds of its copies.
+        by_begin, by_end: Rows of moves, sorted by ``begin`` ascending, and by ``end`` descending.
+    """
+
+    begin: Array
+    end: Array
+    away: Array
+    back: Array
+    by_begin: Array
+    by_end: Array
 
 
 @njit_part
@@ -61,30 +80,21 @@ def latest_return(seconds: Array, end: Array, back: Array, by_end: Array) -> tup
 
 @njit
 def lay_out(
-    seconds: Array,
-    begin: Array,
-    end: Array,
-    away: Array,
-    back: Array,
-    hold: Array,
-    by_begin: Array,
-    by_end: Array,
-    on_demand: bool,
+    seconds: Array, copies: CopyTimes, hold: Array, on_demand: bool
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
     """Returns when copies run, and the events at which the device's bytes are free and allocated again.
 
     Args:
         seconds: Event times; one more than there are events.
-        begin, end: Per move, the events from which and until which its tensor is idle.
-        away, back: Seconds of its copies.
-        hold: The event before which it may not be reloaded.
-        by_begin, by_end: Rows of moves, sorted by ``begin`` ascending, and by ``end`` descending.
+        copies: The copies of all moves.
+        hold: Per move, the event before which it may not be reloaded.
         on_demand: Whether tensors are reloaded only when needed.
 
     Returns:
         ``out_begin``, ``out_end``, ``back_begin``, ``back_end`` (seconds; back infinite: never), ``out_at``,
         ``back_at`` (events).
     """
+    begin, end, away, back, by_begin, by_end = copies
     num, num_events = len(begin), len(seconds) - 1
     out_begin, out_end = np.empty(num, np.float64), np.empty(num, np.float64)
     out_at = np.empty(num, np.int64)

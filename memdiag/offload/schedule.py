@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memdiag.offload.clock import Clock
-from memdiag.offload.queues import in_time, lay_out, waits_for
+from memdiag.offload.queues import CopyTimes, in_time, lay_out, waits_for
 from memdiag.offload.settings import OffloadSettings
 from memdiag.offload.waits import wait_for_room
 from memdiag.offload.windows import Windows
@@ -97,6 +97,11 @@ class Copies:
         orders = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable")
         return cls(rows, place, begin, end, away, back, *orders, settings.enable_pinned_mem)
 
+    @property
+    def _times(self) -> CopyTimes:
+        """Returns the columns, for compiled functions."""
+        return CopyTimes(self.begin, self.end, self.away, self.back, self.by_begin, self.by_end)
+
     def only(self, kept: Array) -> Copies:
         """Returns a selection (``kept``, one bool each), which needs no sorting."""
         number = np.cumsum(kept) - 1
@@ -136,9 +141,7 @@ class Copies:
             size: Bytes of each on the device.
             excess: Bytes that must be offloaded after each event; 0 or negative for none.
         """
-        seconds, hold, stalled = wait_for_room(
-            clock.seconds, self.begin, self.end, self.away, self.back, self.by_begin, self.by_end, size, excess
-        )
+        seconds, hold, stalled = wait_for_room(clock.seconds, self._times, size, excess)
         return replace(clock, seconds=seconds), hold, float(stalled)
 
     def laid_out(self, clock: Clock, *, on_demand: bool = False, hold: Array | None = None) -> Moves:
@@ -153,7 +156,7 @@ class Copies:
         never = self.end >= num_events
         not_held = np.zeros(len(self.window), np.int64) if hold is None else hold
         out_begin, out_end, back_begin, back_end, out_at, back_at = lay_out(
-            clock.seconds, self.begin, self.end, self.away, self.back, not_held, self.by_begin, self.by_end, on_demand
+            clock.seconds, self._times, not_held, on_demand
         )
         needed = clock.seconds[self.end]
         if on_demand:

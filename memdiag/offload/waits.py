@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memdiag.offload.queues import latest_return
+from memdiag.offload.queues import CopyTimes, latest_return
 from memdiag.trace.compiled import lean_part, njit
 from memdiag.trace.table import Array
 
@@ -30,7 +30,8 @@ class _Queues(NamedTuple):
     """The copies of both queues: arrays with a value per move.
 
     Attributes:
-        begin, end, away, back, by_begin, by_end, size: As in ``wait_for_room``.
+        begin, end, away, back, by_begin, by_end: As in ``CopyTimes``.
+        size: Bytes of each move.
         due: Event before which the reload begins at the latest.
         latest: Time of that, without waits.
         rank: Place in the incoming queue.
@@ -61,21 +62,11 @@ class _Queues(NamedTuple):
 
 
 @njit
-def wait_for_room(
-    seconds: Array,
-    begin: Array,
-    end: Array,
-    away: Array,
-    back: Array,
-    by_begin: Array,
-    by_end: Array,
-    size: Array,
-    excess: Array,
-) -> tuple[Array, Array, float]:
+def wait_for_room(seconds: Array, copies: CopyTimes, size: Array, excess: Array) -> tuple[Array, Array, float]:
     """Makes the program wait where too few bytes are offloaded; if no running copy helps, more reloads are held back.
 
     Args:
-        seconds, begin, end, away, back, by_begin, by_end: As in ``lay_out``.
+        seconds, copies: As in ``lay_out``.
         size: Bytes of each move.
         excess: Bytes that must be offloaded after each event; 0 or negative for none.
 
@@ -83,6 +74,7 @@ def wait_for_room(
         ``seconds`` with waits, ``hold`` as in ``lay_out``, and the total wait. If that cannot help, the pass ends with
         too few bytes offloaded.
     """
+    begin, end, away, back, by_begin, by_end = copies
     num, num_events = len(begin), len(seconds) - 1
     latest, due = latest_return(seconds, end, back, by_end)
     rank = np.empty(num, np.int64)

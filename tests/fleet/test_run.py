@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memdiag.fleet.engines import FLEET_ENGINES
 from memdiag.fleet.files import find
-from memdiag.fleet.run import FleetListener, conditions_met, diagnose
+from memdiag.fleet.run import FleetListener, FleetOptions, conditions_met, diagnose
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
@@ -24,7 +24,7 @@ def test_a_broken_file_is_a_condition_and_notes_are_heard_and_repeated(tmp_path,
     (tmp_path / "rank1.pkl").write_bytes(b"no trace")
     files, _ = find([str(tmp_path)])
     heard = Heard()
-    report = diagnose(files, FLEET_ENGINES["local"], workers=1, notes=["a note"], listener=heard)
+    report = diagnose(files, FLEET_ENGINES["local"], FleetOptions(workers=1), notes=["a note"], listener=heard)
     assert [row.rank for row in report.ranks] == [0]
     assert conditions_met(report) == ["broken"]
     assert heard.said == ["a note"]
