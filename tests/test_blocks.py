@@ -1,8 +1,10 @@
 """Every block of README and docs is executed, or compared with output that is made again, or marked as notation.
 
-======================  =================================================================================================
+======================
+=================================================================================================
 block                   rule
-======================  =================================================================================================
+======================
+=================================================================================================
 ``console``             a command of memdiag with its output; docs/outputs.py writes it (test_outputs.py, test_tutorial.py)
 ``text``                output that a script writes or a test compares: the reports of findings pages, or ``COMPARED`` above it
 ``json``                an example whose keys a test compares: ``COMPARED`` above it
@@ -12,7 +14,8 @@ block                   rule
 ``yaml``, ``toml``      parsed; the commands of memdiag in them are checked word by word
 ``notation``            neither a command nor output: a formula, the files of a folder, the shape of JSON (its keys must exist)
 indented                commands only, under the rule of ``bash``
-======================  =================================================================================================
+======================
+=================================================================================================
 """
 
 from __future__ import annotations
