@@ -185,8 +185,10 @@ def ratio_table(found: list[Ratio]) -> str:
 
 NOTES = """\
 One run of each, not counted, comes first: it warms the page cache, and memdiag's compiled code, which is built once per
-installation. `bare` is a restricted pickle.load and nothing else, garbage collector on; of its time {load:.2f} s is the load alone,
-the rest is starting Python and freeing the objects. pt-snap imports into its database, ptmem prints its summary (`-s`); their caches
+installation. `bare` is a restricted pickle.load and nothing else, garbage collector on; of its time {load:.2f} s is \
+the load alone,
+the rest is starting Python and freeing the objects. pt-snap imports into its database, ptmem prints its summary \
+(`-s`); their caches
 are removed before each run. Mosaic's peak analysis is not on PyPI and was not measured.{missing}
 """
 

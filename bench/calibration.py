@@ -32,7 +32,8 @@ _SUFFIXES = {".pickle", ".pkl", ".html"}
 _HEAD = """\
 # Calibration: replays compared with recordings
 
-Each recording is replayed under its recorded settings. The address of every block, and every segment reserved or released, are compared
+Each recording is replayed under its recorded settings. The address of every block, and every segment reserved or \
+released, are compared
 with the recording. After a difference, the replay continues from the recorded state, so each difference counts once.
 *error* is the largest difference of reserved bytes over a whole trace, of one replay from its beginning.
 """

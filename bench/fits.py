@@ -1,6 +1,7 @@
 """Checks what memdiag says of fitting against runs on simulated devices, and writes reports/fits.md.
 
-    python bench/fits.py --npu PYTHON --cuda PYTHON [--capacities 10]     # each of an environment with torch_npu, with torch for CUDA
+    python bench/fits.py --npu PYTHON --cuda PYTHON [--capacities 10]     # each of an environment with torch_npu, with
+    torch for CUDA
 
 A small GPT (bench/programs/nano_gpt.py) is recorded on devices with too little memory, so that it fails in its first
 steps. Of every recording the report lists the claims of tune, simulate and analyze, and the result of ``memdiag try``.
@@ -168,7 +169,7 @@ def cases(machine: Machine, count: int) -> Iterator[Case]:
 
 
 def smallest(machine: Machine, options: str, conf: str) -> tuple[int, int, bool, bool]:
-    """Returns the smallest card that is predicted, the room on it, and whether the run goes through there and on the next smaller one."""
+    """Returns the smallest predicted card, its room, and whether the run fits there and on the next smaller one."""
     name = f"{machine.kind}-card-{len(list(machine.folder.iterdir()))}"
     _, whole = machine.record(name, options)
     result = said("simulate", str(whole), "--conf", conf, "--min-capacity")["results"][0]

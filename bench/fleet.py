@@ -1,4 +1,4 @@
-"""Measures ``memdiag fleet`` from 16 to 1,024 ranks: processor seconds a file, memory, and that nothing changes the result.
+"""Measures ``memdiag fleet`` from 16 to 1,024 ranks: processor seconds per file, memory, and equal results.
 
     python bench/fleet_files.py ranks
     python bench/fleet.py ranks
@@ -236,7 +236,7 @@ def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], lis
 
 
 def growth(local: list[Run]) -> dict[str, float]:
-    """How a file's time and the memory grow from the fewest files to the most; the start of the command is taken off the time."""
+    """Returns the growth of time per file and of memory from the fewest files to the most, without start-up time."""
     first, second, last = local[0], local[-2], local[-1]
     beyond = lambda one, other: (other.cpu - one.cpu) / (other.ranks - one.ranks)  # noqa: E731 - a slope
     return {
@@ -250,9 +250,12 @@ def growth(local: list[Run]) -> dict[str, float]:
 
 
 NOTES = """\
-The files are made by bench/fleet_files.py from examples/gpt-train.pickle (12,771 entries): {ranks:,} different ranks, {size:,.0f} MB
-in all. Other programs ran on this machine at the same time (load {load:.1f} on {cores} cores), and the command had a low priority
-(nice {nice}): wall time says little, processor seconds say more. Those of Ray's own processes are not in the numbers for Ray.
+The files are made by bench/fleet_files.py from examples/gpt-train.pickle (12,771 entries): {ranks:,} different \
+ranks, {size:,.0f} MB
+in all. Other programs ran on this machine at the same time (load {load:.1f} on {cores} cores), and the command had a \
+low priority
+(nice {nice}): wall time says little, processor seconds say more. Those of Ray's own processes are not in the numbers \
+for Ray.
 """
 
 

@@ -49,7 +49,8 @@ _QUESTION = """
 import json, torch
 if not torch.cuda.is_available(): raise SystemExit(3)
 p = torch.cuda.get_device_properties(0)
-print(json.dumps({"name": p.name, "total": p.total_memory, "sms": p.multi_processor_count, "capability": f"{p.major}.{p.minor}"}))
+print(json.dumps({"name": p.name, "total": p.total_memory, "sms": p.multi_processor_count, "capability": \
+f"{p.major}.{p.minor}"}))
 """
 
 
@@ -137,7 +138,7 @@ def recording(trace: Sequence[dict[str, Any]]) -> Recording:
 
 
 def row(kind: str, real: Recording | str, phantom: Recording | str) -> tuple[str, bool, bool]:
-    """A line of the table; whether the sizes are the same in the same order; whether both peaks are within the target."""
+    """Returns a row of the table, whether sizes and their order are equal, and whether both peaks meet the target."""
     if isinstance(real, str) or isinstance(phantom, str):
         said = " / ".join(text for text in (real, phantom) if isinstance(text, str)).replace("|", "/")
         return f"| {kind} | not compared: {said} | | | | |", False, False

@@ -1,4 +1,4 @@
-"""Holds the simulation of MindSpeed's allocator against MindSpeed's allocator: written in C++ by another hand, plugged into torch_npu.
+"""Compares the simulation of MindSpeed's allocator with an independent C++ version plugged into torch_npu.
 
     python bench/lifecycle_real.py --traces FOLDER --python VENV/bin/python
 
@@ -6,8 +6,8 @@ FOLDER holds recordings of the lifecycle study on a phantom NPU (bench/study/rec
 megatron-core. Four things are done, and written to reports/lifecycle-real.md:
 
 1. random programs go to the allocator of tests/allocator/policies/lifecycle/mindspeed, on a device that only counts,
-and some through torch_npu;
-2. so do the recorded requests, frees and hooks, through torch_npu, with the hooks of each generation; recordings on a device that is larger
+and some through torch_npu; 2. so do the recorded requests, frees and hooks, through torch_npu, with the hooks of each
+generation; recordings on a device that is larger
    than the card once more on one of the card's size, where they run out of memory;
 3. some of the trainings run again with the allocator plugged in and its hooks in place, and are held against what the
 recordings predict;

@@ -1,4 +1,4 @@
-"""Measures whole processes side by side: wall time and peak memory of each run, in turns, so that a busy moment hits all alike.
+"""Measures wall time and peak memory of whole processes in turns, so that a busy moment affects all alike.
 
 Peak memory is ru_maxrss of the child as wait4 gives it (the largest resident set of the process or of one it waited
 for). On Linux a child also counts what its parent held when it was made, so this module imports little.

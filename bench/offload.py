@@ -1,4 +1,4 @@
-"""ResNet-50 with 512 images on a simulated card of 32 GB: whether it fits, and what offloading changes (reports/offload.md).
+"""ResNet-50 with 512 images on a simulated 32 GB card: whether it fits, and the effect of offloading.
 
     python bench/offload.py --python VENV/bin/python [--times TRACE…]
 
@@ -34,19 +34,28 @@ CARD, LARGE = "cuda:v100-32g", "cuda:v100-32g,capacity=80GiB"
 LIMIT = "30GB"
 SIZES = ("live_peak_after_bytes", "live_peak_lower_bound_bytes", "host_peak_bytes", "offloaded_bytes_per_step")
 WORDS = """\
-Sizes are MindSpore's: 30GB is 30 GiB. Offloading the parameters alone cannot fit: they are a few hundred MB, and nearly all of the peak
-is activations that forward keeps for backward. The automatic plan moves those. In a short step the link is too slow to hide every copy,
-so the plan waits and reports for how long. With little host memory the rest goes to disk, and the step gets longer. A plan that does
+Sizes are MindSpore's: 30GB is 30 GiB. Offloading the parameters alone cannot fit: they are a few hundred MB, and \
+nearly all of the peak
+is activations that forward keeps for backward. The automatic plan moves those. In a short step the link is too slow \
+to hide every copy,
+so the plan waits and reports for how long. With little host memory the rest goes to disk, and the step gets longer. \
+A plan that does
 not fit shows the reserved bytes of a run that fails.
 
-**Why the forced setting does not fit here, although MindSpore's own example of it ran.** The two programs need different amounts of
-memory. MindSpore's example fails on a card of 32 GiB with a single request for 30.83 GiB, the plan of its whole compiled graph, in
-addition to 0.48 GiB of static memory. About 1 GiB is missing. PyTorch in eager mode keeps the input of every ReLU and batch norm and needs
-41.56 GiB here: 11.6 GiB are lacking, and the parameters hold 0.3 GiB of that. Parameters alone would not close MindSpore's gap either.
-Its memory offload probably also replaces the single block of the graph by allocations tensor by tensor. That is inferred from the
+**Why the forced setting does not fit here, although MindSpore's own example of it ran.** The two programs need \
+different amounts of
+memory. MindSpore's example fails on a card of 32 GiB with a single request for 30.83 GiB, the plan of its whole \
+compiled graph, in
+addition to 0.48 GiB of static memory. About 1 GiB is missing. PyTorch in eager mode keeps the input of every ReLU \
+and batch norm and needs
+41.56 GiB here: 11.6 GiB are lacking, and the parameters hold 0.3 GiB of that. Parameters alone would not close \
+MindSpore's gap either.
+Its memory offload probably also replaces the single block of the graph by allocations tensor by tensor. That is \
+inferred from the
 message, not measured, since memdiag cannot record MindSpore.
 
-Times within a step are estimated (backward takes twice as long as forward; within a pass, time is proportional to the bytes allocated),
+Times within a step are estimated (backward takes twice as long as forward; within a pass, time is proportional to \
+the bytes allocated),
 since the recorded times are those of a simulated device. Nothing here was run on a card.
 """
 RUNS = (

@@ -1,4 +1,4 @@
-"""Counts the lines of ``memdiag oom`` reports over a corpus of real messages: where the first remedy is, and how long a report is.
+"""Counts the lines of ``memdiag oom`` reports on a corpus of real messages, and those before the first remedy.
 
     python bench/oom_lines.py [CORPUS.jsonl] [--before FOLDER] [--report reports/oom-lines.md]
 

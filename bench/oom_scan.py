@@ -182,18 +182,23 @@ def main() -> None:
 
 `python bench/oom_scan.py`: {size / 1e9:.2f} GB, {lines:,} lines of {RANKS} ranks, {FAILED} of which run out of memory.
 Three lines in four mention memory, and about one in three hundred is a warning, a table, a document or another error.
-Speeds and ratios refer to processor time, system calls included, of alternating runs. Other programs ran on the machine (see the load
+Speeds and ratios refer to processor time, system calls included, of alternating runs. Other programs ran on the \
+machine (see the load
 below), which lengthens the wall time of all runs, and slightly their processor time.
 
 {table}
-memdiag found {messages} messages (there are {FAILED}), each with its numbers, verdict and advice; its peak memory is {kept} the bound of
-{MEMORY_BOUND >> 20} MiB in every log (a process counts the memory of its parent at first, and grep's number shows nothing else).
+memdiag found {messages} messages (there are {FAILED}), each with its numbers, verdict and advice; its peak memory is \
+{kept} the bound of
+{MEMORY_BOUND >> 20} MiB in every log (a process counts the memory of its parent at first, and grep's number shows \
+nothing else).
 
 Harder logs without a message, one run each:
 
 {second}
-memdiag searches a line only if its kind, the line without digits and blanks, is new. So text in which every line is new is slower. In the
-ordinary logs (5 MB, repeated), every few lines contain words of a message. Some contain codes and signals, in which the digits matter, so
+memdiag searches a line only if its kind, the line without digits and blanks, is new. So text in which every line is \
+new is slower. In the
+ordinary logs (5 MB, repeated), every few lines contain words of a message. Some contain codes and signals, in which \
+the digits matter, so
 memdiag parses most of the log line by line. A message found there would be a false alarm.
 
 {machine.sentence()}

@@ -1,4 +1,4 @@
-"""Compiles the stand-ins for aarch64, trains there under an emulator, and writes that section of reports/phantom-versions.md.
+"""Compiles the stand-ins for aarch64 and trains there under an emulator (section of reports/phantom-versions.md).
 
     python bench/phantom_aarch64.py --cuda VENV/bin/python --npu PACKAGES --emulated PYTHON --native VENV/bin/python
 

@@ -1,6 +1,7 @@
 """Tries the phantom NPU with several versions of torch_npu, and writes the section NPU of reports/phantom-versions.md.
 
-    python bench/phantom_npu_versions.py [--only pressure] PYTHON…      # each of an environment with a torch_npu and its torch
+    python bench/phantom_npu_versions.py [--only pressure] PYTHON…      # each of an environment with a torch_npu and
+    its torch
 
 For each: the recorded rows of the allocator (tests/phantom/npu_rows.py; with --only those of some programs), tests of
 tests/phantom/test_npu.py (values, failures, models of many kinds, DDP and FSDP2 as one rank of 1,024), a GPT recorded

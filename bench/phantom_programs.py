@@ -69,7 +69,12 @@ LIMIT, CPU_LIMIT = (
 
 @dataclass(frozen=True)
 class Case:
-    """One program: its name in the table, its file and arguments, its rank of how many, whether it compiles, options of the recording."""
+    """One program.
+
+    The fields are its name in the table, file, arguments, rank, number of ranks, whether it compiles, and options of
+    the
+    recording.
+    """
 
     name: str
     words: str
@@ -157,7 +162,7 @@ def cuda_cases() -> list[Case]:
 
 
 def record(case: Case, python: str, device: str, folder: Path) -> tuple[int, float, float, str]:
-    """Records a program into ``folder``; returns its exit status, seconds, seconds of a processor, and what it said on stderr."""
+    """Records a program into ``folder``; returns exit status, seconds, processor seconds and stderr."""
     ranks = ("--as-rank", str(case.rank), "--world", str(case.world)) if case.rank is not None else ()
     command = [
         sys.executable,

@@ -1,6 +1,7 @@
-"""Tries the phantom CUDA device with several versions of torch, and writes the section CUDA of reports/phantom-versions.md.
+"""Tries the phantom CUDA device with several versions of torch (section CUDA of reports/phantom-versions.md).
 
-    python bench/phantom_versions.py PYTHON…      # each of an environment with a CUDA build of torch; rows of others stay
+    python bench/phantom_versions.py PYTHON…      # each of an environment with a CUDA build of torch; rows of others
+    stay
 
 For each: the recorded rows of the allocator (tests/phantom/cuda_rows.py), programs of many kinds, what must be read
 back, what must be refused by name, a GPT recorded twice and once with expandable segments, and what its own

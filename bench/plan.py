@@ -1,4 +1,4 @@
-"""Measures ``memdiag plan`` on public benchmarks and on traces: how high its plans are, how long they take, and what simpler ways need.
+"""Measures ``memdiag plan`` on public benchmarks and traces: heights, seconds, and the heights of simpler methods.
 
     python bench/plan.py [--folder ../shared/data/other] [--traces FILE …] [--seconds 60] [-o reports/bench-plan]
 

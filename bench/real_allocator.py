@@ -57,7 +57,7 @@ class Tally:
 
 
 def record(oracle: Path, folder: Path, chance: random.Random) -> tuple[dict[str, object], dict[str, np.ndarray]] | None:
-    """Runs one random program; returns its snapshot and the allocator's counters after each call, None if it crashed itself."""
+    """Runs a random program; returns its snapshot and the counters after each call, or None if the program crashed."""
     events, snapshot, rows = folder / "events.npz", folder / "snapshot.pickle", folder / "rows.npz"
     python = oracle / "venv" / "bin" / "python"
     total = chance.choice(TOTALS)

@@ -1,8 +1,7 @@
-"""Times training steps with and without ``memdiag record``, and beside PyTorch's own history with the same stacks, in turns.
+"""Times training steps with and without ``memdiag record``, and with PyTorch's own history with the same stacks.
 
-    python bench/record.py --device cpu --python PYTHON
-    python bench/record.py --device cuda --command "with_fake.sh"         # what starts a Python whose torch has such a device
-    python bench/record.py --device npu --command "run.sh PYTHON"
+    python bench/record.py --device cpu --python PYTHON python bench/record.py --device cuda --command "with_fake.sh"
+    # what starts a Python whose torch has such a device python bench/record.py --device npu --command "run.sh PYTHON"
     python bench/record.py --device npu --phantom npu:910b-64g --python PYTHON       # on memdiag's own phantom device
 
 A stand-in device, on which kernels cost nothing, is the worst case: all that is left of a step is the work of the host,

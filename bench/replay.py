@@ -220,7 +220,7 @@ def starts(runs: int) -> tuple[float, list[Contender]]:
 
 
 def tuned(path: Path) -> tuple[int, float, float]:
-    """How many settings ``memdiag tune`` tried on a trace, in how many seconds (on all cores), and how long one replay of it takes."""
+    """Returns the number of settings that ``memdiag tune`` tried, its seconds on all cores, and those of one replay."""
     trace = read_trace(path)
     work = workload_of(trace, max(trace.devices, key=lambda device: device.num_events))
     once = []
@@ -283,15 +283,19 @@ def main() -> None:
 
 Made by `python bench/replay.py --real DIR TRACE…`. {here.sentence()}
 
-The same calls through PyTorch's own CUDACachingAllocator (torch 2.13, on a stand-in driver that only counts) and through
-`replay()`, in turns, {args.rounds} rounds, one thread each. The table shows millions of calls per second in the best round of each. The ratio
-compares the best rounds, and the last column is the ratio of the worst round for the replay. The time of the real allocator covers its
+The same calls through PyTorch's own CUDACachingAllocator (torch 2.13, on a stand-in driver that only counts) and \
+through
+`replay()`, in turns, {args.rounds} rounds, one thread each. The table shows millions of calls per second in the best \
+round of each. The ratio
+compares the best rounds, and the last column is the ratio of the worst round for the replay. The time of the real \
+allocator covers its
 loop only; the time of the replay covers all of `replay()`. Imports and compilation are excluded, and listed below.
 
 {markdown_table(["trace and settings", "calls", "real, M/s", "replay, M/s", "ratio", "worst round"], rows)}
 Target: {TARGET} times the real one on every trace: {met}.
 {compared(races)}
-The first replay, which compiles the code and caches it on disk, takes {first:.1f} s. A later process, with its imports and one
+The first replay, which compiles the code and caches it on disk, takes {first:.1f} s. A later process, with its \
+imports and one
 replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer` alone:
 {fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target {START_TARGET}:
 {"met" if start <= START_TARGET else "MISSED"}.

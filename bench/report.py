@@ -86,7 +86,7 @@ def opened(path: Path) -> dict[str, Any]:
 
 
 def answered(page: Page, key: str) -> float:
-    """Returns the milliseconds from a key that chooses another instant to the frame in which all of the page shows it."""
+    """Returns the milliseconds from a key that selects another moment to the frame that shows it everywhere."""
     script = """key => new Promise(done => {
         const begin = performance.now();
         document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));

@@ -1,4 +1,4 @@
-"""Times ``memdiag --help``, ``--version`` and ``memdiag oom "…"`` against a hello-world typer app, and the first run of ``analyze``.
+"""Times ``memdiag --help``, ``--version`` and ``memdiag oom`` against a minimal typer app, and the first ``analyze``.
 
     python bench/startup.py
 
@@ -46,7 +46,8 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version \
+and exit.")] = False,
 ) -> None:
     """Say hello, in several ways."""
 '''
@@ -117,7 +118,7 @@ def wait_for_notes(folder: Path) -> None:
 
 
 def first_runs(memdiag: Path, runs: int, scratch: Path) -> list[Contender]:
-    """Measures ``memdiag analyze`` with an empty cache, with the one filled afterwards, and with an empty one for which it waits."""
+    """Measures ``memdiag analyze`` with an empty cache, a filled one, and an empty one while it waits to compile."""
     cache, temporary = scratch / "cache", scratch / "tmp"
     temporary.mkdir()
     command = [str(memdiag), "analyze", str(EXAMPLE)]

@@ -1,6 +1,7 @@
 """The program that bench/record.py measures: a GPT whose steps are timed; prints CPU seconds of each step as JSON.
 
-    timed_training.py DEVICE LAYERS WIDTH LENGTH STEPS      # BARE=1: with PyTorch's own history, as a user would start it
+    timed_training.py DEVICE LAYERS WIDTH LENGTH STEPS      # BARE=1: with PyTorch's own history, as a user would start
+    it
 
 CPU time of the process, not wall time: what the recorder adds is work of this process, and the machine may be busy with
 others.

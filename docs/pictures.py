@@ -43,7 +43,7 @@ def memdiag(*arguments: str | Path) -> None:
     subprocess.run(command, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - ourselves
 
 
-# ---------------------------------------------------------------------------------------------------- figures of a trace
+# --------------------------------------------------------------------------------------------------- figures of a trace
 
 
 def plots(_: Path) -> None:
@@ -52,7 +52,7 @@ def plots(_: Path) -> None:
         memdiag("plot", GPT, "--kind", kind, "--dpi", "110", "-o", IMAGES / f"plot-{kind}.png")
 
 
-# --------------------------------------------------------------------------- the worked example of docs/fragmentation.md
+# -------------------------------------------------------------------------- the worked example of docs/fragmentation.md
 
 
 def example() -> tuple[Any, int]:

@@ -15,8 +15,10 @@ PAGE = Path(__file__).with_name("settings.md")
 HEAD = """\
 # Allocator settings
 
-This page lists every allocator setting of every version of PyTorch, torch_npu and MindSpeed, and the environment variables that affect
-memory. It is generated from the tables of [`memdiag conf`](conf.md) (`python docs/settings_page.py`); `memdiag conf --list` prints the same
+This page lists every allocator setting of every version of PyTorch, torch_npu and MindSpeed, and the environment \
+variables that affect
+memory. It is generated from the tables of [`memdiag conf`](conf.md) (`python docs/settings_page.py`); `memdiag conf \
+--list` prints the same
 tables. To check settings:
 
     memdiag conf 'expandable_segments:True,max_split_size_mb:16'
@@ -24,14 +26,18 @@ tables. To check settings:
     memdiag conf --torch-npu 2.13 'expandable_segments:True,max_split_size_mb:64'
     memdiag conf --env
 
-The argument may be the settings alone, `NAME=settings`, a whole shell line with several variables, or `os.environ["NAME"] = "settings"`. `-`
-reads it from a pipe. Without `--torch` or `--torch-npu`, the rules of the newest known version (2.13) apply. Exit status: 0 success, 1 a
+The argument may be the settings alone, `NAME=settings`, a whole shell line with several variables, or \
+`os.environ["NAME"] = "settings"`. `-`
+reads it from a pipe. Without `--torch` or `--torch-npu`, the rules of the newest known version (2.13) apply. Exit \
+status: 0 success, 1 a
 critical finding or a `--fail-on` condition (`warning`, `critical` or a code) matched, 2 error.
 
 ## How PyTorch reads settings
 
-The format is `key:value,key:[a:b,…]`. Since torch 2.10 and torch_npu 2.10, all accelerators share one parser. It ignores white space,
-hardly checks separators, and reads numbers up to the first character that is not a digit. Unknown keys end the program. Older versions check
+The format is `key:value,key:[a:b,…]`. Since torch 2.10 and torch_npu 2.10, all accelerators share one parser. It \
+ignores white space,
+hardly checks separators, and reads numbers up to the first character that is not a digit. Unknown keys end the \
+program. Older versions check
 separators. The tests compare these rules with recorded results of the parsers on two thousand texts (tests/settings).
 
 The allocator reads the first of these variables that is set, and ignores the others:
@@ -66,8 +72,10 @@ JSON = """\
 | `command` | the same as a line to paste; `""` if there is none |
 | `related` | other variables of the environment that affect memory |
 
-`memdiag conf --list --json` has `schema_version`, `torch_version`, `backends` (each with `backend`, `variable` and `keys`: `key`, `type`,
-`meaning`, `default`, `range`, `since`, `until`, `replaced_by`) and `variables` (`name`, `meaning`, `range`, `backends`).
+`memdiag conf --list --json` has `schema_version`, `torch_version`, `backends` (each with `backend`, `variable` and \
+`keys`: `key`, `type`,
+`meaning`, `default`, `range`, `since`, `until`, `replaced_by`) and `variables` (`name`, `meaning`, `range`, \
+`backends`).
 """
 
 

@@ -1,4 +1,4 @@
-"""Trains a Llama of 1.1 billion parameters on random tokens, in bfloat16 with float32 weights: a program that can run out of memory.
+"""Trains a Llama of 1.1 billion parameters on random tokens, in bfloat16 with float32 weights. May run out of memory.
 
     memdiag record --phantom npu:910b-64g -- python examples/train_llama.py
     memdiag record --phantom npu:910b-64g --find-max batch=1..16 -- python examples/train_llama.py --batch {batch}

@@ -1,18 +1,17 @@
 """Every block of README and docs is executed, or compared with output that is made again, or marked as notation.
 
-======================
-=================================================================================================
-block                   rule
-======================
-=================================================================================================
-``console``             a command of memdiag with its output; docs/outputs.py writes it (test_outputs.py, test_tutorial.py)
-``text``                output that a script writes or a test compares: the reports of findings pages, or ``COMPARED`` above it
-``json``                an example whose keys a test compares: ``COMPARED`` above it
-``python``              executed if it stands alone (test_python_that_stands_alone_runs); parts of a program are parsed, and
+====================== =================================================================================================
+block                   rule ======================
+================================================================================================= ``console``
+a command of memdiag with its output; docs/outputs.py writes it (test_outputs.py, test_tutorial.py) ``text``
+output that a script writes or a test compares: the reports of findings pages, or ``COMPARED`` above it ``json``
+an example whose keys a test compares: ``COMPARED`` above it ``python``              executed if it stands alone
+(test_python_that_stands_alone_runs); parts of a program are parsed, and
                         the names of torch in them must exist
 ``bash``, ``sh``        commands; those of memdiag that read files are executed here, others are checked word by word
 ``yaml``, ``toml``      parsed; the commands of memdiag in them are checked word by word
-``notation``            neither a command nor output: a formula, the files of a folder, the shape of JSON (its keys must exist)
+``notation``            neither a command nor output: a formula, the files of a folder, the shape of JSON (its keys must
+    exist)
 indented                commands only, under the rule of ``bash``
 ======================
 =================================================================================================
@@ -147,7 +146,7 @@ def test_the_shape_of_json_has_keys_of_its_schema():
     assert seen >= 6
 
 
-# ----------------------------------------------------------------------------------------------------------------- Python
+# --------------------------------------------------------------------------------------------------------------- Python
 
 
 def free_names(text):
@@ -204,7 +203,7 @@ def test_most_parts_of_programs_name_functions_of_torch_that_exist():
     assert len(seen) > 20
 
 
-# --------------------------------------------------------------------------------------------------------------- commands
+# ------------------------------------------------------------------------------------------------------------- commands
 
 TRACES = {
     **dict.fromkeys(("trace.pkl", "trace.pickle", "before.pkl", "a.pkl", "cuda.pkl"), "cuda-2.13.0-recorded"),

@@ -1,4 +1,4 @@
-"""Every registered entry keeps its contract, and every finding code has a page; the tests find new entries themselves."""
+"""Every registered entry keeps its contract, and every finding code has a page. The tests find new entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other packages add sources, dialects, devices, policies and analyzers by entry points; those that fail never end a command."""
+"""Other packages add sources, dialects, devices, policies and analyzers by entry points; failures end no command."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_torch_npu_is_not_installed_beside_a_build_for_cuda(tmp_path, monkeypatc
     assert not (tmp_path / "npu" / "bin").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------- the demo
+# ------------------------------------------------------------------------------------------------------------- the demo
 
 FAKE_MEMDIAG = """\
 #!/bin/sh

@@ -1,4 +1,4 @@
-"""Installs packages, torch and torch_npu for `make demo` and `make test`: install.py packages SPEC, torch SPEC, torch_npu FOLDER.
+"""Installs packages for `make demo` and `make test`: install.py packages SPEC, torch SPEC, torch_npu FOLDER.
 
 One version of torch has two builds, and the package index decides which of them pip installs. torch_npu works with the
 CPU build only. The CUDA build requires 3.5 GB of NVIDIA's toolkit, which phantom devices replace. This script installs
@@ -34,8 +34,8 @@ def say(text: str) -> None:
 def pip(*words: str) -> tuple[int, str]:
     """Runs pip in this Python, a second time if it fails, since networks hiccup; returns its status and its stderr.
 
-    On a terminal pip shows its own progress; in a log file only downloads are listed. Callers show stderr only if pip failed, because pip
-    also complains there about the missing toolkit.
+    On a terminal pip shows its own progress; in a log file only downloads are listed. Callers show stderr only if pip
+    failed, because pip also complains there about the missing toolkit.
     """
     command = [sys.executable, "-m", "pip", *words]
     is_terminal = sys.stderr.isatty()
@@ -120,7 +120,7 @@ def install_torch(spec: str) -> None:
 
 
 def install_torch_npu(folder: Path) -> None:
-    """Makes an environment that sees all of this one and has the torch_npu of torch's version; else leaves the reason in FOLDER/why."""
+    """Makes an environment that sees this one and has a matching torch_npu; else writes the reason to FOLDER/why."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     version, _, _ = torch_version().partition("+")

@@ -1,4 +1,4 @@
-"""The scripts of ``make gpu-check``: each trains a few steps, the same on a card and on its phantom: gpu_check.py KIND."""
+"""The scripts of ``make gpu-check``: each trains a few steps, on a card and on its phantom. gpu_check.py KIND."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Trains a small model of transformers, made from its configuration: huggingface.py MODEL plain|checkpointing|trainer."""
+"""Trains a small transformers model made from its configuration: huggingface.py MODEL plain|checkpointing|trainer."""
 
 import sys
 

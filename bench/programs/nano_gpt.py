@@ -1,4 +1,6 @@
-"""Trains a small GPT, after nanoGPT: nano_gpt.py --device npu|cuda [--layers 6 --width 384 --heads 6 --batch 8 --length 256 --steps 4].
+"""Trains a small GPT, after nanoGPT.
+
+    nano_gpt.py --device npu|cuda [--layers 6 --width 384 --heads 6 --batch 8 --length 256 --steps 4]
 
 With --lengths A,B,… step k has the length at place k, so that no step is like the one before.
 """

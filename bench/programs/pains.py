@@ -1,4 +1,4 @@
-"""Trainings that waste memory as users' programs do: pains.py NAME [--mended], each about one mistake, and the same without it."""
+"""Trainings that waste memory as programs of users do, with and without the mistake: pains.py NAME [--mended]."""
 
 import contextlib
 import importlib

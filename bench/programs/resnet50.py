@@ -1,4 +1,4 @@
-"""ResNet-50 at 224 x 224 in single precision, SGD with momentum: a program to record, with ``--batch`` images a step."""
+"""ResNet-50 at 224 x 224 in single precision, SGD with momentum, ``--batch`` images a step: a program to record."""
 
 import argparse
 

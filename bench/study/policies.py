@@ -1,4 +1,4 @@
-"""Replays the recordings of the lifecycle study under every policy that memdiag simulate has, and writes reports/study.md and .json.
+"""Replays the recordings of the lifecycle study under every policy; writes reports/study.md and .json.
 
     python bench/study/policies.py --recordings FOLDER [--snapshots FOLDER] [--policy plan,bound] [--only 7b-s4096]
     [--python PYTHON]
@@ -46,7 +46,7 @@ Result = dict[str, Any]
 
 
 def columns(backend: str, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """The columns of a backend's tables (all, or those wanted), and the policy of each, as far as this version has them."""
+    """Returns the columns of a backend's tables (all or selected), and their policies if this version has them."""
     return {
         title: names[backend]
         for title, names in COLUMNS.items()
@@ -55,13 +55,14 @@ def columns(backend: str, wanted: Sequence[str] = ()) -> dict[str, str]:
 
 
 def simulate(trace: Path, policies: Sequence[str], capacity: int | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Runs ``memdiag simulate``; returns what it said, with the results by policy, and the policies that it refused, with why.
+    """Runs ``memdiag simulate``; returns its output, the results by policy, and the refused policies with the reason.
 
     Args:
         trace: A recording or a snapshot.
         policies: Their names.
-        capacity: Bytes for PyTorch; None: as recorded. The study compares room for PyTorch, so nothing lies outside the allocator here:
-            otherwise memdiag simulate takes the capacity as the whole card, and gives the smallest whole card.
+        capacity: Bytes for PyTorch; None: as recorded. The study compares room for PyTorch, so nothing lies outside the
+            allocator here: otherwise memdiag simulate takes the capacity as the whole card, and gives the smallest
+            whole card.
     """
     words = [sys.executable, "-m", "memdiag", "simulate", str(trace), "--json", "--min-capacity", "--outside", "0B"]
     words += ["--capacity", str(capacity)] if capacity else []
@@ -136,7 +137,10 @@ def study(root: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def room_of(row: Recorded, recorded: Iterable[Recorded]) -> int:
-    """Bytes that PyTorch has on the card of the study: where it ran on a larger one, as many as the same program has there in the end."""
+    """Returns PyTorch's bytes on the card of the study.
+
+    If the program ran on a larger card, they are those that it finally had on this one.
+    """
     alike = [other for other in recorded if other.job.configuration == row.job.configuration and not other.job.room]
     return row.room_bytes if not row.job.room else min(other.room_bytes for other in alike)
 
@@ -170,7 +174,7 @@ def title_of(job: Job) -> str:
 
 
 def strangers(folder: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Replays other people's snapshots, each on the memory that it was recorded with; those with nothing to replay are left out."""
+    """Replays other people's snapshots, each with its recorded memory, except those with nothing to replay."""
 
     def one(file: Path) -> dict[str, Any] | None:
         for backend in ("cuda", "npu"):

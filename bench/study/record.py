@@ -48,16 +48,23 @@ WORDS = {"none": "", "mlp": "MLPs recomputed", "full": "layers recomputed", "pai
 
 HEAD = """# The configurations of the lifecycle study on simulated devices
 
-Made by `python bench/study/record.py`. An empty "instead" is a configuration under the conventions of the study: bfloat16, float32 main
-parameters and gradients, Adam, no recomputation, no sequence parallelism, no distributed optimizer. Bytes are peaks. Both devices are given
-the same memory, 61.22 GiB, so they differ only in the device's operators and the allocator. Room is the memory for PyTorch; on the NPU,
-HCCL's buffers reduce it (400 MiB for each communicator; some recordings failed before all of them existed). NCCL's memory on CUDA
+Made by `python bench/study/record.py`. An empty "instead" is a configuration under the conventions of the study: \
+bfloat16, float32 main
+parameters and gradients, Adam, no recomputation, no sequence parallelism, no distributed optimizer. Bytes are peaks. \
+Both devices are given
+the same memory, 61.22 GiB, so they differ only in the device's operators and the allocator. Room is the memory for \
+PyTorch; on the NPU,
+HCCL's buffers reduce it (400 MiB for each communicator; some recordings failed before all of them existed). NCCL's \
+memory on CUDA
 is not imitated.
 
-Seconds are those of the whole command, from the shell and back to it, on two processor cores with up to seventeen other programs waiting
+Seconds are those of the whole command, from the shell and back to it, on two processor cores with up to seventeen \
+other programs waiting
 for them. CPU s is processor time. Of 8 s for the first configuration, about 4 are the import of torch,
-torch_npu and Megatron-core, 0.3 the model and its optimizer, 1 the three steps, 0.5 to 1 the writing of the recording, and the rest
-memdiag's start and summary. The simulated device computes nothing, and weights are created on it. Much larger times include the compilation
+torch_npu and Megatron-core, 0.3 the model and its optimizer, 1 the three steps, 0.5 to 1 the writing of the \
+recording, and the rest
+memdiag's start and summary. The simulated device computes nothing, and weights are created on it. Much larger times \
+include the compilation
 of the stand-in libraries, which happens once.
 """
 

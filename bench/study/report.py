@@ -1,4 +1,4 @@
-"""What the replays of the lifecycle study come to, as tables: writes reports/study.md and .json from rows of plain data.
+"""Writes the tables of the lifecycle study, reports/study.md and .json, from rows of plain data.
 
 The words above the first table are written by hand and kept.
 """

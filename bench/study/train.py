@@ -1,4 +1,4 @@
-"""Trains one rank of a Llama2 with Megatron-core, on CUDA or on an NPU: train.py --model 7b --length 4096 --batch 4 --tp 8.
+"""Trains one rank of a Llama 2 with Megatron-core, on CUDA or NPU: train.py --model 7b --length 4096 --batch 4 --tp 8.
 
 bfloat16 with float32 main parameters and gradients, Adam, no distributed optimizer, no recomputation and no sequence
 parallelism unless asked for. Megatron-core's local specification writes attention out; here it is one fused operator,
@@ -53,7 +53,7 @@ def name_types_as_cuda():
 
 
 def fuse_norms():
-    """On CUDA a RMSNorm is one operator, which keeps its input; on an NPU PyTorch writes it out, and keeps four copies in float32."""
+    """Returns an RMSNorm: one operator on CUDA that keeps its input, several on an NPU with four float32 copies."""
     torch.nn.RMSNorm.forward = lambda self, x: torch_npu.npu_rms_norm(x, self.weight, epsilon=self.eps)[0]
 
 

@@ -12,14 +12,17 @@ UNITS = {"B": 1, "MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 CLOSE = 0.01
 HEAD = """# Simulated devices against published measurements of real cards
 
-Each row is a peak that somebody else measured on a real card and published. memdiag runs the same program on a simulated
-card, without a GPU, and compares PyTorch's own counter. No parameter was fitted. bench/truth/families.toml has the source,
+Each row is a peak that somebody else measured on a real card and published. memdiag runs the same program on a \
+simulated
+card, without a GPU, and compares PyTorch's own counter. No parameter was fitted. bench/truth/families.toml has the \
+source,
 the program and the arguments of each row; one command makes a family again:
 
     python bench/truth/run.py --work FOLDER FAMILY
 
 *Equal* means that the simulated figure, rounded as the published one, is the same in every printed digit. Seconds are
-processor time of a run with recording, and host memory is the peak of its largest process; of the runs of a row, the larger
+processor time of a run with recording, and host memory is the peak of its largest process; of the runs of a row, the \
+larger
 is given. Every row was run at least twice; rows whose runs differ are marked.
 """
 

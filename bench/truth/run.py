@@ -163,8 +163,8 @@ def _watch(command: list[str], logs: Path, name: str) -> tuple[int, resource.str
     """Runs a command in ``logs``.
 
     Returns:
-        Exit status, what it used (with its children: processor time of all, memory of the largest), standard output, and
-        standard error.
+        Exit status, what it used (with its children: processor time of all, memory of the largest), standard output
+        and standard error.
     """
     paths = [logs / f"{name}.{each}" for each in ("out", "err")]
     with paths[0].open("wb") as output, paths[1].open("wb") as errors:

@@ -20,7 +20,7 @@ LINK = re.compile(r"(?P<lead>!?\[(?P<text>[^\]]*)\]\()(?P<target>[^)#\s:]+)(?P<a
 
 
 def shown() -> dict[str, Path]:
-    """Returns the files outside of docs/ that are part of the site, by their place in it: the same as in the repository."""
+    """Returns the files outside docs/ that are part of the site, by their place, which is that in the repository."""
     reports = [path for path in sorted((ROOT / "reports").iterdir()) if path.suffix in {".md", ".svg", ".png"}]
     pages = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *reports]
     return {path.relative_to(ROOT).as_posix(): path for path in pages}

@@ -12,7 +12,7 @@ _CURVES = ("reserved", "allocated", "active", "requested", "retries", "ooms", "d
 
 
 def rows_of(replay: Replay, workload: Workload, *, with_addresses: bool) -> dict[str, Array]:
-    """Returns int64 columns: seg, off (-1: no address), the curves, and (for NPU) addr from the lowest address of the run."""
+    """Returns int64 columns: seg, off (-1: no address), the curves, and for NPU addr from the lowest address on."""
     count = workload.num_rows
     rows = workload.row
     # The last call at or before each event; events before the first call show the state at the start.

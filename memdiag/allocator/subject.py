@@ -119,9 +119,9 @@ class Subject:
     def comparable_peak(self) -> int | None:
         """The reserved peak to compare predictions with; None: the recorded peak is unknown.
 
-        Predictions start without the cache from before the recording. To not count that as a saving, the recorded settings are replayed
-        from the same start if there was such a cache. The same applies to a trace without addresses, since some of its reserved memory
-        may have served tensors that the trace does not contain.
+        Predictions start without the cache from before the recording. To not count that as a saving, the recorded
+        settings are replayed from the same start if there was such a cache. The same applies to a trace without
+        addresses, since some of its reserved memory may have served tensors that the trace does not contain.
         """
         recorded = recorded_peak(self.device, "reserved")
         if self.is_foreign or recorded is None:

@@ -14,7 +14,7 @@ CODES: dict[str, str] = {"MD955": "scratch memory of cuDNN is not fully known"}
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:  # noqa: ARG001
-    """Yields finding MD955 for the device with the highest peak: a process counts its calls of cuDNN once for all devices."""
+    """Yields finding MD955 for the device with the highest peak: cuDNN calls are counted once for all devices."""
     scratch = trace.recorded.ended.scratch if trace.recorded is not None else None
     if scratch is None or not scratch.more_bytes or not trace.devices:
         return

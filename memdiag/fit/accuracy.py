@@ -1,4 +1,7 @@
-"""How far simulated devices were from real cards, and the safety margin that follows. ``reports/phantom-truth.md`` is the source."""
+"""How far simulated devices were from real cards, and the safety margin that follows.
+
+``reports/phantom-truth.md`` is the source.
+"""
 
 from __future__ import annotations
 

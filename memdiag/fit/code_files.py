@@ -1,4 +1,4 @@
-"""A hash of the files that a command runs: those it names, Python files next to its script, and the installed packages."""
+"""A hash of the files that a command runs: named files, Python files next to its script, and installed packages."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def single_process(command: Sequence[str]) -> tuple[str, ...]:
-    """Returns the command that runs one process of a distributed program: ``torchrun … train.py`` becomes ``python train.py``.
+    """Returns the command of one process of a distributed run: ``torchrun … train.py`` becomes ``python train.py``.
 
     Commands without a known launcher are returned unchanged.
 

@@ -1,4 +1,7 @@
-"""Conditions and sizes in terms of placeholders: ``tp*pp<=world``, ``tp*dp``. Only arithmetic, comparisons and and/or/not."""
+"""Conditions and sizes in terms of placeholders: ``tp*pp<=world``, ``tp*dp``.
+
+Only arithmetic, comparisons and and/or/not.
+"""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ NEARLY_HEAVIEST = 0.75  # of the heaviest peak; lighter ranks are not recorded a
 def probing_ranks(world: int, values: Mapping[str, str], chosen: Sequence[int] | None = None) -> tuple[int, ...]:
     """Returns the ranks to record: the given ones, else the first and the last rank, and one in the second stage.
 
-    Pipeline stages are consecutive parts of the world in Megatron-LM, torchtitan and nanotron: rank 0 is in the first stage
-    (embedding, most micro-batches in flight), the last rank in the last one (logits). The stages between are like the second.
-    If no placeholder has the number of stages, a rank in the middle takes the place of the second stage.
+    Pipeline stages are consecutive parts of the world in Megatron-LM, torchtitan and nanotron: rank 0 is in the first
+    stage (embedding, most micro-batches in flight), the last rank in the last one (logits). The stages between are like
+    the second. If no placeholder has the number of stages, a rank in the middle takes the place of the second stage.
 
     Args:
         world: Number of ranks.

@@ -76,7 +76,7 @@ class Recorded:
 
     @property
     def error(self) -> str:
-        """The exception that ended a command that failed, else the last line of its output; "" for one that did not fail."""
+        """The exception that ended a failed command, else the last line of its output; "" if it did not fail."""
         if not self.status:
             return ""
         lines = [line.strip() for line in self.output.read_text(encoding="utf-8", errors="replace").splitlines()]

@@ -258,7 +258,7 @@ class _Worker:
         return FitProgress(len(self.search.outcomes), num_left, num_left * each / max(recorder.num_at_a_time, 1), said)
 
 
-# -------------------------------------------------------------------------------------------------------------- the report
+# ----------------------------------------------------------------------------------------------------------- the report
 
 
 def _report(order: FitOrder, grid: Grid, searches: Sequence[_Worker]) -> FitReport:

@@ -1,9 +1,9 @@
 """Chooses the configuration to run next, and infers outcomes of others from the runs so far.
 
 Larger values of a growing axis need at least as much memory, so one run decides others: if it fits, so does each
-configuration with smaller values (and otherwise the same); if it fails, so does each with larger ones. A linear model of
-the logarithm of the peak, fitted to the runs so far, predicts where memory ends. The next run is the configuration that
-is expected to decide most. A prediction only orders the runs: it never decides an outcome.
+configuration with smaller values (and otherwise the same); if it fails, so does each with larger ones. A linear model
+of the logarithm of the peak, fitted to the runs so far, predicts where memory ends. The next run is the configuration
+that is expected to decide most. A prediction only orders the runs: it never decides an outcome.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from memdiag.trace.table import Array
 
 Cell = tuple[int, ...]
 
-# Assumed before any run: log(peak) grows by so much for each unit of log(value), on growing axes and on others (ranks that
-# share the work); and how much runs count against that.
+# Assumed before any run: log(peak) grows by so much for each unit of log(value), on growing axes and on others (ranks
+# that share the work); and how much runs count against that.
 _SLOPE, _OTHER_SLOPE, _PRIOR = 0.7, -0.5, 0.05
 _NEAR = 0.03  # standard deviation of log(peak) between two runs of the same line
 
@@ -120,7 +120,7 @@ class Search:
             )
         return total
 
-    # ------------------------------------------------------------------------------------------------ what a run may decide
+    # -------------------------------------------------------------------------------------------- what a run may decide
 
     def _gain(self, cell: Cell, model: Array | None) -> tuple[float, int]:
         """Returns how many open questions a run is expected to answer, and how evenly its two outcomes divide them."""
@@ -140,7 +140,7 @@ class Search:
         """Returns whether a configuration has no larger value than another of the same line on any growing axis."""
         return all(one[place] <= other[place] for place in self._growing)
 
-    # ---------------------------------------------------------------------------------------------------------- prediction
+    # ------------------------------------------------------------------------------------------------------- prediction
 
     def _predicted(self, cell: Cell, model: Array | None) -> tuple[float | None, float]:
         """Returns the predicted logarithm of the peak, or None before the first run, and its standard deviation."""
@@ -159,7 +159,7 @@ class Search:
         return peak + guess - float(self._features[nearest] @ model), spread / 2
 
     def _between(self, cell: Cell, runs: Sequence[tuple[Cell, float]]) -> float | None:
-        """Returns the peak on a straight line through two runs that differ from a configuration on one growing axis only."""
+        """Returns the peak on a straight line through two runs that differ from a configuration on one growing axis."""
         for place in self._growing:
             values = self.grid.axes[place].values
             same = sorted(

@@ -156,7 +156,7 @@ def _against(here: Facts, there: Facts) -> tuple[str, tuple[GroupDifference, ...
     return cause_of(found, here, there)[1], tuple(found[:_MOST_DIFFERENCES])
 
 
-# ----------------------------------------------------------------------------------------------------------------- who belongs together
+# ------------------------------------------------------------------------------------------------- who belongs together
 
 
 def _split(ranks: Mapping[int, Facts]) -> list[list[int]]:

@@ -158,7 +158,7 @@ def merged(ranks: Mapping[int, Facts]) -> list[Merged]:
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -each.high_bytes, each.code, each.site))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- the verdict
+# ---------------------------------------------------------------------------------------------------------- the verdict
 
 
 def _verdict(

@@ -80,7 +80,7 @@ class Session:
         self._writer = 0  # the thread that is writing files
         self._previous: dict[int, Any] = {}
 
-    # -------------------------------------------------------------------------------------------------------- begin, end
+    # ------------------------------------------------------------------------------------------------------- begin, end
 
     def begin(self) -> None:
         """Installs hooks and waits for the devices."""

@@ -44,8 +44,8 @@ class Amount:
         num_tensors: Number of tensors.
         category: Category of most of the bytes ("activation"); null: unknown.
         lifetime: Lifetime of most of the bytes ("forward_to_backward"); null: unknown.
-        mean_lifetime: Mean lifetime, weighted by bytes, of the tensors that are freed within the trace, in ``lifetime_unit``; null:
-            none of them is.
+        mean_lifetime: Mean lifetime, weighted by bytes, of the tensors that are freed within the trace, in
+            ``lifetime_unit``; null: none of them is.
         never_freed_bytes: Bytes that are not freed within the trace.
     """
 
@@ -142,8 +142,9 @@ class SiteRow:
 
     Attributes:
         places: The call site in each trace; null: it holds nothing there at that moment.
-        matched: How the call site was found in each trace: "base" (the first trace), "same" (file, line and function), "path" (another
-            folder), "moved" (another line), "renamed" (another function), "words" (by label), "only here"; null: it holds nothing.
+        matched: How the call site was found in each trace: "base" (the first trace), "same" (file, line and function),
+            "path" (another folder), "moved" (another line), "renamed" (another function), "words" (by label), "only
+            here"; null: it holds nothing.
         amounts: Memory in each trace; null: the trace has no call stacks.
         tensor_names: Names of its largest tensors.
     """

@@ -144,8 +144,8 @@ class RankGroup:
         reference_group: The group with the most ranks, or None if this is it.
         explanation: How its median rank differs from that group's median rank, in words; "" if it does not.
         differences: Components of that difference.
-        spread_explanation: How the rank with the highest peak differs from the one with the lowest, in words; "" if they do not
-            differ.
+        spread_explanation: How the rank with the highest peak differs from the one with the lowest, in words; "" if
+            they do not differ.
     """
 
     number: int

@@ -67,8 +67,8 @@ class Message:
     """One out-of-memory message, or several identical ones of a rank.
 
     Attributes:
-        dialect: Form of the message: "torch_cuda_21", "torch_npu", "jax_xla", "oom_killer", …; "trace" for a failure found only in a
-            trace.
+        dialect: Form of the message: "torch_cuda_21", "torch_npu", "jax_xla", "oom_killer", …; "trace" for a failure
+            found only in a trace.
         framework: Program or library that printed it: "pytorch", "torch_npu", "jax", "vllm", "linux", …
         backend: "cuda", "hip", "npu", "xpu", "mps", "hpu", "tpu", "metal" or "cpu".
         rank: The rank that failed, or None if unknown.

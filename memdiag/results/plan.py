@@ -41,8 +41,8 @@ class PlanReport:
         height_bytes: Bytes that the plan needs.
         lower_bound_bytes: Proven lower bound on the bytes of any plan.
         method: How the plan was found.
-        stop_reason: Why the search stopped: "load" (the plan needs no more than the live peak), "capacity" (it fits the card),
-            "proved" (no plan is lower), "effort" (every planned attempt was made) or "time".
+        stop_reason: Why the search stopped: "load" (the plan needs no more than the live peak), "capacity" (it fits the
+            card), "proved" (no plan is lower), "effort" (every planned attempt was made) or "time".
         seconds: Duration of the search.
         rivals: Other placement methods for the same buffers.
         recorded_peak_reserved_bytes: Most bytes that the recorded allocator reserved; null: unknown.

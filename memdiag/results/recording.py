@@ -41,8 +41,8 @@ class RunSummary:
         wanted: The additional path for the trace of a single process, relative where possible; "" if there is none.
         is_wanted_named: Whether the name of that file differs from the default, which the command chooses by itself.
         single: The additional path that was written, relative where possible, or None if none was.
-        recorded: Status files of the processes with a trace, by rank, with "trace" (its path), "name" (the path relative to
-            the current directory where possible) and "bytes".
+        recorded: Status files of the processes with a trace, by rank, with "trace" (its path), "name" (the path
+            relative to the current directory where possible) and "bytes".
         chosen: The process to summarise: the first that ran out of memory, else rank 0, else the one with the most
             events. None if nothing was recorded.
         steps: Training steps of the process with the most steps.

@@ -224,8 +224,8 @@ class WhatIf:
         num_retries: Requests for which all cached memory is released first.
         num_driver_calls: Segments reserved and released.
         rejection_reason: Why the replay shows that this is not a remedy, or "" if it is one.
-        starts_with_live_tensors: Whether tensors were allocated before the first event; the replay chooses their addresses, so the
-            result is approximate.
+        starts_with_live_tensors: Whether tensors were allocated before the first event; the replay chooses their
+            addresses, so the result is approximate.
     """
 
     device: int

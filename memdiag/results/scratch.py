@@ -1,4 +1,4 @@
-"""Scratch memory of cuDNN's operations on a simulated device: how much was planned, and how much more a card may use."""
+"""Scratch memory of cuDNN on a simulated device: how much was planned, and how much more a card may use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class Scratch:
         num_calls: Calls of such operations.
         num_unknown_calls: Those for which no scratch memory was planned.
         largest_bytes: The largest planned workspace of a call.
-        more_bytes: Upper bound, measured rather than documented, on what a card may allocate at the peak beyond the recording.
+        more_bytes: Upper bound, measured rather than documented, on what a card may allocate at the peak beyond the
+            recording.
     """
 
     planner: str

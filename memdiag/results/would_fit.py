@@ -28,8 +28,8 @@ class WouldFit:
         num_free: Number of free blocks in that pool.
         largest_free_bytes: Largest free block in that pool.
         largest_free_shortfall_bytes: Bytes that the largest free block lacks.
-        closest_range_bytes: Length of the address range with the fewest live bytes that could hold the request; 0: no segment is as
-            long.
+        closest_range_bytes: Length of the address range with the fewest live bytes that could hold the request; 0: no
+            segment is as long.
         blocking_bytes: Live bytes in that range.
         num_blocking_tensors: Live tensors in that range.
         blocking_tensors: Names of the largest of them, at most three.

@@ -110,7 +110,7 @@ def find_max(
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------- what to try next
+# ----------------------------------------------------------------------------------------------------- what to try next
 
 
 def next_place(trials: Sequence[Trial], values: ValueRange, fits: int, fails: int, capacity: int | None) -> int:
@@ -168,7 +168,7 @@ def _capacity(order: Order, trials: Sequence[Trial]) -> int | None:
     return next((trial.capacity_bytes for trial in trials if trial.capacity_bytes), None)
 
 
-# ------------------------------------------------------------------------------------------------------------------ one run
+# -------------------------------------------------------------------------------------------------------------- one run
 
 
 def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Listener) -> Trial:

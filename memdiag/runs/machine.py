@@ -63,7 +63,7 @@ def survey_machine(
     environ: Mapping[str, str] = os.environ,
     busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> MachineReport:
-    """Returns what can be recorded on this machine, and how each torch would read the allocator settings in ``environ``.
+    """Returns what can be recorded on this machine, and how each torch would read the settings in ``environ``.
 
     Args:
         names, busy: As for ``survey``.

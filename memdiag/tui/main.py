@@ -24,7 +24,7 @@ _PAGE_KEPT = 1  # rows of a page that remain visible
 class MainScreen(Parts, inherit_bindings=False):
     """Everything but the popups."""
 
-    # ----------------------------------------------------------------------------------------------------------------- time
+    # ------------------------------------------------------------------------------------------------------------- time
 
     def _plot(self) -> int:
         return curve_lines.plot_width(self.size.width)
@@ -103,7 +103,7 @@ class MainScreen(Parts, inherit_bindings=False):
                 self.run_worker(self.run_action(action))
             place -= cell_len(words) + 2
 
-    # ---------------------------------------------------------------------------------------------------------------- lists
+    # ------------------------------------------------------------------------------------------------------------ lists
 
     def action_show(self, number: int) -> None:
         """Shows a list."""
@@ -216,7 +216,7 @@ class MainScreen(Parts, inherit_bindings=False):
         """Opens the path with the most bytes, or closes all."""
         self._arranged(lambda lists: lists.unfold(self.rows.cursor))
 
-    # ------------------------------------------------------------------------------------------------------------ questions
+    # -------------------------------------------------------------------------------------------------------- questions
 
     def action_ask_filter(self) -> None:
         """Asks for a filter text."""
@@ -283,7 +283,7 @@ class MainScreen(Parts, inherit_bindings=False):
         else:
             self._say("")
 
-    # -------------------------------------------------------------------------------------------------------------- program
+    # ---------------------------------------------------------------------------------------------------------- program
 
     def action_help(self) -> None:
         """Shows the keys."""

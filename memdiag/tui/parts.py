@@ -100,7 +100,7 @@ class Parts(Screen[None], inherit_bindings=False):
             self._lists.about.set_width(event.size.width - 1)
             self._show_list(self._number)
 
-    # ---------------------------------------------------------------------------------------------- what is told from outside
+    # ---------------------------------------------------------------------------------------- what is told from outside
 
     def say_busy(self, seconds: float) -> None:
         """Shows that work is in progress, and for how long."""
@@ -129,7 +129,7 @@ class Parts(Screen[None], inherit_bindings=False):
         self._refill()
         self._redraw()
 
-    # ------------------------------------------------------------------------------------------------------------ the lines
+    # -------------------------------------------------------------------------------------------------------- the lines
 
     def _title_line(self, width: int, _: int) -> list[Text]:
         parts = ["memdiag view", short(self._name_of_file, max(width - _FOR_FACTS, 20))]
@@ -208,7 +208,7 @@ class Parts(Screen[None], inherit_bindings=False):
             line.append(key, STRONG).append(f" {what}  ", DIM)
         return [line]
 
-    # --------------------------------------------------------------------------------------------------- drawing what changed
+    # --------------------------------------------------------------------------------------------- drawing what changed
 
     def _redraw(self) -> None:
         """Redraws everything but the list."""

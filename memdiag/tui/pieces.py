@@ -96,7 +96,8 @@ class Popup(ModalScreen[str]):
     ]
     DEFAULT_CSS = f"""
     Popup {{ align: center middle; }}
-    Popup > VerticalScroll {{ width: {_SHARE}%; max-width: {_WIDEST}; height: auto; max-height: {_SHARE}%; border: round $accent;
+    Popup > VerticalScroll {{ width: {_SHARE}%; max-width: {_WIDEST}; height: auto; max-height: {_SHARE}%; \
+border: round $accent;
                              padding: 0 1; background: $surface; scrollbar-size-vertical: 1; }}
     Popup Static {{ width: 100%; height: auto; }}
     """

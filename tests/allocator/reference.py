@@ -31,7 +31,7 @@ class Reference(Freeing):
             return self.small_segment
         return self.settings.large if size < self.medium_limit else round_up(size, 2 * MIB)
 
-    # -------------------------------------------------------------------------------------------------------- allocating
+    # ------------------------------------------------------------------------------------------------------- allocating
 
     def alloc(self, tensor: int, requested: int, stream: int = 0, pool: int | None = None) -> Block | None:
         """Returns the block of ``tensor``, or None for a request of 0 bytes.
@@ -162,7 +162,7 @@ class Reference(Freeing):
         self.note("segment_alloc", block, size)
         return block
 
-    # -------------------------------------------------------------------------------------------------------- expandable segments
+    # ---------------------------------------------------------------------------------------------- expandable segments
 
     def page(self, pool: Pool) -> int:
         return self.small_segment if pool.small else self.settings.large

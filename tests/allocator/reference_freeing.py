@@ -167,7 +167,7 @@ class Freeing:
         for s in list(self.num_issued) if stream < 0 else [stream]:
             self.num_finished[s] = self.num_issued.get(s, 0)
 
-    # -------------------------------------------------------------------------------------------------------- private pools, device
+    # -------------------------------------------------------------------------------------------- private pools, device
 
     def pool_begin(self, number: int, stream: int = -1, kind: int = 0) -> None:
         if any(number == open_ for open_, _ in self.scopes):

@@ -56,7 +56,7 @@ def do(allocator: Any, call: Call) -> tuple[int, Block | None]:
 
 
 def run(allocator: Any, todo: Iterable[Call]) -> Iterator[tuple[int, ...]]:
-    """Yields status, segment, offset and size of the block, then the counters, of every call up to undefined behaviour."""
+    """Yields status, segment, offset, size of the block and counters of every call up to undefined behaviour."""
     for call in todo:
         status, block = do(allocator, call)
         where = (block.segment.number, block.off, block.size) if block else (-1, -1, -1)

@@ -56,7 +56,7 @@ def of(report: dict, code: str) -> dict:
     return next(finding for finding in report["findings"] if finding["code"] == code)
 
 
-# ------------------------------------------------------------------------------------------------------------ one finding each
+# ----------------------------------------------------------------------------------------------------- one finding each
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_a_feature_forbids_goes_before_what_it_conflicts_with(asked):
     assert report["corrected"] == "max_split_size_mb:64"
 
 
-# ------------------------------------------------------------------------------------------------------------ forms of text
+# -------------------------------------------------------------------------------------------------------- forms of text
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_pipe(asked, monkeypatch):
     assert codes(asked("-")) == {"MD657"}
 
 
-# ------------------------------------------------------------------------------------------------------------ environment
+# ---------------------------------------------------------------------------------------------------------- environment
 
 
 @pytest.mark.usefixtures("clean")
@@ -275,7 +275,7 @@ def test_good_values_beside_it(clean, asked):
     }
 
 
-# ------------------------------------------------------------------------------------------------------------ the command
+# ---------------------------------------------------------------------------------------------------------- the command
 
 
 def test_no_settings_is_a_usage_error(capsys):

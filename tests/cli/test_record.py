@@ -154,7 +154,8 @@ def test_several_processes(record, tmp_path):
     (tmp_path / "launch.py").write_text(
         textwrap.dedent(f"""
         import os, subprocess, sys
-        children = [subprocess.Popen([sys.executable, "-c", {TRAIN!r}], env={{**os.environ, "RANK": str(rank)}}) for rank in (1, 0)]
+        children = [subprocess.Popen([sys.executable, "-c", {TRAIN!r}], env={{**os.environ, "RANK": str(rank)}}) for \
+rank in (1, 0)]
         sys.exit(max(child.wait() for child in children))
         """)
     )
@@ -383,7 +384,7 @@ def test_secrets_are_hidden():
     assert kept == {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": "p", "RANK": "1"}
 
 
-# --------------------------------------------------------------------------------------------------------------- real torch
+# ----------------------------------------------------------------------------------------------------------- real torch
 
 
 def test_training_on_the_cpu(record, tmp_path):

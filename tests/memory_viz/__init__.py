@@ -46,7 +46,8 @@ _DRAWN = f"""(() => {{
 }})()"""
 _GO_TO = f"""(number => {{
     const shown = {_SHOWN};
-    shown.querySelector('div[style*=monospace]').children[number].dispatchEvent(new MouseEvent('mousedown', {{bubbles: true}}));
+    shown.querySelector('div[style*=monospace]').children[number].dispatchEvent(new MouseEvent('mousedown', \
+{{bubbles: true}}));
     return {_TEXT};
 }})"""
 

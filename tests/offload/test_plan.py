@@ -130,9 +130,12 @@ def test_invalid_settings_are_an_error(config, options, said):
 
 
 def test_settings_have_the_names_and_units_of_mindspore():
-    text = """{"memory_offload": "ON", "max_device_memory": "30GB", "offload_config": {"offload_path": "./x", "auto_offload": true,
-      "offload_cpu_size": "512GB", "offload_disk_size": "1024GB", "host_mem_block_size": "1GB", "hbm_ratio": 0.5, "enable_aio": true,
-      "aio_block_size": "1GB", "aio_queue_depth": 8, "enable_pinned_mem": true, "offload_param": "disk", "offload_checkpoint": "cpu",
+    text = """{"memory_offload": "ON", "max_device_memory": "30GB", "offload_config": {"offload_path": "./x", \
+"auto_offload": true,
+      "offload_cpu_size": "512GB", "offload_disk_size": "1024GB", "host_mem_block_size": "1GB", "hbm_ratio": 0.5, \
+"enable_aio": true,
+      "aio_block_size": "1GB", "aio_queue_depth": 8, "enable_pinned_mem": true, "offload_param": "disk", \
+"offload_checkpoint": "cpu",
       "cpu_ratio": 0.5}}"""
     settings = OffloadSettings.read(text, {"link": "22GB/s,20GB/s"})
     assert settings.device_bytes(32 << 30) == 15 << 30  # GB means GiB there

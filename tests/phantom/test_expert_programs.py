@@ -1,4 +1,4 @@
-"""Public mixtures of experts under --expert-load: their requests are those of the counts that a device would compute."""
+"""Public mixtures of experts under --expert-load: their requests match the counts that a device would compute."""
 
 import json
 import subprocess

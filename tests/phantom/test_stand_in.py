@@ -19,9 +19,12 @@ pytestmark = [
 ]
 
 ASKS = """
-extern int aclrtMalloc(void), aclrtMemExportToShareableHandle(void), aclrtSynchronizeDevice(void), printf(const char *, ...);
-const char *late[] = {"aclnnInplaceAdds", "aclnnMatmul", "aclnnForeachAddScalar", "aclmdlRICondHandleCreate", "aclNotes of a sentence"};
-int asks(void) { return aclrtMalloc() + aclrtMemExportToShareableHandle() + aclrtSynchronizeDevice() + printf("%s", late[0]); }
+extern int aclrtMalloc(void), aclrtMemExportToShareableHandle(void), aclrtSynchronizeDevice(void), printf(const char \
+*, ...);
+const char *late[] = {"aclnnInplaceAdds", "aclnnMatmul", "aclnnForeachAddScalar", "aclmdlRICondHandleCreate", \
+"aclNotes of a sentence"};
+int asks(void) { return aclrtMalloc() + aclrtMemExportToShareableHandle() + aclrtSynchronizeDevice() + printf("%s", \
+late[0]); }
 """
 
 

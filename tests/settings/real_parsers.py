@@ -5,9 +5,10 @@ simulated runtime) and "npu" (torch_npu on a simulated runtime). A small C++ pro
 through Python, since torch_npu does not export its parser. For older releases of torch, the program is built from
 old_parser.cpp. To record again:
 
-    python -m tests.settings.real_parsers record common|npu                  (by an interpreter that has torch, or torch_npu)
-    python -m tests.settings.real_parsers record cuda --program PROGRAM      (built from real_parser.cpp with -DWITH_CUDA)
-    python -m tests.settings.real_parsers record cuda --version 2.6 --program PROGRAM     (built from old_parser.cpp)
+    python -m tests.settings.real_parsers record common|npu                  (by an interpreter that has torch, or
+    torch_npu) python -m tests.settings.real_parsers record cuda --program PROGRAM      (built from real_parser.cpp with
+    -DWITH_CUDA) python -m tests.settings.real_parsers record cuda --version 2.6 --program PROGRAM     (built from
+    old_parser.cpp)
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ OPENED = {
         for rank in RANKS
     },
     **{
-        f"{INSIGHT}test__data__pytorch__db__{rank}_ascend_pt__ASCEND_PROFILER_OUTPUT__ascend_pytorch_profiler_{rank[-1]}.db": (
+        f"{INSIGHT}test__data__pytorch__db__{rank}_ascend_pt__ASCEND_PROFILER_OUTPUT__"
+        f"ascend_pytorch_profiler_{rank[-1]}.db": (
             "ascend-db",
             256,
             127,
@@ -136,7 +137,8 @@ REFUSED = {
     (
         "facebookresearch__HolisticTraceAnalysis__tests__data__mtia_inference_trace__mtia_inference_rank_0.json.gz"
     ): NO_MEMORY,
-    "facebookresearch__HolisticTraceAnalysis__tests__data__ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz": NO_MEMORY,
+    "facebookresearch__HolisticTraceAnalysis__tests__data__ns_resolution_trace__"
+    "rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz": NO_MEMORY,
 }
 RUN = "vm_13890_20261121014323644_ascend_pt"
 PROFILE_OPENED = {

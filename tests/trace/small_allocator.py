@@ -159,7 +159,7 @@ class Allocator:
         """Returns the reserved bytes."""
         return sum(len(s.mapped) * s.page for s in self.segments)
 
-    # ------------------------------------------------------------------------------------------------ calls of the program
+    # --------------------------------------------------------------------------------------------- calls of the program
 
     def malloc(self, requested: int, stream: int) -> Block:
         """Allocates a block.

@@ -34,7 +34,7 @@ def some_events(device):
     return sorted(at for at in chosen if at < device.num_events)
 
 
-# ------------------------------------------------------------------------------------------------------------------ windows
+# -------------------------------------------------------------------------------------------------------------- windows
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_marks_are_in_the_columns_of_their_events():
     assert first_in(np.array([], np.int64), window, 4).tolist() == [-1] * 4
 
 
-# ------------------------------------------------------------------------------------------------------------------ moments
+# -------------------------------------------------------------------------------------------------------------- moments
 
 
 def test_jumps_go_to_the_next_or_the_previous_event():
@@ -156,7 +156,7 @@ def check_map(trace, device, at, live):
             assert PENDING not in states
 
 
-# ------------------------------------------------------------------------------------------------------------------ tensors
+# -------------------------------------------------------------------------------------------------------------- tensors
 
 
 def test_every_order_has_every_tensor(trace, device):
@@ -189,7 +189,7 @@ def test_filter_words_select_tensors(trace, device):
     assert len(live.at(peak, ">1.2.3.4").rows) == 0  # not a size, so it is searched for as a word
 
 
-# -------------------------------------------------------------------------------------------------------------------- calls
+# ---------------------------------------------------------------------------------------------------------------- calls
 
 
 @pytest.mark.parametrize("frames", ["python", "user", "all"])

@@ -101,7 +101,8 @@ optimizer:
   accumulate_grad_in_fp32: true
   clip_grad: 1.0
   learning_rate_scheduler:
-    {{learning_rate: 0.0001, lr_decay_style: linear, lr_warmup_style: linear, lr_warmup_steps: 1, min_decay_lr: 1.0e-05}}
+    {{learning_rate: 0.0001, lr_decay_style: linear, lr_warmup_style: linear, lr_warmup_steps: 1, \
+min_decay_lr: 1.0e-05}}
   optimizer_factory: {{name: adamW, adam_beta1: 0.9, adam_beta2: 0.95, adam_eps: 1.0e-08, torch_adam_is_fused: true}}
   weight_decay: 0.01
   zero_stage: 1
@@ -114,13 +115,16 @@ data_stages:
     start_training_step: 1
     data:
       dataset:
-        {{hf_dataset_or_datasets: made-up, hf_dataset_splits: train, hf_dataset_config_name: null, text_column_name: text,
+        {{hf_dataset_or_datasets: made-up, hf_dataset_splits: train, hf_dataset_config_name: null, \
+text_column_name: text,
         dataset_overwrite_cache: false, dataset_processing_num_proc_per_process: 1}}
       num_loading_workers: 0
       seed: 42
 tokens:
-  {{sequence_length: {LENGTH}, train_steps: {given.steps}, micro_batch_size: {given.micro_batch}, val_check_interval: -1,
-  batch_accumulation_per_replica: {SEQUENCES // (given.dp * given.micro_batch)}, limit_test_batches: 0, limit_val_batches: 0}}
+  {{sequence_length: {LENGTH}, train_steps: {given.steps}, micro_batch_size: {given.micro_batch}, \
+val_check_interval: -1,
+  batch_accumulation_per_replica: {SEQUENCES // (given.dp * given.micro_batch)}, limit_test_batches: 0, \
+limit_val_batches: 0}}
 logging: {{iteration_step_info_interval: 1, log_level: info, log_level_replica: info}}
 checkpoints: {{checkpoint_interval: 100000, checkpoints_path: /dev/null, resume_checkpoint_path: null}}
 profiler: null

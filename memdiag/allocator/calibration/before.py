@@ -65,7 +65,7 @@ def reach_below(device: DeviceTrace) -> int:
 
 
 def _beginnings(device: DeviceTrace, at: int, start: Array, expandable: Array, group: Array) -> tuple[Array, Array]:
-    """Returns the beginnings of ranges whose lowest piece at event ``at`` is not the lowest mapped later, and its row."""
+    """Returns the beginnings of ranges whose lowest piece at ``at`` is not the lowest mapped later, and its row."""
     regions = device.regions
     later = np.flatnonzero(regions.expandable & (regions.opened_at > at))
     reach = reach_below(device)

@@ -70,8 +70,10 @@ def calls_of_entries(
 ) -> tuple[RecordedCalls, Failures]:
     """Returns the calls that explain the entries of a recording, and the refused requests among them.
 
-    ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process. None: as it looks.
-    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right before them;
+    ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process.
+        None: as it looks.
+    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right
+        before them;
     ``refused`` those of which the opposite is known.
     """
     events, tensors = device.events, device.tensors

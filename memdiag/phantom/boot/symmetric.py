@@ -1,8 +1,9 @@
 """Symmetric memory of a rank that runs alone: the buffers of the other ranks are its own.
 
-PyTorch shares this memory between processes by the driver, which a simulated device refuses. Asynchronous tensor parallelism
-(torch.ops.symm_mem) asks for a workspace, and for each rank's part of it. The workspace is allocated as on a real device,
-from the driver and not from the caching allocator; a part of another rank is a view of it, and barriers do not wait.
+PyTorch shares this memory between processes by the driver, which a simulated device refuses. Asynchronous tensor
+parallelism (torch.ops.symm_mem) asks for a workspace, and for each rank's part of it. The workspace is allocated as on
+a real device, from the driver and not from the caching allocator; a part of another rank is a view of it, and barriers
+do not wait.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Candidates run as usual, with the memory that takes, but all get the same time: PyTorch chooses the first of equals,
 which for matrix products is the library's. By the simulated runtime's clock, it would be the one with the fewest calls.
 
-Each candidate runs as few times as possible. Triton otherwise repeats it until 100 ms have passed, which on the simulated
-runtime's clock (1 microsecond per event) takes half a million calls.
+Each candidate runs as few times as possible. Triton otherwise repeats it until 100 ms have passed, which on the
+simulated runtime's clock (1 microsecond per event) takes half a million calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import sys
 from typing import Any
 
 _MILLISECONDS = 1.0
-# Arguments that limit the repetitions of triton.testing.do_bench, which PyTorch's benchmarker hands on, and of PyTorch's own.
+# Arguments that limit the repetitions of triton.testing.do_bench, which PyTorch's benchmarker hands on, and of
+# PyTorch's own.
 _OF_TRITON = ("warmup", "rep")
 _OF_PYTORCH = ("max_benchmark_duration",)
 _SETTINGS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")

@@ -21,7 +21,7 @@ from memdiag.phantom.installed import installed_for
 
 
 def put_in_place(python: str) -> list[str]:
-    """Copies the compiled libraries into the torch of a Python, except those that the real toolkit provides; returns their names.
+    """Copies the compiled libraries that the real toolkit lacks into the torch of a Python; returns their names.
 
     Raises:
         MemdiagError: torch has no CUDA, or an unknown version; or there is no compiler.

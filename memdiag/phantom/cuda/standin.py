@@ -168,7 +168,7 @@ def stand_in(installed: Installed) -> Path:
 
 
 def planner(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variable that names the installed cuDNN, which plans workspaces without a card; nothing if there is none.
+    """Returns the variable that names the installed cuDNN, which plans workspaces without a card; empty without one.
 
     A value that the user gave stays: another cuDNN may plan for one that is too old to do so itself.
     """

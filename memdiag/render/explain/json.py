@@ -31,6 +31,9 @@ LAYOUT = JsonLayout(
 )
 
 
-def render(pages: Sequence[ManualPage], look: Look = PLAIN) -> str:  # noqa: ARG001 - all renderers have the same signature
+def render(
+    pages: Sequence[ManualPage],
+    look: Look = PLAIN,  # noqa: ARG001 - all renderers have the same signature
+) -> str:
     """Returns the pages as one JSON object."""
     return LAYOUT.text(Pages(tuple(pages)))

@@ -10,7 +10,10 @@ from memdiag.text import Language, language
 LAYOUT = JsonLayout(
     name="fit",
     title="memdiag fit --json",
-    meaning="Which configurations of a command fit on which devices. fit.json in the folder of the search has the same content.",
+    meaning=(
+        "Which configurations of a command fit on which devices. fit.json in the folder of the search has the same "
+        "content."
+    ),
     version=1,
     root=FitReport,
     shapes=(

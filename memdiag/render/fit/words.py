@@ -26,7 +26,7 @@ def outcome(on: DeviceFit) -> Phrase:
 
 
 def largest(report: FitReport, device: int) -> list[FitCell]:
-    """Returns the configurations that fit on a device and have no larger one that fits: on growing axes, otherwise the same."""
+    """Returns the configurations that fit on a device while none that is larger on the growing axes fits."""
     fitting = report.fitting(device)
     return [cell for cell in fitting if not any(_is_larger(report, other, cell) for other in fitting)]
 
@@ -143,7 +143,7 @@ def runs(report: FitReport) -> Phrase:
 
 
 def next_steps(report: FitReport) -> list[Phrase]:
-    """Returns the commands that open the most interesting trace: the largest that fits, or the closest that does not."""
+    """Returns the commands that open the largest trace that fits, or the closest one that does not."""
     every = [on for cell in report.cells for on in cell.on if on.trace and on.headroom_bytes is not None]
     if not every:
         return []

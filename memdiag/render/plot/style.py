@@ -183,7 +183,7 @@ def fonts_for(text: str) -> list[str]:
 
 
 def drawn_language() -> Language:
-    """Returns the active language if this machine has a font for it, else English, so that no text is drawn as boxes."""
+    """Returns the active language if this machine has a font for it, else English, so no text is drawn as boxes."""
     return language() if language() == "en" or len(fonts_for(CHINESE)) > 1 else "en"
 
 

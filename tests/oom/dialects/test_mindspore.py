@@ -47,7 +47,8 @@ FORMS = [
     Form(
         "mindspore_misc",
         "[ERROR] device/ascend/ascend_memory_pool.cc:65 CalMemBlockAllocSize] Memory not enough: current free memory "
-        "size[{free}] is smaller than required size[{requested}], dynamic offset [4096] memory pool total size[{limit}]",
+        "size[{free}] is smaller than required size[{requested}], dynamic offset [4096] memory pool total "
+        "size[{limit}]",
         {"free": whole_bytes("free"), "requested": _BYTES, "limit": whole_bytes("limit")},
     ),
 ]

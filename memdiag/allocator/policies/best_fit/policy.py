@@ -49,15 +49,27 @@ class BestFitPolicy:
         """Returns the settings that determine block sizes: all blocks split as in expandable segments."""
         return replace(layout_of(conf, rules), expandable=True)
 
-    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - it has no settings
-        """Returns the requests rounded up to 512 bytes, and these rounded up to 2 MiB (int64, bytes)."""
+    def block_and_segment_sizes(
+        self,
+        sizes: Array,
+        conf: Conf,  # noqa: ARG002 - it has no settings
+        rules: Rules,  # noqa: ARG002 - it has no settings
+    ) -> tuple[Array, Array]:
+        """Returns requests rounded up to 512 bytes, and those rounded up to 2 MiB (int64, bytes)."""
         rounded = Layout().round(sizes)
         return rounded, -(-rounded // SEGMENT_GRAIN) * SEGMENT_GRAIN
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:
         """Returns None: the policy needs only the requests."""
 
-    def serve(self, workload: Workload, prepared: None, scenario: Scenario, *, log: bool = False) -> Replay:  # noqa: ARG002 - nothing is prepared
+    def serve(
+        self,
+        workload: Workload,
+        prepared: None,  # noqa: ARG002 - nothing is prepared
+        scenario: Scenario,
+        *,
+        log: bool = False,
+    ) -> Replay:
         """Replays a workload.
 
         Raises:

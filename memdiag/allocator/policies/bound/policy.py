@@ -37,15 +37,27 @@ class BoundPolicy:
         """Returns the layout of PyTorch's allocator."""
         return CACHING.layout(conf, rules)
 
-    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
-        """Returns the rounded requests as sizes of blocks and of ranges (int64, bytes)."""
+    def block_and_segment_sizes(
+        self,
+        sizes: Array,
+        conf: Conf,  # noqa: ARG002 - the same with all settings
+        rules: Rules,  # noqa: ARG002 - the same with all settings
+    ) -> tuple[Array, Array]:
+        """Returns the rounded requests, each of which is a range too (int64, bytes)."""
         rounded = Layout().round(sizes)
         return rounded, rounded
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:
         """Returns None: the lower bound does not depend on the program's phases."""
 
-    def serve(self, workload: Workload, prepared: None, scenario: Scenario, *, log: bool = False) -> Replay:  # noqa: ARG002 - nothing is prepared
+    def serve(
+        self,
+        workload: Workload,
+        prepared: None,  # noqa: ARG002 - nothing is prepared
+        scenario: Scenario,
+        *,
+        log: bool = False,
+    ) -> Replay:
         """Replays a workload.
 
         Raises:

@@ -53,8 +53,13 @@ class CachingPolicy:
             rounded = np.where((np.asarray(conf.divisions)[entry] == 1) & (sizes > MIN_BLOCK), sizes, rounded)
         return rounded, allocation_sizes(rounded, conf.large_segment)
 
-    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> Beginning:  # noqa: ARG002 - a workload is enough
-        """Returns the initial state of the recording."""
+    def prepare(
+        self,
+        trace: Trace,  # noqa: ARG002 - a workload is enough
+        device: DeviceTrace,  # noqa: ARG002 - a workload is enough
+        workload: Workload,  # noqa: ARG002 - a workload is enough
+    ) -> Beginning:
+        """Returns that a replay begins as the recording does."""
         return Beginning()
 
     def serve(self, workload: Workload, prepared: Beginning, scenario: Scenario, *, log: bool = False) -> Replay:

@@ -42,12 +42,22 @@ class GMLakePolicy:
         """Returns the settings that decide the sizes of blocks: large ones are whole chunks."""
         return layout_of(conf, rules, large_grain=CHUNK)
 
-    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
+    def block_and_segment_sizes(
+        self,
+        sizes: Array,
+        conf: Conf,  # noqa: ARG002 - the same with all settings
+        rules: Rules,  # noqa: ARG002 - the same with all settings
+    ) -> tuple[Array, Array]:
         """Returns the sizes of blocks, and of the segments where new memory is needed (int64, bytes)."""
         rounded = rounded_sizes(sizes)
         return rounded, allocation_sizes(rounded)
 
-    def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> GMLakeSettings:  # noqa: ARG002 - its defaults depend on the backend only
+    def prepare(
+        self,
+        trace: Trace,
+        device: DeviceTrace,  # noqa: ARG002 - its defaults depend on the backend only
+        workload: Workload,  # noqa: ARG002 - its defaults depend on the backend only
+    ) -> GMLakeSettings:
         """Returns GMLake's defaults; on NPUs those of its port in MindSpeed's SmartSwap."""
         return ON_NPU if trace.backend == "npu" else GMLakeSettings()
 

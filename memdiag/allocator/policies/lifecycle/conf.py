@@ -33,7 +33,7 @@ class MindSpeedSettings:
 
     @classmethod
     def parse(cls, text: str, alr_max_bytes: int | None = None) -> MindSpeedSettings:
-        """Reads the text of PYTORCH_NPU_ALLOC_CONF; the collection threshold is read and has no effect, as in the original.
+        """Reads PYTORCH_NPU_ALLOC_CONF; as in the original, the collection threshold is read and has no effect.
 
         Raises:
             MemdiagError: The allocator would not start with it.

@@ -58,7 +58,12 @@ class LifecyclePolicy:
         """Returns the settings that decide the sizes of blocks."""
         return layout_of(conf, rules)
 
-    def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:  # noqa: ARG002 - the same with all settings
+    def block_and_segment_sizes(
+        self,
+        sizes: Array,
+        conf: Conf,  # noqa: ARG002 - the same with all settings
+        rules: Rules,  # noqa: ARG002 - the same with all settings
+    ) -> tuple[Array, Array]:
         """Returns the sizes of blocks and of the segments of short-lived tensors (int64, bytes)."""
         rounded = Layout().round(sizes)
         return rounded, allocation_sizes(rounded)

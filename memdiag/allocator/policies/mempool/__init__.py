@@ -1,1 +1,1 @@
-"""PyTorch's and torch_npu's caching allocators with private pools that the program opens itself (``torch.cuda.MemPool``)."""
+"""PyTorch's and torch_npu's caching allocators with private pools of the program (``torch.cuda.MemPool``)."""

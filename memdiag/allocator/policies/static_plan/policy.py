@@ -54,8 +54,15 @@ class StaticPlanPolicy:
         step = np.where(seen, _at(device.events.step, np.where(seen, row, 0), -1), -1)
         return make_plan(workload, site, step, trace.bases.get("step", "none"))
 
-    def serve(self, workload: Workload, prepared: Planned, scenario: Scenario, *, log: bool = False) -> PlannedReplay:  # noqa: ARG002 - the plan has the workload
-        """Replays a new run of the program that uses the plan from the beginning.
+    def serve(
+        self,
+        workload: Workload,  # noqa: ARG002 - the plan has the workload
+        prepared: Planned,
+        scenario: Scenario,
+        *,
+        log: bool = False,
+    ) -> PlannedReplay:
+        """Replays a new run of the program, which begins with the plan.
 
         Raises:
             MemdiagError: The fallback allocator refuses the settings.

@@ -127,7 +127,7 @@ class Machine:
                 if skip is not None:
                     skip(code)
 
-    # ------------------------------------------------------------------------------------------- while an operator is at work
+    # ------------------------------------------------------------------------------------- while an operator is at work
 
     def is_idle(self) -> bool:
         """Returns whether computing is impossible now: captured operators run only with their graph.

@@ -176,7 +176,7 @@ class Operator:
                 given[at] = self._torch.scalar_tensor(args[at], dtype=dtype, device="cpu")
         return given
 
-    # ------------------------------------------------------------------------------------------------ before the operator runs
+    # ----------------------------------------------------------------------------------------- before the operator runs
 
     def _prepare(self, work: Work, args: Any, kwargs: Any) -> tuple[int, Any]:
         """Copies the inputs of the operator.
@@ -302,7 +302,7 @@ class Operator:
             mine = self.machine.chance.generator(work.seed)
             self._put(work, at, "generator", mine, args)
 
-    # ------------------------------------------------------------------------------------------------- after the operator ran
+    # ------------------------------------------------------------------------------------------- after the operator ran
 
     def _finish(self, work: Work, results: Any, real: Any) -> Any:
         """Computes, and stores the results as the device's. Returns the value for the program."""

@@ -257,7 +257,7 @@ def test_layers_too_deep_for_marks_are_guessed_where_the_stack_runs() -> None:
 
 
 def seen(*lines: tuple[int, ...], backward_from: int | None = None) -> str:
-    """Returns the calls of layers and of the stack shown by allocations, given by lines of ``forward``, outermost first."""
+    """Returns the calls of layers and of the stack in allocations given by lines of ``forward``, outermost first."""
     stacks, number = Stacks.from_lists(
         [[Frame("model.py", line, "forward") for line in reversed(chain)] for chain in lines]
     )

@@ -29,7 +29,8 @@ def test_the_stack_is_as_high_as_the_active_peak(shown, trace):
         const bands = M.device().bands[0];
         const width = 700;
         const tall = new Float64Array(width);
-        M.walkStack(bands, M.stackParts(bands, 0, bands.end, width), (column, band, below, size) => { tall[column] += size; });
+        M.walkStack(bands, M.stackParts(bands, 0, bands.end, width), (column, band, below, size) => { tall[column] += \
+size; });
         return Math.max(...tall);
     })()""")
     assert drawn == bands["highest"], "no column loses the peak"
@@ -104,7 +105,8 @@ def test_two_thousand_bands_are_drawn_in_time(shown):
         const n = 2000;
         const table = (columns) => ({ n: Object.values(columns)[0].length, ...columns });
         const event = Float64Array.from({ length: 2 * n }, (_, i) => i);
-        const tensors = { alloc_at: event.slice(0, n), free_completed_at: event.slice(n), block: new Float64Array(n).fill(1 << 20) };
+        const tensors = { alloc_at: event.slice(0, n), free_completed_at: event.slice(n), block: new \
+Float64Array(n).fill(1 << 20) };
         const bands = M.prepareBands(
             { first: 0, end: 2 * n, tensor: table({ row: Int32Array.from({ length: n }, (_, i) => i) }),
               rest: table({ event, bytes: new Float64Array(2 * n) }) }, tensors);

@@ -1,4 +1,4 @@
-"""MindSpeed's allocator, independently written in C++ from its description, and memdiag's simulation agree call by call."""
+"""MindSpeed's allocator, written independently in C++ from its description, agrees with memdiag's simulation."""
 
 from __future__ import annotations
 
