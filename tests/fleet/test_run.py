@@ -26,7 +26,7 @@ def test_a_broken_file_is_a_condition_and_notes_are_heard_and_repeated(tmp_path,
     heard = Heard()
     report = diagnose(files, FLEET_ENGINES["local"], FleetOptions(workers=1), notes=["a note"], listener=heard)
     assert [row.rank for row in report.ranks] == [0]
-    assert conditions_met(report) == ["broken"]
+    assert conditions_met(report) == ["unreadable"]
     assert heard.said == ["a note"]
     assert report.notes[0] == "a note"
     assert capsys.readouterr() == ("", "")
