@@ -154,7 +154,7 @@ def test_settings() -> None:
 
 
 def test_a_workload_alone_is_not_enough() -> None:
-    with pytest.raises(MemdiagError, match="what the program was doing"):
+    with pytest.raises(MemdiagError, match="needs the recording"):
         replay(Program().alloc(0, 1).workload(), "lifecycle")
 
 
