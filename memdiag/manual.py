@@ -109,7 +109,10 @@ def page(name: str) -> ManualPage:
 
 @cache
 def _chinese(folder: Path) -> dict[str, tuple[str, str]]:
-    """Returns the Chinese title and summary of each finding, from docs/zh/findings.md: ``* MD101\uff1atitle\u3002summary``."""
+    """Returns the Chinese title and summary of each finding, from docs/zh/findings.md.
+
+    Its lines are ``* MD101\uff1atitle\u3002summary``.
+    """
     page = folder / _CHINESE
     lines = page.read_text(encoding="utf-8").splitlines() if page.is_file() else ()
     entries = (match for line in lines if (match := _ENTRY.fullmatch(line)))

@@ -74,7 +74,7 @@ class Subject:
         return continuation_of(self.trace, self.device, self.workload)
 
     def on_card(self, capacity: int) -> Scenario:
-        """Returns the recorded settings on a card of ``capacity`` bytes, with the recorded memory outside the allocator.
+        """Returns the recorded settings on a card of ``capacity`` bytes and the recorded memory outside the allocator.
 
         The memory fraction of the process is the recorded one. A limit that is inferred from refused requests stays the
         same in bytes.
