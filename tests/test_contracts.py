@@ -20,6 +20,7 @@ from memdiag.phantom.profiles import DEVICES
 from memdiag.registry import ANALYZERS, SOURCES, Registry, members
 from memdiag.render import FORMS, PICTURES, renderer
 from memdiag.render.support.look import Look
+from memdiag.text import catalogue
 from memdiag.views.plots import PLOT_DATA
 
 ROOT = Path(__file__).parents[1]
@@ -152,6 +153,23 @@ def test_a_dialect_gives_its_frameworks_names(name):
     for _, example in DIALECTS[name].EXAMPLES:
         for message in read_text(example).messages:
             assert message.program or message.framework == "shell", message.framework
+
+
+def test_a_remedy_of_several_findings_is_in_the_catalogue():
+    """A ``Fix`` with a fixed instruction belongs to one module; those that several offer are remedies."""
+    users: dict[str, set[str]] = {}
+    for path in sorted((PACKAGE / "analyzers").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fix":
+                title = node.args[0]
+                if isinstance(title, ast.Call) and title.args and isinstance(title.args[0], ast.Constant):
+                    users.setdefault(title.args[0].value, set()).add(path.stem)
+    assert len(users) > 20
+    assert {key: modules for key, modules in users.items() if len(modules) > 1} == {}
+    texts = {key: catalogue(key.partition(".")[0])[key.partition(".")[2]]["en"] for key in users}
+    known = {each["en"] for each in catalogue("remedies").values()}
+    assert len(set(texts.values())) == len(texts)
+    assert {key: text for key, text in texts.items() if text in known} == {}
 
 
 def test_a_code_belongs_to_one_analyzer():

@@ -73,7 +73,8 @@ def export(
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy, say, write_out
-    from memdiag.exports.writing import destination, format_for, request, write
+    from memdiag.exports.writing import destination, format_for, request
+    from memdiag.exports.writing import export as export_trace
 
     path = choose_trace(trace)
     if format is None and output is None:
@@ -87,7 +88,7 @@ def export(
     )
     read = read_trace(path)
     with busy(phrase("progress.writing", file=str(file))):
-        written = write(read, name, file, wanted)
+        written = export_trace(read, name, file, wanted)
     for each in written.files:
         say(phrase("progress.wrote", path=each.file))
     if as_json:

@@ -18,7 +18,7 @@ from memdiag.units import parse_bytes
 _TABLES = ("csv", "parquet")  # formats that write a file for each table
 
 
-def write(trace: Trace, name: str, file: Path, wanted: Wanted) -> ExportedFiles:
+def export(trace: Trace, name: str, file: Path, wanted: Wanted) -> ExportedFiles:
     """Writes a trace in format ``name`` and returns the written files.
 
     Raises:

@@ -23,7 +23,7 @@ from memdiag.allocator.tuning.tune import Progress, SearchState, merit, recommen
 from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
-from memdiag.analyzers.support.offered import RELEVANT_SHARE
+from memdiag.diagnosis.refuted import RELEVANT_SHARE
 from memdiag.errors import MemdiagError
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.report import CardReport

@@ -14,7 +14,8 @@ from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.failure_cause import facts_of
 from memdiag.analyzers.support.failures import every_failure
 from memdiag.analyzers.support.joined import join
-from memdiag.analyzers.support.offered import offered, without_refuted
+from memdiag.analyzers.support.offered import offered
+from memdiag.diagnosis.refuted import without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.oom.read import read_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.support.offered import is_relevant, is_solution
+from memdiag.diagnosis.refuted import is_relevant, is_solution
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"

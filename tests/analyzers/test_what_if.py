@@ -12,7 +12,8 @@ from memdiag.allocator.subject import Subject
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.candidates import candidates
-from memdiag.analyzers.support.offered import judged_results, offered, without_refuted
+from memdiag.analyzers.support.offered import offered
+from memdiag.diagnosis.refuted import judged_results, without_refuted
 from memdiag.results.finding import Fix
 from memdiag.runs.simulation import predict
 from memdiag.sources import load

@@ -119,7 +119,7 @@ def test_a_folder_holds_logs_and_other_things(log, capsys):
     shown = capsys.readouterr()
     sources = json.loads(shown.out)["sources"]
     assert [Path(name).name for name in sources] == ["train.log", "old.log.gz", "stderr"]
-    assert shown.err == f"{log.parent}: left out 1 file that is no text\n"
+    assert shown.err == f"{log.parent}: left out 1 file that is not text\n"
     assert {message["source"] for message in json.loads(shown.out)["messages"]} == set(sources)
 
 
@@ -127,7 +127,7 @@ def test_a_folder_without_logs(tmp_path, capsys):
     (tmp_path / "a.bin").write_bytes(b"\0\1")
     assert main(["oom", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(
-        f"error: {tmp_path}: no logs in this folder (1 file that is no text)\nhint: "
+        f"error: {tmp_path}: no logs in this folder (1 file that is not text)\nhint: "
     )
 
 
@@ -401,5 +401,5 @@ def test_inputs_are_chosen_from_python(tmp_path, capsys):
     assert inputs.choose([str(tmp_path)], has_message=bool, say=heard.append) == [
         inputs.OomInput(str(tmp_path / "train.log"), tmp_path / "train.log")
     ]
-    assert "left out 1 file that is no text" in heard[0]
+    assert "left out 1 file that is not text" in heard[0]
     assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ import pytest
 
 import memdiag
 from memdiag.errors import MemdiagError
-from memdiag.exports.writing import destination, format_for, request, write
+from memdiag.exports.writing import destination, export, format_for, request
 
 
 def test_a_format_is_chosen_by_the_longest_suffix_that_fits():
@@ -21,7 +21,7 @@ def test_a_format_is_chosen_by_the_longest_suffix_that_fits():
 def test_a_table_is_written_into_a_folder(goldens, tmp_path):
     trace = memdiag.load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
     file = destination("csv", Path(trace.path), tmp_path / "t.csv")
-    written = write(trace, "csv", file, request("csv", tables=("tensors,stacks",)))
+    written = export(trace, "csv", file, request("csv", tables=("tensors,stacks",)))
     assert len(written.files) == 2
     assert all(Path(each.file).stat().st_size == each.bytes > 0 for each in written.files)
 

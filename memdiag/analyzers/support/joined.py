@@ -26,8 +26,8 @@ from memdiag.analyzers.support.failures import (
     nearest,
     numbers,
 )
-from memdiag.analyzers.support.offered import without_refuted
 from memdiag.diagnosis.growth import GrowingMemory, despite_growth
+from memdiag.diagnosis.refuted import without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.thresholds import SOON_PASSES, SOON_STEPS

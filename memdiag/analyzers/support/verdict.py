@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memdiag.analyzers.support.offered import best_of, is_relevant, is_solution
+from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution
 from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
 from memdiag.results.report import DeviceReport, Verdict, WhatIf
 from memdiag.text import Phrase, phrase

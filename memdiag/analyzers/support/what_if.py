@@ -21,8 +21,9 @@ from memdiag.analyzers.support.candidates import candidates
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.habits_judged import CODES as _HABITS
 from memdiag.analyzers.support.habits_judged import answered
-from memdiag.analyzers.support.offered import judged_results, offered
+from memdiag.analyzers.support.offered import offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
+from memdiag.diagnosis.refuted import judged_results
 from memdiag.errors import MemdiagError
 from memdiag.quoting import file_argument
 from memdiag.results.finding import Finding, Fix
