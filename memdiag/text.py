@@ -75,7 +75,7 @@ def phrase(key: str, /, **values: object) -> Phrase:
         values: Values of the template's placeholders: text, whole numbers, phrases.
 
     Raises:
-        KeyError: There is no such key, or the template asks for a value that is not given.
+        KeyError: The key is unknown, or a value of the template is missing.
     """
     return Phrase(key, values)
 

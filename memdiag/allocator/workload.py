@@ -13,8 +13,8 @@ import numpy as np
 
 from memdiag.trace.table import Array
 
-# What a call is. FREE returns the block at once unless streams recorded on it are not through; FREE_REQUESTED and
-# FREE_COMPLETED are the two halves as a recording has them, where events of the streams themselves are not known.
+# Kinds of calls. FREE returns the block at once unless a recorded stream still uses it. FREE_REQUESTED and
+# FREE_COMPLETED are the two halves of a free in a recording, in which the events of streams are unknown.
 OPS: tuple[str, ...] = (
     "nothing",
     "alloc",
@@ -66,7 +66,7 @@ class Start:
         base, size: Per range: first address and bytes (int64). In an expandable segment, each mapped piece is a range.
         pool, stream: Per range: index into the workload's pools and streams (int32).
         small, expandable: Per range (bool).
-        order: Per range: when it was obtained, if known; a smaller number is earlier (int64).
+        order: Per range, its order of reservation if known; smaller numbers are earlier (int64).
         block_range, block_off, block_size: Per block, by address: row of its range, bytes from its base, bytes (int32,
             int64, int64).
         block_tensor: Number of the tensor in it, as in ``Workload.tensor`` (int32).

@@ -24,7 +24,7 @@ from memdiag.units import MIB, format_bytes
 CODES: dict[str, str] = {"MD123": "one temporary tensor per operator in a chain"}
 
 MIN_LINKS = 4  # short-lived tensors of a run
-SOON = 3  # a link is freed before so many more of the run are made
+SOON = 3  # a link is freed before this many further links are allocated
 FLOOR = 32 * MIB  # live of one run at a time
 SHARE = 0.02  # fraction of allocated memory at the peak
 WARNING_SHARE = 0.1

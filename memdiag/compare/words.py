@@ -67,7 +67,7 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
 
 
 def _failed(base: Side, side: Side) -> Phrase | str:
-    """Returns the sentence on requests that failed in only one of the two, whose peak is then where it stopped."""
+    """Returns the sentence on requests that failed in only one of two traces; its peak is then the failure."""
     counts = [each.counts.get("num_ooms") for each in (base, side)]
     if bool(counts[0]) == bool(counts[1]):
         return ""

@@ -18,7 +18,7 @@ from memdiag.redaction import is_on
 from memdiag.results.fleet import FleetReport, Tuned
 from memdiag.text import language, phrase
 
-Told = Callable[[int, int, int], None]  # done, total, and broken ones among the done
+Told = Callable[[int, int, int], None]  # arguments: files done, total, and unreadable ones among those done
 
 
 class FleetListener:
@@ -196,7 +196,7 @@ def with_setting(
     seconds: float = 60.0,
     searching: Callable[[int, int], None] | None = None,
 ) -> FleetReport:
-    """Returns the report with one settings line for all ranks, or with a note that says why there is none.
+    """Returns the report with one settings line for all ranks, or with a note on why there is none.
 
     Args:
         report: The report on these files.

@@ -48,7 +48,7 @@ def read_budgets(given: Iterable[str], option: str = "--budget") -> list[Budget]
     """Returns the given budgets: ``NAME=VALUE``, or ``NAME<=VALUE``, separated by commas.
 
     Raises:
-        MemdiagError: One is not a budget, or its metric is unknown.
+        MemdiagError: A text is not a budget, or its metric is unknown.
     """
     found: dict[str, Budget] = {}
     for text in (part.strip() for item in given for part in item.split(",") if part.strip()):

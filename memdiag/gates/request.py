@@ -51,7 +51,7 @@ class CheckRequest:
 
         Args:
             budgets: As ``peak_reserved=60GiB``.
-            baseline: The file; None: there is none.
+            baseline: The baseline file; None: no comparison with a baseline.
             tolerances: As ``2%`` or ``stranded=10%``.
             update: Whether to write the baseline file.
 

@@ -32,7 +32,7 @@ def lint(
     """Checks files, and files below directories.
 
     Args:
-        paths: Files with any name, and directories, of which every ``*.py`` is read.
+        paths: Files with any name, and directories, in which every ``*.py`` file is read.
         codes: Rules to apply, or None for all.
         excluded: Shell patterns of paths to skip, matched against the whole path and each part of it.
         processes: Maximum number of worker processes.

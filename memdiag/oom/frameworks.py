@@ -1,6 +1,6 @@
 """Frameworks of which several dialects speak: their names, and those whose tensors PyTorch's allocators serve.
 
-A dialect declares the names of its own frameworks in ``NAMES``.
+A dialect declares the names of its frameworks in ``NAMES``.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def fits_surely(self) -> bool:
-        """Whether the run also fits with ``unknown_bytes`` more; True if the capacity is unknown."""
+        """True if the run also fits with ``unknown_bytes`` more, or if the capacity is unknown."""
         need = (self.peak_reserved_bytes or 0) + self.unknown_bytes
         return self.fits and (self.capacity_bytes is None or need <= self.capacity_bytes)
 

@@ -17,8 +17,8 @@ class Rank:
         rank: Number of the rank.
         file: The file it was read from.
         group: Number of its group, see ``groups``.
-        device: Index of the analyzed device: of several in one file, the one with the least headroom; None if the file
-            has none.
+        device: Index of the analyzed device, the one with the least headroom in the file; None if the file has no
+            device.
         capacity_bytes: Capacity of the device, or None if unknown.
         peak_reserved_bytes, peak_allocated_bytes: Peaks, or None if unknown.
         headroom_bytes: Bytes left at the reserved peak; negative if a request failed, by the bytes it lacked; None if

@@ -126,7 +126,7 @@ class Prediction:
         calibration_error_bytes: Error of ``saved_bytes``, or None if unknown.
         is_recorded: Whether these are the settings of the recording.
         device_allocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
-        min_capacity_bytes: Smallest card on which it runs, or None without ``--min-capacity`` or if there is none.
+        min_capacity_bytes: Smallest card on which it runs, or None without ``--min-capacity`` or if no card suffices.
         min_usable_bytes: Bytes of that card that the allocator can use, or None as above.
         details: Details that only some policies report.
         standing: How far results of the policy can be trusted.

@@ -35,7 +35,7 @@ class RankForecast:
         name: File of its trace.
         peak_bytes: Predicted reserved peak; ``recorded_bytes`` is the recorded one.
         num_ooms: Predicted failed allocations.
-        outlook: Whether the run fits, as far as the recording shows that.
+        outlook: Whether the run fits, if the recording shows it.
         calibrated: How exactly a replay of the recorded settings reproduces the recording.
     """
 

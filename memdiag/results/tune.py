@@ -105,8 +105,8 @@ class Recommended:
         command: The shell line that sets them.
         tried: Their effect.
         reasons: Why each setting is included.
-        caveats: What to know before.
-        outlooks: For each trace, whether its run fits with these settings, as far as known.
+        caveats: Possible costs and conditions.
+        outlooks: For each trace, whether its run fits with these settings, if known.
     """
 
     conf: str
@@ -162,7 +162,7 @@ class TuneReport:
         num_stopped_early: Number of settings abandoned before the end of the trace.
         seconds: Duration of the search, without calibration.
         is_complete: Whether the search ended before the time limit.
-        basis: Basis of "fits" where no recorded request fails, the weakest of all traces (``memdiag.trace.reach``).
+        basis: Basis of "fits" if no recorded request fails, the weakest of all traces (``memdiag.trace.reach``).
     """
 
     traces: tuple[TunedTrace, ...]

@@ -26,7 +26,7 @@ def choose_trace(given: Path | None = None, rank: int | None = None, say: Callab
         say: Receives one line with the name of a file that was chosen rather than given.
 
     Raises:
-        MemdiagError: Nothing was given, and there is no run in the current directory.
+        MemdiagError: No path was given, and the current directory contains no run.
     """
     ranks = {} if given is None else ranks_in(given)
     if ranks:

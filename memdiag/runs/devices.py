@@ -13,7 +13,7 @@ def simulated_devices(names: Sequence[str] = ()) -> Devices:
     """Returns the simulated devices of these names, as ``--phantom`` takes them; without names, all of them.
 
     Raises:
-        MemdiagError: There is no device of a name.
+        MemdiagError: A name is not the name of a device.
     """
     chosen = [choose(name) for name in names] or profiles()
     return Devices(tuple(map(_device, chosen)))

@@ -266,7 +266,7 @@ def _tail(path: Path) -> list[str]:
 def _peaks(traces: list[str], listener: Listener) -> tuple[int | None, int | None, int]:
     """Returns the peaks of reserved and allocated bytes over all devices of all processes, or None if unknown.
 
-    The third figure is what a card may need beyond them.
+    The third number is the additional memory that a card may need.
     """
     peaks: dict[str, int] = {}
     unknown = 0

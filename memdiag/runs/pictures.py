@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from memdiag.trace.model import DeviceTrace, Trace
 
 _FORMS = ("png", "svg", "pdf")
-_MARGIN = 1.1  # inches beside the panel
-_VECTOR = 72  # columns an inch where there are no pixels: one a typographic point
+_MARGIN = 1.1  # inches on both sides of the panel
+_VECTOR = 72  # columns per inch in formats without pixels: one per typographic point
 
 
 def read_kinds(given: Sequence[str]) -> list[str]:
-    """Returns kinds of pictures, given as names of which several may be in one text, separated by commas.
+    """Returns the kinds of pictures named in ``given``; one text may hold several names, separated by commas.
 
     Raises:
-        MemdiagError: There is no such kind.
+        MemdiagError: A kind is unknown.
     """
     names = [name.strip() for item in given for name in item.split(",") if name.strip()] or ["timeline"]
     for name in names:
@@ -81,7 +81,7 @@ def choose_drawn(trace: Trace, number: int | None = None, say: Callable[[str], N
 
     Args:
         trace: The trace.
-        number: The device; None: the one that held most.
+        number: The device; None: the one with the most memory.
         say: Receives one line if a device was chosen among several.
 
     Raises:
@@ -114,7 +114,7 @@ def draw(
     """Returns a picture.
 
     Args:
-        trace, device: What is drawn.
+        trace, device: The trace and the device to draw.
         kind: Key of ``PLOT_DATA``.
         form: "png", "svg" or "pdf".
         look: How it is drawn.

@@ -18,11 +18,11 @@ def choose_device(trace: Trace, number: int | None = None, say: Callable[[str], 
 
     Args:
         trace: The recording.
-        number: The device; None: the one that held most.
+        number: The device; None: the one with the most memory.
         say: Receives one line if a device was chosen among several.
 
     Raises:
-        MemdiagError: There is no such device, or nothing to replay.
+        MemdiagError: The trace has no such device, or no requests to replay.
     """
     have = ", ".join(str(each.device) for each in trace.devices) or phrase("errors.devices.none")
     if number is not None and all(each.device != number for each in trace.devices):

@@ -62,7 +62,7 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
         say: Receives the name of a run that was chosen rather than given.
 
     Raises:
-        MemdiagError: There is none, its manifest cannot be read, or the command cannot be repeated.
+        MemdiagError: There is no run, its manifest cannot be read, or the command cannot be repeated.
     """
     from memdiag.recorder.run_folder import MANIFEST, read_json, traces
     from memdiag.runs.chosen import choose_trace

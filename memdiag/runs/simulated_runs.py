@@ -51,7 +51,7 @@ def simulate_request(
     Args:
         trace, device: The recording.
         request: The settings.
-        check_number: Raises an error if so many runs are too many.
+        check_number: Raises an error if the number of runs is too large.
 
     Raises:
         MemdiagError: The device has no allocations, or settings are refused.

@@ -34,7 +34,7 @@ class PredictedRun:
     """One simulated run.
 
     Attributes:
-        scenario: What was simulated.
+        scenario: The simulated scenario.
         prediction: Its result.
         replay: Its replay.
         simulated: The replay as a trace.
@@ -72,7 +72,7 @@ class Simulation:
     """Simulated runs of a recording.
 
     Attributes:
-        report: What is shown of them.
+        report: The report on the runs.
         subject: The recording.
         runs: The runs, in the order of the request.
     """
@@ -116,7 +116,7 @@ def simulate(
         trace, device: The recording.
         request: What to simulate; its settings are checked by the caller (``SimulationRequest.check``).
         at: The moment at which reserved memory is split, as for ``build_report``.
-        offload: Settings of an offload plan; None: none is made.
+        offload: Settings of an offload plan; None: no plan is made.
         communicators: Number of HCCL communicators, for the advice on pools.
         with_min_capacity: Whether to find the smallest device memory with which each run fits.
 

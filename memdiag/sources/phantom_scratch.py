@@ -1,4 +1,4 @@
-"""Reads what a simulated device counted of cuDNN's scratch memory, and bounds what it cannot know.
+"""Reads the scratch memory of cuDNN that a simulated device counted, and bounds the uncounted part.
 
 The bounds are measured, since cuDNN documents none:
 
@@ -45,7 +45,7 @@ def scratch_in(own: Mapping[str, Any]) -> Scratch | None:
 
 
 def _more(name: str, tally: Mapping[str, int], given_bytes: int) -> int:
-    """Returns by how much a workspace on a card may be larger than here; ``given_bytes`` is what the user added."""
+    """Returns the bytes by which a workspace may be larger on a card; ``given_bytes`` were added by the user."""
     known = CONSTANT_BYTES if name == "convolution" else 0
     unknown = known + OPERANDS * tally["largest_unknown_operand_bytes"] if tally["unknown_calls"] else 0
     return max(0, max(known, unknown) - given_bytes)

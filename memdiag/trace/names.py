@@ -103,7 +103,7 @@ class _Places:
         self._known: dict[int, tuple[str, str]] = {}
 
     def of(self, stack: int) -> tuple[str, str]:
-        """Returns the operation and the user's line of a stack, or "" where it has none."""
+        """Returns the operation and the user's line of a stack, each "" if it has none."""
         if stack not in self._known:
             line = self._stacks.label(stack) if any(frame.is_user for frame in self._stacks[stack]) else ""
             self._known[stack] = _operation(self._stacks, stack)[:_MOST_OPERATION], line[-_MOST_LINE:]

@@ -32,5 +32,5 @@ def ignored_of(level: str) -> set[str]:
 # Columns of events that only a snapshot has.
 MORE_COLUMNS = tuple(field.column for field in fields_of(ENTRY) if field.meaning)
 TEXT_COLUMNS = tuple(field.column for field in fields_of(ENTRY) if field.kind == TEXT)
-# Values that PyTorch itself chooses: they identify nobody.
+# Values chosen by PyTorch itself, which contain no personal data.
 PYTORCHS_WORDS = frozenset(field.name for field in FIELDS if field.kind == WORD or field.constant is not None)

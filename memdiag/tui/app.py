@@ -83,7 +83,7 @@ class Viewer(App[None]):
         self.failure: BaseException | None = None
         self.copied: list[str] = []
         self._began = time.monotonic()
-        # A daemon thread: quitting must not wait for a diagnosis that nobody needs any more.
+        # A daemon thread, so that quitting does not wait for a diagnosis that is no longer needed.
         self.work = threading.Thread(target=self._work, name="reading", daemon=True)
 
     def on_mount(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows of text, of which a screen shows a part: the base of every list of ``memdiag view``.
+"""Scrollable rows of text: the base of every list of ``memdiag view``.
 
 It is independent of the terminal.
 """

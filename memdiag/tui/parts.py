@@ -100,7 +100,7 @@ class Parts(Screen[None], inherit_bindings=False):
             self._lists.about.set_width(event.size.width - 1)
             self._show_list(self._number)
 
-    # ---------------------------------------------------------------------------------------- what is told from outside
+    # ---------------------------------------------------------------------------------------- updates from outside
 
     def say_busy(self, seconds: float) -> None:
         """Shows that work is in progress, and for how long."""

@@ -62,7 +62,7 @@ def bar(totals: list[tuple[str, int]], free: dict[str, int], by: By, width: int,
         totals: Bytes of tensors.
         free: Bytes by cause, or ``cache`` for all of them if causes are unknown.
         by: Classes of ``totals``.
-        width: Columns, all of which are used.
+        width: Width in columns; the chart uses all of them.
         color: Whether colours stand for classes, otherwise letters.
     """
     parts = [(_SQUARE if color else _letter(name), vocabulary.color(by, name), size) for name, size in totals]

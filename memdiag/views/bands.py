@@ -33,7 +33,7 @@ class Bands:
         first, end: Events of the range, ``end`` excluded; first is -1 for the state before the trace.
         step: Its training step, or -1 for the whole trace.
         rows: Rows of Tensors, in the order of allocation: from the bottom of the stack up.
-        at: Events (ascending, the first one is ``first``) that cut the range into parts in which no band begins or
+        at: Events (ascending, the first one is ``first``) that divide the range into parts in which no band begins or
             ends.
         rest_bytes: In each part, the peak of all other tensors together.
         num_others: Number of other tensors that were live in the range.

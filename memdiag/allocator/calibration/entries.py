@@ -70,11 +70,9 @@ def calls_of_entries(
 ) -> tuple[RecordedCalls, Failures]:
     """Returns the calls that explain the entries of a recording, and the refused requests among them.
 
-    ``collects`` says whether there is garbage collection, which needs more than its setting: a limit of the process.
-        None: as it looks.
-    ``asked_for`` are requests that are known not to have given memory back themselves: an ``empty_cache`` stood right
-        before them;
-    ``refused`` those of which the opposite is known.
+    ``collects``: whether there is garbage collection, which also needs a limit of the process; None: inferred from the
+    entries. ``asked_for``: requests that are known not to have released memory themselves, because an ``empty_cache``
+    came right before them. ``refused``: requests that are known to have released memory.
     """
     events, tensors = device.events, device.tensors
     parts = _Parts.of(device)

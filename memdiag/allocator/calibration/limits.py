@@ -6,7 +6,7 @@ processes.
 
 memdiag's own recordings include the memory outside the allocator (``trace.card``). Other files have neither that nor
 the per-process memory fraction. There, a request that the driver refused proves that less memory was free than
-requested. Each range that was obtained proves that this much was free, and an out-of-memory entry has the bytes left.
+requested. Each reserved range proves that this much was free, and an out-of-memory entry has the free bytes.
 If no request was refused, no limit was reached.
 """
 

@@ -90,7 +90,7 @@ class Conf:
         """Reads ``text`` as ``backend`` ("cuda", "npu") does in ``version`` ("2.13").
 
         Raises:
-            MemdiagError: The allocator refuses the text, or another allocator than PyTorch's own is asked for.
+            MemdiagError: The allocator refuses the text, or the text selects another allocator than PyTorch's own.
         """
         number = parse_version(version) or DEFAULT_VERSION
         outcome = parse(text, backend, number)

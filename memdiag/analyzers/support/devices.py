@@ -85,7 +85,7 @@ def _usage(values: dict[str, int]) -> Usage:
 
 
 def _counts(view: DeviceView) -> dict[str, int | None]:
-    """Returns driver calls, retries and failures; None where the file would not show them.
+    """Returns driver calls, retries and failures; None if the file does not record them.
 
     A retry is a request for which the allocator released cached segments. A request that finally fails was retried too,
     even without any cached memory. (Releases by garbage_collection_threshold and max_split_size look the same in a

@@ -24,7 +24,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.topology import Topology
 from memdiag.units import GIB, KIB, MIB
 
-NEAR = 0.1  # a moment this close to a message's numbers can stand for that of the failure
+NEAR = 0.1  # a moment whose numbers are this close to those of a message may be the moment of the failure
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class _Joiner:
         )
 
     def _report(self, failure: Failure) -> Report | None:
-        """Returns the report of `memdiag analyze` for that moment; None after several others, since it takes long."""
+        """Returns the report of `memdiag analyze` for that moment; None after several, because each takes long."""
         key = failure.key
         if key not in self.analyzed and len(self.analyzed) < MOST_LOOKED_AT:
             self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device)

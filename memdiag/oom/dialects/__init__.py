@@ -13,7 +13,7 @@ and, if it needs them,
 * ``NAMES``: names of its frameworks for people, by ``Found.framework``; ``memdiag.oom.frameworks`` has those that
   several dialects use;
 * ``WORDS``: words that its messages contain instead of those of ``memdiag.oom.gate.WORDS``;
-* texts in English and Chinese: a catalogue of its own (``memdiag/messages/oom_x.json``, with ``phrase`` and
+* texts in English and Chinese: a separate catalogue (``memdiag/messages/oom_x.json``, with ``phrase`` and
   ``LazyFix``), or ``TEXTS`` in the module itself (with ``phrase_of`` and ``LazyFix(…, texts=TEXTS)``).
 
 The order matters for overlapping matches: the longer one wins, then the first dialect here.

@@ -26,7 +26,7 @@ def notes(found: LargestFit) -> list[Phrase]:
 
 
 def _scratch(found: LargestFit, best: Trial, name: str) -> list[Phrase]:
-    """Returns what the unknown scratch memory of cuDNN means for the answer."""
+    """Returns the effect of cuDNN's unknown scratch memory on the answer."""
     low = best.peak_allocated_bytes or 0
     bounds = {"low": format_bytes(low), "high": format_bytes(low + best.unknown_bytes)}
     sure = max((trial.value for trial in found.trials if trial.fits_surely), default=None)

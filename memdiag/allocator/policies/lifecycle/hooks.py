@@ -56,7 +56,7 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
         hooks: Unit of a forward call: "layer" (up to MindSpeed 1.0.RC3) or "stack" (later).
 
     Raises:
-        MemdiagError: There is no such generation of hooks.
+        MemdiagError: ``hooks`` is unknown.
     """
     if hooks not in HOOKS:
         raise MemdiagError(phrase("errors.hooks", kind=hooks), phrase("errors.choose", names=", ".join(HOOKS)))
@@ -88,7 +88,7 @@ def marks_of(trace: Trace, device: DeviceTrace, workload: Workload, hooks: str =
 
 
 def _steps(device: DeviceTrace) -> tuple[list[Event], list[Event]]:
-    """Returns where steps end, and where they begin."""
+    """Returns the events at which steps end, and at which they begin."""
     step = device.events.step
     changes = np.flatnonzero(np.diff(step, prepend=-1))
     begins = [(int(at), STEP_BEGIN) for at in changes if step[at] >= 0]

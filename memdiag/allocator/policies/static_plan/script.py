@@ -24,7 +24,7 @@ class Script:
     """A plan.
 
     Attributes:
-        profile: What was planned.
+        profile: The planned tensors.
         slots: Records of ``slots.SLOT``.
         begin: First slot of each script, and the end of the last one (NUM_SCRIPTS + 1 values).
         planned: Height of the planned slots of each stream, in bytes.

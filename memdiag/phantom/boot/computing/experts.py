@@ -164,7 +164,7 @@ def limited_shares(relative: list[float], per_token: int) -> list[float]:
         left = [expert for expert in range(len(relative)) if expert not in full]
         total = sum(relative[expert] for expert in left)
         room = per_token - len(full)
-        for expert in left:  # experts without any load share what the others cannot take
+        for expert in left:  # if all remaining loads are 0, these experts share the rest equally
             part = relative[expert] / total if total else 1 / len(left)
             shares[expert] = room * part
         over = {expert for expert in left if shares[expert] > _FULL}
