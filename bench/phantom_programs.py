@@ -47,6 +47,11 @@ PACKAGES = (
     "megatron-core",
     "torchao",
     "torchtitan",
+    "peft",
+    "bitsandbytes",
+    "trl",
+    "deepspeed",
+    "liger_kernel",
     "triton",
 )
 TEXT = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "bert", "vit", "whisper")
@@ -61,6 +66,7 @@ GPTS = (
     ("our own GPT, CUDA graph", "gpt-graph"),
 )
 # seconds of a run: wall-clock time, and CPU time, which a busy machine does not lengthen
+BALANCED = ("--expert-load", "balanced")
 LIMIT, CPU_LIMIT = (
     1800,
     400,
@@ -103,7 +109,7 @@ class Row:
 def cases(device: str) -> list[Case]:
     """All programs for a device, in the order of the table."""
     if not device.startswith("npu:"):
-        return [Case(name, f"gpu_check.py {kind}") for name, kind in GPTS] + cuda_cases()
+        return [Case(name, f"gpu_check.py {kind}") for name, kind in GPTS] + cuda_cases() + packages_for_cuda()
     own = [Case("GPT, checkpointing, for torch_npu itself", f"{NATIVE} alone")]
     own += [Case(f"the same, {kind}, rank 517 of 1,024", f"{NATIVE} {kind}", 517, 1024) for kind in ("ddp", "fsdp2")]
     smaller = [
@@ -115,6 +121,39 @@ def cases(device: str) -> list[Case]:
         )
     ]
     return own + [replace(case, words=f"on_npu.py {case.words}") for case in cuda_cases() + smaller]
+
+
+def packages_for_cuda() -> list[Case]:
+    """Programs of packages that have kernels for CUDA only, or that were tried on CUDA only."""
+    found = [
+        Case("PEFT, LoRA in bfloat16", "tuning.py lora"),
+        Case("PEFT and bitsandbytes, QLoRA in 4 bits, paged AdamW8bit", "tuning.py qlora"),
+        Case("PEFT and bitsandbytes, LoRA on 8 bits, paged AdamW8bit", "tuning.py int8"),
+        Case("TRL, SFTTrainer", "tuning.py sft"),
+        Case("TRL, DPOTrainer with a reference model", "tuning.py dpo"),
+        Case("Liger kernels in a Llama", "tuning.py liger"),
+        Case("torchao, float8 training", "tuning.py float8"),
+    ]
+    found += [Case(f"DeepSpeed ZeRO-{stage}, rank 3 of 8", f"deepspeed_zero.py {stage}", 3, 8) for stage in (1, 2, 3)]
+    offload = "DeepSpeed ZeRO-2, optimizer on the host, rank 3 of 8"
+    titan = "torchtitan_own.py"
+    expert_parallel = f"{titan} deepseek_v3 --parallelism.expert_parallel_degree 8"
+    tensor_parallel = f"{titan} llama3 --parallelism.tensor_parallel_degree 2"
+    return [
+        *found,
+        Case(offload, "deepspeed_zero.py 2 offload", 3, 8),
+        Case("torchtitan's trainer, Llama 3, rank 3 of 8", f"{titan} llama3", 3, 8),
+        Case("torchtitan's trainer, Llama 3, TP 2, rank 3 of 8", tensor_parallel, 3, 8),
+        Case(
+            "torchtitan's trainer, DeepSeek-V3, EP 8, --expert-load balanced", expert_parallel, 3, 8, options=BALANCED
+        ),
+        Case("transformers mixtral, experts in a loop, --expert-load balanced", "experts.py mixtral", options=BALANCED),
+        Case(
+            "transformers qwen3_moe, experts in a loop, --expert-load balanced",
+            "experts.py qwen3_moe",
+            options=BALANCED,
+        ),
+    ]
 
 
 def cuda_cases() -> list[Case]:
@@ -155,7 +194,13 @@ def cuda_cases() -> list[Case]:
             8,
         ),
         Case("megatron-core, 8 experts, EP 8, padded to capacity, rank 5 of 8", f"{experts} --capacity 1", 5, 8),
-        Case("megatron-core, 8 experts, EP 8, no token dropped, rank 5 of 8", experts, 5, 8),
+        Case(
+            "megatron-core, 8 experts, EP 8, no token dropped, --expert-load balanced, rank 5 of 8",
+            experts,
+            5,
+            8,
+            options=BALANCED,
+        ),
         Case("megatron-core Llama2-7B, TP 8 PP 4, distributed optimizer, rank 517 of 1,024", sharded, 517, 1024),
     ]
     return found

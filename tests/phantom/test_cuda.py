@@ -1,5 +1,6 @@
 """Programs on the simulated CUDA device run, are repeatable, read back their data, and never use a real device."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ def test_exceeding_the_capacity_raises_pytorchs_own_error(tmp_path):
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 70.00 GiB. GPU 0 has a total capacity of "
         "60.50 GiB"
     ) in done.stderr
+
+
+def test_managed_memory_is_the_hosts_and_does_not_count(tmp_path):
+    done = run([PROGRAMS / "managed_cuda.py"], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == {"statuses": [0, 0, 0], "values": [7, 3, 7], "taken": 0}
 
 
 def test_unsupported_calls_fail_with_their_name(tmp_path):

@@ -51,6 +51,7 @@ def begin() -> None:
                     "torch.distributed.distributed_c10d": _replace_talk,
                     "torch.distributed.pipelining.stage": _replace_votes,
                     "torch.distributed._symmetric_memory": _share_with_nobody,
+                    "deepspeed.runtime.zero.utils": _replace_checks,
                     "torch_npu": lambda _: _replace_groups(
                         sys.modules["torch.distributed.distributed_c10d"]
                     ),  # it sets its own there
@@ -262,6 +263,28 @@ def _replace_groups(c10d: Any) -> None:
 
 def _share_with_nobody(module: Any) -> None:
     _part("memdiag_phantom_symmetric", "symmetric.py").begin(module)
+
+
+def _replace_checks(utils: Any) -> None:
+    """Lets rank 0 have this rank's parameters in the same order.
+
+    DeepSpeed's ZeRO-3 compares them with a broadcast, into which this rank has written -1.
+    """
+
+    def agreeing(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def function(given: Any) -> Any:
+            try:
+                original(given)  # for its allocations
+            except RuntimeError as error:
+                if type(error) is not RuntimeError:  # out of memory
+                    raise
+            return given
+
+        return function
+
+    for name in ("assert_lst_len_same_as_other_ranks", "get_lst_from_rank0"):
+        if hasattr(utils, name):
+            setattr(utils, name, agreeing(getattr(utils, name)))
 
 
 def _replace_votes(stages: Any) -> None:

@@ -57,6 +57,7 @@ ASSUMPTIONS = (
     "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
     "memory of NCCL and of the libraries themselves is not counted (MEMDIAG_PHANTOM_NCCL_BYTES for each communicator)",
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
+    "managed memory (cudaMallocManaged) is in host memory and does not count",
     "a scaler of gradients never meets an infinite one",
     "every rank of a group has the data of this one",
 )

@@ -22,7 +22,7 @@ enum : int {
 };
 
 // Where a pointer points, for the runtime and for the driver.
-enum : int { kMemoryUnregistered = 0, kMemoryHost = 1, kMemoryDevice = 2 };
+enum : int { kMemoryUnregistered = 0, kMemoryHost = 1, kMemoryDevice = 2, kMemoryManaged = 3 };
 enum : int { kCaptureNone = 0, kCaptureActive = 1 };
 
 using Stream = struct StreamHandle*;

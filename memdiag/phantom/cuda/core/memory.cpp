@@ -46,9 +46,9 @@ std::map<uint64_t, Range>::iterator Memory::find(uint64_t address) {
   return address < range->first + range->second.bytes ? range : ranges.end();
 }
 
-bool Memory::is_pinned(uint64_t address) const {
-  auto after = pinned.upper_bound(address);
-  if (after == pinned.begin()) return false;
+bool Memory::is_within(const std::map<uint64_t, uint64_t>& spans, uint64_t address) {
+  auto after = spans.upper_bound(address);
+  if (after == spans.begin()) return false;
   auto range = std::prev(after);
   return address < range->first + range->second;
 }

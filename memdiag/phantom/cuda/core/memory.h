@@ -54,7 +54,8 @@ struct Memory {
   std::map<uint64_t, Range> ranges;
   std::map<uint64_t, Mapping> mappings;
   std::unordered_map<uint64_t, Physical> physical;
-  std::map<uint64_t, uint64_t> pinned;  // host memory: address -> bytes
+  std::map<uint64_t, uint64_t> pinned;   // host memory: address -> bytes
+  std::map<uint64_t, uint64_t> managed;  // likewise, of cudaMallocManaged
   uint64_t next_handle = 0x680000000000;
   int64_t next_ordinal = 0;
 
@@ -62,7 +63,9 @@ struct Memory {
   uint64_t free_bytes(int device) const;
   bool take(int device, uint64_t bytes);
   std::map<uint64_t, Range>::iterator find(uint64_t address);
-  bool is_pinned(uint64_t address) const;
+  bool is_pinned(uint64_t address) const { return is_within(pinned, address); }
+  bool is_managed(uint64_t address) const { return is_within(managed, address); }
+  static bool is_within(const std::map<uint64_t, uint64_t>& spans, uint64_t address);
 };
 
 Memory& memory();

@@ -1,6 +1,7 @@
 // libcudart: memory, pinned memory, copies, memory pools.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "../core/errors.h"
 #include "../core/memory.h"
@@ -28,10 +29,33 @@ int copy_rows(Stream stream, void* to, size_t to_pitch, const void* from, size_t
   return kSuccess;
 }
 
+// Managed memory lies in host memory: the host may touch it, and it is no part of the device's total, since the driver moves it out
+// of the device when the device is full. Pages that nobody touches take no memory.
+int allocate_managed(void** result, size_t bytes) {
+  bytes = round_up(bytes ? bytes : 1, 4096);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *result = nullptr;
+  if (address == MAP_FAILED) return kMemoryAllocation;
+  Lock lock(memory().mutex);
+  memory().managed[number(address)] = bytes;
+  *result = address;
+  return kSuccess;
+}
+
+// Whether it was managed memory.
+bool release_managed(void* address) {
+  Lock lock(memory().mutex);
+  auto found = memory().managed.find(number(address));
+  if (found == memory().managed.end()) return false;
+  munmap(address, found->second);
+  memory().managed.erase(found);
+  return true;
+}
+
 }  // namespace
 
 API int cudaMalloc(void** result, size_t bytes) { return remember(allocate(result, bytes, Kind::kMalloc)); }
-API int cudaFree(void* address) { return remember(release(address)); }
+API int cudaFree(void* address) { return release_managed(address) ? kSuccess : remember(release(address)); }
 API int cudaMallocAsync(void** result, size_t bytes, Stream) { return remember(allocate(result, bytes, Kind::kAsync)); }
 API int cudaMallocFromPoolAsync(void** result, size_t bytes, void*, Stream) { return remember(allocate(result, bytes, Kind::kAsync)); }
 API int cudaFreeAsync(void* address, Stream) { return remember(release(address)); }
@@ -86,8 +110,11 @@ API int cudaPointerGetAttributes(PointerAttributes* to, const void* address) {
   memset(to, 0, sizeof *to);
   auto range = memory().find(number(address));
   bool is_on_device = range != memory().ranges.end();
-  to->type = is_on_device ? kMemoryDevice : memory().is_pinned(number(address)) ? kMemoryHost : kMemoryUnregistered;
-  to->device = is_on_device ? range->second.device : to->type == kMemoryHost ? current_device() : -2;
+  to->type = is_on_device                            ? kMemoryDevice
+             : memory().is_managed(number(address)) ? kMemoryManaged
+             : memory().is_pinned(number(address))  ? kMemoryHost
+                                                    : kMemoryUnregistered;
+  to->device = is_on_device ? range->second.device : to->type == kMemoryUnregistered ? -2 : current_device();
   to->device_pointer = to->type == kMemoryUnregistered ? nullptr : const_cast<void*>(address);
   to->host_pointer = is_on_device ? nullptr : const_cast<void*>(address);
   return kSuccess;
@@ -118,11 +145,10 @@ API int cudaMemset2DAsync(void* to, size_t pitch, int value, size_t bytes, size_
   return kSuccess;
 }
 
-// Managed memory could be touched by the host, and nothing is mapped at our addresses.
-API int cudaMallocManaged(void** result, size_t, unsigned) {
-  *result = nullptr;
-  return remember(refuse("libcudart", "cudaMallocManaged", kNotSupported));
-}
+API int cudaMallocManaged(void** result, size_t bytes, unsigned) { return remember(allocate_managed(result, bytes)); }
+// Where managed memory is does not matter here. The arguments differ between CUDA 12 and 13.
+API int cudaMemPrefetchAsync(...) { return kSuccess; }
+API int cudaMemAdvise(...) { return kSuccess; }
 // Memory of other processes: there is none.
 API int cudaIpcGetMemHandle(void*, void*) { return remember(refuse("libcudart", "cudaIpcGetMemHandle", kNotSupported)); }
 API int cudaIpcOpenMemHandle(void**, ...) { return remember(refuse("libcudart", "cudaIpcOpenMemHandle", kNotSupported)); }
