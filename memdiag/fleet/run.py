@@ -50,13 +50,13 @@ ALIASES = {"odd": "outliers", "broken": "unreadable"}  # the names before the JS
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """How a run is diagnosed.
+    """Options of a fleet diagnosis.
 
     Attributes:
-        workers: Processes that read files; None: as the engine chooses.
+        workers: Number of processes that read files; None: chosen by the engine.
         address: Address of a Ray cluster; None: a local one.
         output: Folder for results, from which a later run continues; None: nothing is stored.
-        capacity: Bytes of the device; None: as recorded.
+        capacity: Bytes of the device; None: the recorded capacity.
         tune_seconds: Time limit for a search of settings; None: no search.
         at: The moment of every diagnosis, as for ``build_report``; None: the default.
     """
@@ -82,7 +82,7 @@ def diagnose(
     Args:
         files: The files, as ``memdiag.fleet.files.find`` returns them.
         make: Makes the engine, a value of ``FLEET_ENGINES``.
-        options: See there.
+        options: The options of the diagnosis.
         notes: Remarks on the files, which the report repeats.
         listener: Receives progress.
     """

@@ -71,8 +71,7 @@ class Settings:
         self.rejects = "True" in {self.values.get("throw_on_cudamalloc_oom"), self.values.get("throw_on_npumalloc_oom")}
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# blocks and pools
+# -------------------------------------------------------------------------------- blocks and pools
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Scratch memory of cuDNN on a simulated device: what is read of it, the bounds, and the finding."""
+"""The counts of cuDNN's scratch memory on a simulated device are read, bounded and reported in a finding."""
 
 from __future__ import annotations
 

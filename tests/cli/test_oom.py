@@ -289,8 +289,7 @@ def test_all_and_top(tmp_path, capsys):
     assert sum(line.split()[2:3] == ["fragmentation"] for line in capsys.readouterr().out.splitlines()) == 20
 
 
-# -------------------------------------------------------------------------------------------------- in a separate
-# process
+# -------------------------------------------------------------------------------- in a separate process
 
 
 def run(*arguments, stdin=subprocess.DEVNULL, **variables):

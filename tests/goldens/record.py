@@ -3,7 +3,7 @@
     python record.py SCENARIO FOLDER          # -> FOLDER/snapshot.pickle, FOLDER/truth.json
 
 README.md has the settings of each scenario (PYTORCH_CUDA_ALLOC_CONF, device memory, devices). The events of `streams`
-must complete only on request, as in the stand-in CUDA runtime. The other scenarios run on any device with enough
+must complete only on request, as in the simulated CUDA runtime. The other scenarios run on any device with enough
 memory, but with other addresses."""
 import ctypes, json, os, pickle, random, re, sys
 import torch, torch.nn.functional as F

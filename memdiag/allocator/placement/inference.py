@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """What is known of each buffer.
+    """Facts about each buffer.
 
     Attributes:
         buffer_idxs: All buffers; the unplaced ones of a task are a range of it.
@@ -66,7 +66,7 @@ class Placing(NamedTuple):
 
 
 class TrackedSections(NamedTuple):
-    """What is known of each tracked section.
+    """Facts about each tracked section.
 
     Attributes:
         total: Units of unplaced buffers.

@@ -1,7 +1,8 @@
 """Runs another program, and prints the sizes of its requests as JSON: public_experts.py assumed|balanced|same PROGRAM …
 
 With "balanced" or "same", the host writes the numbers of the chosen experts, as if the device had computed them: all
-experts receive as many tokens, or all tokens go to the same experts. With "assumed" they stay what the device has.
+experts receive as many tokens, or all tokens go to the same experts. With "assumed", they keep the values of the
+device.
 """
 
 import json
