@@ -99,9 +99,14 @@ def _family(family: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
         words += f": {row['error'][:120]}" if row["error"] else ""
         said.append(
             f"| {name} | {row['published']} {unit} | {shown} | {'' if error is None else f'{error:+.2%}'} | {words} | "
-            f"{row['seconds']:.0f} | {row.get('host_bytes', 0) / 2**20:,.0f} |"
+            f"{row['seconds']:.0f} | {_host(row)} |"
         )
     return said
+
+
+def _host(row: Mapping[str, Any]) -> str:
+    """Returns the peak host memory of a row in MiB; rows made before it was measured have none."""
+    return f"{row['host_bytes'] / 2**20:,.0f}" if "host_bytes" in row else "—"
 
 
 def _error(row: Mapping[str, Any]) -> float | None:

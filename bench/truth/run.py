@@ -17,6 +17,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -216,9 +217,12 @@ def _checkout(name: str, folder: Path) -> Path:
     repository, _, commit = name.partition("@")
     place = folder / repository.replace("/", "+")
     if not place.exists():
+        unfinished = place.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
         address = f"https://github.com/{repository}"
-        subprocess.run(["git", "clone", "--quiet", "--filter=blob:none", address, place], check=True)  # noqa: S607
-        subprocess.run(["git", "-C", place, "checkout", "--quiet", commit], check=True)  # noqa: S607
+        subprocess.run(["git", "clone", "--quiet", "--filter=blob:none", address, unfinished], check=True)  # noqa: S607
+        subprocess.run(["git", "-C", unfinished, "checkout", "--quiet", commit], check=True)  # noqa: S607
+        unfinished.rename(place)
     return place
 
 

@@ -3,11 +3,13 @@
     python torchtitan_run.py CHECKOUT OUT [options of torchtitan]
 
 The vocabulary is that of Llama 3 (128,256). OUT gets the counters since the last step that torchtitan logged, which is
-what it prints.
+what it prints. torch.compile compiles anew in each run, since compiling takes memory of the device as well.
 """
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,4 +60,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as compiled:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled
+        main()
