@@ -204,8 +204,12 @@ def main() -> None:
         measure(runners, args.runs, scratch)
         memdiag, bare = runners[:2]
         found = ratios(memdiag, runners[1:])
+        option = " --before CHECKOUT" if args.before else ""
         missing = "" if args.pt_snap and args.ptmem else " Not every peer was measured in this run."
-        text = f"# memdiag analyze, measured\n\nMade by bench/analyze.py: {describe(snapshot, memdiag, args.runs)}.\n\n"
+        text = (
+            f"# memdiag analyze, measured\n\nMade by bench/analyze.py{option}: "
+            f"{describe(snapshot, memdiag, args.runs)}.\n\n"
+        )
         text += NOTES.format(load=float(bare.output), missing=missing)
         text += f"\n{times_table(runners)}\n{ratio_table(found)}"
         data: dict[str, object] = {

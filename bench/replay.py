@@ -6,7 +6,7 @@ DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a st
 nothing (see tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the
 allocations, frees and calls of empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the
 engine, the columns of results; imports and compiling are not in it, and are stated apart. CHECKOUT: another checkout of
-memdiag, whose replays are timed in the same rounds.
+memdiag, whose replays are timed in the same rounds; starts and ``memdiag tune`` are then not timed.
 """
 
 from __future__ import annotations
@@ -243,6 +243,60 @@ def tuned(path: Path) -> tuple[int, float, float]:
     return int(search["num_settings"]), float(search["seconds"]), min(once)
 
 
+def of_races(races: list[Race], here: Machine, rounds: int) -> str:
+    """The part of the report on replays."""
+    rows = [
+        [
+            f"{one.name}, {one.conf or 'defaults'}",
+            f"{one.num_calls:,}",
+            f"{one.num_calls / min(one.real) / 1e6:.2f}",
+            f"{one.num_calls / min(one.ours) / 1e6:.2f}",
+            f"{one.ratio:.2f}",
+            f"{one.worst_ratio:.2f}",
+        ]
+        for one in races
+    ]
+    met = "met" if min(one.ratio for one in races) >= TARGET else "MISSED"
+    option = " --before CHECKOUT" if races[0].before else ""
+    return f"""# Speed of a replay
+
+Made by `python bench/replay.py --real DIR{option} TRACE…`. {here.sentence()}
+
+The same calls through PyTorch's own CUDACachingAllocator (torch 2.13, on a stand-in driver that only counts) and
+through `replay()`, in turns, {rounds} rounds, one thread each. The table shows millions of calls per second in the best
+round of each. The ratio compares the best rounds, and the last column is the ratio of the worst round for the replay.
+The time of the real allocator covers its loop only; the time of the replay covers all of `replay()`. Imports and
+compilation are excluded.
+
+{markdown_table(["trace and settings", "calls", "real, M/s", "replay, M/s", "ratio", "worst round"], rows)}
+Target: {TARGET} times the real one on every trace: {met}.
+{compared(races)}"""
+
+
+def of_starts_and_tune(rounds: int, trace: Path) -> tuple[str, dict[str, object]]:
+    """The part of the report on starts and on ``memdiag tune``, and its numbers."""
+    first, contenders = starts(rounds)
+    num_tried, tune_s, once_s = tuned(trace)
+    tune_ratio = tune_s / num_tried * TUNED_SETTINGS / once_s
+    fast, started = contenders
+    start = started.best_cpu / fast.best_cpu
+    text = f"""
+The first replay, which compiles the code and caches it on disk, takes {first:.1f} s. A later process, with its imports
+and one replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer`
+alone: {fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target
+{START_TARGET}: {"met" if start <= START_TARGET else "MISSED"}.
+
+`memdiag tune` on the first trace: {num_tried} settings in {tune_s:.1f} s, one replay of it takes {once_s:.3f} s.
+{TUNED_SETTINGS} settings at this rate take {tune_ratio:.0f} times as long as one replay, target {TUNE_TARGET}:
+{"met" if tune_ratio <= TUNE_TARGET else "MISSED"}.
+"""
+    return text, {
+        "first_s": first,
+        "tune": {"num_settings": num_tried, "seconds": tune_s, "replay_s": once_s, "ratio": tune_ratio},
+        "starts": [contender.as_dict() for contender in contenders],
+    }
+
+
 def main() -> None:
     """Measures and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -262,54 +316,10 @@ def main() -> None:
     races = race(args.real, args.traces, confs, args.total, args.rounds, before)
     if before is not None:
         before.end()
-    first, contenders = starts(args.rounds)
-    num_tried, tune_s, once_s = tuned(args.traces[0])
-    tune_ratio = tune_s / num_tried * TUNED_SETTINGS / once_s
-    rows = [
-        [
-            f"{one.name}, {one.conf or 'defaults'}",
-            f"{one.num_calls:,}",
-            f"{one.num_calls / min(one.real) / 1e6:.2f}",
-            f"{one.num_calls / min(one.ours) / 1e6:.2f}",
-            f"{one.ratio:.2f}",
-            f"{one.worst_ratio:.2f}",
-        ]
-        for one in races
-    ]
-    met = "met" if min(one.ratio for one in races) >= TARGET else "MISSED"
-    start = contenders[1].best_cpu / contenders[0].best_cpu
-    fast, started = contenders
-    text = f"""# Speed of a replay
-
-Made by `python bench/replay.py --real DIR TRACE…`. {here.sentence()}
-
-The same calls through PyTorch's own CUDACachingAllocator (torch 2.13, on a stand-in driver that only counts) and \
-through
-`replay()`, in turns, {args.rounds} rounds, one thread each. The table shows millions of calls per second in the best \
-round of each. The ratio
-compares the best rounds, and the last column is the ratio of the worst round for the replay. The time of the real \
-allocator covers its
-loop only; the time of the replay covers all of `replay()`. Imports and compilation are excluded, and listed below.
-
-{markdown_table(["trace and settings", "calls", "real, M/s", "replay, M/s", "ratio", "worst round"], rows)}
-Target: {TARGET} times the real one on every trace: {met}.
-{compared(races)}
-The first replay, which compiles the code and caches it on disk, takes {first:.1f} s. A later process, with its \
-imports and one
-replay: {started.best:.2f} s, of which {started.best_cpu:.2f} s of processor time; `import numba, numpy, typer` alone:
-{fast.best:.2f} s, {fast.best_cpu:.2f} s of processor time. Ratio of processor time {start:.2f}, target {START_TARGET}:
-{"met" if start <= START_TARGET else "MISSED"}.
-
-`memdiag tune` on the first trace: {num_tried} settings in {tune_s:.1f} s, one replay of it takes {once_s:.3f} s.
-{TUNED_SETTINGS} settings at this rate take {tune_ratio:.0f} times as long as one replay, target {TUNE_TARGET}:
-{"met" if tune_ratio <= TUNE_TARGET else "MISSED"}.
-"""
-    data = {
-        "races": [asdict(one) | {"ratio": one.ratio} for one in races],
-        "first_s": first,
-        "tune": {"num_settings": num_tried, "seconds": tune_s, "replay_s": once_s, "ratio": tune_ratio},
-        "starts": [contender.as_dict() for contender in contenders],
-    }
+    text, data = of_races(races, here, args.rounds), {"races": [asdict(one) | {"ratio": one.ratio} for one in races]}
+    if before is None:
+        more, found = of_starts_and_tune(args.rounds, args.traces[0])
+        text, data = text + more, data | found
     write_report(args.output, text, data)
 
 
