@@ -117,8 +117,10 @@ def fit(
 ) -> None:
     """Find the configurations of a training command that fit on each device, without the devices.
 
-    The command runs on simulated devices with unlimited memory, once for each configuration that the search needs; the recordings are
-    replayed for each device. Larger micro-batches, sequences and models are not run where a run with smaller or larger values decides.
+    memdiag runs the command on simulated devices with unlimited memory, once
+    for each configuration that the search needs, and replays the recordings for
+    each device. It skips a larger or smaller value if the result of another
+    run already decides it.
 
     Exit status: 0 a configuration fits on a device, 1 none fits, 2 error.
     """

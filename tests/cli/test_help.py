@@ -74,6 +74,13 @@ def test_options_are_understood_on_their_own(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_text_above_the_options_fits_80_columns(command):
+    """Help keeps line breaks within paragraphs, so longer lines would be broken a second time."""
+    _, *lines = named(command).help.splitlines()
+    assert [line for line in lines if len(line) > 76] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_exit_status_is_said_in_one_way(command):
     assert re.search(r"Exit status: (0 |the command's own)[^.]*2 error", " ".join(named(command).help.split()))
 
