@@ -62,7 +62,7 @@ SHARED = {
     "ANALYZERS": {"report"},
     "LINT_RULES": set(),
     "DIALECTS": {"bfc", "host_memory", "parts"},
-    "REMEDIES": {"lazy_fix", "model", "systems"},
+    "REMEDIES": {"model", "systems"},
 }
 FOLDERS_OF_MORE = {"ALLOCATOR_SETTINGS", "SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES", "POLICIES"}
 

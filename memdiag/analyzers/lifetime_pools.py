@@ -15,8 +15,9 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB, POOLS_GAP
+from memdiag.diagnosis.thresholds import POOLS_GAP
 from memdiag.results.finding import Evidence, Finding
+from memdiag.sizes.npu import HCCL_BUFFER_MB
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import Trace

@@ -38,6 +38,5 @@ WAITING = 256 * MIB  # freed memory that waits for another stream and is worth a
 POOLS_GAP = GIB  # MindSpeed's rule of thumb: consider its pools if more than this is reserved but not allocated
 SOON_PASSES = 2  # forward passes whose graphs are retained: growth fills in this many what defragmentation frees
 SOON_STEPS = 20  # steps of a leak, likewise
-HCCL_BUFFER_MB = 200  # default of HCCL_BUFFSIZE; a communicator has two such buffers
 XPU_LARGEST = 4 * GIB  # many Level Zero drivers refuse a block of this size
 MPS_HEAP = GIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 
 # Bytes (``*_bytes``), numbers, pairs of (pid, bytes), shapes and names: only printed ones, named as in

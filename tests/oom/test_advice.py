@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice import CODES, advise
 from memdiag.oom.dialects import dialects
 from memdiag.oom.read import read_text
 from memdiag.oom.verdict import judge
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import CAUSES, Judgement
 from memdiag.settings.exclusions import EXCLUSIVE, exclude, features
 from memdiag.settings.parsers import parse

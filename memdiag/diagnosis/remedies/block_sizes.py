@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.text import joined, phrase
 from memdiag.units import MIB
 

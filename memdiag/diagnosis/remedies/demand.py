@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends, on_torch
 from memdiag.diagnosis.remedies.recording import can_be_recorded
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.units import GIB
 
 _CHECKPOINT = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
-from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
+from memdiag.sizes.npu import HCCL_BUFFER_MB
 
 
 def _graphics(situation: Situation) -> bool:

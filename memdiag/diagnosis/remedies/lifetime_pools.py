@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation
-from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB, POOLS_GAP
+from memdiag.diagnosis.thresholds import POOLS_GAP
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
+from memdiag.sizes.npu import HCCL_BUFFER_MB
 from memdiag.units import MIB, format_bytes
 
 _HCCL = 2 * HCCL_BUFFER_MB * MIB  # one communicator

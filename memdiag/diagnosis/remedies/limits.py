@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.units import format_bytes
 
 

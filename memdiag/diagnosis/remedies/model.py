@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.systems import NOTHING, SYSTEMS, System
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.sizes.cuda import LARGE_SEGMENT
 

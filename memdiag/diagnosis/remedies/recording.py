@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 
 _TRACED = frozenset({"cuda", "hip", "npu"})  # backends whose allocator keeps a history
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, Situation, on_torch
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.text import phrase
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.model import Plain, of_backends
+from memdiag.results.lazy_fix import LazyFix
 
 # torch_npu: 0 never reuses memory early; 1 (the default) and 3 reuse it after a wait for the stream.
 REUSE = Plain(LazyFix("remedies.reuse", "env", "export MULTI_STREAM_MEMORY_REUSE=3"), of_backends("npu"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from memdiag.diagnosis.remedies import present
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.thresholds import ROUNDING, XPU_LARGEST
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.training import training
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 
 
 def less_graphs(case: Case) -> list[Fix]:

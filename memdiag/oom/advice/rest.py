@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memdiag.diagnosis.remedies import present
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.systems import UNSHARED
 from memdiag.diagnosis.thresholds import ANY_RUN
 from memdiag.oom.advice.case import Case
@@ -13,6 +12,7 @@ from memdiag.oom.advice.device import of_stage
 from memdiag.oom.advice.serving import serving
 from memdiag.oom.advice.training import training
 from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 

@@ -7,10 +7,10 @@ graphs are captured, and later (too little memory outside the cache).
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.oom.dialects import tensorrt_llm
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 
 
 def _vllm(case: Case) -> tuple[Fix, ...]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.advice.case import Case
 from memdiag.results.finding import Fix
+from memdiag.results.lazy_fix import LazyFix
 
 _DO = "micro-batch"  # text for a failure at no known stage
 # Stages that use the setting of another stage if a program has no own setting.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.ascend import Block, blocks
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 

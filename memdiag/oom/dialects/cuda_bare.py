@@ -10,10 +10,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.caching import bare_heads
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 from memdiag.units import MIB, TIB

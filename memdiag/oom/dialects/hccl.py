@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.diagnosis.remedies.libraries import HCCL_BUFFERS
-from memdiag.diagnosis.thresholds import HCCL_BUFFER_MB
 from memdiag.oom.ascend import blocks
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.programs import FUSED_COMMUNICATION
 from memdiag.oom.squeezed import Squeezed
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
+from memdiag.sizes.npu import HCCL_BUFFER_MB
 from memdiag.text import phrase
 from memdiag.units import MIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
+from memdiag.results.lazy_fix import LazyFix
 
 FEWER_WORKERS = LazyFix(
     "oom_host.workers", "code", "DataLoader(..., num_workers=2, prefetch_factor=2, persistent_workers=False)"

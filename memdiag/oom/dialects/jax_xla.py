@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.dialects import bfc
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import TINY, number, shown
 from memdiag.oom.dialects.tensorflow import LARGE, common_cause, sized
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import GIB

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import GIB

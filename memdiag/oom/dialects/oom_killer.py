@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH, of_victim, slurm_memory
 from memdiag.oom.dialects.parts import gather, line_start, number, shown, whole_lines
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 from memdiag.units import KIB

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH
 from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, stretches
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
 from memdiag.units import GIB

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.caching import bare, bare_heads, messages
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.dialects import bfc
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import ABSURD, number, shown, shrinking
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
 from memdiag.units import MIB

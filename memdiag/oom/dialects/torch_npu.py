@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memdiag.diagnosis.remedies.lazy_fix import LazyFix
 from memdiag.oom.ascend import blocks, tail
 from memdiag.oom.caching import bare, bare_heads, messages, rejection
 from memdiag.oom.dialects.parts import gather, stretches
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
+from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 from memdiag.units import format_bytes
