@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from memdiag.analyzers.support.names import kind_words, short
-from memdiag.results.compare import NOTHING, Amount, Side, SiteRow
+from memdiag.results.compare import Amount, Side, SiteRow
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
@@ -196,9 +196,3 @@ def _of_kinds(number: int, sites: Iterable[SiteRow]) -> Iterable[Cause]:
 
 def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
-
-
-def is_alike(row: SiteRow) -> bool:
-    """Returns whether a call site holds the same in all traces with data."""
-    known = [amount or NOTHING for amount in row.amounts]
-    return len({(amount.bytes, amount.num_tensors, amount.mean_lifetime) for amount in known}) == 1

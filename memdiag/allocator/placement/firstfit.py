@@ -111,11 +111,6 @@ def first_fit(
     return _run(order, Lifespans(lower, upper, size), tightest=False, forgets=False, stop=stop, fixed=fixed)
 
 
-def best_fit(order: Array, lower: Array, upper: Array, size: Array, stop: Array | None = None) -> tuple[Array, int]:
-    """Returns offsets and height of placing the buffers in a given order, each in the tightest gap or on top."""
-    return _run(order, Lifespans(lower, upper, size), tightest=True, forgets=False, stop=stop)
-
-
 def online(lower: Array, upper: Array, size: Array, *, tightest: bool, stop: Array | None = None) -> tuple[Array, int]:
     """Returns offsets and height of an allocator that sees one request after the other and never moves a buffer."""
     return _run(

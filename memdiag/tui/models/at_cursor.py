@@ -28,11 +28,6 @@ class Places:
         return peak_event(self.device)
 
     @cached_property
-    def allocated_peak(self) -> int:
-        """The first event with the most allocated bytes."""
-        return self.device.peak("allocated")
-
-    @cached_property
     def ooms(self) -> Array:
         """Events that ran out of memory."""
         return failed_allocations(self.device)
