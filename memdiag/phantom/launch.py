@@ -60,6 +60,7 @@ def environment_for(
     described = {
         "device": profile.full_name,
         "product": profile.product,
+        "context_error_bytes": profile.context_error_bytes,
         "as_rank": as_rank,
         "world": world,
         "values": values,

@@ -23,7 +23,7 @@ from memdiag.units import format_bytes, parse_bytes
 BACKENDS = {"cuda": "CUDA", "npu": "Ascend NPU"}
 
 _TABLE = Path(__file__).with_name("profiles.toml")
-_BYTES = ("total", "context", "shared_memory_optin")
+_BYTES = ("total", "context", "context_error", "shared_memory_optin")
 _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)*")
 _COMMON = {
     "room": "memory for PyTorch's allocator, for example 60GiB",
@@ -53,6 +53,7 @@ class Profile:
         product: Product name of the manufacturer.
         total_bytes: Memory that the driver reports.
         context_bytes: Memory that the runtime takes before PyTorch allocates anything.
+        context_error_bytes: By how much published figures differ from it; 0: unknown.
         figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions
             (Ascend).
         sources: URL of the publication of a figure, by its name.
@@ -72,6 +73,7 @@ class Profile:
     estimates: Mapping[str, str] = field(default_factory=dict)
     num_devices: int | None = None
     changed: tuple[str, ...] = ()
+    context_error_bytes: int = 0
 
     @property
     def full_name(self) -> str:
@@ -94,6 +96,8 @@ class Profile:
         ]
         said += [f"{option} was given on the command line" for option in self.changed]
         given = {option.partition("=")[0] for option in self.changed}
+        if self.context_error_bytes and "context" not in given:
+            said.append(f"the part of the runtime is known to within {format_bytes(self.context_error_bytes)}")
         said += [f"{name} is an estimate: {why}" for name, why in self.estimates.items() if name not in given]
         return tuple(said)
 
@@ -144,7 +148,8 @@ def _profile(backend: str, name: str, entry: Mapping[str, Any], shared: Mapping[
     for key, text in shared.items():
         if isinstance(text, str):
             what, _, kind = key.rpartition("_")
-            (estimates if kind == "estimate" else sources).setdefault(what, text)
+            if what not in sources and what not in estimates:  # the row itself knows better
+                (estimates if kind == "estimate" else sources)[what] = text
     values: dict[str, Any] = {key: _bytes(value) if key in _BYTES else value for key, value in own.items()}
     return Profile(
         backend=backend,
@@ -152,6 +157,7 @@ def _profile(backend: str, name: str, entry: Mapping[str, Any], shared: Mapping[
         product=values.pop("product"),
         total_bytes=values.pop("total"),
         context_bytes=values.pop("context"),
+        context_error_bytes=values.pop("context_error", 0),
         figures=values,
         sources=sources,
         estimates=estimates,

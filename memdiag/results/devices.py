@@ -16,6 +16,7 @@ class SimulatedDevice:
         product: Product name of the manufacturer.
         total_bytes: Memory that the driver reports.
         context_bytes: Memory that the runtime takes before PyTorch allocates anything.
+        context_error_bytes: By how much published figures differ from it; 0: unknown.
         capacity_bytes: Memory that PyTorch's allocator can reserve.
         figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions
             (Ascend).
@@ -28,6 +29,7 @@ class SimulatedDevice:
     product: str
     total_bytes: int
     context_bytes: int
+    context_error_bytes: int
     capacity_bytes: int
     figures: Mapping[str, int | str]
     sources: Mapping[str, str]

@@ -148,6 +148,7 @@ class CardReport:
         usable_bytes: Memory that the allocator could reserve, or None if unknown because no request failed.
         outside_bytes: Peak of memory outside the allocator (context, buffers of NCCL or HCCL, other processes), or None
             if unknown.
+        outside_error_bytes: By how much it may differ on a card, for a simulated device; 0: not simulated, or unknown.
         outside_basis: "recorded" (from the driver), "refused" (inferred from failed requests), "given" (by the user),
             or "" if unknown and assumed to be zero.
         outside_at_start_bytes: Memory outside the allocator at the first use of the device, or None if not recorded.
@@ -166,6 +167,7 @@ class CardReport:
     outside_at_end_bytes: int | None = None
     memory_fraction: float | None = None
     notes: tuple[str, ...] = ()
+    outside_error_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

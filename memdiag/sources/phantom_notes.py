@@ -47,6 +47,7 @@ _ASSUMPTIONS = (
         re.compile(r"(?P<name>.+?): (?P<total>[\d.,]+ \w+), of which (?P<context>[\d.,]+ \w+) is taken by the runtime"),
         "size",
     ),
+    (re.compile(r"the part of the runtime is known to within (?P<error>[\d.,]+ \w+)"), "error"),
     (re.compile(r"(?P<name>\S+) was given on the command line"), "given"),
     (re.compile(r"(?P<name>\S+) is an estimate: (?P<why>.+)"), "estimate"),
 )

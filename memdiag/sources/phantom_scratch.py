@@ -44,6 +44,20 @@ def scratch_in(own: Mapping[str, Any]) -> Scratch | None:
     )
 
 
+def outside_error_in(own: Mapping[str, Any]) -> int:
+    """Returns by about how much memory outside the allocator may differ on a card; 0 for a real or unknown device.
+
+    The estimate of NCCL's buffers counts as an error of the same size, since public logs exceed it (nccl#864: 1.6 GB).
+    """
+    device = own.get("phantom_device")
+    if not isinstance(device, dict):
+        return 0
+    counts = device.get("scratch")
+    nccl = counts.get("communicators") if isinstance(counts, dict) else None
+    buffers = _count(nccl.get("bytes")) if isinstance(nccl, dict) else 0
+    return (_count(device.get("context_error_bytes")) or 0) + (buffers or 0)
+
+
 def _more(name: str, tally: Mapping[str, int], given_bytes: int) -> int:
     """Returns the bytes by which a workspace may be larger on a card; ``given_bytes`` were added by the user."""
     known = CONSTANT_BYTES if name == "convolution" else 0

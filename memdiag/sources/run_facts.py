@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memdiag.sources.phantom_scratch import scratch_in
+from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
 from memdiag.trace.card import Card, MemorySample
 from memdiag.trace.recording import Optimizer, RecordingEnd
 
@@ -31,7 +31,11 @@ def card_in(own: Mapping[str, Any], device: int) -> Card:
     samples = (_sample(row) for row in rows if isinstance(row, dict) and row.get("device") == device)
     fraction = own.get("fraction")
     is_share = isinstance(fraction, float) and 0 < fraction <= 1
-    return Card(tuple(sample for sample in samples if sample is not None), float(fraction) if is_share else None)  # type: ignore[arg-type]
+    return Card(
+        tuple(sample for sample in samples if sample is not None),
+        float(fraction) if is_share else None,  # type: ignore[arg-type]
+        outside_error_in(own),
+    )
 
 
 def _sample(row: Mapping[str, Any]) -> MemorySample | None:

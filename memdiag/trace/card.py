@@ -39,10 +39,12 @@ class Card:
     Attributes:
         samples: Samples in order of time; may be empty.
         fraction: Per-process memory fraction, or None if unknown.
+        outside_error_bytes: By how much memory outside the allocator may differ on a card; 0 if not simulated.
     """
 
     samples: tuple[MemorySample, ...] = ()
     fraction: float | None = None
+    outside_error_bytes: int = 0
 
     @property
     def outside_bytes(self) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from memdiag.analyzers import scratch
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
-from memdiag.sources.phantom_scratch import CONSTANT_BYTES, OPERANDS, scratch_in
+from memdiag.sources.phantom_scratch import CONSTANT_BYTES, OPERANDS, outside_error_in, scratch_in
 from memdiag.units import MIB
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "cuda-2.13.0-recorded" / "snapshot.pickle"
@@ -81,3 +81,11 @@ def test_the_finding_has_both_bounds(tmp_path):
 def test_nothing_unknown_is_no_finding(tmp_path):
     assert found(tmp_path, own(attention=PLANNED)) == []
     assert found(tmp_path, {"phantom_device": {"device": "cuda:a100-80g"}}) == []
+
+
+def test_memory_outside_the_allocator_has_an_error():
+    given = own(communicators={"count": 1, "bytes": 688 * MIB})
+    given["phantom_device"]["context_error_bytes"] = 128 * MIB
+    assert outside_error_in(given) == (128 + 688) * MIB
+    assert outside_error_in({}) == outside_error_in({"phantom_device": 3}) == 0
+    assert outside_error_in({"phantom_device": {"context_error_bytes": "x", "scratch": {"communicators": 4}}}) == 0

@@ -30,7 +30,15 @@ def test_figures_are_plausible(profile):
     assert 8 * GIB < profile.capacity_bytes < profile.total_bytes < 256 * GIB
     assert 0 < profile.context_bytes < GIB
     wanted = {
-        "cuda": {"capability", "sms", "shared_memory_optin", "threads_per_sm", "sm_clock_mhz", "memory_clock_mhz"},
+        "cuda": {
+            "capability",
+            "sms",
+            "shared_memory_optin",
+            "threads_per_sm",
+            "sm_clock_mhz",
+            "memory_clock_mhz",
+            "nccl_channels",
+        },
         "npu": {"soc", "cann", "driver", "cube_cores", "vector_cores"},
     }
     assert set(profile.figures) == wanted[profile.backend]

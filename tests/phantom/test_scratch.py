@@ -66,3 +66,26 @@ def test_attention_is_planned_completely(tmp_path):
     _, counts = ran(tmp_path, attention=True)
     assert counts["attention"]["calls"] == 2
     assert counts["attention"]["unknown_calls"] == 0
+
+
+COMMUNICATOR = """
+import ctypes, torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+dist.all_reduce(torch.ones(4, device="cuda"))
+facts = ctypes.CDLL(None).memdiag_phantom_facts
+facts.restype = ctypes.c_char_p
+print(facts().decode())
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("world", "more", "mib"),
+    [(2, {}, 544), (4, {}, 688), (2, {"NCCL_BUFFSIZE": "2097152"}, 448), (4, {"MEMDIAG_PHANTOM_NCCL_BYTES": "0"}, 0)],
+)
+def test_a_communicator_takes_what_was_measured(tmp_path, world, more, mib):
+    done = run(["-c", COMMUNICATOR], tmp_path, device="cuda:a100-80g", rank=0, world=world, **more)
+    assert done.returncode == 0, done.stderr[-2000:]
+    counted = json.loads(done.stdout.splitlines()[-1])["scratch"]["communicators"]
+    assert counted == {"count": 1, "bytes": mib << 20}

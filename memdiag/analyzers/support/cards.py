@@ -64,6 +64,7 @@ def told_of(device: DeviceTrace) -> CardReport:
         None if card.peak is None else card.peak.outside_bytes,
         by.get("end"),
         card.fraction,
+        outside_error_bytes=card.outside_error_bytes,
     )
 
 
@@ -76,6 +77,8 @@ def _notes(subject: Subject, confs: Iterable[str]) -> list[str]:
     if limits.outside_bytes is not None:
         basis = phrase(f"cards.basis.{limits.outside_basis}")
         notes.append(phrase("cards.outside", bytes=format_bytes(limits.outside_bytes), basis=basis))
+        if error := subject.device.card.outside_error_bytes:
+            notes.append(phrase("cards.outside.error", bytes=format_bytes(error)))
     else:
         notes.append(phrase("cards.outside.unknown"))
     if (

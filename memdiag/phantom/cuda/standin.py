@@ -55,7 +55,10 @@ ASSUMPTIONS = (
         "of all its operators"
     ),
     "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
-    "memory of NCCL and of the libraries themselves is not counted (MEMDIAG_PHANTOM_NCCL_BYTES for each communicator)",
+    (
+        "each communicator of NCCL takes an estimate by channels and NCCL_BUFFSIZE, which all-to-all exceeds "
+        "(MEMDIAG_PHANTOM_NCCL_BYTES sets it); memory of other libraries is not counted"
+    ),
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
     "managed memory (cudaMallocManaged) is in host memory and does not count",
     "a scaler of gradients never meets an infinite one",
@@ -295,7 +298,8 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "MEMDIAG_PHANTOM_SMS": str(figures["sms"]),
         "MEMDIAG_PHANTOM_SHARED_MEMORY_OPTIN": str(figures["shared_memory_optin"]),
         "MEMDIAG_PHANTOM_THREADS_PER_SM": str(figures["threads_per_sm"]),
-        "MEMDIAG_PHANTOM_SM_CLOCK_KHZ": str(int(figures["sm_clock_mhz"]) * 1000),
-        "MEMDIAG_PHANTOM_MEMORY_CLOCK_KHZ": str(int(figures["memory_clock_mhz"]) * 1000),
+        "MEMDIAG_PHANTOM_NCCL_CHANNELS": str(figures.get("nccl_channels", 24)),
+        "MEMDIAG_PHANTOM_SM_CLOCK_KHZ": str(int(figures.get("sm_clock_mhz", 1980)) * 1000),
+        "MEMDIAG_PHANTOM_MEMORY_CLOCK_KHZ": str(int(figures.get("memory_clock_mhz", 2619)) * 1000),
         "MEMDIAG_PHANTOM_DEVICES": str(profile.num_devices or int(base.get("LOCAL_WORLD_SIZE") or 1)),
     }

@@ -20,6 +20,8 @@ def _paragraph(device: SimulatedDevice) -> Iterator[str]:
         "total": format_bytes(device.total_bytes),
         "context": format_bytes(device.context_bytes),
     }
+    if device.context_error_bytes:
+        figures["context"] += f" ± {format_bytes(device.context_error_bytes)}"
     figures |= {name: str(value) for name, value in device.figures.items()}
     facts = {"name": device.name, "product": device.product, "bytes": format_bytes(device.capacity_bytes)}
     yield phrase("devices.title", **facts)

@@ -15,7 +15,8 @@ def render(found: Devices, look: Look = PLAIN) -> str:
         tuple(phrase(f"devices.head.{head}") for head in ("device", "room", "total", "product"))
     ]
     for device in found.devices:
-        mark = "~" if "total" in device.estimates or "context" in device.estimates else ""
+        is_estimate = bool({"total", "context"} & set(device.estimates)) or device.context_error_bytes > 0
+        mark = "~" if is_estimate else ""
         total = "~" if "total" in device.estimates else ""
         rows.append(
             (

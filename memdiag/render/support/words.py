@@ -256,7 +256,10 @@ def card(device: DeviceReport) -> str:
     if found is None or found.capacity_bytes is None or found.outside_bytes is None:
         return ""
     sizes = {"capacity": found.capacity_bytes, "room": found.usable_bytes, "outside": found.outside_bytes}
-    return phrase("report.card", **{name: amount(size) for name, size in sizes.items()})
+    said = phrase("report.card", **{name: amount(size) for name, size in sizes.items()})
+    if not found.outside_error_bytes:
+        return said
+    return joined([said, phrase("report.card.error", error=amount(found.outside_error_bytes))], " ")
 
 
 def moment_place(device: DeviceReport) -> str:

@@ -64,6 +64,8 @@ Config::Config()
       cudnn_extra(environment_bytes("MEMDIAG_PHANTOM_CUDNN_EXTRA", 0)),
       is_cudnn_workspace_given(!text("MEMDIAG_PHANTOM_CUDNN_WORKSPACE", "").empty()),
       cudnn_workspace(environment_bytes("MEMDIAG_PHANTOM_CUDNN_WORKSPACE", 0)),
+      nccl_channels(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_NCCL_CHANNELS", 24))),
+      is_nccl_given(!text("MEMDIAG_PHANTOM_NCCL_BYTES", "").empty()),
       nccl_bytes(environment_bytes("MEMDIAG_PHANTOM_NCCL_BYTES", 0)),
       granularity(environment_bytes("MEMDIAG_PHANTOM_GRANULARITY", 2ull << 20)),
       gap_bytes(environment_bytes("MEMDIAG_PHANTOM_GAP", 0)),

@@ -27,7 +27,9 @@ struct Config {
   uint64_t cudnn_extra;        // MEMDIAG_PHANTOM_CUDNN_EXTRA     added to the workspace that is planned for a convolution
   bool is_cudnn_workspace_given;
   uint64_t cudnn_workspace;    // MEMDIAG_PHANTOM_CUDNN_WORKSPACE what every engine of cuDNN asks for, planned or not
-  uint64_t nccl_bytes;         // MEMDIAG_PHANTOM_NCCL_BYTES      device memory of a communicator
+  int nccl_channels;           // MEMDIAG_PHANTOM_NCCL_CHANNELS   of a communicator
+  bool is_nccl_given;
+  uint64_t nccl_bytes;         // MEMDIAG_PHANTOM_NCCL_BYTES      device memory of a communicator; not set: by its channels
   // How the driver might behave; the tests of the allocator vary these.
   uint64_t granularity;        // MEMDIAG_PHANTOM_GRANULARITY     physical rounding and alignment of each cudaMalloc
   uint64_t gap_bytes;          // MEMDIAG_PHANTOM_GAP             address space left unused after each

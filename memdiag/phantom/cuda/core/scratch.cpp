@@ -16,7 +16,7 @@ struct Tally {
 struct Scratch {
   std::mutex mutex;
   Tally tallies[kNumOperations];
-  uint64_t planner_version = 0;
+  uint64_t planner_version = 0, num_communicators = 0, communicator_bytes = 0;
 };
 Scratch& scratch() {
   static Scratch* const all = new Scratch;
@@ -44,11 +44,22 @@ void note_planner(uint64_t version) {
   all.planner_version = version;
 }
 
+void note_communicator(uint64_t bytes) {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.num_communicators++;
+  all.communicator_bytes += bytes;
+}
+
 std::string scratch_facts() {
   Scratch& all = scratch();
   std::lock_guard<std::mutex> lock(all.mutex);
   std::string result = "{\"planner\": " + std::to_string(all.planner_version) + ", \"given_bytes\": " + std::to_string(config().cudnn_workspace) +
                        ", \"extra_bytes\": " + std::to_string(config().cudnn_extra);
+  if (all.num_communicators) {
+    result += ", \"communicators\": {\"count\": " + std::to_string(all.num_communicators) + ", \"bytes\": " +
+              std::to_string(all.communicator_bytes) + "}";
+  }
   for (int i = 0; i < kNumOperations; i++) {
     const Tally& tally = all.tallies[i];
     if (!tally.calls) continue;

@@ -16,6 +16,9 @@ void note_scratch(Operation operation, int64_t bytes, uint64_t operand_bytes);
 // The cuDNN that plans, such as 92000; not called where none does.
 void note_planner(uint64_t version);
 
+// A communicator of NCCL and its device memory, an estimate.
+void note_communicator(uint64_t bytes);
+
 std::string scratch_facts();  // as JSON, see memdiag/sources/phantom_scratch.py
 
 }  // namespace phantom

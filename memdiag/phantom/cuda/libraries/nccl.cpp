@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "../core/scratch.h"
 #include "../core/streams.h"
 #include "../core/values.h"
 #include "../core/watchdog.h"
@@ -30,9 +32,24 @@ constexpr int kInt32 = 2, kInt64 = 4, kFloat = 7, kDouble = 8;
 
 uint64_t size_of(size_t count, int type) { return count * (type >= 0 && type < 12 ? kSizes[type] : 1); }
 
+// Device memory of a communicator, as measured on an A100: 544 MiB with two ranks, 688 MiB with more (github.com/NVIDIA/nccl/issues/964).
+// Each channel has buffers for a neighbour in the ring and one in the tree: NCCL_BUFFSIZE, and those of the protocols LL and LL128, in
+// pages of 2 MiB (10 MiB, as github.com/NVIDIA/nccl/issues/1685 lists them). A third rank adds a neighbour, with the protocols' only.
+uint64_t memory_of(int num_ranks) {
+  if (config().is_nccl_given) return config().nccl_bytes;
+  if (num_ranks == 1) return 0;
+  constexpr uint64_t kProtocols = (512 << 10) + 120 * 640 * 8 * 8, kShared = 64 << 20;
+  uint64_t channels = static_cast<uint64_t>(config().nccl_channels), bytes = environment_bytes("NCCL_BUFFSIZE", 4 << 20);
+  for (const char* name : {"NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"}) channels = std::min(channels, environment_bytes(name, channels));
+  uint64_t third = num_ranks == 2 ? 0 : round_up(kProtocols, kPage);
+  return channels * (2 * round_up(bytes + kProtocols, kPage) + third) + kShared;
+}
+
 int make(Communicator** result, int num_ranks, int rank) {
   auto* made = new Communicator{num_ranks, rank, current_device(), nullptr};
-  if (config().nccl_bytes && allocate(&made->memory, config().nccl_bytes, Kind::kMalloc) != kSuccess) return 1;
+  uint64_t bytes = memory_of(num_ranks);
+  if (bytes && allocate(&made->memory, bytes, Kind::kMalloc) != kSuccess) return 1;
+  note_communicator(bytes);
   *result = made;
   return kSuccess;
 }
