@@ -40,7 +40,7 @@ from tests.test_outputs import DOCUMENTS, FENCED, INDENTED, ROOT, blocks, comman
 
 COMPARED = re.compile(r"<!-- (?:compared by (?P<test>tests/\S+\.py)|screen:[^\n]*) -->\n\Z")
 PROGRAMS = {"memdiag", "pip", "python", "export", "strings", "make", "grep", "nvidia-smi", "npu-smi"}
-NEEDS_A_PROGRAM = {"record", "try", "view"}  # they train, or need a terminal
+NEEDS_A_PROGRAM = {"fit", "record", "try", "view"}  # they train, or need a terminal
 ELSEWHERE = {
     "s3://": "an object store",
     "--engine ray": "a Ray cluster",
