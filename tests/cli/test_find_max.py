@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from memdiag.errors import MemdiagError
-from memdiag.results.find_max import Trial, ValueRange
+from memdiag.render.find_max.words import notes
+from memdiag.results.find_max import LargestFit, Trial, ValueRange
 from memdiag.runs.find_max import find_max, next_place, read_range
 from memdiag.runs.recording import Order
+from memdiag.units import MIB
 
 ROOT = Path(__file__).parents[2]
 FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
@@ -186,3 +188,24 @@ def test_it_is_called_from_python(tmp_path, monkeypatch, capfd):
     assert tried == [trial.value for trial in found.trials]
     assert json.loads((tmp_path / "runs" / "find-max.json").read_text())["largest_fitting"] == 5
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "says"),
+    [(None, 1), (1000 * MIB, 1), (900 * MIB, 2), (100 * MIB, 2)],
+)
+def test_unknown_scratch_memory_widens_the_answer(capacity, says):
+    values = ValueRange("batch", 1, 8)
+    trials = tuple(
+        Trial(
+            place, value, value < 8, 200 * MIB * place, 180 * MIB * place, capacity, 2, 1.0, "", unknown_bytes=128 * MIB
+        )
+        for place, value in ((1, 2), (4, 5), (7, 8))
+    )
+    said = notes(LargestFit(values, trials, 5, 8, "cuda:a100-80g", ""))
+    assert "allocated peak 720.00 MiB to 848.00 MiB" in str(said[0])
+    assert len(said) == says
+    if capacity == 900 * MIB:
+        assert "batch=2" in str(said[1])
+    if capacity == 100 * MIB:
+        assert "no value" in str(said[1])
