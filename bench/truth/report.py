@@ -23,7 +23,8 @@ the program and the arguments of each row; one command makes a family again:
 *Equal* means that the simulated figure, rounded as the published one, is the same in every printed digit. Seconds are
 processor time of a run with recording, and host memory is the peak of its largest process; of the runs of a row, the \
 larger
-is given. Every row was run at least twice; rows whose runs differ are marked.
+is given. Rows with a dash there were made before that was measured, and their seconds are elapsed time. Every row was
+run at least twice; rows whose runs differ are marked.
 """
 
 
