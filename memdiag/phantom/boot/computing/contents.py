@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from array import array
 from collections.abc import Iterator
 from typing import Any
 
+_SPARSE, _LARGE_BYTES = 4, 1 << 20  # of a larger span, fewer than one element in four
 _MOST_LINES = 1024  # contiguous pieces of a strided tensor
 
 
@@ -26,6 +28,7 @@ class Contents:
 
     def __init__(self, torch: Any, limit_bytes: int, integer_bytes: int = 0) -> None:
         self._torch = torch
+        self._here = threading.local()
         self._limit_bytes = limit_bytes
         self._integer_bytes = max(limit_bytes, integer_bytes)
         library = ctypes.PyDLL(None)  # the calls are short: the interpreter lock is kept
@@ -51,14 +54,19 @@ class Contents:
         return each <= self._limit_bytes
 
     def read(self, tensor: Any) -> Any:
-        """Returns a copy of a device tensor on the CPU, with the same strides, or None if part of it is unknown."""
+        """Returns a copy of a device tensor on the CPU, or None if part of it is unknown.
+
+        The strides are the same, unless the tensor is a small part of a large one.
+        """
         count, each = tensor.numel(), tensor.element_size()
         sizes, strides = tensor.size(), tensor.stride()
         span = _span(sizes, strides) if count else 0
         if span * each <= self._limit_of(tensor):
-            image = self._torch.empty(span, dtype=tensor.dtype, device="cpu")
+            is_sparse = span > _SPARSE * count and span * each > _LARGE_BYTES
+            image = self._scratch(span, tensor) if is_sparse else self._empty(span, tensor)
             if not count or self._peek(image.data_ptr(), tensor.data_ptr(), span * each):
-                return image.as_strided(sizes, strides)
+                found = image.as_strided(sizes, strides)
+                return found.clone(memory_format=self._torch.contiguous_format) if is_sparse else found
         if span <= count:
             return None
         copy = self._torch.empty(sizes, dtype=tensor.dtype, device="cpu")
@@ -70,6 +78,18 @@ class Contents:
             ):
                 return None
         return copy
+
+    def _empty(self, count: int, like: Any) -> Any:
+        return self._torch.empty(count, dtype=like.dtype, device="cpu")
+
+    def _scratch(self, count: int, like: Any) -> Any:
+        """Returns memory for one read by this thread, which is kept: new pages would cost more than the copy."""
+        found = getattr(self._here, "scratch", None)
+        if found is None or found.numel() < count * like.element_size():
+            found = self._here.scratch = self._torch.empty(
+                count * like.element_size(), dtype=self._torch.uint8, device="cpu"
+            )
+        return found[: count * like.element_size()].view(like.dtype)
 
     def write(self, tensor: Any, value: Any) -> bool:
         """Sets a tensor's bytes to those of one on the CPU; returns whether it succeeded."""
