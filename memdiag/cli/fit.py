@@ -45,6 +45,33 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="CONFIG",
+            help="Judge a model by its config.json (transformers or diffusers) instead of a command; needs no script.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="train|lora|inference|ddp|zero1|fsdp2",
+            help="Program to run --model with. Default: train.",
+            show_default=False,
+        ),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python",
+            metavar="PYTHON",
+            help="Python with torch and transformers for --model. Default: python.",
+            show_default=False,
+        ),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,6 +117,15 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    expert_load: Annotated[
+        str | None,
+        typer.Option(
+            "--expert-load",
+            metavar="balanced|skew=F|counts=FILE",
+            help="Assume this load of the experts of a mixture of experts.",
+            show_default=False,
+        ),
+    ] = None,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Run every configuration instead of inferring outcomes.")
     ] = False,
@@ -127,8 +163,9 @@ def fit(
     from memdiag.cli.emit import emit, form_of
     from memdiag.cli.fit_progress import shown
     from memdiag.cli.loading import OnTerminal
-    from memdiag.fit.grid import AXIS
+    from memdiag.fit.grid import AXIS, read_axes
     from memdiag.fit.ranks import read_ranks
+    from memdiag.fit.recipes import USUAL_GRID, command_of
     from memdiag.fit.run import FitOrder
     from memdiag.fit.run import fit as search
     from memdiag.render import renderer
@@ -140,11 +177,18 @@ def fit(
     axes = list(grid or [])
     while words and AXIS.fullmatch(words[0]):
         axes.append(words.pop(0))
+    devices = _devices(device or [])
+    if model is not None:
+        if words:
+            raise MemdiagError(phrase("fit.error.model-command"), phrase("fit.error.model-command.hint"))
+        axes = axes or list(USUAL_GRID)
+        words = list(command_of(python or "python", model, recipe or "train", read_axes(axes), world))
+    elif recipe is not None or python is not None:
+        raise MemdiagError(phrase("fit.error.recipe-model"), phrase("fit.error.model.hint"))
     if not words:
         raise MemdiagError(
             phrase("errors.no-command"), "memdiag fit --device … --grid mbs=1..8 -- python train.py --mbs {mbs}"
         )
-    devices = _devices(device or [])
     if not axes:
         raise MemdiagError(phrase("fit.error.no-axis"), phrase("fit.error.axis.hint"))
     if ranks is not None and world is None:
@@ -153,7 +197,7 @@ def fit(
         tuple(words),
         devices,
         tuple(axes),
-        _variables(env or []),
+        _variables(env or [], expert_load),
         tuple(where or ()),
         world,
         None if ranks is None else read_ranks(ranks),
@@ -193,8 +237,11 @@ def _devices(texts: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _variables(texts: list[str]) -> dict[str, str]:
-    found = {}
+def _variables(texts: list[str], expert_load: str | None) -> dict[str, str]:
+    """Returns the variables to set for the command."""
+    from memdiag.phantom.experts import VARIABLE, read_expert_load
+
+    found = {} if expert_load is None else {VARIABLE: read_expert_load(expert_load)}
     for text in texts:
         name, is_given, value = text.partition("=")
         if not is_given or not name.isidentifier():

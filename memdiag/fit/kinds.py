@@ -27,6 +27,11 @@ class DeviceKind:
     devices: tuple[FitDevice, ...]
 
     @property
+    def backend(self) -> str:
+        """The backend: cuda or npu."""
+        return self.recorded_on.partition(":")[0]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the devices."""
         return tuple(device.name for device in self.devices)

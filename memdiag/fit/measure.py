@@ -43,6 +43,7 @@ class Need:
         on: Each device, in order.
         calibration_error_bytes: Error of the replay of the recorded settings; 0: exact.
         num_steps: Training steps that were recorded.
+        unknown_bytes: Upper bound of scratch memory of cuDNN that a card may use beyond the recording.
     """
 
     trace: Path
@@ -52,6 +53,7 @@ class Need:
     on: tuple[OnDevice, ...]
     calibration_error_bytes: int
     num_steps: int
+    unknown_bytes: int
 
 
 def measure(folder: Path, devices: Sequence[FitDevice], listener: Listener) -> list[Need]:
@@ -90,6 +92,8 @@ def _need(path: Path, subject: Subject, devices: Sequence[FitDevice]) -> Need:
         lambda size: subject.replay(replace(subject.recorded, capacity_bytes=size), log=False), outside
     )
     steps = subject.device.events.step
+    recorded = subject.trace.recorded
+    scratch = None if recorded is None else recorded.ended.scratch
     return Need(
         path,
         peaks["allocated"],
@@ -98,6 +102,7 @@ def _need(path: Path, subject: Subject, devices: Sequence[FitDevice]) -> Need:
         tuple(_on(subject, device, peaks["reserved"], smallest) for device in devices),
         subject.calibration.error_bytes or 0,
         int(steps.max(initial=-1)) + 1,
+        0 if scratch is None else scratch.more_bytes,
     )
 
 

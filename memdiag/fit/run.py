@@ -37,6 +37,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
 FOLDER = "memdiag-fit"
+BACKEND = "backend"  # a placeholder that needs no axis: cuda or npu
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class _Worker:
         return size
 
     def _order_of(self, cell: Cell, rank: int | None) -> RunOrder:
-        values = self.grid.values(cell)
+        values = {BACKEND: self.kind.backend, **self.grid.values(cell)}
         command = tuple(filled(word, values) for word in self.order.command)
         variables = {name: filled(text, values) for name, text in self.order.variables.items()}
         world = self._world_of(cell)
@@ -324,7 +325,8 @@ def _on(cell: Cell, device: FitDevice, worker: _Worker, at: int) -> DeviceFit:
     smallest = [each.smallest_total_bytes for _, each in every]
     failing = [each.on[at] for _, each in every if not each.on[at].fits]
     settings = {each.setting for each in failing}
-    is_tight = here.headroom_bytes < MARGIN * here.peak_reserved_bytes
+    unknown = max(each.unknown_bytes for _, each in every)
+    is_tight = here.headroom_bytes < MARGIN * here.peak_reserved_bytes + unknown
     return DeviceFit(
         device.name,
         FAILS if not fits else TIGHT if is_tight else FITS,
@@ -332,6 +334,7 @@ def _on(cell: Cell, device: FitDevice, worker: _Worker, at: int) -> DeviceFit:
         max(each.peak_allocated_bytes for _, each in every),
         here.peak_reserved_bytes,
         here.headroom_bytes,
+        unknown,
         rank,
         None if None in smallest else max(size for size in smallest if size is not None),
         settings.pop() if len(settings) == 1 else "",
@@ -348,6 +351,8 @@ def _notes(order: FitOrder, grid: Grid, searches: Sequence[_Worker]) -> list[Phr
     if order.world is not None:
         said.append(phrase("fit.note.ranks"))
     needs = [need for worker in searches for ran in worker.ran.values() for each in ran.needs.values() for need in each]
+    if unknown := max((need.unknown_bytes for need in needs), default=0):
+        said.append(phrase("fit.note.scratch", bytes=format_bytes(unknown)))
     error = max((need.calibration_error_bytes for need in needs), default=0)
     if error:
         said.append(phrase("fit.note.calibration", bytes=format_bytes(error)))

@@ -63,8 +63,8 @@ class DeviceFit:
 
     Attributes:
         device: The device.
-        outcome: "fits"; "tight" (fits, with less headroom than the safety margin); "fails" (runs out of memory);
-            "unknown" (the command failed for another reason).
+        outcome: "fits"; "tight" (fits, with less headroom than the safety margin and ``unknown_bytes`` together);
+            "fails" (runs out of memory); "unknown" (the command failed for another reason).
         basis: "run": this configuration was run; "inferred": a run with smaller or larger values decides it; "error":
             the command failed.
         peak_allocated_bytes: Allocated peak of the heaviest process; null: not run.
@@ -72,6 +72,7 @@ class DeviceFit:
             null: not run.
         headroom_bytes: Usable memory minus the reserved peak if it fits; otherwise the memory of the device minus that
             of the smallest device on which it runs, which is negative; null: not run.
+        unknown_bytes: Upper bound of scratch memory of cuDNN that a device may use beyond the recording; null: not run.
         rank: Rank of the heaviest process; null: not run, or without ``--world``.
         smallest_total_bytes: Memory of the smallest device of this kind on which it runs; null: not run.
         setting: Allocator setting with which it fits although it fails without; null: none is needed or known.
@@ -85,6 +86,7 @@ class DeviceFit:
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     headroom_bytes: int | None = None
+    unknown_bytes: int | None = None
     rank: int | None = None
     smallest_total_bytes: int | None = None
     setting: str = ""

@@ -15,6 +15,7 @@ _COLUMNS = (
     "peak_allocated_bytes",
     "peak_reserved_bytes",
     "headroom_bytes",
+    "unknown_bytes",
     "rank",
     "smallest_total_bytes",
     "setting",

@@ -1,0 +1,1 @@
+"""Programs that ``memdiag fit --model`` runs in the user's Python. memdiag may be missing there."""
