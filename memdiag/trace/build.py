@@ -87,10 +87,14 @@ def build_trace(raw: RawTrace) -> Trace:
 
 def _complete(devices: Sequence[DeviceTrace]) -> bool | None:
     """Returns whether no tensor was live before the first event; None without events, or if there are only curves."""
-    with_events = [d for d in devices if d.num_events and len(d.tensors)]
+    with_events = [d for d in devices if d.num_events and (len(d.tensors) or _has_segment_events(d))]
     if not with_events:
         return None
     return all(d.start["active"] == 0 and d.start["reserved"] in (0, -1) for d in with_events)
+
+
+def _has_segment_events(device: DeviceTrace) -> bool:
+    return bool(np.isin(device.events.action, schema.SEGMENT_ACTIONS).any())
 
 
 def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
@@ -117,12 +121,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         "final_block_already_freed": int((~still).sum()),
     }
     has_segments = raw.has_addresses and (
-        raw.segments is not None
-        or bool(
-            np.isin(
-                raw.action, (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP, schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
-            ).any()
-        )
+        raw.segments is not None or bool(np.isin(raw.action, schema.SEGMENT_ACTIONS).any())
     )
     if has_segments:
         plan = plan_regions(raw, layout, groups)

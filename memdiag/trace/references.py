@@ -17,8 +17,6 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.regions import Groups, RegionPlan
 from memdiag.trace.table import Array, Table
 
-_SEGMENT_ACTIONS = (schema.SEGMENT_ALLOC, schema.SEGMENT_FREE, schema.SEGMENT_MAP, schema.SEGMENT_UNMAP)
-
 
 class ReferenceRequests(NamedTuple):
     """The reference requests of a device.
@@ -51,7 +49,7 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
     size = np.where(failed, raw.size[at], layout.round(raw.size[at]))
 
     # The entries of a malloc directly precede its request: releases, then the new segment.
-    other = np.flatnonzero(~np.isin(action, _SEGMENT_ACTIONS))
+    other = np.flatnonzero(~np.isin(action, schema.SEGMENT_ACTIONS))
     previous = np.searchsorted(other, at) - 1
     opened_at = np.where(previous >= 0, other[np.maximum(previous, 0)], -1) + 1
     frees = np.concatenate(([0], np.cumsum(np.isin(action, (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)))))

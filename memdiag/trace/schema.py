@@ -58,6 +58,7 @@ ACTIONS: tuple[str, ...] = (
     UNKNOWN,
     EMPTY_CACHE,
 ) = range(12)
+SEGMENT_ACTIONS = (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)
 ACTION_CODES = {name: code for code, name in enumerate(ACTIONS)}
 
 CATEGORIES: tuple[str, ...] = (
