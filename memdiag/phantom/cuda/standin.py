@@ -166,7 +166,7 @@ def stand_in(installed: Installed) -> Path:
     sources = sorted(path for path in _HERE.rglob("*") if path.suffix in {".py", ".toml", ".cpp", ".h"})
     return build.cached(
         f"cuda{torch.cuda[0]}-{torch.version}",
-        [torch.version, *facts, compiler.version, *sources],
+        [torch.version, *facts, *_installed_toolkit(torch), compiler.version, *sources],
         lambda folder: make(torch, compiler, folder),
     )
 
@@ -188,11 +188,8 @@ def planner(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:
 
 def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
     """Compiles all libraries into ``folder``."""
-    table = [
-        entry
-        for entry in _table()
-        if (name := _soname(entry, torch)) and not (entry.get("missing") and torch.toolkit(name))
-    ]
+    real = _installed_toolkit(torch)
+    table = [entry for entry in _table() if (name := _soname(entry, torch)) and name not in real]
     flags = [*_FLAGS, *_definitions(torch), "-I", str(_HERE)]
     jobs: dict[Path, Path] = {}
     for entry in table:
@@ -210,6 +207,12 @@ def make(torch: Torch, compiler: build.Compiler, folder: Path) -> None:
         if path.suffix in {".o", ".cpp", ".map"}:
             path.unlink()
     (folder / "libcuda.so").symlink_to("libcuda.so.1")  # Triton links with it under this name
+
+
+def _installed_toolkit(torch: Torch) -> list[str]:
+    """Returns the names of the libraries for which the real ones of the installed toolkit are used."""
+    names = [_soname(entry, torch) for entry in _table() if entry.get("missing")]
+    return [name for name in names if name and torch.toolkit(name)]
 
 
 def _table() -> list[dict[str, Any]]:
