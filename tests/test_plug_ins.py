@@ -167,14 +167,14 @@ def test_a_dialect_reads_its_messages(installed, tmp_path):
     done = run(installed, "oom", "--json", file)
     assert done.returncode == 0, done.stderr
     assert [message["dialect"] for message in json.loads(done.stdout)["messages"]] == ["toy"]
-    assert "note: the dialect broken (package toy-plug-in 1.0) is not used: the plug-in broken" in done.stderr
+    assert "note: memdiag does not use the dialect broken (package toy-plug-in 1.0): the plug-in broken" in done.stderr
 
 
 def test_a_device_is_listed_and_a_bad_one_is_left_out(installed):
     done = run(installed, "devices", "--json")
     assert done.returncode == 0, done.stderr
     assert "toy-1g" in done.stdout
-    assert "note: the device bad (package toy-plug-in 1.0) is not used: backend 'abacus'" in done.stderr
+    assert "note: memdiag does not use the device bad (package toy-plug-in 1.0): backend 'abacus'" in done.stderr
 
 
 def test_the_package_in_the_page_works_as_the_page_says(tmp_path):

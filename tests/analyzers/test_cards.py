@@ -89,7 +89,7 @@ def test_what_is_known_of_a_card(subject):
 def test_what_lies_outside_is_unknown_in_other_files(subject):
     card = card_of(subject())
     assert (card.capacity_bytes, card.outside_bytes, card.outside_basis, card.usable_bytes) == (TOTAL, None, "", TOTAL)
-    assert "not recorded and taken as 0" in card.notes[0]
+    assert "memdiag assumes 0" in card.notes[0]
     given = card_of(subject().with_outside(GIB))
     assert (given.outside_bytes, given.outside_basis, given.usable_bytes) == (GIB, "given", TOTAL - GIB)
 
@@ -127,7 +127,7 @@ def test_the_share_of_the_process_is_that_of_other_cards_too(subject):
 def test_garbage_collection_needs_a_share_that_is_known(subject):
     unknown = subject(fraction=None)
     said = card_of(unknown, ["garbage_collection_threshold:0.8"]).notes
-    assert any("memory fraction of the process is not recorded" in note for note in said)
+    assert any("not contain the memory fraction of the process" in note for note in said)
     assert not any("memory fraction" in note for note in card_of(unknown, [""]).notes)
     assert not any(
         "memory fraction" in note for note in card_of(subject(fraction=1.0), ["garbage_collection_threshold:0.8"]).notes
@@ -144,7 +144,7 @@ def test_simulate_prints_card_and_room(recording, capsys):
     assert main(["simulate", path, "--capacity", "6GiB", "--min-capacity"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "6.00 GiB card, 5.00 GiB of it for the allocator" in said
-    assert "1.00 GiB of the card are outside the allocator" in said
+    assert "1.00 GiB of the card are used outside the allocator" in said
     assert said.count("for the allocator") >= 2  # in the row and in the legend
     assert main(["simulate", path, "--capacity", "6GiB", "--outside", "2GiB", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["usable_bytes"] == 4 * GIB

@@ -51,10 +51,10 @@ def test_sizes_that_are_new_in_every_step_are_found_with_what_they_took(heap):
     # 72 MiB did not fit although 124 MiB were free, and 60 did not fit into 64: all requests after the first step
     # count.
     assert number(found, "no cached block fitted") == 5
-    assert number(found, "reserved from the driver for them") == (60 + 72 + 58 + 70 + 66) * MIB
-    assert number(found, "most memory free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
+    assert number(found, "memory reserved from the driver for these requests") == (60 + 72 + 58 + 70 + 66) * MIB
+    assert number(found, "most memory that was free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
     assert number(found, "call sites whose sizes change") == 1
-    assert number(found, "distinct sizes requested here, 58.00 MiB to 72.00 MiB") == 6
+    assert number(found, "distinct sizes requested by this call site, 58.00 MiB to 72.00 MiB") == 6
     assert found.severity == "warning"
     assert [fix.change for fix in found.fixes] == ["export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ""]
 

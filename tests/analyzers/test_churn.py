@@ -59,7 +59,7 @@ def test_a_release_before_a_new_segment_of_the_same_request_is_a_retry(heap):
     assert list(bursts(trace).is_call) == [False, False, False]
     assert "MD402" not in found
     assert found["MD401"].severity == "warning"
-    assert number(found["MD401"], "releases that a request waited for") == 3
+    assert number(found["MD401"], "releases for which a request waited") == 3
     assert number(found["MD401"], "released") == 900 * MIB
     assert [evidence.where for evidence in found["MD401"].evidence if evidence.what == "requests that caused it"] == [
         "train.py:5 greedy5"
@@ -78,9 +78,9 @@ def test_a_retry_is_called_so_and_those_that_failed_are_told_apart(heap):
     heap.oom(900 * MIB)
     trace = heap.trace()
     found = findings(trace)["MD401"]
-    assert found.title == "1 retry: cached memory was released to serve a request, since the device was full"
+    assert found.title == "1 retry: the device was full, so the allocator released cached memory to serve a request"
     of_all = churn.count_retries(next(iter(Context().views(trace))), AllocatorSettings.of(trace))
-    assert number(found, "releases that a request") + number(found, "ended in an error") == of_all == 2
+    assert number(found, "releases for which a request") + number(found, "the request failed") == of_all == 2
 
 
 def test_completions_do_not_break_a_burst(heap):
@@ -242,7 +242,7 @@ def test_retries_are_as_many_as_the_allocator_counted(golden):
     for device in trace.devices:
         if device.num_events < 2:
             continue
-        counted = number(found[device.device], "releases that a request waited for") if device.device in found else 0
+        counted = number(found[device.device], "releases for which a request waited") if device.device in found else 0
         failed = int(device.references.failed[device.references.retried].sum())
         least = devices[device.device]["num_alloc_retries"] - devices[device.device]["num_ooms"]
         assert least <= counted + failed <= devices[device.device]["num_alloc_retries"]
@@ -252,7 +252,7 @@ def test_garbage_collection_is_named_where_it_may_have_been_it(goldens):
     found = findings(load(goldens / "cuda-2.13.0-gc-threshold" / "snapshot.pickle"))["MD401"]
     assert found.severity == "info"
     assert "collection threshold" in found.title
-    assert number(found, "releases that a request waited for") == 1
+    assert number(found, "releases for which a request waited") == 1
 
 
 @pytest.mark.parametrize("name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump"])

@@ -21,7 +21,7 @@ def test_an_error_that_one_piece_would_have_avoided_is_critical(heap):
     heap.oom(64 * MIB, device_free=MIB, where="x7")
     found = findings(heap.trace())["MD201"]
     assert found.severity == "critical"
-    assert number(found, "requested when memory ran out") == 64 * MIB
+    assert number(found, "size of the request when memory ran out") == 64 * MIB
     assert number(found, "(stranded)") == 240 * MIB
     assert number(found, "missing") == 34 * MIB
     assert number(found, "outside the allocator") == MIB
@@ -47,7 +47,7 @@ def test_an_error_with_next_to_nothing_left_is_not_fragmentation_either(heap):
     heap.oom(50 * MIB, device_free=0)
     found = findings(heap.trace(capacity_bytes=8300 * MIB))
     assert "MD201" not in found
-    assert "nearly all memory in use: 60.00 MiB left" in found["MD206"].title
+    assert "nearly all memory is in use, and the remaining 60.00 MiB" in found["MD206"].title
     assert len(found["MD206"].fixes) == 1  # no other pool has the memory
 
 
@@ -62,7 +62,7 @@ def test_an_error_with_enough_left_on_the_device_is_a_limit(heap):
     heap.oom(500 * MIB, device_free=4096 * MIB)
     found = findings(heap.trace(capacity_bytes=8192 * MIB))["MD206"]
     assert "limit" in found.title
-    assert number(found, "held outside the allocator") == (8192 - 4096 - 80) * MIB
+    assert number(found, "used outside the allocator") == (8192 - 4096 - 80) * MIB
     assert any("limit" in fix.title for fix in found.fixes)
 
 
@@ -153,7 +153,7 @@ def test_free_memory_of_another_stream_is_foreign(heap):
     heap.segment(2000, 30 * MIB)
     heap.alloc(2000, 30 * MIB)
     found = findings(heap.trace())["MD204"]
-    assert number(found, "free in part-used segments") == 80 * MIB
+    assert number(found, "free in partly used segments") == 80 * MIB
     assert [evidence.where for evidence in found.evidence if evidence.what == "of it in"] == [
         "default pool, large blocks, stream 0x9"
     ]

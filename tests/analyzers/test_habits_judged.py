@@ -29,7 +29,7 @@ def crowded(goldens):
 
 
 def test_headroom_is_the_least_with_which_no_request_waits(crowded):
-    more = facts(crowded)["additional memory that avoids all retries (replayed)"]
+    more = facts(crowded)["additional memory that would avoid all retries (replayed)"]
     subject = Subject.of(crowded, crowded.devices[0])
     own = subject.recorded
     assert more % PAGE == 0
@@ -43,7 +43,7 @@ def test_where_even_twice_the_device_is_not_enough_it_says_how_many_remain(golde
     assert (
         0
         < found["retries that remain on a device twice as large"]
-        < found["retries: cache releases that a request waited for"]
+        < found["retries: cache releases for which a request waited"]
     )
 
 

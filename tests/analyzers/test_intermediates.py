@@ -37,7 +37,7 @@ def test_a_chain_is_found_with_the_bytes_that_live_at_a_time(heap):
     found = findings(chain(heap))["MD123"]
     assert number(found, "live at once in the largest chain") == 128 * MIB
     assert number(found, "temporary tensors of that chain") == 5
-    assert number(found, "largest of 1 chain that starts here") == 128 * MIB
+    assert number(found, "largest of 1 chain that starts at this call site") == 128 * MIB
     assert found.severity == "warning"  # two links are live at the peak
     assert found.saving.expected_bytes == 64 * MIB
 

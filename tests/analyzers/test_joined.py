@@ -113,7 +113,9 @@ def test_free_bytes_in_pieces_are_fragmentation(pieces):
         "in 4 blocks",
         "The largest is 30.00 MiB, 20.00 MiB too small",
     )
-    assert says(only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free in blocks too small")
+    assert says(
+        only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free, but in blocks too small"
+    )
     assert says(only, "Most of it: 40.00 MiB from train.py:2 keep2")
     assert "MD201" in {finding.code for finding in only.findings}
 
@@ -128,7 +130,10 @@ def test_what_stands_between_the_pieces_is_named(heap):
     only = told(heap)
     assert only.judgement.verdict == "fragmentation"
     assert says(
-        only, "least used range (100.00 MiB) is blocked by 1 live tensor of 10.00 MiB, allocated at train.py:2 keep2"
+        only,
+        "In the range with the least live memory (100.00 MiB), 1 live tensor blocks the request: 10.00 MiB, allocated "
+        "at "
+        "train.py:2 keep2",
     )
 
 
@@ -212,7 +217,7 @@ def test_more_than_the_device_is_capacity(pieces):
     pieces.oom(2 * GIB, device_free=800 * MIB)
     [one] = joined(message(2 * GIB, 40 * MIB, 160 * MIB, 800 * MIB), pieces.trace())
     assert (one.judgement.verdict, one.judgement.confidence) == ("capacity", "high")
-    assert says(one, "A single request for 2.00 GiB is more than the 1.00 GiB of the device")
+    assert says(one, "A single request for 2.00 GiB is 2.0 times as large as the device (1.00 GiB)")
 
 
 def test_a_message_finds_its_own_failure_among_several(pieces):
@@ -246,7 +251,7 @@ def test_the_printed_size_is_that_of_the_segment(heap):
     [one] = joined(message(20 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
     assert says(one, "a request of 3.00 MiB (rounded)")
     [other] = joined(message(40 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
-    assert says(other, "Judged without the trace")
+    assert says(other, "judged without the trace")
 
 
 @pytest.mark.parametrize(
@@ -254,10 +259,13 @@ def test_the_printed_size_is_that_of_the_segment(heap):
     [
         (
             message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB, device=3),
-            "the trace covers device 0, the message is about device 3",
+            "the trace contains device 0, but the message is about device 3",
         ),
-        (message(50 * MIB, 70 * MIB, 160 * MIB, 4 * MIB), "allocated: 70.00 MiB printed, 40.00 MiB in the trace"),
-        (NPU_MESSAGE, "the trace is from cuda, the message from npu"),
+        (
+            message(50 * MIB, 70 * MIB, 160 * MIB, 4 * MIB),
+            "allocated: 70.00 MiB in the message, 40.00 MiB in the trace",
+        ),
+        (NPU_MESSAGE, "the trace is from cuda, but the message is from npu"),
         (NPU_WORKSPACE_MESSAGE, "has no numbers"),
     ],
 )
@@ -265,7 +273,7 @@ def test_a_message_that_does_not_fit_keeps_its_verdict(pieces, text, why):
     pieces.oom(50 * MIB, device_free=4 * MIB)
     alone = read_text(text).messages
     [one] = joined(text, pieces.trace())
-    assert says(one, "Judged without the trace", why)
+    assert says(one, "judged without the trace", why)
     assert replace(one, judgement=alone[0].judgement) == alone[0]
     assert (one.judgement.verdict, one.judgement.confidence) == (
         alone[0].judgement.verdict,
@@ -278,7 +286,7 @@ def test_a_message_without_numbers_keeps_its_verdict(pieces):
     report = read_text(message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB))
     bare = replace(report, messages=(replace(report.messages[0], fields={"device_index": 0}),))
     [one] = join(bare, pieces.trace()).messages
-    assert says(one, "Judged without the trace: the message has no numbers")
+    assert says(one, "judged without the trace: the message has no numbers")
 
 
 def test_files_without_addresses_tell_amounts(pieces):
@@ -298,16 +306,19 @@ def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     trace = pieces.trace()
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
     assert says(
-        one, "Approximation: the trace has no out-of-memory event; this is event", "120.00 MiB was free", "in 4 blocks"
+        one,
+        "Approximation: the trace has no out-of-memory event, so this is event",
+        "120.00 MiB was free",
+        "in 4 blocks",
     )
     assert one.moment.startswith("--at ")
     assert one.moment != "--at oom"
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
     pieces.free(30, 10 * MIB)
     [served] = joined(message(38 * MIB, 30 * MIB, 160 * MIB, 4 * MIB), pieces.trace())
-    assert says(served, "Judged without the trace", "releasing 40.00 MiB of cache would have made room")
+    assert says(served, "judged without the trace", "could have served the request by releasing 40.00 MiB of cache")
     [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
-    assert says(far, "Judged without the trace: the trace has no out-of-memory event, and its numbers are far")
+    assert says(far, "judged without the trace: the trace has no out-of-memory event, and its numbers are far")
     assert far.moment == ""
 
 

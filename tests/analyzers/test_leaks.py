@@ -32,7 +32,7 @@ def number(finding, words):
 
 def test_a_leak_is_found_with_its_place_and_slope():
     finding = findings(trained(10, leak=8 * MIB).trace())["MD301"]
-    assert finding.title == "Memory grows by 8.00 MiB a step at train.py:70 keep"
+    assert finding.title == "Memory grows by 8.00 MiB per step at train.py:70 keep"
     assert number(finding, "growth") == 8 * MIB
     assert finding.evidence[0].unit == "bytes/step"
     assert finding.evidence[0].where == "train.py:70 keep"
@@ -54,7 +54,7 @@ def test_a_small_leak_is_for_information_and_a_tiny_one_nothing():
 
 def test_the_device_is_full_after_so_many_steps():
     finding = findings(trained(10, leak=16 * MIB).trace(capacity_bytes=SEGMENT + 160 * MIB))["MD301"]
-    assert number(finding, "full after") == 10
+    assert number(finding, "until the device is full") == 10
 
 
 def test_without_stacks_a_leak_is_named_by_size():

@@ -52,7 +52,7 @@ def test_outputs_of_the_last_step_that_are_still_there_at_the_peak():
     assert set(found) == {"MD111"}
     finding = found["MD111"]
     assert finding.severity == "warning"
-    assert number(finding, "tensors of the step before") == 64 * MIB
+    assert number(finding, "tensors of the previous step") == 64 * MIB
     assert finding.evidence[-1].where == "model.py:19 forward"
     assert finding.fixes[0].change == "del logits, loss, batch"
 
@@ -80,7 +80,7 @@ def test_gradients_that_stay_through_the_forward():
     for _ in range(4):
         program.step(zero_first=True)
     finding = findings(program.trace())["MD112"]
-    assert number(finding, "gradients of the step before") == 16 * MIB * (1 + 2 + 3)
+    assert number(finding, "gradients of the previous step") == 16 * MIB * (1 + 2 + 3)
     assert number(finding, "number of tensors") == 3
     assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
 
@@ -119,7 +119,7 @@ def test_gradients_that_stay_count_as_far_as_the_step_would_need_less(layers, sc
     assert ("MD112" in found) == is_told
     if is_told:
         old = 64 * MIB * (1 + 2 + 3)
-        assert number(found["MD112"], "gradients of the step before") == old
+        assert number(found["MD112"], "gradients of the previous step") == old
         assert number(found["MD112"], "allocated peak without") == number(found["MD112"], "live in all") - old
 
 
@@ -162,7 +162,7 @@ def test_memory_that_is_of_no_use_among_long_lived_tensors():
     program._log("alloc", 99 << 32, 1000 * MIB, main)
     for backend in ("cuda", "npu"):
         finding = findings(program.trace(backend=backend))["MD113"]
-        assert number(finding, "of no use") == 12 * 192 * MIB
+        assert number(finding, "not usable") == 12 * 192 * MIB
         assert number(finding, "weights and gradients") == 12 * 8 * MIB
         assert "expandable_segments" in finding.fixes[0].change
         flags = [fix for fix in finding.fixes if fix.kind == "flag"]

@@ -162,7 +162,7 @@ def test_the_last_failed_allocation_comes_before_the_peak(heap):
 def test_names_and_numbers_of_moments_are_read():
     assert [parse_moment(text) for text in ("oom", " Peak ", "1,204", "-1")] == ["oom", "peak", 1204, -1]
     for wrong in ("", "noon", "1.5", "-2", "9" * 20):
-        with pytest.raises(MemdiagError, match="no such moment"):
+        with pytest.raises(MemdiagError, match="does not know this moment"):
             parse_moment(wrong)
 
 

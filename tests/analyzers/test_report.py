@@ -144,14 +144,14 @@ def test_the_verdict_of_each_situation(goldens):
         "Ran out of memory: a request for 13.00 MiB failed although 24.00 MiB was free in this process: in blocks of"
     )
     assert "11.96 MiB was free in this process and " in said("cuda-2.13.0-oom-dump")
-    assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB a step at ")
-    assert "how it came to that was not recorded" in said("cuda-2.13.0-no-trace")
-    assert said("cuda-2.13.0-empty") == "This snapshot holds no memory."
+    assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB per step at ")
+    assert "earlier moments were not recorded" in said("cuda-2.13.0-no-trace")
+    assert said("cuda-2.13.0-empty") == "This snapshot contains no memory."
     assert (
         said("cuda-2.13.0-graphs")
         == "Peak 82.00 MiB reserved, 80.00 MiB allocated: 2.00 MiB (2.4%) lost to fragmentation."
     )
-    assert said("cuda-2.13.0-train").endswith("The largest part of the peak is activations (43%).")
+    assert said("cuda-2.13.0-train").endswith("The largest category at the peak is activations (43%).")
     assert said("cuda-2.13.0-max-split").endswith("92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse.")
     assert said("cuda-2.13.0-two-devices").startswith("Device 1: Peak ")
 

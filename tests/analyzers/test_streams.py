@@ -90,7 +90,7 @@ def test_an_error_although_a_range_fits(heap):
     heap.oom(90 * MIB, where="x7")
     found = findings(heap.trace())["MD502"]
     assert found.severity == "critical"
-    assert number(found, "requested when memory ran out") == 90 * MIB
+    assert number(found, "size of the request when memory ran out") == 90 * MIB
     assert number(found, "largest free range") == 100 * MIB
 
 

@@ -50,7 +50,7 @@ def test_at(asked, at, moment):
 @pytest.mark.parametrize("at", ["", "start", "-2", "1.5", "\uff19", "9" * 20])
 def test_at_something_else(asked, at, capsys):
     assert main(["analyze", "x.pkl", "--at", at]) == 2
-    assert capsys.readouterr().err.startswith(f"error: --at {at}: no such moment\nhint: ")
+    assert capsys.readouterr().err.startswith(f"error: --at {at}: memdiag does not know this moment\nhint: ")
     assert not asked
 
 

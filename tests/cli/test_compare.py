@@ -80,7 +80,7 @@ def test_every_form_is_the_same_each_time(said, cuda, npu, form):
 
 
 def test_identical_files_have_no_difference(said, cuda):
-    assert said(cuda, cuda).startswith("No difference: B is the same as A in all that is compared.\n")
+    assert said(cuda, cuda).startswith("B and A do not differ in anything that memdiag compares.\n")
 
 
 def test_the_devices_of_one_trace_stand_beside_each_other(said, goldens):
@@ -97,7 +97,7 @@ def test_ranks_of_a_run_and_the_same_rank_of_two_runs(said, refused, tmp_path, c
     assert [trace["path"].rsplit("/", 1)[-1] for trace in shown["traces"]] == ["rank0.pkl", "rank1.pkl"]
     assert json.loads(said(tmp_path / "a", tmp_path / "b", "--rank", 1, "--json"))["is_same"]
     assert "has no rank 5" in refused(tmp_path / "a", tmp_path / "b", "--rank", 5)
-    assert "is no run directory" in refused(cuda, tmp_path / "b", "--rank", 0)
+    assert "is not a run directory" in refused(cuda, tmp_path / "b", "--rank", 0)
 
 
 def test_a_simulated_run_is_held_against_its_recording(said, tmp_path, cuda):
@@ -111,13 +111,13 @@ def test_a_simulated_run_is_held_against_its_recording(said, tmp_path, cuda):
 
 def test_what_it_is_refused_for(refused, cuda, tmp_path):
     assert "fewer than two traces" in refused()
-    assert "nothing to be compared with" in refused(cuda)
-    assert "no such moment" in refused(cuda, cuda, "--at", "noon")
-    assert "device 3 is not in this trace" in refused(cuda, cuda, "--device", 3)
-    assert "more than fit beside each other" in refused(*[cuda] * 9)
+    assert "cannot be compared with anything" in refused(cuda)
+    assert "does not know this moment" in refused(cuda, cuda, "--at", "noon")
+    assert "this trace does not contain device 3" in refused(cuda, cuda, "--device", 3)
+    assert "can be shown side by side" in refused(*[cuda] * 9)
     copy = tmp_path / "copy.pkl"
     copy.write_bytes(cuda.read_bytes())
-    assert "this is one of the traces" in refused(cuda, copy, "-o", copy)
+    assert "this file is one of the traces" in refused(cuda, copy, "-o", copy)
 
 
 def test_hostile_text_of_a_trace_does_nothing(said, tmp_path):
@@ -170,7 +170,7 @@ def test_no_line_is_wider_than_the_terminal(said, cuda, npu, monkeypatch, width)
 def test_a_page_beside_the_text_or_instead_of_it(said, refused, cuda, npu, tmp_path):
     page, other = tmp_path / "page.html", tmp_path / "other.html"
     told = said(cuda, npu, "--html", page)
-    assert "By place in the code" in told
+    assert "By call site" in told
     assert said(cuda, npu, "-o", other) == ""
     assert page.read_text() == other.read_text()
     assert page.read_text().startswith("<!DOCTYPE html>")

@@ -81,8 +81,8 @@ def test_redacted_it_keeps_neither_paths_nor_what_the_program_said_of_them(tmp_p
 
 def test_a_table_for_people(tmp_path):
     done = trained(tmp_path, "batch=8..32:8", 16, ["-q"])
-    assert "batch=16 is the largest value that fits; batch=24 does not: torch.OutOfMemoryError" in done.stdout
-    assert "assumed to need no less memory" in done.stdout
+    assert "batch=16 is the largest value that fits. batch=24 does not fit: torch.OutOfMemoryError" in done.stdout
+    assert "assumes that a larger value needs at least as much memory" in done.stdout
     assert [line.split()[:2] for line in done.stdout.splitlines()[-4:]] == [
         ["8", "fits"],
         ["16", "fits"],
@@ -95,7 +95,7 @@ def test_a_table_for_people(tmp_path):
 def test_all_fit_and_none_fits(tmp_path):
     done = trained(tmp_path, "batch=1..64", 64)
     assert (done.returncode, done.stdout.count("  fits ")) == (0, 2)
-    assert "batch=64 fits, the largest value of the range" in done.stdout
+    assert "batch=64 fits. It is the largest value of the range" in done.stdout
     done = trained(tmp_path, "batch=2..64", 1)
     assert done.returncode == 1
     assert "Not even batch=2 fits" in done.stdout

@@ -148,8 +148,8 @@ def test_nothing_could_be_read(fleet, run_of):
     [
         (["--engine", "threads"], "--engine threads: neither local nor ray"),
         (["--address", "x:1"], "add --engine ray"),
-        (["--heatmap", "x.txt"], "not a picture"),
-        (["--capacity", "0"], "no device has so much memory"),
+        (["--heatmap", "x.txt"], "cannot draw a picture"),
+        (["--capacity", "0"], "no device has that much memory"),
         (["--fail-on", "sometimes"], "neither oom, outliers, unreadable, warning, critical nor a code"),
     ],
 )
@@ -163,7 +163,7 @@ def test_left_out_it_is_the_newest_run_here(fleet, run_of, monkeypatch):
 
 
 def test_nothing_is_there(fleet, tmp_path):
-    assert "no trace files there" in fleet(tmp_path, code=2).err
+    assert "no trace files found there" in fleet(tmp_path, code=2).err
 
 
 def test_names_from_files_do_nothing(fleet, goldens, tmp_path):

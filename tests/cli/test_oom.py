@@ -168,7 +168,7 @@ def test_a_binary_file(tmp_path, capsys):
     path.write_bytes(b"\x80\x04\0\0" * 100)
     assert main(["oom", str(path)]) == 2
     assert capsys.readouterr().err.startswith(
-        f"error: {path}: this is no text\nhint: for a memory trace: memdiag analyze FILE"
+        f"error: {path} is not a text file\nhint: for a memory trace: memdiag analyze FILE"
     )
     path.write_bytes(b"\0" * 50 + b"\n" + MESSAGE.encode() + b"\n")
     assert main(["oom", str(path), "--json"]) == 0
@@ -207,12 +207,12 @@ def test_a_trace_alone(goldens, capsys):
     assert main(["oom", "--from-trace", str(path), "-o", str(path)]) == 2
     capsys.readouterr()
     assert main(["oom", "--from-trace", str(goldens / "cuda-2.13.0-train" / "snapshot.pickle")]) == 0
-    assert "No request failed in the trace" in capsys.readouterr().out
+    assert "No allocation failed in the trace" in capsys.readouterr().out
 
 
 def test_a_message_and_a_trace_of_another_run(goldens, log, capsys):
     assert main(["oom", str(log), "--from-trace", str(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")]) == 0
-    assert "Judged without the trace:" in capsys.readouterr().out
+    assert "The message was judged without the trace:" in capsys.readouterr().out
     assert main(["oom", str(log), "--from-trace", "no-such.pkl"]) == 2
 
 
@@ -233,13 +233,13 @@ def test_output(tmp_path, capsys, name, options, start):
 
 def test_a_log_is_never_overwritten(log, capsys):
     assert main(["oom", str(log), "-o", str(log)]) == 2
-    assert "this file is read as input" in capsys.readouterr().err
+    assert "this file is the input" in capsys.readouterr().err
     assert MESSAGE in log.read_text()
 
 
 def test_json_and_markdown_exclude_each_other(capsys):
     assert main(["oom", MESSAGE, "--json", "--md"]) == 2
-    assert capsys.readouterr().err.startswith("error: --json and --md")
+    assert capsys.readouterr().err.startswith("error: give either --json or --md")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_fail_on_a_finding(capsys):
 def test_fail_on_something_else(value, capsys):
     assert main(["oom", MESSAGE, "--fail-on", value]) == 2
     assert capsys.readouterr().err.startswith(
-        f"error: --fail-on {value}: neither any, a cause nor a code\nhint: causes are fragmentation"
+        f"error: --fail-on {value}: this is neither any, a cause nor a code\nhint: causes are fragmentation"
     )
 
 

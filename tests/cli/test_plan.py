@@ -113,7 +113,7 @@ def test_files_that_cannot_be(capsys, listed, tmp_path):
     assert "cannot be written" in capsys.readouterr().err
     assert main(["plan", str(TRAINING), "--ends", "open"]) == 2
     assert main(["plan", str(TRAINING), "--device", "9"]) == 2
-    assert "device 9 is not in this trace" in capsys.readouterr().err
+    assert "the trace does not contain device 9" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("row", ["x,0,3", "x,0,3,-4", "x,5,3,4", "x,0,3,many"])

@@ -104,17 +104,17 @@ def test_names_of_files():
     ("options", "said"),
     [
         (["-k", "timelime"], "did you mean timeline"),
-        (["-o", "x.gif"], "names no form of picture"),
+        (["-o", "x.gif"], "does not know a picture format with this ending"),
         (["-o", "nowhere/x.png"], "cannot be written"),
         (["--size", "big"], "not a size"),
         (["--size", "60x60", "--dpi", "1200"], "million pixels"),
-        (["--style", "pink"], "no such style"),
-        (["--device", "5"], "device 5 is not in"),
-        (["-k", "map", "--at", "noon"], "no such moment"),
-        (["-k", "map", "--at", "9999"], "not in this trace"),
-        (["--at", "9999"], "not in this trace"),
-        (["-k", "map", "--policy", "caching"], "are of --kind policies, not of map"),
-        (["-k", "policies", "--policy", "offload"], "cannot be drawn beside others"),
+        (["--style", "pink"], "does not know this style"),
+        (["--device", "5"], "does not contain device 5"),
+        (["-k", "map", "--at", "noon"], "does not know this moment"),
+        (["-k", "map", "--at", "9999"], "does not contain event 9999"),
+        (["--at", "9999"], "does not contain event 9999"),
+        (["-k", "map", "--policy", "caching"], "work with --kind policies, not with map"),
+        (["-k", "policies", "--policy", "offload"], "cannot be drawn next to other policies"),
         (["-k", "policies", "--policy", "caching", "--conf", "nonsense:1"], "refuses"),
     ],
 )
@@ -146,7 +146,7 @@ def test_an_error_while_writing_leaves_no_half_picture(elsewhere, capsys):
         assert plotted(OOM, "-k", "map", "-o", "m.png") == 2
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "m.png: cannot be written: File too large" in capsys.readouterr().err
+    assert "m.png cannot be written: File too large" in capsys.readouterr().err
     assert old.read_bytes() == b"old"
     assert list(elsewhere.iterdir()) == [old]
 

@@ -74,7 +74,7 @@ def test_identical_files_have_no_difference(goldens):
     path = goldens / "cuda-2.13.0-train" / "snapshot.pickle"
     found = compared(path, path)
     assert found.is_same
-    assert found.verdicts == ("No difference: B is the same as A in all that is compared.",)
+    assert found.verdicts == ("B and A do not differ in anything that memdiag compares.",)
 
 
 def test_the_same_peak_of_other_parts_is_said(snapshot):
@@ -83,14 +83,14 @@ def test_the_same_peak_of_other_parts_is_said(snapshot):
     found = compared(a, b)
     assert not found.is_same
     assert found.verdicts[0].startswith(
-        "B needs exactly what A needs at its peak: 30.00 MiB, though tensors of train.py:5 f take 10.00 MiB less"
+        "B needs as much memory as A at its peak: 30.00 MiB, though tensors of train.py:5 f take 10.00 MiB less"
     )
 
 
 def test_many_places_that_each_grew_a_little_are_told_by_their_kind(snapshot):
     a = snapshot("a.pkl", [("train.py", 10 * n, f"f{n}", 10, 1) for n in range(1, 9)])
     b = snapshot("b.pkl", [("train.py", 10 * n, f"f{n}", 10, 2) for n in range(1, 9)])
-    assert "80.00 MiB of it are tensors (most of them, 10.00 MiB, of train.py:" in compared(a, b).verdicts[0]
+    assert "80.00 MiB of it are tensors (most of this, 10.00 MiB, comes from train.py:" in compared(a, b).verdicts[0]
 
 
 def test_settings_that_differ_are_listed_and_what_a_file_does_not_say_is_no_difference(snapshot):
@@ -153,7 +153,7 @@ def test_a_file_that_knows_no_failed_requests_is_not_said_to_have_none(goldens):
         goldens / name / "snapshot.pickle" for name in ("cuda-2.13.0-oom", "cpu-2.13.0-recorded", "cuda-2.13.0-train")
     )
     found = compared(oom, cpu, train, with_findings=False)
-    assert found.verdicts[0].endswith(" A ran out of memory, B does not say whether it did.")
+    assert found.verdicts[0].endswith(" A ran out of memory; B does not show whether it did.")
     assert found.verdicts[1].endswith(" A ran out of memory, C did not.")
 
 
@@ -165,7 +165,7 @@ def test_one_trace_is_nothing_to_compare(goldens):
 
 def test_a_device_that_is_not_there_is_refused(goldens):
     trace = load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
-    with pytest.raises(MemdiagError, match="device 7 is not in this trace"):
+    with pytest.raises(MemdiagError, match="this trace does not contain device 7"):
         choose_device(trace, 7)
 
 

@@ -33,7 +33,7 @@ def test_stages_are_groups_with_names(job):
     assert ranges_of(groups) == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert "embedding" in groups[0].label
     assert "output_layer" in groups[3].label
-    assert "300 activations at once" in groups[1].label
+    assert "300 activations at the same time" in groups[1].label
     assert odd_ones(job, groups) == []
     assert groups[0].reference_group is None
     assert "100 activations of decoder at once against 400" in groups[3].explanation
@@ -76,7 +76,7 @@ def test_no_ranks_are_no_groups():
     [
         (ACT, 3000, 300, {}, "more", "300 activations of decoder at once against 100"),
         (ACT, 3000, 100, {}, "larger", "activations of decoder are 3.00 times as large"),
-        (ACT, 3000, 100, {"largest_input_bytes": 900}, "data", "its largest input 3.00 times: longer data"),
+        (ACT, 3000, 100, {"largest_input_bytes": 900}, "data", "its largest input is 3.00 times as large: longer data"),
         (
             ("activation", "decoder.layers.*.mlp (experts)"),
             2000,
@@ -85,8 +85,15 @@ def test_no_ranks_are_no_groups():
             "experts",
             "its experts received more tokens",
         ),
-        (("optimizer_state", "exp_avg"), 2000, 100, {}, "model", "more of the model: optimizer states of exp_avg"),
-        (("collective", "all_gather"), 2000, 100, {}, "communication", "more in buffers of collectives"),
+        (
+            ("optimizer_state", "exp_avg"),
+            2000,
+            100,
+            {},
+            "model",
+            "more belongs to the model: optimizer states of exp_avg",
+        ),
+        (("collective", "all_gather"), 2000, 100, {}, "communication", "more is in buffers of collectives"),
     ],
 )
 def test_the_cause_of_an_odd_rank(facts_of, part, size, number, more, cause, words):

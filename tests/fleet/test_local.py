@@ -99,5 +99,5 @@ def test_whatever_goes_wrong_with_a_process_nobody_waits_for_ever(engine, monkey
 
 def test_what_cannot_start_is_an_error(monkeypatch):
     monkeypatch.setattr(local, "_BOOT", "raise SystemExit(3)")
-    with pytest.raises(MemdiagError, match="no process could be started"):
+    with pytest.raises(MemdiagError, match="could not start a process"):
         results(Local(workers=2), "plain:a", "plain:b")

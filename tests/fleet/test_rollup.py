@@ -43,8 +43,11 @@ def report_of(facts_of):
 
 def test_nobody_ran_out(report_of):
     report = report_of({}, {}, {"size": 1010}, {})
-    assert report.verdict[0] == "4 ranks, none ran out of memory; rank 2 needs most, 4.89 GiB."
-    assert report.verdict[1] == "That leaves it 59.11 GiB of 64.00 GiB, the least of all; the median is 59.12 GiB."
+    assert report.verdict[0] == "4 ranks, none ran out of memory; rank 2 needs most memory, 4.89 GiB."
+    assert (
+        report.verdict[1]
+        == "Of 64.00 GiB, 59.11 GiB is then left, less than on any other rank; the median is 59.12 GiB."
+    )
     assert report.verdict[2] == "All need the same."
 
 
@@ -57,12 +60,12 @@ def test_what_files_do_not_tell_is_not_said(report_of):
     state = {"has_history": False, "num_retries": None, "size": 2000}
     report = report_of({}, state)
     assert (
-        report.verdict[0]
-        == "2 ranks, no rank is known to have run out of memory; rank 1 held most when its file was taken, 5.86 GiB."
+        report.verdict[0] == "2 ranks, no rank is known to have run out of memory; "
+        "rank 1 held most memory when its file was saved, 5.86 GiB."
     )
-    assert any(note.startswith("no history in the files of rank 1: ") for note in report.notes)
+    assert any(note.startswith("the files of rank 1 have no history: ") for note in report.notes)
     alone = report_of({"num_retries": None})
-    assert alone.verdict[0] == "1 rank, whether it ran out of memory is unknown; rank 0 needs most, 4.88 GiB."
+    assert alone.verdict[0] == "1 rank, whether it ran out of memory is unknown; rank 0 needs most memory, 4.88 GiB."
     assert not alone.notes
 
 
@@ -94,7 +97,7 @@ def test_who_ran_out_comes_first(report_of):
         "phase": "forward",
     }
     report = report_of({}, {"failed": failed}, {}, None)
-    assert report.verdict[0] == "1 of 3 ranks ran out of memory; it is rank 1, at a request for 3.00 GiB."
+    assert report.verdict[0] == "1 of 3 ranks ran out of memory; it is rank 1, which failed at a request for 3.00 GiB."
     assert report.verdict[1].startswith("Among the others, rank 0 has the smallest headroom, 59.12 GiB of 64.00 GiB")
     assert report.ranks[1].headroom_bytes == -2 * GB
     assert report.verdict[-1] == "1 file could not be read."
@@ -153,7 +156,7 @@ def test_missing_ranks_and_other_settings_are_noted(report_of):
         {"world": 4, "conf": "a"}, {"world": 4, "conf": "a"}, {"world": 4, "conf": None, "backend": "npu"}
     )
     said = " | ".join(report.notes)
-    assert "the job had 4 ranks; 1 of them are not here (3)" in said
+    assert "the job had 4 ranks; 1 of them are missing here (3)" in said
     assert "allocator settings differ: a: ranks 0-1; unknown: ranks 2" in said
     assert "backend differs: cuda: ranks 0-1; npu: ranks 2" in said
 

@@ -29,7 +29,7 @@ _SLIPS = (
     "unsupported operand",
     "positional argument",
     "size changed",
-    "more memory than there is",
+    "more memory than this machine has",
     "not enough memory",
 )
 PATIENCE_SECONDS = 20
@@ -89,7 +89,7 @@ def outcome(source: str, path: Path, then: Callable[[Trace], None] | None = None
         then: Called with a trace that opens.
 
     Raises:
-        Find: The outcome is neither a consistent trace nor a good refusal (other exceptions are finds too).
+        Find: The outcome is not allowed; use a consistent trace or a good refusal (other exceptions are finds too).
     """
     reader = SOURCES[source]
     reader.sniff(path.read_bytes()[: 1 << 16])

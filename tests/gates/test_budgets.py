@@ -42,14 +42,14 @@ def test_a_percentage_of_an_unknown_size_has_no_limit():
 @pytest.mark.parametrize(
     ("given", "said", "hint"),
     [
-        ("peak_reservd=1GiB", "there is no such metric", "did you mean peak_reserved?"),
-        ("nonsense=1", "there is no such metric", "one of peak, peak_reserved"),
+        ("peak_reservd=1GiB", "memdiag does not know this metric", "did you mean peak_reserved?"),
+        ("nonsense=1", "memdiag does not know this metric", "one of peak, peak_reserved"),
         ("peak_reserved", "not a budget", "NAME=VALUE"),
         ("peak_reserved=", "not a budget", "NAME=VALUE"),
         ("peak_reserved=lots", "not a size", "peak_reserved=60GiB"),
-        ("ooms=2%", "a number, not a share", "ooms=0"),
+        ("ooms=2%", "cannot be a percentage", "ooms=0"),
         ("ooms=-1", "not a number", "ooms=0"),
-        ("stranded=2%,stranded=3%", "has a budget already", "one for each"),
+        ("stranded=2%,stranded=3%", "already has a budget", "one budget for each"),
         ("peak=" + "9" * 400 + "TiB", "not a size", ""),
     ],
 )

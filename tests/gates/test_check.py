@@ -47,7 +47,7 @@ def test_the_worst_result_decides_and_a_failure_outweighs_an_unknown(statuses, m
 
 def test_a_trace_that_could_not_be_read_cannot_be_judged():
     report = CheckReport((DeviceCheck("t", "t.pkl", None, "broken"),))
-    assert (report.status, report.verdict) == ("unknown", "1 could not be judged; 0 within limits.")
+    assert (report.status, report.verdict) == ("unknown", "1 could not be checked; 0 within limits.")
 
 
 def test_python_checks_traces_and_writes_the_baseline(tmp_path):
@@ -59,5 +59,5 @@ def test_python_checks_traces_and_writes_the_baseline(tmp_path):
     assert {
         judgement.kind for trace in compared.traces for judgement in trace.checks if judgement.status == "failed"
     } == {"budget"}
-    with pytest.raises(MemdiagError, match="nothing to check against"):
+    with pytest.raises(MemdiagError, match="there is nothing to check"):
         CheckRequest.read()

@@ -136,7 +136,8 @@ def test_capacity_names_the_missing_bytes_and_rules_out_empty_cache():
     finding = both["MD702"]
     assert {item.what: item.value for item in finding.evidence}["missing even without fragmentation"] == 4 * GIB
     assert (
-        both["MD708"].title == "expandable_segments, empty_cache(): at most 102.40 MiB to gain, and 5.00 GiB is missing"
+        both["MD708"].title
+        == "expandable_segments, empty_cache(): can gain at most 102.40 MiB, but 5.00 GiB is missing"
     )
     assert not any("ALLOC_CONF" in fix.change for fix in finding.fixes)
 

@@ -102,7 +102,7 @@ def test_of_two_unnamed_processes_the_one_of_another_size_is_the_evidence():
         "Process 39 (15.90 GiB) is probably this one, because its size matches the reserved memory."
         in judgement.reasons
     )
-    assert advise(message, judgement)[0].title == "Other processes hold 6.00 GiB of the device"
+    assert advise(message, judgement)[0].title == "Other processes use 6.00 GiB of the device"
     assert "process 33" in [entry.what for entry in account(message)]
 
 
@@ -114,7 +114,7 @@ def test_the_first_remedy_removes_contexts_of_other_ranks(sizes, first):
     message = found(process=23.2, other_processes=others, **(FULL | {"total": 25}))
     fix = fixes_of(message, Judgement("capacity", "medium"))[0]
     assert fix.title.startswith(first)
-    assert not fix.title.startswith("Give") or "3 other processes hold 410.00 MiB each" in fix.title
+    assert not fix.title.startswith("Give") or "3 other processes use 410.00 MiB each" in fix.title
     assert not fix.title.startswith("Give") or "would have fitted" in fix.caveat
 
 
@@ -130,7 +130,7 @@ def test_the_first_remedy_for_an_unprinted_limit_changes_the_program():
 def test_memory_held_outside_is_a_lower_bound_without_the_process_size():
     message = found("npu", requested=0.6, total=61, free=0.1, allocated=27, active=27, reserved=27.5)
     assert advise(message, Judgement("other_process", "medium"))[0].title.startswith(
-        "At least 30.40 GiB of the device is held outside"
+        "At least 30.40 GiB of the device is in use outside"
     )
 
 
@@ -177,7 +177,7 @@ def test_private_pools_are_explained_and_graphs_are_the_remedy():
         "process": 79,
     }
     text, _ = told(found(**sizes))
-    assert "private pools hold another 6.50 GiB free" in text
+    assert "private pools hold another 6.50 GiB of free memory" in text
     assert "CUDA graphs" in text
     assert "cudagraph_capture_sizes" in told(found(marks=["engine:vllm"], **sizes))[0]
 
@@ -186,7 +186,7 @@ def test_settings_that_could_serve_this_request_are_not_called_useless():
     message = found(requested=224 / 1024, total=24, free=0.11, allocated=23, unallocated=0.23)
     text, _ = told(message, Judgement("capacity", "medium"))
     assert "to gain, and" not in text
-    assert "could help this request, hardly the run" in text
+    assert "perhaps enough for this request, but hardly for the whole run" in text
 
 
 def test_settings_already_made_are_not_advised():
@@ -202,14 +202,14 @@ def test_an_impossible_size_is_not_reported_as_a_lack_of_memory():
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."
     ).messages
     (finding,) = message.findings
-    assert "memory did not run out" in finding.title
+    assert "enough memory is free" in finding.title
     assert not any("nvidia-smi" in fix.change or fix.kind == "record" for fix in finding.fixes)
 
 
 def test_a_mac_gpu_that_refuses_every_allocation_is_reported():
     message = found("mps", requested=256 / GIB, allocated=0, other_alloc=0, limit=8)
     judgement = judge(message)
-    assert "Metal refused 256 B of the 8.00 GiB allowed" in judgement.reasons[0]
+    assert "Metal refused 256 B, although no memory is in use and 8.00 GiB is allowed" in judgement.reasons[0]
     text, _ = told(message, judgement)
     assert 'torch.device("cpu")' in text
     assert "container" not in text
@@ -227,7 +227,7 @@ def test_a_breakdown_without_known_parts_is_empty():
 def test_a_block_above_the_limit_of_one_block_is_reported():
     message = found("vulkan", framework="llama.cpp", requested=5, limit=4)
     (finding, *_) = advise(message, Judgement("limit", "high"))
-    assert finding.title == "One block of 5.00 GiB exceeds the 4.00 GiB that a single block may have"
+    assert finding.title == "One block of 5.00 GiB exceeds the largest size of a block (4.00 GiB)"
 
 
 def test_much_unallocated_memory_is_fragmentation_even_without_the_request():
@@ -240,10 +240,7 @@ def test_a_limit_reached_within_rounding_is_reported():
     message = found(requested=1.86, total=24, free=9, allocated=9, unallocated=1.135, limit=12)
     judgement = judge(message)
     assert (judgement.verdict, "within the rounding" in judgement.reasons[1]) == ("limit", True)
-    assert (
-        advise(message, judgement)[0].title
-        == "A limit of 12.00 GiB was reached, within the rounding of the printed numbers"
-    )
+    assert advise(message, judgement)[0].title == "A limit of 12.00 GiB was reached (the printed numbers are rounded)"
 
 
 def test_unallocated_memory_is_no_second_finding_without_the_request():
@@ -254,7 +251,9 @@ def test_unallocated_memory_is_no_second_finding_without_the_request():
 def test_memory_that_may_be_unallocated_is_not_attributed_to_others_alone():
     message = found(requested=3, total=16, free=0, allocated=11)
     (finding, *_) = advise(message, Judgement("other_process", "low"))
-    assert finding.title.startswith("5.00 GiB of the device is held by others, or unallocated in this process' pool")
+    assert finding.title.startswith(
+        "5.00 GiB of the device is used by other processes, or unallocated in this process's pool"
+    )
 
 
 @pytest.mark.parametrize("marks", [[], ["engine:vllm"], ["engine:sglang", "stage:capture"], ["engine:webui"]])
@@ -270,7 +269,7 @@ def test_no_remedy_is_repeated(marks):
 
 def test_zero_unallocated_bytes_are_called_nothing():
     text, _ = told(found(requested=1, total=24, free=0.2, allocated=23, unallocated=0))
-    assert "nothing is reserved but unallocated" in text
+    assert "no reserved memory is unallocated" in text
     assert "only 0 B" not in text
 
 

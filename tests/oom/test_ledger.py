@@ -61,7 +61,7 @@ def test_of_two_unnamed_processes_the_one_of_matching_size_is_this_one():
         found(requested=90, total=80, free=40, allocated=10, unallocated=0.5, processes=[[7, 11 * GIB], [8, 28 * GIB]])
     )
     (outside,) = [entry for entry in ledger if "context and libraries" in entry.what]
-    assert "(process 7, by its size)" in outside.what
+    assert "(process 7, identified by its size)" in outside.what
     assert (outside.bytes, outside.basis) == (GIB // 2, "inferred")
     assert [entry.what for entry in ledger if entry.owner == "other processes"] == ["process 8"]
 

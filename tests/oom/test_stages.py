@@ -154,7 +154,7 @@ def test_a_hint_that_cannot_help_is_a_finding_without_fixes():
     )
     (finding,) = [finding for finding in single(f"{HEAD}{FORWARD}{MESSAGE}{hint}").findings if finding.code == "MD708"]
     assert finding.fixes == ()
-    assert finding.title.startswith("expandable_segments, empty_cache(): at most")
+    assert finding.title.startswith("expandable_segments, empty_cache(): can gain at most")
 
 
 def test_tiled_decoding_is_the_first_remedy_for_the_vae_of_comfyui():

@@ -175,7 +175,7 @@ def test_the_first_reason_is_the_decisive_arithmetic():
     assert "50.00 GiB allocated + 50.00 GiB requested = 100.00 GiB. That is more than the 80.00 GiB" in reason
     reason = judge(found(requested=1, total=24, free=0.5, allocated=2, reserved=2.2)).reasons[0]
     assert (
-        "21.30 GiB is held outside this allocator: 24.00 GiB total - 512.00 MiB free - 2.20 GiB reserved here."
+        "21.30 GiB is used outside this allocator: 24.00 GiB total - 512.00 MiB free - 2.20 GiB reserved here."
         in reason
     )
 

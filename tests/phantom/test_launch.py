@@ -12,7 +12,9 @@ from memdiag.phantom import ascend, build, launch
 from memdiag.phantom.installed import Installed, installed_for, python_of
 from memdiag.phantom.profiles import choose
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="phantom devices are for Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="simulated devices (--phantom) work on Linux only"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from memdiag.phantom.profiles import choose
 from memdiag.units import MIB
 
 pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="phantom devices are for Linux"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="simulated devices (--phantom) work on Linux only"),
     pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="there is no C compiler"),
 ]
 

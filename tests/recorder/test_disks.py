@@ -157,5 +157,5 @@ def test_a_trace_that_cannot_be_redacted_on_a_full_disk_is_named(apart, disk):
     for path in sorted(disk.with_name("kept").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     said = recorded_on(apart, disk, str(room), "-o", "run", redact=True)
-    assert "rank0.pkl: cannot be redacted: [Errno 28] No space left on device; it still holds paths and names" in said
+    assert "rank0.pkl could not be redacted: [Errno 28] No space left on device; it still holds paths and names" in said
     assert not list(disk.with_name("kept").glob("trace*.pkl"))

@@ -38,7 +38,7 @@ def test_the_table_has_the_settings_of_one_version():
 
 
 def test_an_invalid_request_is_an_error():
-    with pytest.raises(MemdiagError, match="--torch-npu goes with --backend npu"):
+    with pytest.raises(MemdiagError, match="--torch-npu needs --backend npu"):
         ConfRequest(backend="cuda", torch_npu="2.6").check_text("x:1")
-    with pytest.raises(MemdiagError, match="--with foo: not a feature"):
+    with pytest.raises(MemdiagError, match="--with foo: memdiag does not know this feature"):
         read_features(["foo"])

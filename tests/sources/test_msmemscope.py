@@ -117,7 +117,7 @@ def test_without_the_first_ranges_there_are_totals_only(tmp_path):
     assert device.usage.reserved.tolist() == [20 * MIB] * 4
     assert device.usage.allocated.tolist() == [MIB, MIB + 512, MIB, 0]
     trace = load(csv_file(tmp_path / "dump.csv", *COMPLETE, pta(9, "MALLOC", 90, 4096, 512, 20 * MIB, 512)))
-    assert "1 block in ranges that were mapped before the trace" in next(
+    assert "1 block in ranges that were mapped before the trace began" in next(
         n.text for n in trace.notes if n.code == "MD913"
     )
 

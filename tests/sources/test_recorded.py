@@ -94,7 +94,7 @@ def test_gaps_are_told(opened):
     assert "a gap of 2.5 s: the program ran its own profiler" in notes_of(opened(paused_seconds=2.5))["MD922"]
     assert "profiler lost 1.5 s of its recording" in notes_of(opened(lost_seconds=1.5))["MD922"]
     assert "3 frees without a recorded allocation" in notes_of(opened(unknown_frees=3))["MD902"]
-    assert "2 blocks were freed unseen" in notes_of(opened(unseen_frees=2))["MD902"]
+    assert "the recording missed 2 frees" in notes_of(opened(unseen_frees=2))["MD902"]
 
 
 def test_a_device_that_is_not_there_is_told(opened):
@@ -115,8 +115,8 @@ def test_what_is_assumed_of_it_and_what_was_read_back_are_told(opened):
     notes = notes_of(opened(phantom=True, phantom_device=device))
     assert notes["MD926"] == "assumptions about cuda:h200: no workspaces"
     assert (
-        "4 values that no kernel computed, first at train.py:7 (3 times), train.py:9 (once); they read as ones"
-        in notes["MD927"]
+        "4 values that the simulated device did not compute, "
+        "first at train.py:7 (3 times), train.py:9 (once); they read as ones" in notes["MD927"]
     )
     assert "cudaMallocManaged of libcudart" in notes["MD928"]
 
@@ -133,7 +133,7 @@ def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
     }
     notes = notes_of(opened(phantom=True, phantom_device={"computed": counts, "timing": {"candidates": 22}}))
     assert notes["MD929"] == (
-        "1,234 operators on tensors up to 64.00 KiB computed on the CPU, 2 more for some of their tensors; "
+        "the CPU computed 1,234 operators on tensors up to 64.00 KiB, and 2 more for some of their tensors; "
         "31 operators were not: 30 read unknown values, 1 failed on the CPU (_cudnn_rnn)"
     )
     assert "22 candidates could not be timed" in notes["MD930"]
@@ -144,11 +144,11 @@ def test_the_assumed_load_of_experts_is_told(opened):
     experts = {"load": "skew=0.5", "count": 4, "places": [place, {"where": 3}]}
     notes = notes_of(opened(phantom=True, phantom_device={"experts": experts}))
     assert notes["MD931"] == (
-        "load of experts assumed (skew=0.5) in 4 router calls: moe.py:7: 3 calls, "
+        "memdiag assumed a load of experts (skew=0.5) in 4 router calls: moe.py:7: 3 calls, "
         "1,024 tokens to 2 of 8 experts each, from 128 to 640 tokens per expert"
     )
     notes = notes_of(opened(phantom=True, phantom_device={"experts": {"load": "balanced", "count": 0, "places": []}}))
-    assert notes["MD931"] == "the load of experts was to be assumed (balanced), but no router was found"
+    assert notes["MD931"] == "memdiag was to assume a load of experts (balanced), but found no router"
 
 
 @pytest.mark.parametrize(

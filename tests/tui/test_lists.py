@@ -229,7 +229,7 @@ def test_a_walk_begins_at_the_given_event_and_device(trace):
     assert Walk(trace, at=-1).at == -1
     assert Walk(trace, at=77).at == 77
     for wrong in (-2, 10**9):
-        with pytest.raises(MemdiagError, match="is not in this trace"):
+        with pytest.raises(MemdiagError, match="does not contain event"):
             Walk(trace, at=wrong)
     with pytest.raises(MemdiagError, match="no out-of-memory"):
         Walk(trace, at="oom")

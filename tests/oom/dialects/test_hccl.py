@@ -27,7 +27,7 @@ def _resource(size):
 def test_the_buffer_size_is_inferred_from_the_allocation_of_a_communicator():
     message = single(_resource(2 * 800 * (1 << 20) + (1 << 20)))
     assert message.judgement.verdict == "workspace_or_comm"
-    assert "HCCL_BUFFSIZE of 800 MB" in message.judgement.reasons[0]
+    assert "HCCL_BUFFSIZE (800 MB)" in message.judgement.reasons[0]
     assert "HCCL_BUFFSIZE" in commands(_resource(1))
 
 

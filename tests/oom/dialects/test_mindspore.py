@@ -109,7 +109,7 @@ def test_fragmentation_of_the_pool_is_reported():
         "MindSpore Used memory size: 59000M\nUsed peak memory usage (without fragments): 57000M\n"
         "Actual peak memory usage (with fragments): 59000M"
     )
-    assert "of which 1.95 GiB was fragmented" in message.judgement.reasons[1]
+    assert "1.95 GiB of that was fragmented" in message.judgement.reasons[1]
     assert message.judgement.alternatives == ("fragmentation", "limit")
     assert "90%" in message.judgement.reasons[0]
     assert any("max_device_memory" in fix.change for fix in message.findings[0].fixes)

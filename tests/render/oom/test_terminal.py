@@ -121,7 +121,10 @@ def test_many_other_processes_are_added_up(oom_samples):
 def test_what_tried_to_allocate_is(oom_samples, wanted, said):
     assert said in flat(render(oom_samples.one(fields={"requested_bytes": wanted}), verbose=True))
     shown = flat(render(oom_samples.one(fields={"requested_bytes": wanted}, framework="jax"), verbose=True))
-    assert "is one buffer. For a compiled step it usually contains all temporaries of the step." in shown
+    assert (
+        "is the size of one buffer. For a compiled step, that buffer usually contains all temporaries of the step."
+        in shown
+    )
     shown = flat(
         render(oom_samples.one(fields={"requested_bytes": wanted}, dialect="torch_npu_workspace"), verbose=True)
     )
@@ -333,7 +336,9 @@ def test_a_ledger_without_a_total(oom_samples):
 
 def test_a_trace_without_a_failure(oom_samples):
     shown = render(oom_samples.OomReport((), ("a.pkl",), trace="a.pkl"))
-    assert "No request failed in the trace a.pkl. To see what filled it: memdiag analyze a.pkl" in flat(shown)
+    assert "No allocation failed in the trace a.pkl. To see what filled the memory: memdiag analyze a.pkl" in flat(
+        shown
+    )
     assert "Tried to allocate" not in shown
 
 

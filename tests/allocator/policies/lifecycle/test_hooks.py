@@ -106,7 +106,7 @@ def test_a_trace_from_the_midst_has_no_set_up_and_no_first_optimizer_step(golden
 
 
 def test_there_are_two_kinds_of_hooks() -> None:
-    with pytest.raises(MemdiagError, match="no hooks of the kind module"):
+    with pytest.raises(MemdiagError, match="does not know hooks of the kind module"):
         found(GPT, "module")
 
 
