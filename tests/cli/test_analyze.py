@@ -70,7 +70,7 @@ def test_forms(capsys):
     main(["analyze", "x.pkl", "--json"])
     assert json.loads(capsys.readouterr().out)
     assert main(["analyze", "x.pkl", "--json", "--md"]) == 2
-    assert capsys.readouterr().err.startswith("error: --json and --md")
+    assert capsys.readouterr().err.startswith("error: give either --json or --md, not both")
 
 
 @pytest.mark.usefixtures("asked")
@@ -174,7 +174,7 @@ def test_no_run_here(asked, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["analyze"]) == 2
     error, hint = capsys.readouterr().err.splitlines()
-    assert error.startswith("error: no trace given")
+    assert error.startswith("error: no trace was given")
     assert "memdiag record -- " in hint
     assert not asked
 

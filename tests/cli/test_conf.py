@@ -221,7 +221,7 @@ def test_both_variables_are_an_error_on_npu(clean, asked):
     clean.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     assert of(asked("--env"), "MD658")["severity"] == "critical"
     assert of(asked("--env", "--torch-npu", "2.8"), "MD658")["title"].endswith(
-        "does not read PYTORCH_ALLOC_CONF on NPU"
+        "does not read PYTORCH_ALLOC_CONF on Ascend NPU"
     )
 
 

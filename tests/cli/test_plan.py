@@ -96,7 +96,7 @@ def test_in_words(capsys, listed):
         (["--align", "0"], "error: --align 0:"),
         (["--seconds", "0"], "error: --seconds 0:"),
         (["--ends", "both"], "error: --ends both:"),
-        (["--device", "0"], "error: --device is of traces"),
+        (["--device", "0"], "error: --device chooses a device of a trace"),
     ],
 )
 def test_options_that_cannot_be(capsys, listed, options, said):
@@ -130,6 +130,6 @@ def test_buffers_are_planned_from_python(listed, tmp_path, capsys):
     assert report.num_buffers == len(buffers.ids)
     assert report.live_peak_bytes <= report.lower_bound_bytes <= report.height_bytes
     assert (tmp_path / "out.csv").read_text().startswith("id,lower,upper,size,offset\n")
-    with pytest.raises(MemdiagError, match="--device is of traces"):
+    with pytest.raises(MemdiagError, match="--device chooses a device of a trace"):
         planning.read_buffers(listed, device=0)
     assert capsys.readouterr() == ("", "")

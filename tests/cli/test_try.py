@@ -85,9 +85,9 @@ def test_the_short_name_of_a_trace_leads_to_its_run(run, tmp_path):
     ("changes", "said"),
     [
         ({"argv": ["python", "train.py", "--hf-token", "(hidden)"]}, "secret"),
-        ({"argv": []}, "no command"),
-        ({"argv": None}, "no command"),
-        ({"cwd": "/nowhere/at/all"}, "not there"),
+        ({"argv": []}, "does not contain the recorded command"),
+        ({"argv": None}, "does not contain the recorded command"),
+        ({"cwd": "/nowhere/at/all"}, "no longer exists"),
     ],
 )
 def test_what_cannot_be_run_again(run, changes, said):

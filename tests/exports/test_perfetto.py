@@ -216,6 +216,6 @@ def test_without_times_an_event_is_a_microsecond(tmp_path):
 
 
 def test_a_state_without_events_is_refused(tmp_path):
-    with pytest.raises(MemdiagError, match="holds no events"):
+    with pytest.raises(MemdiagError, match="contains no events"):
         exported(memdiag.load(GOLDENS / "cuda-2.13.0-no-trace" / "snapshot.pickle"), tmp_path)
     assert list(tmp_path.iterdir()) == []
