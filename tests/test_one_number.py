@@ -39,7 +39,7 @@ SAID = {
     "cached": (rf"{BYTES} cached for reuse", rf"{BYTES} of reserved memory is cache"),
 }
 MOST_DRAWN = 6000  # events; the page of a larger trace takes a second
-NAMES_A_MOMENT = re.compile(r"\bevent [\d,]+|at the (end|allocated peak)|most that ever")
+NAMES_A_MOMENT = re.compile(r"\bevent [\d,]+|[Aa]t the (end|allocated peak)|most that ever")
 
 
 def files():

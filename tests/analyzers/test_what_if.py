@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.allocator.replay import replay
+from memdiag.allocator.replay import serve
 from memdiag.allocator.subject import Subject
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
@@ -52,11 +52,11 @@ def test_nothing_is_quoted_without_a_replay(trace):
 
 
 def test_nothing_is_quoted_from_a_model_that_is_not_the_recordings(trace, monkeypatch):
-    def another(workload, policy, **settings):
-        settings["conf"] = "expandable_segments:True,roundup_power2_divisions:8"
-        return replay(workload, policy, **settings)
+    def another(workload, scenario, *beginning, log=False):
+        other = replace(scenario, conf="expandable_segments:True,roundup_power2_divisions:8")
+        return serve(workload, other, *beginning, log=log)
 
-    monkeypatch.setattr("memdiag.allocator.replay.replay", another)
+    monkeypatch.setattr("memdiag.allocator.replay.serve", another)
     assert build_report(trace).what_if == ()
 
 
@@ -64,7 +64,7 @@ def test_a_replay_that_fails_leaves_the_diagnosis(trace, monkeypatch):
     def broken(*_, **__):
         raise IndexError("boom")
 
-    monkeypatch.setattr("memdiag.allocator.replay.replay", broken)
+    monkeypatch.setattr("memdiag.allocator.replay.serve", broken)
     report = build_report(trace)
     assert report.what_if == ()
     assert "IndexError: boom" in next(note.text for note in report.notes if note.code == "MD925")

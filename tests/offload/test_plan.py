@@ -113,13 +113,13 @@ def test_the_checker_reports_violations():
     ("config", "options", "said"),
     [
         ('{"offload_parm": "cpu"}', {}, "did you mean offload_param"),
-        ('{"offload_param": "moon"}', {}, "no such place"),
+        ('{"offload_param": "moon"}', {}, "does not know this place"),
         ('{"auto_offload": false}', {}, "auto_offload is off"),
         ('{"hbm_ratio": 1.5}', {}, "hbm_ratio"),
         ("{", {}, "neither JSON nor a Python dict"),
         ("[]", {}, "cannot be read"),
         (None, {"link": "string"}, "neither a known name nor a rate"),
-        (None, {"offload_kinds": "weights"}, "no such kind"),
+        (None, {"offload_kinds": "weights"}, "does not know this kind"),
         ('{"memory_offload": "OFF"}', {}, "OFF"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from memdiag.allocator.calibration.calibrate import calibrate, described_best
 from memdiag.allocator.calibration.comparing import RecordedColumns
 from memdiag.allocator.calibration.from_trace import described
-from memdiag.allocator.replay import replay
+from memdiag.allocator.replay import serve
 from memdiag.allocator.versions.rules import LAST_VERIFIED
 from memdiag.allocator.workload import ALLOC, EMPTY_CACHE
 from memdiag.settings.model import parse_version
@@ -54,7 +54,7 @@ def test_real_snapshots_are_replayed_exactly(shared):
             if not found.is_exact:
                 inexact.add(path.name)
                 assert found.first is not None
-                assert "trace and segments were not taken together" in found.first.cause
+                assert "were not saved at the same time" in found.first.cause
     assert inexact <= NOT_OF_ONE_PIECE
     assert compared > 100_000
 
@@ -73,7 +73,7 @@ def test_one_difference_counts_once(goldens):
 
     def astray(part, *arguments, **options):
         """Replays with the engine, but in the first run shifts one block and all later ones by 512 bytes."""
-        result = replay(part, *arguments, **options)
+        result = serve(part, *arguments, **options)
         runs.append(len(part.op))
         if len(runs) > 1:
             return result
@@ -101,7 +101,7 @@ def test_what_the_replay_does_beyond_the_recording_is_not_exact(goldens):
             middle = np.flatnonzero(op != ALLOC)[150]
             op[middle] = EMPTY_CACHE
             part = replace(part, op=op)
-        return replay(part, *arguments, **options)
+        return serve(part, *arguments, **options)
 
     found = calibrate(trace, device, flushing)
     assert not found.is_exact
@@ -160,7 +160,7 @@ def test_a_block_outside_of_all_segments_is_said_to_be_so():
     found = calibrate(trace, device)
     assert not found.is_exact
     assert found.first.event == 0
-    assert "no segment of the file" in found.first.cause
+    assert "no segment in the file" in found.first.cause
 
 
 def test_a_trace_without_addresses_is_not_calibrated(tmp_path):
