@@ -273,7 +273,7 @@ def test_several_devices(asked, goldens, refused, capsys):
         (["--policy", "expandible,npu"], ["expandible", "did you mean expandable?"]),
         (["--conf", "max_split_size:64"], ["did you mean max_split_size_mb?"]),
         (["--conf", "max_split_size_mb:3"], ["max_split_size_mb:3", "20"]),
-        (["--policy", "npu-expandable", "--conf", "max_split_size_mb:64"], ["npu", "not both"]),
+        (["--policy", "npu-expandable", "--conf", "max_split_size_mb:64"], ["npu", "cannot be combined"]),
         (["--torch", "new"], ["--torch new", "2.6"]),
         (["--torch", "9.9"], ["--torch 9.9: newer than any version", "from 2.0 to 2.15"]),
         (["--torch", "1.13"], ["--torch 1.13: older than", "from 2.0 to 2.15"]),

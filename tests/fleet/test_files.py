@@ -104,7 +104,7 @@ def test_numbers_come_from_the_recording_then_the_name_then_the_order():
 def test_numbers_that_are_there_twice_are_said():
     numbers, said = assign(["a/rank0.pkl", "b/rank0.pkl", "c/rank1.pkl", "d/rank0.pkl"], [{}] * 4)
     assert numbers == [0, 2, 1, 3]
-    assert said == ["2 files (b/rank0.pkl, …): rank 0 is already a/rank0.pkl, so memdiag lists this file as 0"]
+    assert said == ["2 files (b/rank0.pkl, …): rank 0 is already a/rank0.pkl, so memdiag uses 2-3 instead"]
     numbers, said = assign(["rank0.pkl", "x.pkl"], [{}] * 2)
     assert numbers == [0, 1]
     assert "the rank of x.pkl is unknown" in said[0]

@@ -111,7 +111,7 @@ def test_a_bomb_is_refused(tmp_path, monkeypatch):
     pytest.importorskip("fsspec")
     monkeypatch.setattr("memdiag.fleet.fetch._FLOOR", 1000)
     (tmp_path / "a.pickle.bz2").write_bytes(bz2.compress(bytes(10_000_000)))
-    assert "expands beyond" in work(task_of(tmp_path / "a.pickle.bz2"))["error"]["message"]
+    assert "expands to more than" in work(task_of(tmp_path / "a.pickle.bz2"))["error"]["message"]
 
 
 def test_results_are_kept_as_long_as_nothing_changes(tmp_path):

@@ -185,7 +185,7 @@ def test_private_pools_are_explained_and_graphs_are_the_remedy():
 def test_settings_that_could_serve_this_request_are_not_called_useless():
     message = found(requested=224 / 1024, total=24, free=0.11, allocated=23, unallocated=0.23)
     text, _ = told(message, Judgement("capacity", "medium"))
-    assert "to gain, and" not in text
+    assert "is missing" not in text
     assert "perhaps enough for this request, but hardly for the whole run" in text
 
 

@@ -48,7 +48,7 @@ def test_a_simulation_from_python_is_that_of_the_command(trace, tmp_path, capsys
 def test_a_device_that_is_not_there_is_refused(trace):
     with pytest.raises(MemdiagError, match="the trace does not contain device 7"):
         choose_device(trace, 7)
-    with pytest.raises(MemdiagError, match="device 7 is not in"):
+    with pytest.raises(MemdiagError, match="this trace does not contain device 7"):
         choose_drawn(trace, 7)
 
 
