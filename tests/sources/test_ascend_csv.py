@@ -185,7 +185,7 @@ def test_msprof_counts_in_kb_and_gives_no_end(tmp_path):
     assert device.device == 2
     assert device.events.action.tolist() == [A, FREED]
     assert device.usage.allocated.tolist() == [8192, 4096]
-    assert "nothing of PyTorch's allocator" in said(trace, "MD918")
+    assert "the file contains no memory of PyTorch's allocator" in said(trace, "MD918")
 
 
 def test_modules_of_the_driver_are_a_curve(tmp_path):

@@ -20,7 +20,7 @@ from memdiag.trace import schema
 
 MIB = 1 << 20
 NO_MEMORY = "without memory events"
-PICTURE = "holds only a picture"
+PICTURE = "contains only a picture"
 NO_FORMAT = "not a memory trace in any format"
 NO_LIST = "no list of events"
 

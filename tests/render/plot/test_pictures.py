@@ -193,7 +193,7 @@ def test_widths():
 
 
 def test_a_page_that_is_too_small_is_refused(drawn_from):
-    with pytest.raises(MemdiagError, match="leaves no room") as raised:
+    with pytest.raises(MemdiagError, match="is too small for this picture") as raised:
         picture(renderer("plot", "fragmentation"), drawn_from("fragmentation"), replace(SMALL, size=(4.0, 3.0)), "png")
     fits = parse_size(re.search(r"--size (\S+)", raised.value.hint)[1])
     assert picture(renderer("plot", "fragmentation"), drawn_from("fragmentation"), replace(SMALL, size=fits), "png")
