@@ -95,7 +95,7 @@ def calibrate(trace: Trace, device: DeviceTrace, replayer: Replayer | None = Non
 
     Args:
         trace, device: The recording.
-        replayer: Used instead of ``memdiag.allocator.replay.replay``.
+        replayer: Used instead of ``memdiag.allocator.replay.serve``.
     """
     return described_best(trace, device, replayer)[1]
 
