@@ -432,7 +432,7 @@ def test_a_failure_on_an_accelerator_is_explained(record, tmp_path):
     program = "import torch; keep = []\nwhile True: keep.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda'))"
     done = record(shutil.which(python), "-c", program, fake=False, options=["-o", str(tmp_path / "run")])
     assert done.returncode == 1
-    assert "The program needs more memory than the device has" in done.stderr
+    assert "OUT OF CAPACITY" in done.stderr
     assert "written at: oom" in done.stderr
     assert "memdiag record --phantom DEVICE" in done.stderr
 
