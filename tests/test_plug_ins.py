@@ -124,13 +124,13 @@ def test_a_source_and_an_analyzer_of_another_package_take_part(installed, tmp_pa
     done = run(installed, "analyze", "--json", file)
     assert done.returncode == 0, done.stderr
     assert "TOY1" in {finding["code"] for finding in json.loads(done.stdout)["findings"]}
-    notes = [line for line in done.stderr.splitlines() if line.startswith("note: the ")]
-    package = "(package toy-plug-in 1.0) is not used:"
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+    package = "(package toy-plug-in 1.0):"
     assert [line for line in notes if "analyzer peak" in line] == [
-        f"note: the analyzer peak {package} the name is taken"
+        f"note: memdiag does not use the analyzer peak {package} the name is taken"
     ]
     assert [line for line in notes if "analyzer raising" in line] == [
-        f"note: the analyzer raising {package} ZeroDivisionError: a bug"
+        f"note: memdiag does not use the analyzer raising {package} ZeroDivisionError: a bug"
     ]
     assert len([line for line in notes if "analyzer bare" in line and "has no CODES, analyze" in line]) == 1
     assert "Traceback" not in done.stderr

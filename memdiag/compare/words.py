@@ -21,6 +21,7 @@ _WORTH = 0.1  # fraction of the difference that is worth mentioning
 _SCATTERED = 0.3  # fraction of the difference: if no call site has more, kinds are named
 _LEVEL = 0.0005  # fraction of the peak: smaller differences are not mentioned
 _FREE = ("stranded", "foreign", "cache")
+_OOM = "oom"  # of memdiag.trace.moments.MOMENTS
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
         "noun": "" if is_reserved else phrase("compare.noun"),
         "when": phrase("compare.at_peak" if at_peak else "compare.then"),
     }
+    if at_peak and (base.moment_kind == _OOM) != (side.moment_kind == _OOM):
+        facts |= {"when": _when(side), "base": phrase("compare.had", letter=base.letter, when=_when(base))}
     if more == 0:
         head = phrase("compare.equal", **facts, bytes=format_bytes(after))
     elif abs(more) < _LEVEL * max(before, 1):
@@ -63,7 +66,12 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
         )
     told = causes(number, sides, sites)
     tail = _tail(more, told, level=abs(more) < _LEVEL * max(before, 1))
-    return joined((phrase("compare.verdict", head=head, tail=tail), _failed(base, side)))
+    return joined((_failed(base, side), phrase("compare.verdict", head=head, tail=tail)))
+
+
+def _when(side: Side) -> Phrase:
+    """Returns the moment of a trace: its failed allocation, or its peak."""
+    return phrase("compare.at_failure" if side.moment_kind == _OOM else "compare.at_peak")
 
 
 def _failed(base: Side, side: Side) -> Phrase | str:

@@ -170,7 +170,7 @@ def test_nothing_fits(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--grid", "mbs=1"], "no command"),
+        (["--device", "npu:910b-64g", "--grid", "mbs=1"], "the command"),
         (["--device", "npu:910b-64g", "--", "python", "t.py"], "no grid"),
         (["--grid", "mbs=1", "--", "python", "t.py", "{mbs}"], "no device"),
         (["--device", "cuda:none", "--grid", "mbs=1", "--", "python", "t.py", "{mbs}"], "none"),
