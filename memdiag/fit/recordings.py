@@ -29,6 +29,7 @@ ORDER, RUN, OUTPUT, TRACES = "order.json", "run.json", "output.txt", "traces"
 # Variables that change a program's allocations; others are assumed not to.
 _VARIABLES = ("PYTORCH_", "TORCH", "NCCL", "HCCL", "CUDA_", "ASCEND", "MEMDIAG_PHANTOM", "CUBLAS", "CUDNN", "OMP_")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?::|$)")
+_BY_SIGNAL = 128  # exit statuses from here on mean that a signal ended the program
 _MEMORY_SHARE = 0.8  # of the host's available memory
 
 
@@ -141,7 +142,8 @@ class Recorder:
         status, host_bytes = self._run(folder)
         seconds = time.monotonic() - began
         facts = {"status": status, "seconds": round(seconds, 3), "host_bytes": host_bytes}
-        write_whole(folder / RUN, json.dumps(facts))
+        if 0 <= status < _BY_SIGNAL:  # a run that a signal ended is made again: by Ctrl-C, or for lack of host memory
+            write_whole(folder / RUN, json.dumps(facts))
         self.seconds.append(seconds)
         self._host_bytes = max(self._host_bytes, host_bytes)
         return Recorded(folder, status, seconds, host_bytes, is_reused=False)

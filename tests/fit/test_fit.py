@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from memdiag.fit.recordings import Recorder, RunOrder
 from memdiag.sources import load
 from tests.phantom import npu_stand_in
 
@@ -123,6 +124,16 @@ def test_a_second_search_continues_from_the_first(folder, report):
     assert again["num_reused"] in {again["num_runs"], again["num_runs"] - 1}
     assert again["num_reused"] < again["num_runs"] or (kept / "run.json").exists() is False
     assert (again["cells"], again["num_runs"]) == (report["cells"], report["num_runs"])
+
+
+def test_a_run_that_a_signal_ended_is_not_kept(tmp_path):
+    recorder = Recorder(tmp_path, jobs=1)
+    order = RunOrder((sys.executable, "-c", "pass"), {}, "npu:910b-64g", None, None)
+    recorder._run = lambda _: (143, 0)
+    run = recorder.record(order)
+    assert run.status == 143
+    assert not (run.folder / "run.json").exists()
+    recorder.stop()
 
 
 @needs_npu
