@@ -15,8 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,11 +188,6 @@ class Recorder:
             "code": self._code[order.command[0], files],
         }
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-
-
-def first_done(runs: Sequence[Future[Recorded]]) -> set[Future[Recorded]]:
-    """Waits until one of several runs has ended, and returns those that have."""
-    return wait(runs, return_when=FIRST_COMPLETED).done
 
 
 def available_bytes() -> int:

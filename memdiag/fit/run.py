@@ -16,7 +16,7 @@ from memdiag.fit.grid import Grid, make_grid, read_axes
 from memdiag.fit.kinds import DeviceKind, kinds_of
 from memdiag.fit.measure import Need, measure
 from memdiag.fit.ranks import NEARLY_HEAVIEST, probing_ranks
-from memdiag.fit.recordings import TRACES, Recorded, Recorder, RunOrder, first_done
+from memdiag.fit.recordings import TRACES, Recorded, Recorder, RunOrder
 from memdiag.fit.search import Cell, Outcome, Search
 from memdiag.results.fit import (
     ERROR,
@@ -188,13 +188,14 @@ class _Worker:
                 running[self.recorder.start(self._order_of(cell, rank))] = (cell, rank)
             if not running:
                 return
-            for done in first_done(list(running)):
-                cell, rank = running.pop(done)
-                self._take(cell, rank, done.result())
-                left[cell] -= 1
-                if not left[cell]:
-                    del left[cell]
-                    self._finish(cell)
+            # Results count in the order of the starts: then the durations of runs do not change the choices.
+            oldest = next(iter(running))
+            cell, rank = running.pop(oldest)
+            self._take(cell, rank, oldest.result())
+            left[cell] -= 1
+            if not left[cell]:
+                del left[cell]
+                self._finish(cell)
 
     def _ranks(self, cell: Cell) -> tuple[int | None, ...]:
         """Returns the ranks to record: all probed ones first, and then the heavy ones of the same line."""
