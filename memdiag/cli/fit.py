@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.cli.options import AsHtml, AsMarkdown
+from memdiag.cli.options import AsHtml, AsMarkdown, ExpertLoad
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -117,15 +117,7 @@ def fit(
             show_default=False,
         ),
     ] = None,
-    expert_load: Annotated[
-        str | None,
-        typer.Option(
-            "--expert-load",
-            metavar="balanced|skew=F|counts=FILE",
-            help="Assume this load of the experts of a mixture of experts.",
-            show_default=False,
-        ),
-    ] = None,
+    expert_load: ExpertLoad = None,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Run every configuration instead of inferring outcomes.")
     ] = False,

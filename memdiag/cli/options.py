@@ -61,3 +61,12 @@ DeviceNumber = Annotated[
         show_default=False,
     ),
 ]
+ExpertLoad = Annotated[
+    str | None,
+    typer.Option(
+        "--expert-load",
+        metavar="balanced|skew=F|counts=FILE",
+        help="Assume this load of the experts of a mixture of experts, on a simulated device.",
+        show_default=False,
+    ),
+]

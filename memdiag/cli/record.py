@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.options import ExpertLoad
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -104,15 +105,7 @@ def record(
             show_default=False,
         ),
     ] = None,
-    expert_load: Annotated[
-        str | None,
-        typer.Option(
-            "--expert-load",
-            metavar="balanced|skew=F|counts=FILE",
-            help="Assume this load of the experts of a mixture of experts (requires --phantom).",
-            show_default=False,
-        ),
-    ] = None,
+    expert_load: ExpertLoad = None,
     find_max: Annotated[
         str | None,
         typer.Option(
