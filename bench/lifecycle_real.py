@@ -40,7 +40,7 @@ from memdiag.units import GIB, format_bytes
 ROOT = Path(__file__).parents[1]
 PLUGGED = ROOT / "tests" / "allocator" / "policies" / "lifecycle" / "mindspeed"
 sys.path.insert(0, str(ROOT))
-from tests.allocator.policies.lifecycle.mindspeed import plugged, random_programs  # noqa: E402 - found by the line above
+from tests.allocator.policies.lifecycle.mindspeed import plugged, random_programs  # noqa: E402 - found on sys.path
 
 REPORT = ROOT / "reports" / "lifecycle-real.md"
 HOOKS = {"lifecycle": "layer", "lifecycle-stack": "stack"}
@@ -112,7 +112,8 @@ def subject_of(path: Path) -> Subject:
 def simulated(subject: Subject, policy: str, capacity: int) -> LifecycleReplay:
     """Replays a recording."""
     own = subject.recorded
-    return subject.replay(Scenario(policy, "", own.torch_version, capacity, own.fraction), log=False)  # type: ignore[return-value]
+    scenario = Scenario(policy, "", own.torch_version, capacity, own.fraction)
+    return subject.replay(scenario, log=False)  # type: ignore[return-value]
 
 
 def cases_of(path: Path, card: int) -> list[Case]:

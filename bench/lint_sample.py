@@ -36,7 +36,8 @@ def main() -> None:
     print("\n".join(f"| {code} | {severity} | {count} |" for (code, severity), count in sorted(counts.items())))
     print("\n| code | place | line |\n|---|---|---|")
     roots = [str(path.resolve().parent) + "/" for path in given.paths]
-    for finding in _sample(report.findings, given.count, random.Random(given.seed)):  # noqa: S311 - a sample, not a secret
+    chance = random.Random(given.seed)  # noqa: S311 - a sample, not a secret
+    for finding in _sample(report.findings, given.count, chance):
         where = str(Path(finding.evidence[0].where).resolve())
         for root in roots:
             where = where.removeprefix(root)

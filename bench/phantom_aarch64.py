@@ -72,7 +72,8 @@ def npu(packages: Path) -> list[str]:
     )
     version = next(packages.glob("torch_npu-*.dist-info")).name.split("-")[1].removesuffix(".dist")
     with tempfile.TemporaryDirectory() as scratch:
-        ascend._compile(compiler, libraries, Path(scratch))  # noqa: SLF001 - as the product does it, for libraries that nothing here can load
+        # as the product does it, for libraries that nothing here can load
+        ascend._compile(compiler, libraries, Path(scratch))  # noqa: SLF001
         return ["compiled: NPU", f"torch_npu {version}, {compiler.version}", of_aarch64(Path(scratch))]
 
 

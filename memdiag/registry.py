@@ -96,7 +96,8 @@ class Registry(Mapping[str, T], Generic[T]):
             return ask(self[name])
         try:
             return ask(self[name])
-        except Exception as error:  # noqa: BLE001 - a plug-in of another package may raise anything, and must not end the command
+        # a plug-in of another package may raise anything, and must not end the command
+        except Exception as error:  # noqa: BLE001
             self._note(self.plug_ins[name], str(error) if isinstance(error, MemdiagError) else _described(error))
             return None
 

@@ -100,7 +100,8 @@ class Checker:
     def _group_of_segment(self, segment: dict[str, Any]) -> Group:
         kind = segment.get("segment_type")
         small = kind == "small" if kind is not None else segment["total_size"] <= 2 * MIB
-        return Group(tuple(segment.get(("segment_pool_id"), (0, 0))), small, segment.get("stream", 0))  # type: ignore[arg-type]
+        pool = tuple(segment.get("segment_pool_id", (0, 0)))
+        return Group(pool, small, segment.get("stream", 0))  # type: ignore[arg-type]
 
     def _group_of_entry(self, number: int) -> Group:
         """Returns the pool of a segment event.
@@ -108,7 +109,9 @@ class Checker:
         It comes from the entry, else from the final owner of the address; otherwise it is the default pool.
         """
         entry = self.entries[number]
-        pool: tuple[int, int] | None = tuple(entry[("pool_id")]) if "pool_id" in entry else None  # type: ignore[assignment]
+        pool: tuple[int, int] | None = None
+        if "pool_id" in entry:
+            pool = tuple(entry["pool_id"])  # type: ignore[assignment]
         last = next(
             (s for s in self.final_segments or () if s["address"] <= entry["addr"] < s["address"] + s["total_size"]),
             None,
@@ -312,7 +315,8 @@ class Checker:
         entry = self.entries[number]
         size = entry["size"] if entry["action"] == "oom" else self.sizes.round(entry["size"])
         pool = tuple(entry["pool_id"]) if "pool_id" in entry else (0, 0)
-        return Reference(number, size, group or Group(pool, size <= MIB, entry.get(("stream"), 0)))  # type: ignore[arg-type]
+        group = group or Group(pool, size <= MIB, entry.get("stream", 0))  # type: ignore[arg-type]
+        return Reference(number, size, group)
 
     def reference_at(self, number: int) -> Reference | None:
         """Returns the reference request of event ``number``.

@@ -69,7 +69,8 @@ def conf(
         typer.Option(
             "--with",
             metavar="FEATURE",
-            help="Feature that the program uses: ipc, cuda-graphs, mempool, sleep-mode, pluggable, snapshots, mindspeed-pools; "
+            help="Feature that the program uses: ipc, cuda-graphs, mempool, sleep-mode, pluggable, snapshots, "
+            "mindspeed-pools; "
             "can be repeated.",
             show_default=False,
         ),

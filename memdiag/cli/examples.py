@@ -62,8 +62,14 @@ EXAMPLES = {
     "devices": ("devices", "devices npu:910b-64g"),
     "doctor": ("doctor", "doctor --python ~/venvs/train"),
     "fit": (
-        "fit --device cuda:h100-80g,cuda:a100-40g --grid 'mbs=1..16 ckpt=none,full' -- python train.py --mbs {mbs} --recompute {ckpt}",
-        "fit --device npu:910b-64g --grid 'tp=1,2,4 pp=1,2 mbs=1,2,4' --world 8 -- torchrun train.py --tp {tp} --pp {pp} --mbs {mbs}",
+        (
+            "fit --device cuda:h100-80g,cuda:a100-40g --grid 'mbs=1..16 ckpt=none,full' -- python train.py --mbs {mbs} "
+            "--recompute {ckpt}"
+        ),
+        (
+            "fit --device npu:910b-64g --grid 'tp=1,2,4 pp=1,2 mbs=1,2,4' --world 8 -- torchrun train.py --tp {tp} "
+            "--pp {pp} --mbs {mbs}"
+        ),
     ),
     "simulate": (
         "simulate trace.pkl --conf expandable_segments:True",

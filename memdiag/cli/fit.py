@@ -31,7 +31,10 @@ def fit(
             "--device",
             "-d",
             metavar="DEVICE,…",
-            help="Devices to judge, for example cuda:h100-80g,npu:910b-64g (memdiag devices lists them); can be repeated.",
+            help=(
+                "Devices to judge, for example cuda:h100-80g,npu:910b-64g (memdiag devices lists them); "
+                "can be repeated."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -113,7 +116,10 @@ def fit(
         typer.Option(
             "--grows",
             metavar="NAME,…",
-            help="Axes whose larger values need at least as much memory. Default: those with usual names (mbs, seq, layers …).",
+            help=(
+                "Axes whose larger values need at least as much memory. Default: those with usual names (mbs, "
+                "seq, layers …)."
+            ),
             show_default=False,
         ),
     ] = None,

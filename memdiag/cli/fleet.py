@@ -26,7 +26,8 @@ def fleet(
         list[str] | None,
         typer.Argument(
             metavar="PATH…",
-            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/). Default: the newest "
+            help="Run directories, trace files, patterns in quotes ('run/*/rank*.pkl'), addresses (s3://bucket/run/). "
+            "Default: the newest "
             "run in this directory.",
             show_default=False,
         ),
@@ -40,7 +41,10 @@ def fleet(
             "--output",
             "-o",
             metavar="DIR",
-            help="Write fleet.json, fleet.md, fleet.html and partial results to this directory; a later run continues from them.",
+            help=(
+                "Write fleet.json, fleet.md, fleet.html and partial results to this directory; "
+                "a later run continues from them."
+            ),
             show_default=False,
         ),
     ] = None,

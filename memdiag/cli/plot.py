@@ -30,7 +30,10 @@ def plot(
             "--kind",
             "-k",
             metavar="KIND,…",
-            help=f"Kinds of picture: {', '.join(PLOT_DATA)}; separate several by commas, or repeat the option. Default: timeline.",
+            help=(
+                f"Kinds of picture: {', '.join(PLOT_DATA)}; separate several by commas, or repeat the option. "
+                "Default: timeline."
+            ),
             show_default=False,
         ),
     ] = None,

@@ -31,7 +31,10 @@ class QuickCommand(TyperCommand):
 
 
 class TextCommand(QuickCommand):
-    """A command whose arguments may be text: dashes followed by a space ("---- CUDA out of memory") are not an option."""
+    """A command whose arguments may be text.
+
+    Dashes followed by a space ("---- CUDA out of memory") are not an option.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads its part of the command line."""

@@ -24,7 +24,8 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help=f"Allocator policies to simulate: {', '.join(POLICIES.targets)}, offload; separate several by commas, or "
+            help=f"Allocator policies to simulate: {', '.join(POLICIES.targets)}, offload; "
+            "separate several by commas, or "
             "repeat the option. Default: the recorded one.",
             show_default=False,
         ),

@@ -34,7 +34,10 @@ def say(text: str) -> None:
 
 
 def say_row(label: str, text: str) -> None:
-    """Prints one line of a summary on stderr: a column with the label, then the text; label "" continues the row above."""
+    """Prints one line of a summary on stderr: a column with the label, then the text.
+
+    The label "" continues the row above.
+    """
     from memdiag.render.support.line import cells
 
     say(f"  {label}{' ' * max(_LABEL - cells(label), 0)} {text}")

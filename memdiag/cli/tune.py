@@ -79,8 +79,11 @@ def tune(
     from memdiag.runs.tuning import tune as search
 
     with ProgressLine() as line:
-        told = lambda done, most: line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))  # noqa: E731 - a def would be longer
-        report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=told)
+
+        def searched(done: int, most: int) -> None:
+            line(phrase("progress.searching", bar=bar(done / most), count=done, most=most))
+
+        report = search(subjects, capacity=size, seconds=budget, least_share=min_saving / 100, progress=searched)
 
     from memdiag.render import renderer
 

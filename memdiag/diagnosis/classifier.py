@@ -125,7 +125,8 @@ def _slack(facts: Facts) -> Judgement | None:
             rivals.append("unknown")
         is_clear = slack >= thresholds.CLEAR * requested and facts.share(slack) >= 2 * thresholds.SMALL_SLACK
         if facts.is_counted:
-            # if the size of the device is unknown, other processes may hold the rest: slack must serve the whole segment
+            # if the size of the device is unknown, other processes may hold the rest:
+            # slack must serve the whole segment
             is_clear = facts.total is not None or slack >= (facts.requested or 0)
         is_sure = not rivals and is_clear and not facts.fits
         return Judgement(

@@ -117,7 +117,7 @@ class Facts:
 
     @property
     def asks_for_half(self) -> bool:
-        """True if the request is larger than half of the device, so that this tensor matters more than the batch size."""
+        """True if the request is larger than half of the device: this tensor matters more than the batch size."""
         return bool(self.total and (self.requested or 0) > self.total // 2)
 
     @property

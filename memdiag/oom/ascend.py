@@ -23,13 +23,15 @@ TRAILER = pattern(r"\( PID:{pid:int},Device:{device_index:int},RankID:(?P<rank>-
 # Lines that show that memory was the cause.
 _SAYS = {
     "el0004": pattern(
-        r"(?:Memory_Allocation_Failure \( EL0004\) | EL0004 \)? : (?=.{0,80}Failed to allocate)) :? (?:\[PID:{pid:int}\])?"
+        r"(?:Memory_Allocation_Failure \( EL0004\) | EL0004 \)? : (?=.{0,80}Failed to allocate)) :?"
+        r" (?:\[PID:{pid:int}\])?"
     ),
     "hccl_code": pattern(r"EI(?:0011|0007) \)? : (?:\[PID:{pid:int}\])? (?=.{0,80}Failed to allocate)"),
     "hccl_resource": pattern(r"Failed to allocate resource\[\w{1,40}\] with info"),
     "hccl_size": pattern(r"Failed to allocate \[ size: .{1,120} bytes of NPU memory"),
     "code": pattern(
-        r"(?:error code (?:is)? :? | (?:runtime)? result = | failed [:,]? (?:error)? (?:code)? [:=]? | ret \[? [=:]? ) 207001 (?!\d)"
+        r"(?:error code (?:is)? :? | (?:runtime)? result = | failed [:,]? (?:error)? (?:code)? [:=]? | ret \[? [=:]? ) "
+        r"207001 (?!\d)"
     ),
     "malloc": pattern(r"(?:aclrt|rt)Malloc\w{0,20} (?:fail(?:ed)? | execute failed)"),
     "device_malloc": pattern(r"(?<!M) alloc(?:ate)? device memory failed"),

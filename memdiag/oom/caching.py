@@ -90,7 +90,8 @@ _LOOKALIKES = str.maketrans("1|", "ii")
 # Plain text that occurs in every message: its clauses are searched only near it.
 _SPOTS = re.compile(
     blurred(
-        "outofmemory|triedtoallocate|memoryblockwithsize|totalcapac|alreadyallocated|reservedintotalby|allocatedbypytorch|reservedbypytorch|memoryinuse"
+        "outofmemory|triedtoallocate|memoryblockwithsize|totalcapac|alreadyallocated|reservedintotalby"
+        "|allocatedbypytorch|reservedbypytorch|memoryinuse"
         "|privatepools"
     ),
     re.IGNORECASE,
@@ -99,7 +100,8 @@ _AROUND = 800
 _REACH = 700  # squeezed characters between two clauses of a message: a few unrelated lines
 
 _BARE = pattern(
-    r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory [.!]? (?![:,.]? (?:Tried to allocate more than|device _?id|Allocation was|NPUWorkspace))"
+    r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory [.!]? "
+    r"(?![:,.]? (?:Tried to allocate more than|device _?id|Allocation was|NPUWorkspace))"
 )
 _RAISED = re.compile(r"(?:Error|Exception|error)['\"]?[:(]{1,2}['\"]?$")
 _CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF", re.IGNORECASE)

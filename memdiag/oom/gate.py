@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-# A message inside a long text is found by one of these words, or of the WORDS of a dialect, close to one of its anchors.
+# A message inside a long text is found by one of these words, or of the WORDS of a dialect, close to one of its
+# anchors.
 WORDS = ("memory", "alloc", "kill")
 # These count as anchors only near such a word: codes and signals without their digits are too unspecific.
 CLUES = (

@@ -18,7 +18,10 @@ from memdiag.oom.squeezed import Squeezed
 
 _AGAIN = re.compile(r"handlingof(?:the)?aboveexception|directcauseofthefollowing|anotherexceptionoccur", re.IGNORECASE)
 _ON_RANK = re.compile(
-    r"(?:on|for|of|in|from|at|by|worker|global|\W|^)rank[:=#]?\(?(\d{1,7})\)?[:,;.\]-]{0,3}(?:[A-Za-z_][\w.]{0,60}(?:Error|Exception)[:(]?\"?)?$",
+    (
+        r"(?:on|for|of|in|from|at|by|worker|global|\W|^)rank[:=#]?\(?(\d{1,7})\)?[:,;.\]-]{0,3}"
+        r"(?:[A-Za-z_][\w.]{0,60}(?:Error|Exception)[:(]?\"?)?$"
+    ),
     re.IGNORECASE,
 )
 _EXCEPTION = re.compile(r"[\w.]{0,100}:?")  # its name, or the part of it before a line break

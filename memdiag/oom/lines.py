@@ -41,7 +41,8 @@ class Line:
 
 # ESC as a byte, as JSON, Python, C and terminals spell it, or lost in the clipboard (then only colours are certain).
 _ANSI = re.compile(
-    r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\^\[|\u241b)(?:\[[0-9;:?]{0,40}[A-Za-z]|\][^\x07\x1b\\]{0,200}(?:\x07|\x1b\\)|\([AB0])"
+    r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\^\[|\u241b)"
+    r"(?:\[[0-9;:?]{0,40}[A-Za-z]|\][^\x07\x1b\\]{0,200}(?:\x07|\x1b\\)|\([AB0])"
     r"|\[(?:\d{1,2}|10[0-7])(?:;\d{1,3}){0,4}m"
 )
 # Newlines that JSON or repr wrote as two characters. "D:\nets\x" is a path: a word and another backslash follow.
@@ -109,7 +110,10 @@ _LOGGING = (
 )
 # Marks of quoted mail, comments and lists. "10513462067 > 1369702144" and ">> allocated memory" wrapped before ">" do
 # not count.
-_MARKS = r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|\u2502\u2503\u2551](?=\s)|[`\"']{1,3}(?=[\[(]\w)"
+_MARKS = (
+    r">(?!\s*\d(?!\d{0,3}[-/:]\d))(?!>?\s*allocated)|#+(?=[\s\[(]|$)|//+(?=\s)|[-*+|\u2502\u2503\u2551](?=\s)"
+    r"|[`\"']{1,3}(?=[\[(]\w)"
+)
 _SIDES = "\u2502\u2503\u2551"  # of boxes that rich draws around tracebacks; the left border is among the marks
 _FIRST = (
     r"[a-z0-9][\w.-]{0,60}\s{1,40}\|(?=\s)",  # docker compose

@@ -18,14 +18,17 @@ _SENTENCE = 200  # characters to examine before it
 _BEFORE = re.compile(
     r"(?:^|[.!?;>]\s?|^[-*#\d.\s]{1,8})(?:if|when|whenever|in case|should you)\b[^.!?]{0,120}$"
     r"|\b(?:if|when|whenever)\s(?:you|there|it|this|that|we)\b[^.!?]{0,100}$"
-    r"|\b(?:avoid|fix|prevent|solve|resolve|handle|troubleshoot|test|check|assert|simulate|mock|expect)(?:e?s|ing|ed)?\s"
+    r"|\b(?:avoid|fix|prevent|solve|resolve|handle|troubleshoot|test|check|assert|simulate|mock|expect)"
+    r"(?:e?s|ing|ed)?\s"
     r"(?:that |for |the |an? |any )?[`'\"]{0,3}(?:[\w.]{0,60}Error:? ?)?[`'\"]{0,3}$",
     re.IGNORECASE,
 )
 # After it: explanations and assertions.
 _BEHIND = re.compile(
-    r"[`'\").,:;]{0,4}(?:errors?|exceptions?|messages?|status)?(?:means?(?![a-z]*time)|isthrown|israised|isreturned|issent|isset|isshown"
-    r"|(?:usually|typically|often|generally|normally)|indicates|refersto|standsfor|occurs(?:when|if)|happens(?:when|if)|canbe|maybe|shouldbe|mustbe"
+    r"[`'\").,:;]{0,4}(?:errors?|exceptions?|messages?|status)?(?:means?(?![a-z]*time)|isthrown|israised|isreturned"
+    r"|issent|isset|isshown"
+    r"|(?:usually|typically|often|generally|normally)|indicates|refersto|standsfor|occurs(?:when|if)|happens(?:when|if)"
+    r"|canbe|maybe|shouldbe|mustbe"
     r"|not(?:found)?in|isin|in(?:str|repr)\(|won'?tappear|forthefirsttime)",
     re.IGNORECASE,
 )

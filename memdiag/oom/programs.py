@@ -79,7 +79,10 @@ TRAINERS = (
     (
         "trainer",
         Words(
-            r"transformers[/\\]trainer|_inner_training_loop|trainer_(?:pt_utils|seq2seq)|trainer\.py:\d{1,6}, in trainer\.",
+            (
+                r"transformers[/\\]trainer|_inner_training_loop|trainer_(?:pt_utils|seq2seq)"
+                r"|trainer\.py:\d{1,6}, in trainer\."
+            ),
             ("transformers", "_inner_training_loop", "trainer"),
         ),
     ),
@@ -95,7 +98,8 @@ SHARING = (
 # Ascend kernels that fuse computation and communication (MC2), such as dispatch and combine of experts: they use HCCL's
 # buffers.
 FUSED_COMMUNICATION = Words(
-    r"moe_?distribute|\bmc2|mc2(?:num|_)|npu_moe|all_?gather_?matmul|matmul_?(?:reduce_?scatter|all_?reduce)|alltoallv?_?(?:grouped_?)?matmul"
+    r"moe_?distribute|\bmc2|mc2(?:num|_)|npu_moe|all_?gather_?matmul|matmul_?(?:reduce_?scatter|all_?reduce)"
+    r"|alltoallv?_?(?:grouped_?)?matmul"
     r"|alloccomresourcebytiling|moe_(?:dispatch|combine)",
     ("moe", "mc2", "matmul", "alloccomresource"),
     re.IGNORECASE,

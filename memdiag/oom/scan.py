@@ -74,7 +74,9 @@ class ReadTally:
 
 
 def windows(chunks: Iterable[bytes], gate: Gate, tally: ReadTally) -> Iterator[TextWindow]:
-    """Yields the windows of a stream that may contain a message, in order; a short text is one window, without a search.
+    """Yields the windows of a stream that may contain a message, in order.
+
+    A short text is one window, without a search.
 
     Args:
         chunks: The text, in UTF-8.

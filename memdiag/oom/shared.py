@@ -27,7 +27,8 @@ _END = re.compile(
 )
 # functions of llama.cpp and similar programs, which name the place, not the speaker
 _FUNCTION = re.compile(
-    r"\s*(?:(?:ggml|gguf|llama|llm|whisper|clip|common|graph|sched)_\w{1,60}|alloc_tensor_range|load_(?:tensors|model|all_data)):"
+    r"\s*(?:(?:ggml|gguf|llama|llm|whisper|clip|common|graph|sched)_\w{1,60}|alloc_tensor_range"
+    r"|load_(?:tensors|model|all_data)):"
 )
 _LONGEST = 120
 

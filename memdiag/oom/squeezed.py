@@ -43,7 +43,8 @@ _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 _CODE = re.compile(
     r"\s*(?:\d{1,6}\s*:?\s+|-+>\s*\d{1,6}\s+)?"
     r"(?:#\s?define\s|(?:\}\s?)?catch\s?\(|throw\s|[\w.>-]{1,60} = (?=[A-Za-z_:]{1,80};?$)"
-    r"|(?:(?:if|elif|while|assert|raise|except|return|case|def|class)\b|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
+    r"|(?:(?:if|elif|while|assert|raise|except|return|case|def|class)\b"
+    r"|(?:with )?pytest\.raises\(|(?:with )?self\.assert\w{0,40}\("
     r"|print\(|printf\(|log(?:ger|ging)?\.\w{1,20}\(|warnings\.warn\(|[\w.]{1,60} = )[^\"'`]{0,200}[\"'`]"
     r"|[\w./-]{1,200}\.(?:md|rst|adoc|html|ipynb|pyi?)[:-]\d{1,6}[:-](?:\s\s|(?!\s)))"
 )

@@ -83,7 +83,8 @@ _INNERMOST = (
     ("", ("in forward", "in backward", ".backward(", "in _call_impl", "in _wrapped_call_impl")),
 )
 _EVALUATION = Words(
-    r"\bin (?:[\w<>]{1,60}\.){0,3}(?:evaluat(?:e|ion)\w{0,40}|validat(?:e|ion)\w{0,40}|_evaluation_step|eval(?:_\w{1,40})?|run_eval\w{0,20}"
+    r"\bin (?:[\w<>]{1,60}\.){0,3}(?:evaluat(?:e|ion)\w{0,40}|validat(?:e|ion)\w{0,40}|_evaluation_step"
+    r"|eval(?:_\w{1,40})?|run_eval\w{0,20}"
     r"|prediction_(?:step|loop)|inference_on_dataset|test(?:_(?:step|epoch|loop|one_epoch|model))?)(?=[\s(,:]|$)",
     ("eval", "validat", "prediction_", "inference_on_dataset", "test"),
 )
@@ -97,7 +98,10 @@ _REINFORCED = (
     (
         "rollout",
         Words(
-            r"\bin (?:\w{1,60}\.)?(?:wake_up|generate_sequences|rollout_mode)\b|inference_engine\.wake_up|cumem_allocator",
+            (
+                r"\bin (?:\w{1,60}\.)?(?:wake_up|generate_sequences|rollout_mode)\b|inference_engine\.wake_up"
+                r"|cumem_allocator"
+            ),
             ("wake_up", "generate_sequences", "rollout_mode", "cumem_allocator"),
         ),
     ),

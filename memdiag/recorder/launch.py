@@ -167,7 +167,12 @@ def _popen(
 ) -> subprocess.Popen[bytes]:
     # close_fds=False: file descriptors other than 0, 1 and 2 from the shell (make's job server, <(…)) belong to the
     # program.
-    return subprocess.Popen(list(command), env=dict(environment), close_fds=False, preexec_fn=prepare)  # noqa: S603, PLW1509
+    return subprocess.Popen(  # noqa: S603
+        list(command),
+        env=dict(environment),
+        close_fds=False,
+        preexec_fn=prepare,  # noqa: PLW1509
+    )
 
 
 def _wait(pid: int, watched: set[signal.Signals], sent: list[int]) -> int:

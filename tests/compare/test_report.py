@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from memdiag.compare.facts import options_of, run_of
@@ -106,9 +108,8 @@ def test_options_of_the_command_come_from_the_manifest_beside_a_trace(snapshot):
     held = [("train.py", 5, "f", 10, 1)]
     paths = [snapshot(f"{run}/rank0.pkl", held) for run in "ab"]
     for path, batch in zip(paths, ("4", "8"), strict=True):
-        path.with_name("manifest.json").write_text(
-            ('{"argv": ["python", "train.py", "--batch", "%s", "--amp"], "versions": {"memdiag": "1"}}') % batch  # noqa: UP031 - braces
-        )
+        argv = ["python", "train.py", "--batch", batch, "--amp"]
+        path.with_name("manifest.json").write_text(json.dumps({"argv": argv, "versions": {"memdiag": "1"}}))
     found = compared(*paths)
     assert [(row.name, row.values) for row in found.differences] == [("--batch", ("4", "8"))]
     paths[0].with_name("manifest.json").write_text("[" * 100_000)

@@ -5,42 +5,21 @@
 README.md has the settings of each scenario (PYTORCH_CUDA_ALLOC_CONF, device memory, devices). The events of `streams`
 must complete only on request, as in the simulated CUDA runtime. The other scenarios run on any device with enough
 memory, but with other addresses."""
-import ctypes, json, os, pickle, random, re, sys
+import ctypes, os, random, re, sys
 import torch, torch.nn.functional as F
 from torch import nn
+from neutral import write
 M = 1 << 20
 name, out = sys.argv[1:3]
 torch.backends.cudnn.enabled = False
 torch.backends.cuda.enable_cudnn_sdp(False)
 cm = torch.cuda.memory
-
 def u8(n, device="cuda"):
     return torch.empty(int(n), dtype=torch.uint8, device=device)
 
-PATHS = [(r"^.*/(?:site|dist)-packages/", "/usr/lib/python3/dist-packages/"), (r"^.*/lib/python3\.\d+/", "/usr/lib/python3/"),
-         (r"^.*/(Python-3[^/]*)/", r"/usr/src/\1/"), (r"^/.*/([^/]+\.so[^/]*)$", r"/usr/lib/\1")]
-paths, done = {}, set()
-
-def neutral(x):
-    """Neutralises library paths in the frames, in place, so that structure and sharing stay."""
-    if id(x) in done:
-        return
-    done.add(id(x))
-    if isinstance(x, dict):
-        name = x.get("filename")
-        if name is not None:
-            if name not in paths:
-                paths[name] = name
-                for pattern, to in PATHS:
-                    paths[name] = re.sub(pattern, to, paths[name])
-            x["filename"] = paths[name]
-        x = x.values()
-    for y in x:
-        if isinstance(y, (dict, list, tuple)):
-            neutral(y)
-
 base = {}
 COUNT = ["num_ooms", "num_alloc_retries", "num_device_alloc", "num_device_free", "num_sync_all_streams"]
+BYTES = ("reserved", "allocated", "active", "requested")
 
 def record(stacks="python", n=100_000, **k):
     cm._record_memory_history("all", stacks=stacks, max_entries=n, **k)
@@ -51,38 +30,59 @@ def mark():
     for d in range(torch.cuda.device_count()):
         torch.cuda.reset_peak_memory_stats(d)
         s = torch.cuda.memory_stats(d)
-        base[d] = {c: s.get(c, 0) for c in COUNT} | {"start": {f: s.get(f + "_bytes.all.current", 0) for f in ("reserved", "allocated", "active", "requested")}}
+        start = {f: s.get(f + "_bytes.all.current", 0) for f in BYTES}
+        base[d] = {c: s.get(c, 0) for c in COUNT} | {"start": start}
 
 def save(**more):
-    truth = dict(torch=torch.__version__.split("+")[0], conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""), capacity=int(os.environ.get("FAKE_CUDA_TOTAL_BYTES", 80 << 30)),
-                 recorded_from_start=not any(v for b in base.values() for v in b["start"].values()) if base else None, devices=[])
+    whole = not any(v for b in base.values() for v in b["start"].values()) if base else None
+    truth = dict(
+        torch=torch.__version__.split("+")[0],
+        conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
+        capacity=int(os.environ.get("FAKE_CUDA_TOTAL_BYTES", 80 << 30)),
+        recorded_from_start=whole,
+        devices=[],
+    )
     stats = [torch.cuda.memory_stats(d) for d in range(torch.cuda.device_count())]
     snap = cm._snapshot()
     for d, s in enumerate(stats):
         b = base.get(d, {})
         g = lambda f, w: s.get(f"{f}_bytes.all.{w}", 0)
-        truth["devices"].append(dict(device=d, start=b.get("start"),
-            end={f: g(f, "current") for f in ("reserved", "allocated", "active", "requested", "inactive_split")},
-            peak={f: g(f, "peak") for f in ("reserved", "allocated", "active", "requested", "inactive_split")} if base else None,
-            segments_end=s.get("segment.all.current", 0), allocations_end=s.get("allocation.all.current", 0),
-            **{c: s.get(c, 0) - b.get(c, 0) for c in COUNT if c in s}))
+        truth["devices"].append(dict(
+            device=d,
+            start=b.get("start"),
+            end={f: g(f, "current") for f in (*BYTES, "inactive_split")},
+            peak={f: g(f, "peak") for f in (*BYTES, "inactive_split")} if base else None,
+            segments_end=s.get("segment.all.current", 0),
+            allocations_end=s.get("allocation.all.current", 0),
+            **{c: s.get(c, 0) - b.get(c, 0) for c in COUNT if c in s},
+        ))
     truth.update(more)
-    truth["entries"] = [len(t) for t in snap["device_traces"]]
-    os.makedirs(out, exist_ok=True)
-    neutral(snap)
-    with open(out + "/snapshot.pickle", "wb") as f:
-        pickle.dump(snap, f, protocol=4)
-    n = os.path.getsize(out + "/snapshot.pickle")
-    with open(out + "/truth.json", "w") as f:
-        f.write(json.dumps(truth, indent=1) + "\n")
-    print(f"{out}: {n} bytes, entries {truth['entries']}, {len(snap['segments'])} segments", flush=True)
-    os._exit(0)
+    write(snap, truth, out)
+
+# Blank lines follow: the snapshots cite the lines from `class Net` on by their numbers.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+def layer(w):
+    return nn.Sequential(nn.LayerNorm(w), nn.Linear(w, 4 * w), nn.GELU(), nn.Linear(4 * w, w))
 
 class Net(nn.Module):
     def __init__(self, w=256, layers=2, vocab=2048):
         super().__init__()
         self.embed = nn.Embedding(vocab, w)
-        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(w), nn.Linear(w, 4 * w), nn.GELU(), nn.Linear(4 * w, w)) for _ in range(layers))
+        self.layers = nn.ModuleList(layer(w) for _ in range(layers))
         self.head = nn.Linear(w, vocab, bias=False)
     def forward(self, i):
         x = self.embed(i)
@@ -177,7 +177,7 @@ def ring_run(mid):
             after += 1
         os.environ["RING_N"] = str(after); sys.stdout.flush()
         os.execv(sys.executable, [sys.executable] + sys.argv)
-    save(max_entries=n, note="the start (reserved, allocated..) is that after the first kept entry" if mid else "start is that before the first kept entry")
+    save(max_entries=n, note=f"the start is that {'after' if mid else 'before'} the first kept entry")
 
 def ring():
     ring_run(False)

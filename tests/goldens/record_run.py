@@ -7,13 +7,14 @@ The program itself writes the true values: time and number of blocks allocated a
 each phase; address and bytes of every parameter, gradient and optimizer state at the end; bytes counted by the
 allocator."""
 import json, os, pickle, re, sys, time
+from pathlib import Path
 
 if sys.argv[1] == "--golden":
     source, told, out = sys.argv[2:]
-    with open(source, "rb") as f:
-        snap = pickle.load(f)
-    PATHS = [(r"^.*/(?:site|dist)-packages/", "/usr/lib/python3/dist-packages/"), (r"^.*/lib/python3\.\d+/", "/usr/lib/python3/"),
-             (r"^.*/(Python-3[^/]*)/", r"/usr/src/\1/"), (r"^.*/memdiag/recorder/", "/usr/lib/python3/dist-packages/memdiag/recorder/"),
+    snap = pickle.loads(Path(source).read_bytes())
+    installed = "/usr/lib/python3/dist-packages/"
+    PATHS = [(r"^.*/(?:site|dist)-packages/", installed), (r"^.*/lib/python3\.\d+/", "/usr/lib/python3/"),
+             (r"^.*/(Python-3[^/]*)/", r"/usr/src/\1/"), (r"^.*/memdiag/recorder/", installed + "memdiag/recorder/"),
              (r"^.*/train\.py$", "/home/user/train.py"), (r"^/.*/([^/]+\.so[^/]*)$", r"/usr/lib/\1")]
     done = set()
     stacks = {}
@@ -36,13 +37,12 @@ if sys.argv[1] == "--golden":
                 neutral(y)
     neutral(snap["device_traces"]), neutral(snap["segments"])
     snap["memdiag"].update(argv=["python", "train.py"], pid=4242)
-    truth = json.load(open(told))
+    truth = json.loads(Path(told).read_text())
     truth["entries"] = [len(t) for t in snap["device_traces"]]
     os.makedirs(out, exist_ok=True)
     with open(out + "/snapshot.pickle", "wb") as f:
         pickle.dump(snap, f, protocol=4)
-    with open(out + "/truth.json", "w") as f:
-        f.write(json.dumps(truth) + "\n")
+    Path(out, "truth.json").write_text(json.dumps(truth) + "\n")
     print(f"{out}: {os.path.getsize(out + '/snapshot.pickle')} bytes, entries {truth['entries']}")
     sys.exit()
 
@@ -58,7 +58,7 @@ W, HEADS, VOCAB, STEPS, MICRO = 64, 4, 512, 3, 2
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.qkv, self.proj = nn.LayerNorm(W, bias=False), nn.Linear(W, 3 * W, bias=False), nn.Linear(W, W, bias=False)
+        self.norm, self.qkv, self.proj = nn.LayerNorm(W, bias=False), nn.Linear(W, 3 * W, False), nn.Linear(W, W, False)
         self.up, self.act, self.down = nn.Linear(W, 4 * W, bias=False), nn.GELU(), nn.Linear(4 * W, W)
     def forward(self, x):
         b, t, _ = x.shape
@@ -84,8 +84,8 @@ BYTES = ("reserved", "allocated", "active", "requested")
 
 def now():
     s = stats() if stats else {}
-    return dict(time_ns=time.time_ns(), allocs=s.get("allocation.all.allocated", -1), frees=s.get("allocation.all.freed", -1))
-
+    allocs, frees = (s.get(f"allocation.all.{what}", -1) for what in ("allocated", "freed"))
+    return dict(time_ns=time.time_ns(), allocs=allocs, frees=frees)
 began = []
 def begin(phase, step):
     began.append(dict(phase=phase, step=step, **now()))
@@ -110,21 +110,24 @@ begin("end", STEPS)
 tensors = []
 def tell(name, category, tensor):
     if tensor.device.type == dev:
-        tensors.append(dict(name=name, category=category, addr=tensor.untyped_storage().data_ptr(), bytes=tensor.untyped_storage().nbytes()))
+        storage = tensor.untyped_storage()
+        tensors.append(dict(name=name, category=category, addr=storage.data_ptr(), bytes=storage.nbytes()))
 for path, parameter in model.named_parameters():
     tell(path, "parameter", parameter)
     tell("grad of " + path, "gradient", parameter.grad)
     for key, value in opt.state[parameter].items():
         tell(f"{key} of {path}", "optimizer_state", value)
 
-truth = dict(torch=torch.__version__.split("+")[0], conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""), capacity=None, recorded_from_start=True,
+conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+truth = dict(torch=torch.__version__.split("+")[0], conf=conf, capacity=None, recorded_from_start=True,
              steps=STEPS, micro_batches=MICRO, began=began, tensors=tensors, devices=[])
 if stats:
     s = stats()
     truth["capacity"] = getattr(torch, dev).mem_get_info()[1]
     g = lambda f, w: s.get(f"{f}_bytes.all.{w}", 0)
-    truth["devices"] = [dict(device=0, start=dict.fromkeys(BYTES, 0), end={f: g(f, "current") for f in BYTES}, peak={f: g(f, "peak") for f in BYTES},
-                             **{c: s.get(c, 0) for c in ("num_ooms", "num_alloc_retries", "num_device_alloc", "num_device_free")})]
+    counts = {c: s.get(c, 0) for c in ("num_ooms", "num_alloc_retries", "num_device_alloc", "num_device_free")}
+    end, peak = ({f: g(f, what) for f in BYTES} for what in ("current", "peak"))
+    truth["devices"] = [dict(device=0, start=dict.fromkeys(BYTES, 0), end=end, peak=peak, **counts)]
 with open(told, "w") as f:
     json.dump(truth, f)
 sys.stdout.flush()

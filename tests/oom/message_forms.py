@@ -104,7 +104,11 @@ def fraction(name: str, form: str = "{:.2f}") -> Slot:
 def shape(name: str = "shape", form: str = "[{}]", comma: str = ",") -> Slot:
     """Returns the slot of a shape, such as "[16,112,3]" or "(104812, 5070)"."""
     sizes = st.lists(st.integers(1, 100_000), min_size=2, max_size=5)
-    return Slot(name, sizes, lambda value: form.format(comma.join(str(size) for size in value)))  # type: ignore[attr-defined]
+
+    def write(value: object) -> str:
+        return form.format(comma.join(str(size) for size in value))  # type: ignore[attr-defined]
+
+    return Slot(name, sizes, write)
 
 
 def choice(name: str, *values: object) -> Slot:

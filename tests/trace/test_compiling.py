@@ -13,7 +13,12 @@ from memdiag.trace.linking import num_instructions
 from memdiag.trace.temporary import temporary_folder
 
 SCOPE: dict = {"__name__": "memdiag.trace.some"}
-exec(("def leaf(x): return x + 1\n") + ("def caller(x): return leaf(x) * 2\n") + "def other(x): return x - 1\n", SCOPE)  # noqa: S102
+SOURCE = """\
+def leaf(x): return x + 1
+def caller(x): return leaf(x) * 2
+def other(x): return x - 1
+"""
+exec(SOURCE, SCOPE)  # noqa: S102
 SIZES = {name: num_instructions(SCOPE[name]) for name in ("leaf", "caller", "other")}
 
 

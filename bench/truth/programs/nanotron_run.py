@@ -67,7 +67,8 @@ def _receive_what_was_sent(p2p: type) -> None:
     sent: dict[int, object] = {}
     metadata = sys.modules[p2p.__module__].P2PTensorMetaData
 
-    def send_meta(_self: object, tensor: torch.Tensor, to_rank: int, tag: int) -> None:  # noqa: ARG001 - nanotron's names
+    # nanotron's names
+    def send_meta(_self: object, tensor: torch.Tensor, to_rank: int, tag: int) -> None:  # noqa: ARG001
         if tensor.requires_grad:
             sent[to_rank] = metadata(
                 shape=tensor.shape,

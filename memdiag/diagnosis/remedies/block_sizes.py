@@ -36,7 +36,7 @@ class _SplitLimit:
     is_likely = False
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the limit that protects blocks of the request's size from splitting; None if no allowed value does."""
+        """Returns the limit that protects blocks of the request's size from splitting; None if no value does."""
         request, segment = situation.facts.request, situation.facts.requested
         if request is not None:
             return self.limited(situation, request // MIB)

@@ -15,7 +15,10 @@ class _Raise:
     key = "remedies.limit"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the call that raises the limit, enough for the request if its size is known; None for other frameworks."""
+        """Returns the call that raises the limit, enough for the request if its size is known.
+
+        None for other frameworks.
+        """
         facts, system = situation.facts, situation.system
         if not situation.on_torch or not system.module:
             return None

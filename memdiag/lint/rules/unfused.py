@@ -70,7 +70,8 @@ def _silu(module: Module, node: ast.BinOp) -> Hit | None:
 
 def _gelu(module: Module, node: ast.BinOp) -> Hit | None:
     """Finds x * 0.5 * (1 + erf(x / sqrt 2)), in any order of the factors."""
-    if isinstance(module.parents.get(node), ast.BinOp) and isinstance(module.parents[node].op, ast.Mult):  # type: ignore[attr-defined]
+    outer = module.parents.get(node)
+    if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mult):
         return None  # the whole product is examined once
     factors = _factors(node)
     if not any(is_constant(each, 0.5) for each in factors):

@@ -110,7 +110,7 @@ class Case:
 
     @property
     def variable(self) -> str:
-        """Environment variable of the allocator's settings: the one that the message itself names, else the backend's."""
+        """Environment variable of the allocator's settings: the one that the message names, else the backend's."""
         names = SYSTEMS.get(self.backend, NOTHING)
         if not self.on_torch or not names.variable:
             return ""

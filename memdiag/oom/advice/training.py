@@ -22,7 +22,10 @@ _HF_BATCH = "per_device_train_batch_size=1, gradient_accumulation_steps=16, grad
 _HF_EVALUATION = "per_device_eval_batch_size=1, eval_accumulation_steps=1"
 _HF_GATHER = "eval_accumulation_steps=1, prediction_loss_only=True"
 _HF_OPTIMIZER = 'optim="adamw_bnb_8bit"'
-_HF_LOAD = 'AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_4bit=True), device_map={"": rank})'
+_HF_LOAD = (
+    "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_4bit=True), "
+    'device_map={"": rank})'
+)
 _DEEPSPEED_3 = (
     '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}'
 )
@@ -33,7 +36,10 @@ _SETTINGS: dict[str, dict[str, str]] = {
     "trainer": {
         "": f"TrainingArguments({_HF_BATCH})",
         "evaluation": f"TrainingArguments({_HF_EVALUATION})",
-        "gather": f"TrainingArguments({_HF_GATHER})  # predictions needed: preprocess_logits_for_metrics=lambda x, _: x.argmax(-1)",
+        "gather": (
+            f"TrainingArguments({_HF_GATHER})  # predictions needed: preprocess_logits_for_metrics=lambda x, _: "
+            "x.argmax(-1)"
+        ),
         "generation": "TrainingArguments(per_device_eval_batch_size=1, generation_max_length=128)",
         "optimizer": f"TrainingArguments({_HF_OPTIMIZER})",
         "load": _HF_LOAD,
@@ -50,18 +56,27 @@ _SETTINGS: dict[str, dict[str, str]] = {
         "logits": f"SFTConfig({_HF_BATCH}, max_length=1024, use_liger_kernel=True)",
     },
     "grpo": {
-        "": "GRPOConfig(per_device_train_batch_size=4, num_generations=4, max_completion_length=512, gradient_checkpointing=True)",
+        "": (
+            "GRPOConfig(per_device_train_batch_size=4, num_generations=4, max_completion_length=512, "
+            "gradient_checkpointing=True)"
+        ),
         "evaluation": f"GRPOConfig({_HF_EVALUATION})",
         "optimizer": f"GRPOConfig({_HF_OPTIMIZER})",
         "load": _HF_LOAD,
         "generation": "GRPOConfig(num_generations=4, max_completion_length=256)",
-        "rollout": 'GRPOConfig(use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=0.2, vllm_enable_sleep_mode=True)',
+        "rollout": (
+            'GRPOConfig(use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=0.2, '
+            "vllm_enable_sleep_mode=True)"
+        ),
     },
     "llamafactory": {
         "": "per_device_train_batch_size: 1\ngradient_accumulation_steps: 16\ncutoff_len: 2048",
         "evaluation": "per_device_eval_batch_size: 1",
         "optimizer": "deepspeed: examples/deepspeed/ds_z3_offload_config.json",
-        "load": "quantization_bit: 4  # with finetuning_type: lora; else deepspeed: examples/deepspeed/ds_z3_offload_config.json",
+        "load": (
+            "quantization_bit: 4  # with finetuning_type: lora; else deepspeed: "
+            "examples/deepspeed/ds_z3_offload_config.json"
+        ),
     },
     "axolotl": {
         "": "micro_batch_size: 1\ngradient_accumulation_steps: 16\ngradient_checkpointing: true",
@@ -83,7 +98,9 @@ _SETTINGS: dict[str, dict[str, str]] = {
     },
     "verl": {
         "": f"{_VERL}actor.ppo_micro_batch_size_per_gpu=1 {_VERL}model.enable_gradient_checkpointing=True",
-        "log_prob": f"{_VERL}rollout.log_prob_micro_batch_size_per_gpu=1 {_VERL}ref.log_prob_micro_batch_size_per_gpu=1",
+        "log_prob": (
+            f"{_VERL}rollout.log_prob_micro_batch_size_per_gpu=1 {_VERL}ref.log_prob_micro_batch_size_per_gpu=1"
+        ),
         "critic": "critic.ppo_micro_batch_size_per_gpu=1 critic.model.enable_gradient_checkpointing=True",
         "optimizer": f"{_VERL}actor.fsdp_config.optimizer_offload=True {_VERL}actor.fsdp_config.param_offload=True",
         "load": f"{_VERL}actor.fsdp_config.param_offload=True {_VERL}ref.fsdp_config.param_offload=True",
@@ -157,8 +174,14 @@ _SETTINGS: dict[str, dict[str, str]] = {
         "load": "with LazyInitContext(default_device=get_current_device()):",
     },
     "lightning": {
-        "": 'Trainer(accumulate_grad_batches=8, precision="bf16-mixed")  # with a smaller batch_size in train_dataloader',
-        "evaluation": "DataLoader(val_set, batch_size=1)  # in val_dataloader; keep what validation_step returns small, on the CPU",
+        "": (
+            'Trainer(accumulate_grad_batches=8, precision="bf16-mixed")  # with a smaller batch_size in '
+            "train_dataloader"
+        ),
+        "evaluation": (
+            "DataLoader(val_set, batch_size=1)  # in val_dataloader; keep what validation_step returns "
+            "small, on the CPU"
+        ),
         "optimizer": 'Trainer(strategy="deepspeed_stage_2_offload")',
         "load": 'Trainer(strategy="fsdp")  # model made in configure_model()',
     },
@@ -172,7 +195,10 @@ _SETTINGS: dict[str, dict[str, str]] = {
 _FSDP = LazyFix(
     "oom_training.fsdp",
     "code",
-    "FSDP(model, auto_wrap_policy=policy, device_id=torch.cuda.current_device(), sync_module_states=True)  # model on the CPU, no .cuda()",
+    (
+        "FSDP(model, auto_wrap_policy=policy, device_id=torch.cuda.current_device(), sync_module_states=True)  # model "
+        "on the CPU, no .cuda()"
+    ),
 )
 _ON_THE_COMMAND_LINE = re.compile(r"--|[\w.]+=[^\s(]+(?:\s|$)")
 _CUDA_ONLY = re.compile(r"bnb|bitsandbytes|8bit|4bit|nf4|quant")

@@ -78,13 +78,15 @@ _EVENTS = {
     ),
     "bfc": pattern(
         r"(?:Allocator \((?P<allocator>\w{1,60})\) )? ran out of memory trying to allocate {bfc:size}"
-        r"(?: \(rounded to \d{1,18}\) )? (?: requested by op [\w/:.-]{0,200}? (?=with freed) )? (?:with freed_by_count=\d+)?"
+        r"(?: \(rounded to \d{1,18}\) )? (?: requested by op [\w/:.-]{0,200}? (?=with freed) )?"
+        r" (?:with freed_by_count=\d+)?"
         r"\.? (?P<mild>(?:See logs)? The caller indicates that this is not a failure)?"
     ),
     "xla_cpu": pattern(r"exhausted: Out of memory allocating {on_cpu:int} bytes"),
     "xla": pattern(r"Out of (?:host)? memory (?:while)? trying to allocate {xla:size}"),
     "oom": pattern(
-        r"OOM when allocating tensor (?:(?:with|of) shape (?:{shape:shape} | (?P<dims>(?:dim\{size:\d{1,18}\}){0,12})))?"
+        r"OOM when allocating tensor"
+        r" (?:(?:with|of) shape (?:{shape:shape} | (?P<dims>(?:dim\{size:\d{1,18}\}){0,12})))?"
         rf"(?: and type (?P<dtype>{'|'.join(DTYPES)}))? (?: on (?P<where>[\w/:@.-]{{1,120}}?) by allocator"
         rf" (?P<by>cpu|mklcpu|gpu_host_bfc|cuda_host_bfc|\w{{1,16}}_\d+_bfc|\w{{1,8}}Host_\d*_?bfc|\w{{1,12}}_bfc)?)?"
     ),

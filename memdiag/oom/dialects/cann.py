@@ -31,7 +31,10 @@ ANCHORS = (
 _TRAILER = "[ERROR] 2025-03-04-05:06:07 (PID:4711, Device:2, RankID:-1) ERR00100 PTA call acl api failed"
 _CODE = "EL0004: [PID: 4711] 2025-03-04-05:06:07.008.009 Failed to allocate memory."
 _RESULT = "alloc device memory failed, runtime result = 207001[FUNC:ReportCallError][FILE:log_inner.cpp][LINE:162]"
-_GRAPH = "[ERROR] GE(4711,python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: ErrorNo: 1343225857"
+_GRAPH = (
+    "[ERROR] GE(4711,python3):2022-03-04-05:06:07.008.009 [graph_var_manager.cc:402]4712 AssignVarMem: "
+    "ErrorNo: 1343225857"
+)
 WORDS = ("halmem",)
 EXAMPLES = (
     (

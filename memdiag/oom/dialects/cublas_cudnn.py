@@ -34,7 +34,8 @@ _LIBRARY = (
 )
 # A constant's name alone is documentation or source code: a message also says that something failed.
 _FAILED = (
-    r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4} (?:\d{1,3}[:,])?"
+    r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4}"
+    r" (?:\d{1,3}[:,])?"
     r" | \( \d vs \. 0 \)"  # glog: "Check failed: status == CUDNN_STATUS_SUCCESS (2 vs. 0)"
 )
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"

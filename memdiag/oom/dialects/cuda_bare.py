@@ -22,14 +22,18 @@ ANCHORS = ("error:outofmemory", "error(2):outofmemory", "cumem_allocator", "cuda
 EXAMPLES = (
     (
         "cuda_bare",
-        "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+        (
+            "RuntimeError: CUDA error: out of memory\n"
+            "CUDA kernel errors might be asynchronously reported at some other API call"
+        ),
     ),
     ("cuda_bare", "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139"),
     ("cuda_bare", "RuntimeError: CUDA out of memory."),
 )
 
 _HEAD = pattern(
-    r"(?P<backend>CUDA|HIP) (?:driver|runtime)? error (?: : | \( 2 \) : ) out of memory (?: at (?P<place>[\w./\\:<>+-]{1,200}) : \d{1,6} )?"
+    r"(?P<backend>CUDA|HIP) (?:driver|runtime)? error (?: : | \( 2 \) : ) out of memory"
+    r" (?: at (?P<place>[\w./\\:<>+-]{1,200}) : \d{1,6} )?"
     r" (?: Search for [`'\" ]{0,2} cudaErrorMemoryAllocation .{0,120} for more information )?"
     r" (?: [.]? (?:CUDA|HIP) kernel errors might be asynchronously reported at some other API call )?"
 )

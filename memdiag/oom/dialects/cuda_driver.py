@@ -66,7 +66,10 @@ EXAMPLES = (
     ("cuda_driver", "RuntimeError: CUDA failed with error out of memory"),
     (
         "cuda_driver",
-        "alloc fail type FlatData dev 1 space Device stream 0x55d0 size 2147483648 bytes (cudaMalloc error out of memory [2])",
+        (
+            "alloc fail type FlatData dev 1 space Device stream 0x55d0 size 2147483648 bytes (cudaMalloc error out "
+            "of memory [2])"
+        ),
     ),
     (
         "cuda_driver",
@@ -83,25 +86,35 @@ _CODES = r"(?P<code>CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipEr
 _WORDINGS = (
     (
         "numba",
-        r"(?:\[ (?:CUresult\.CUDA_ERROR_OUT_OF_MEMORY|2) \])? Call to (?P<call>cu\w{3,60}) results in CUDA_ERROR_OUT_OF_MEMORY",
+        (
+            r"(?:\[ (?:CUresult\.CUDA_ERROR_OUT_OF_MEMORY|2) \])? Call to (?P<call>cu\w{3,60}) results in "
+            r"CUDA_ERROR_OUT_OF_MEMORY"
+        ),
     ),
     (
         "pycuda",
-        r"(?<![\w.])(?P<call>cu(?:Mem|Ctx|Module|Device|Array|Graphics|Tex|Link|GL|Stream)\w{0,50}) failed: out of memory",
+        (
+            r"(?<![\w.])(?P<call>cu(?:Mem|Ctx|Module|Device|Array|Graphics|Tex|Link|GL|Stream)\w{0,50}) failed: "
+            r"out of memory"
+        ),
     ),
     ("opencv", r"\( -217 : Gpu API call \) out of memory (?:in function '?\w{1,60})?"),
     ("ctranslate2", r"CUDA failed with error out of memory"),
     ("caffe", r"Check failed: \w{1,20} == cudaSuccess \( 2 vs\. 0 \) out of memory"),
     (
         "mxnet",
-        r"(?:storage_manager|gpu_device_storage|storage)\.h : \d{1,6} : (?:\w{1,40}:)? cudaMalloc (?:retry)? failed: out of memory",
+        (
+            r"(?:storage_manager|gpu_device_storage|storage)\.h : \d{1,6} : (?:\w{1,40}:)? cudaMalloc"
+            r" (?:retry)? failed: out of memory"
+        ),
     ),
     ("theano", r"Error allocating {requested:bytes} bytes of device memory \("),
     ("theano", r"(?P<call>cuMem\w{2,40}) : CUDA_ERROR_OUT_OF_MEMORY (?: : out of memory)?"),
     (
         "faiss",
         (
-            r"alloc fail (?:type \w{1,60})? dev {device_index:int} space \w{1,20} stream \w{1,30} size {requested:bytes} bytes"
+            r"alloc fail (?:type \w{1,60})? dev {device_index:int} space \w{1,20} stream \w{1,30} size"
+            r" {requested:bytes} bytes"
             r" (?: \( cudaMalloc error .{0,60}? \[ 2 \] )?"
         ),
     ),
@@ -126,7 +139,8 @@ _WORDINGS = (
     (
         "thrust",
         (
-            r"(?<![\w.])(?:parallel_for|for_each|reduce(?:_by_key)?|(?:radix|merge)_sort|(?:inclusive|exclusive)_scan|(?:copy|unique|partition)_\w{1,20}"
+            r"(?<![\w.])(?:parallel_for|for_each|reduce(?:_by_key)?|(?:radix|merge)_sort|(?:inclusive|exclusive)_scan"
+            r"|(?:copy|unique|partition)_\w{1,20}"
             r"|trivial_\w{1,30}|transform\w{0,20}) (?: :? failed (?:(?:on|to) [\w ]{1,20})? ) : out of memory"
         ),
     ),
@@ -141,7 +155,10 @@ _WORDINGS = (
     ("cuda", r"(?:code|error|err) (?:code)? [=:(]? 2 \)? [:,=]? \(? \"? (?:cudaErrorMemoryAllocation|out of memory) "),
     (
         "cuda",
-        r"(?:error|exception|failed|failure|fatal|reason|returned|code|->) [\]\)]? \\? [:=('\"`,\[\]]{0,4} (?:2[:,)=]{1,2}\(?)? "
+        (
+            r"(?:error|exception|failed|failure|fatal|reason|returned|code|->) [\]\)]? \\? [:=('\"`,\[\]]{0,4}"
+            r" (?:2[:,)=]{1,2}\(?)? "
+        )
         + _CODES,
     ),
     ("cuda", _CODES + r" (?: \( 2 \) )? [:,] out of memory"),

@@ -32,7 +32,8 @@ EXAMPLES = (
     (
         "cupy",
         (
-            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 4,294,967,296 bytes (allocated so far: 8,589,934,592 "
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 4,294,967,296 bytes (allocated so far: "
+            "8,589,934,592 "
             "bytes, limit set to: 10,737,418,240 bytes)."
         ),
     ),
@@ -40,16 +41,19 @@ EXAMPLES = (
 )
 
 _NEW = pattern(
-    r"(?<!exhausted:) Out of memory allocating {requested:bytes} bytes (?: \( (?:allocated so far: {allocated:bytes} bytes)?"
+    r"(?<!exhausted:) Out of memory allocating {requested:bytes} bytes"
+    r" (?: \( (?:allocated so far: {allocated:bytes} bytes)?"
     r" (?: ,? limit set"
     r" to: {limit:bytes} bytes)? \)? )?"
 )
 _OLD = pattern(
-    r"out of memory to allocate {requested:bytes} bytes (?: \( total {with_request:bytes} bytes (?: , limit(?: set to)? :?"
+    r"out of memory to allocate {requested:bytes} bytes"
+    r" (?: \( total {with_request:bytes} bytes (?: , limit(?: set to)? :?"
     r" {limit:bytes} bytes)? \)? )?"
 )
 _RUNTIME = pattern(
-    r"CUDA(?:Runtime|Driver)Error: (?:cudaErrorMemoryAllocation | CUDA_ERROR_OUT_OF_MEMORY | hipErrorOutOfMemory) (?: :? out of memory)?"
+    r"CUDA(?:Runtime|Driver)Error: (?:cudaErrorMemoryAllocation | CUDA_ERROR_OUT_OF_MEMORY | hipErrorOutOfMemory)"
+    r" (?: :? out of memory)?"
 )
 _RMM = pattern(
     r"(?:std::)?bad_alloc: (?:out_of_memory: )? (?:(?:CUDA|RMM) (?:error|failure)"

@@ -41,13 +41,17 @@ EXAMPLES = (
     (
         "ggml",
         (
-            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.00 MiB on device 0: cudaMalloc failed: out of memory\n"
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12345.00 MiB on device 0: cudaMalloc failed: "
+            "out of memory\n"
             "alloc_tensor_range: failed to allocate CUDA0 buffer of size 12944670720"
         ),
     ),
     (
         "ggml",
-        "ggml_vulkan: Device memory allocation of size 2147483648 failed.\nggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+        (
+            "ggml_vulkan: Device memory allocation of size 2147483648 failed.\n"
+            "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory"
+        ),
     ),
     ("ggml", "ggml_cuda_host_malloc: failed to allocate 1024.00 MiB of pinned memory: out of memory"),
 )
@@ -55,7 +59,8 @@ EXAMPLES = (
 _NUMBER = r"\d{1,9}(?:[.,]\d{1,3})?"
 _PARTS = {
     "backend": pattern(
-        r"(?:ggml_backend_\w{2,12}?_buffer_type_alloc_buffer:|ggml_\w{2,30}?:)? allocating {requested:size} on device {device_index:int}:"
+        r"(?:ggml_backend_\w{2,12}?_buffer_type_alloc_buffer:|ggml_\w{2,30}?:)? allocating {requested:size} on device"
+        r" {device_index:int}:"
         r" (?P<call>cuda|hip|aclrt|musa)Malloc\w{0,12}? failed: out of memory"
     ),
     "call": pattern(r"(?P<call2>cuda|hip|musa)Malloc\w{0,12}? failed: out of memory"),
@@ -87,13 +92,15 @@ _PARTS = {
         r" function [\w<>:~, ]{1,60}? at)? )"
     ),
     "runner": pattern(
-        r"llama runner process (?:has terminated|no longer running) : .{0,60}? (?P<call3>CUDA|HIP|ROCm) error : out of memory"
+        r"llama runner process (?:has terminated|no longer running) : .{0,60}? (?P<call3>CUDA|HIP|ROCm) error : "
+        r"out of memory"
     ),
     "cuda_at": pattern(r"CUDA error 2 at [\w./\\:-]{1,200}?ggml[\w./\\:-]{1,60}?: out of memory"),
     "cpu": pattern(r"ggml_aligned_malloc: insufficient memory \(attempted to allocate {mib:size}\)"),
 }
 _PINNED = pattern(
-    r"(?:ggml_\w{2,12}?_host_malloc: )? (?:warning:)? failed to allocate {requested:size} of pinned memory (?:: (?:invalid"
+    r"(?:ggml_\w{2,12}?_host_malloc: )? (?:warning:)? failed to allocate {requested:size} of pinned memory"
+    r" (?:: (?:invalid"
     r" argument|out of memory|[a-z ]{3,40}))?"
 )
 _CONTEXT = pattern(
@@ -106,7 +113,8 @@ _REACH = 700
 _RETRIED = pattern(r"compute buffer allocation failed, retrying without pipeline parallelism")
 _RETRIED_REACH = 250
 _KV_CACHE = pattern(
-    r"(?:buffer for kv cache | kv_cache_init\(?\)? failed | failed to (?:create|initialize) (?:the)? (?:kv cache|memory module))"
+    r"(?:buffer for kv cache | kv_cache_init\(?\)? failed | failed to (?:create|initialize) (?:the)?"
+    r" (?:kv cache|memory module))"
 )
 
 _LAYERS = LazyFix("oom_ggml.layers", "flag", "-ngl %d")

@@ -54,7 +54,8 @@ EXAMPLES = (
     (
         "host_cpu_alloc",
         (
-            "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000, 1000, 1000) "
+            "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000, "
+            "1000, 1000) "
             "and data type float64"
         ),
     ),
@@ -72,7 +73,8 @@ _TORCH_OLD = pattern(
     r" | enforce fail at CPUAllocator\.cpp : \d{1,5} \] posix_memalign \( .{1,60}? \) == 0 \.? 12 vs 0"
 )
 _KINDS = (
-    r"(?:u?int(?:8|16|32|64|p|c)? | float(?:16|32|64|80|96|128)? | complex(?:64|128|192|256)? | bool | object | string | str"
+    r"(?:u?int(?:8|16|32|64|p|c)? | float(?:16|32|64|80|96|128)? | complex(?:64|128|192|256)? | bool | object "
+    r"| string | str"
     r" | (?:datetime64|timedelta64)(?:\[\w{1,4}\])? | void\d* | [<>|=]?[USVOfiub]\d+ | category)"
 )
 _NUMPY = pattern(
@@ -87,16 +89,19 @@ _SHM = pattern(
     r" (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?"
 )
 _BAD_ALLOC = pattern(
-    r"(?:terminate called after throwing an instance of)? '?(?:std::bad_(?:array_new_)?(?:alloc|length)|std::bad_alloc|(?<=Error:)bad_alloc"
+    r"(?:terminate called after throwing an instance of)? '?(?:std::bad_(?:array_new_)?(?:alloc|length)|std::bad_alloc"
+    r"|(?<=Error:)bad_alloc"
     r" | (?<=[:'\"])bad allocation)"
 )
 _ERRNO = pattern(
-    r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork)[^:]{0,30}: (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
+    r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork)[^:]{0,30}:"
+    r" (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
 )
 # By number or in the system's language: "(os error 1455)" of Rust, "error=1455" of Java, "0x5AF".
 _WINDOWS = pattern(
     r"(?: \[? WinError 1455 \]? [^.]{0,80} | (?:[^.:(]{0,90} \.? )? \( os error 1455 \)"
-    r" | The paging file is too small for this operation to complete | 页面文件太小 | CreateProcess error = 1455 | error code 1455 )"
+    r" | The paging file is too small for this operation to complete | 页面文件太小 | CreateProcess error = 1455 "
+    r"| error code 1455 )"
 )
 _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ retries")
 _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")

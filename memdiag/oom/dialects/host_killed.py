@@ -1,9 +1,9 @@
 """Processes that ended by SIGKILL or SIGBUS, as reported by their parents: loaders, shells, launchers.
 
 Only the kernel or a person sends SIGKILL without a warning, so host memory is the first suspect; only the kernel's log
-proves it. Shells report it in a separate line and in their own language ("Killed", "已杀死"), so such words count as whole
-lines only. torchrun kills the other ranks of a failed one with SIGTERM, and unresponsive ones with SIGKILL, so the
-first failure counts.
+proves it. Shells report it in a separate line and in their own language ("Killed", "已杀死"), so such words count as
+whole lines only. torchrun kills the other ranks of a failed one with SIGTERM, and unresponsive ones with SIGKILL, so
+the first failure counts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ EXAMPLES = (
     ("host_killed", "train.sh: line 12: 4711 Killed                  python train.py"),
     (
         "host_killed",
-        "torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4711) of binary: /usr/bin/python3",
+        (
+            "torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4711) of binary: "
+            "/usr/bin/python3"
+        ),
     ),
 )
 
@@ -92,7 +95,8 @@ _LAUNCHERS = (
     pattern(r"died with <Signals\.SIGKILL:9>"),
     pattern(r"exit codes? of the workers are \{[^}]{0,200}SIGKILL\(-9\)"),
     pattern(
-        r"(?:finished with|exited with|returned|status|process exit(?:ed)?) (?:non-zero )?(?:exit )?(?:code|status)?:?=? (?:137|-9)(?!\d)"
+        r"(?:finished with|exited with|returned|status|process exit(?:ed)?)"
+        r" (?:non-zero )?(?:exit )?(?:code|status)?:?=? (?:137|-9)(?!\d)"
     ),
     pattern(r"exit code:? (?:137|-9)(?!\d)"),
     pattern(r"(?:exited|terminated|killed) (?:by|due to|with|on) signal:? (?:9(?!\d)|SIGKILL|Killed)"),
@@ -112,7 +116,8 @@ _WORDS = "|".join(re.escape(word) for word in _SHELL_WORDS)
 # python a.py",
 # "zsh: killed     python a.py".
 _SHELL = re.compile(
-    rf"(?:(?:[^\s:]{{1,200}}: )?(?:(?:line |第 ?|ligne |Zeile )\d{{1,6}}(?: ?行)?|\d{{1,6}})[:\uff1a] *)?(?:\[\d{{1,4}}\][+-]? +)?"
+    rf"(?:(?:[^\s:]{{1,200}}: )?(?:(?:line |第 ?|ligne |Zeile )\d{{1,6}}(?: ?行)?|\d{{1,6}})[:\uff1a] *)?"
+    rf"(?:\[\d{{1,4}}\][+-]? +)?"
     rf"(?:zsh: )?(?:(?P<pid>\d{{1,8}}) +)?"
     rf"(?:{_WORDS})(?:: 9)?[.!]?(?:\s.{{0,4000}})?(?:\(core dumped\))?",
     re.IGNORECASE,

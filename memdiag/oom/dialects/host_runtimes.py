@@ -53,7 +53,10 @@ EXAMPLES = (
     ("host_runtime", "pyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed"),
     (
         "host_runtime",
-        "is running beyond physical memory limits. Current usage: 4.2 GB of 4 GB physical memory used; 6 GB of 8 GB virtual memory used.",
+        (
+            "is running beyond physical memory limits. Current usage: 4.2 GB of 4 GB physical memory used; "
+            "6 GB of 8 GB virtual memory used."
+        ),
     ),
 )
 
@@ -70,9 +73,11 @@ _HEADS = (
     (
         "java",
         pattern(
-            r"java\.lang\.OutOfMemoryError (?: : (?:Java heap space | GC overhead limit exceeded | Metaspace | PermGen space"
+            r"java\.lang\.OutOfMemoryError"
+            r" (?: : (?:Java heap space | GC overhead limit exceeded | Metaspace | PermGen space"
             r" | Direct buffer memory | Cannot reserve {requested:bytes} bytes of direct buffer memory"
-            r" | unable to create (?:new)? native thread | Requested array size exceeds VM limit | Compressed class space"
+            r" | unable to create (?:new)? native thread | Requested array size exceeds VM limit "
+            r"| Compressed class space"
             r" | Unable to acquire {wanted:bytes} bytes of memory (?:,got \d{1,20})? ) )?"
         ),
         _RESERVE,
@@ -91,7 +96,8 @@ _HEADS = (
     (
         "node",
         pattern(
-            r"(?:Reached heap limit | CALL_AND_RETRY_LAST | Ineffective mark-compacts near heap limit | invalid table size)"
+            r"(?:Reached heap limit | CALL_AND_RETRY_LAST | Ineffective mark-compacts near heap limit "
+            r"| invalid table size)"
             r" Allocation failed -? (?:JavaScript heap | process) out of memory"
         ),
         _RESERVE,

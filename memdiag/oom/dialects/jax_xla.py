@@ -26,7 +26,10 @@ ANCHORS = bfc.ANCHORS
 EXAMPLES = (
     (
         "jax_xla",
-        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+        (
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
+            "17179869184 bytes."
+        ),
     ),
 )
 

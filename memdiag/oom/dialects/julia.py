@@ -24,7 +24,8 @@ EXAMPLES = (
     (
         "julia",
         (
-            "ERROR: Out of GPU memory trying to allocate 4.000 GiB\nEffective GPU memory usage: 90.00% (9.000 GiB/10.000 GiB)\n"
+            "ERROR: Out of GPU memory trying to allocate 4.000 GiB\n"
+            "Effective GPU memory usage: 90.00% (9.000 GiB/10.000 GiB)\n"
             "Memory pool usage: 7.250 GiB (7.500 GiB reserved)"
         ),
     ),

@@ -33,7 +33,10 @@ ANCHORS = (
     "failed,ret[2],outofmemory",
     "mallocforkernel",
 )
-_STATISTIC = "Memory Statistic:\nDevice HBM memory size: 62432M\nMindSpore Used memory size: 60384M\nTotal Static Memory size: 412M"
+_STATISTIC = (
+    "Memory Statistic:\nDevice HBM memory size: 62432M\nMindSpore Used memory size: 60384M\n"
+    "Total Static Memory size: 412M"
+)
 _SIZES = "Device 3 Device HBM total size:34359738368 Device HBM free size:5368709120"
 _LOG = "[ERROR] PRE_ACT(4711,fffd12345678,python):2024-03-04-05:06:07.008.009 [mindspore/ccsrc/x.cc:39] AddMemBlock]"
 _SUM = "TotalUsedMemStatistics : 28991029248 plus TotalUsedByEventMemStatistics : 0 and plus alloc size : 1073741824"
@@ -65,7 +68,8 @@ _POOL_CLAUSES = (
     pattern(r"Total Static Memory size : {static:size}"),
 )
 _PEAKS = pattern(
-    r"peak memory usage \( without fragments \) : {tight:size} Actual peak memory usage \( with fragments \) : {loose:size}"
+    r"peak memory usage \( without fragments \) : {tight:size} Actual peak memory usage \( with fragments \) :"
+    r" {loose:size}"
 )
 _MALLOC = pattern(r"Malloc device memory failed")
 _MALLOC_CLAUSES = (
@@ -87,7 +91,8 @@ _MISC = {
     ),
     "device": pattern(r"(?:Device \( id : {device_index:int} \))? memory isn't enough and alloc failed"),
     "kernel": pattern(
-        r"Malloc for (?:kernel)? \w{3,20} (?:memory)? failed [,.]? (?: Memory isn't enough)? (?: [,.]? node (?:name)? : [\w./-]{1,200} )?"
+        r"Malloc for (?:kernel)? \w{3,20} (?:memory)? failed [,.]? (?: Memory isn't enough)?"
+        r" (?: [,.]? node (?:name)? : [\w./-]{1,200} )?"
     ),
     "size": pattern(r"(?<!plus) alloc size : {requested:bytes} B? (?!is)"),
     "reserve": pattern(r"Reserve memory address failed"),
@@ -294,8 +299,10 @@ def _offload(available: int | None) -> LazyFix:
     return LazyFix(
         "oom_mindspore.offload",
         "code",
-        f'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON", max_device_memory="{size}")\n'
-        'mindspore.set_offload_context(offload_config={"offload_param": "cpu", "auto_offload": True, "offload_cpu_size": "512GB"})',
+        'mindspore.set_context(mode=mindspore.GRAPH_MODE, jit_level="O0", memory_offload="ON", '
+        f'max_device_memory="{size}")\n'
+        'mindspore.set_offload_context(offload_config={"offload_param": "cpu", "auto_offload": True, '
+        '"offload_cpu_size": "512GB"})',
     )
 
 

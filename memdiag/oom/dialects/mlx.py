@@ -22,14 +22,16 @@ EXAMPLES = (
     (
         "mlx",
         (
-            "RuntimeError: [metal::malloc] Attempting to allocate 20000000000 bytes which is greater than the maximum allowed "
+            "RuntimeError: [metal::malloc] Attempting to allocate 20000000000 bytes which is greater than the "
+            "maximum allowed "
             "buffer size of 9534832640 bytes."
         ),
     ),
     (
         "mlx",
         (
-            "libc++abi: terminating due to uncaught exception of type std::runtime_error: [malloc_or_wait] Unable to allocate "
+            "libc++abi: terminating due to uncaught exception of type std::runtime_error: "
+            "[malloc_or_wait] Unable to allocate "
             "1073741824 bytes."
         ),
     ),
@@ -39,12 +41,14 @@ _UNABLE = pattern(
     r"\[(?:(?:metal|cuda|allocator)::)?(?:malloc_or_wait|malloc)\] Unable to allocate {requested:bytes} bytes"
 )
 _BUFFER = pattern(
-    r"(?:\[(?:\w{1,20}::)?malloc(?:_or_wait)?\])? Attempting to allocate {requested:bytes} bytes which is greater than the"
+    r"(?:\[(?:\w{1,20}::)?malloc(?:_or_wait)?\])? Attempting to allocate {requested:bytes} bytes which is "
+    r"greater than the"
     r" maximum allowed buffer size of {limit:bytes} bytes"
 )
 _RESOURCES = pattern(r"\[(?:metal|cuda)::malloc\] Resource limit \( \d{1,12} \) exceeded")
 _COMMAND = pattern(
-    r"\[METAL\] Command buffer execution failed: (?:Insufficient Memory | .{0,80}?OutOfMemory) (?:\(0{0,7}8:kIOGPU\w{10,60}\))?"
+    r"\[METAL\] Command buffer execution failed: (?:Insufficient Memory | .{0,80}?OutOfMemory)"
+    r" (?:\(0{0,7}8:kIOGPU\w{10,60}\))?"
 )
 
 _LIMITS = LazyFix("oom_mlx.limits", "code", "mx.set_cache_limit(2 << 30); print(mx.get_peak_memory() >> 20)")

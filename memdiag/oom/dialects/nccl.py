@@ -27,7 +27,10 @@ _LINE = "node7:4711:4713 [3] include/alloc.h"
 EXAMPLES = (
     (
         "nccl",
-        f"{_LINE}:178 NCCL WARN Cuda failure 2 'out of memory'\n{_LINE}:185 NCCL WARN Failed to CUDA calloc 10485760 bytes",
+        (
+            f"{_LINE}:178 NCCL WARN Cuda failure 2 'out of memory'\n"
+            f"{_LINE}:185 NCCL WARN Failed to CUDA calloc 10485760 bytes"
+        ),
     ),
     ("nccl", "misc/ibvwrap.cc:215 NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory"),
     ("nccl", "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'"),
@@ -51,7 +54,8 @@ _LOCKED = (
         r" | ibv_(?:reg_mr|create_cq|create_qp) failed (?! with) )"
     ),
     pattern(
-        r"ibv_reg_mr \( (?:address=)? [\w]{1,20} , length={requested:bytes} [^()]{0,60} \) failed : Cannot allocate memory"
+        r"ibv_reg_mr \( (?:address=)? [\w]{1,20} , length={requested:bytes} [^()]{0,60} \) failed : Cannot "
+        r"allocate memory"
         r" (?: [:.]? Please set max locked memory [^.]{0,100} )?"
     ),
 )

@@ -27,7 +27,8 @@ _MODEL = pattern(
 _LOG = pattern(
     r"model request too large for system[\"']? (?:requested=[\"']?{requested:size}[\"']?)?"
     r" (?:available=[\"']?(?P<available>\d{1,20}|[\d.]{1,20}[KMGT]i?B)[\"']?)?"
-    r" (?:total=[\"']?{total:size}[\"']?)? (?:free=[\"']?{free:size}[\"']?)? (?:swap=[\"']?[\d.]{1,20}[KMGT]?i?B[\"']?)?"
+    r" (?:total=[\"']?{total:size}[\"']?)? (?:free=[\"']?{free:size}[\"']?)?"
+    r" (?:swap=[\"']?[\d.]{1,20}[KMGT]?i?B[\"']?)?"
 )
 _RUNNER = pattern(
     r"llama runner process (?:has terminated|no longer running): (?:-?\d{1,4})? signal: (?:killed|bus error)"

@@ -35,12 +35,16 @@ ANCHORS = (
 EXAMPLES = (
     (
         "onnxruntime",
-        "bfc_arena.cc:376 onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 1073741824",
+        (
+            "bfc_arena.cc:376 onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for requested "
+            "buffer of size 1073741824"
+        ),
     ),
     (
         "onnxruntime",
         (
-            "bfc_arena.cc:342 onnxruntime::BFCArena::AllocateRawInternal Available memory of 1048576 is smaller than requested "
+            "bfc_arena.cc:342 onnxruntime::BFCArena::AllocateRawInternal Available memory of 1048576 is smaller "
+            "than requested "
             "bytes of 67108864"
         ),
     ),
@@ -49,15 +53,20 @@ EXAMPLES = (
 _BUFFER = pattern(r"Failed to allocate memory for requested buffer of size {requested:bytes}")
 _LIMIT = pattern(r"Available memory of {free:bytes} is smaller than requested bytes of {requested:bytes}")
 _DRIVER = pattern(
-    r"(?:CUDA|HIP) failure (?:2|error:2)\s*:?(?: [^;]{0,60}?out of memory| hipErrorOutOfMemory) (?:; GPU={device_index:int})?"
+    r"(?:CUDA|HIP) failure (?:2|error:2)\s*:?(?: [^;]{0,60}?out of memory| hipErrorOutOfMemory)"
+    r" (?:; GPU={device_index:int})?"
 )
 _RUNTIME = pattern(r"(?:CUDA|HIP) error (?:cudaErrorMemoryAllocation|hipErrorOutOfMemory) :? out of memory")
 _LIBRARY = pattern(
-    r"(?:CUBLAS failure 3 : (?:CUBLAS_STATUS_ALLOC_FAILED)? | CUDNN failure \d+ : CUDNN_STATUS_ALLOC_FAILED) (?: ; GPU={device_index:int})?"
+    r"(?:CUBLAS failure 3 : (?:CUBLAS_STATUS_ALLOC_FAILED)? | CUDNN failure \d+ : CUDNN_STATUS_ALLOC_FAILED)"
+    r" (?: ; GPU={device_index:int})?"
 )
 _CPU = re.compile(r"nchwc|cpuexecutionprovider|onnxruntime_cpu|name:cpu\b|arenacpu|cpu_allocator", re.IGNORECASE)
 _GPU = re.compile(
-    r"cudaexecutionprovider|tensorrtexecutionprovider|providers_cuda|name:cuda|gpu=\d|cuda_call|migraphx|rocmexecutionprovider",
+    (
+        r"cudaexecutionprovider|tensorrtexecutionprovider|providers_cuda|name:cuda|gpu=\d|cuda_call|migraphx"
+        r"|rocmexecutionprovider"
+    ),
     re.IGNORECASE,
 )
 _HIP = re.compile(r"rocm|hip|migraphx", re.IGNORECASE)
@@ -79,7 +88,10 @@ _CONV = LazyFix(
 _THREADS = LazyFix(
     "oom_onnx.threads",
     "code",
-    "options.intra_op_num_threads = 4; options.inter_op_num_threads = 1; options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL",
+    (
+        "options.intra_op_num_threads = 4; options.inter_op_num_threads = 1; "
+        "options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL"
+    ),
 )
 _NO_ARENA = LazyFix("oom_onnx.no-arena", "code", "options.enable_cpu_mem_arena = False")
 _SHARE = LazyFix("oom_onnx.share", "flag", 'parameters { key: "gpu_mem_limit" value: { string_value: "4294967296" } }')

@@ -58,7 +58,8 @@ EXAMPLES = (
     (
         "oom_killer",
         (
-            "Memory cgroup out of memory: Killed process 4711 (python) total-vm:20480kB, anon-rss:10240kB, file-rss:64kB, "
+            "Memory cgroup out of memory: Killed process 4711 (python) total-vm:20480kB, anon-rss:10240kB, "
+            "file-rss:64kB, "
             "shmem-rss:0kB, UID:1000"
         ),
     ),
@@ -89,13 +90,16 @@ _SLURM_EVENT = pattern(
     r" (?:oom[-_]kill events?(?:\(s\))?) (?:in (?:StepId=|step) [\w.+-]{1,40}? cgroup)?)?"
 )
 _SLURM_LIMIT = pattern(
-    r"(?:(?:Job|Step|Some step) (?:[\d._+]{1,30})? exceeded (?:virtual )?memory limit(?: \({used:int} > {limit:int}\))? |"
+    r"(?:(?:Job|Step|Some step) (?:[\d._+]{1,30})? exceeded"
+    r" (?:virtual )?memory limit(?: \({used:int} > {limit:int}\))? |"
     r" Exceeded (?:job|step) memory limit)"
 )
 _SLURM_TASK = pattern(r"srun: error: [\w.-]{1,80}: tasks?[\d,\[\]-]{1,60}: Out Of Memory")
 _STATE = pattern(
-    r"State [:=] OUT_OF_MEMORY (?: Reason=OutOfMemory )? | TERM_MEMLIMIT: job killed | Run time [\d:.-]{1,20} , OUT_OF_MEMORY"
-    r" | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | OOMKilled [\"']? [:=] [\"']? true | ran out-of-memory and exited"
+    r"State [:=] OUT_OF_MEMORY (?: Reason=OutOfMemory )? | TERM_MEMLIMIT: job killed "
+    r"| Run time [\d:.-]{1,20} , OUT_OF_MEMORY"
+    r" | (?:(?:Reason|reason) [\"']? [:=] \"?) OOMKilled | OOMKilled [\"']? [:=] [\"']? true "
+    r"| ran out-of-memory and exited"
 )
 # The kubelet frees memory on a node: pods that use more than they requested are evicted first, whatever their limit.
 _PRESSURE = pattern(
@@ -103,7 +107,8 @@ _PRESSURE = pattern(
     r" | (?:attempting to reclaim|must evict pod\(s\) to reclaim) memory (?!_)"
 )
 _USING = pattern(
-    r"Container [\w./-]{1,100}? was using {used:size}? i? (?: , (?:which exceeds its request of | request is) {request:size}? i? )?"
+    r"Container [\w./-]{1,100}? was using {used:size}? i?"
+    r" (?: , (?:which exceeds its request of | request is) {request:size}? i? )?"
 )
 # Tables: "kubectl get pods" ("trainer-0   0/1   OOMKilled   3   14m") and sacct, whose columns cut the state
 # ("OUT_OF_ME+").
@@ -116,7 +121,8 @@ _LIMITS_REACH = 600
 _PRESSURE_REACH = 400
 _KUBELET = pattern(r"System OOM encountered, victim process: [^,]{1,80}, pid: {pid:int}")
 _SGE = pattern(
-    r"exceed(?:s|ed) job hard limit [\"']? (?:h_vmem|h_rss|s_vmem) [\"']? (?:of queue .{1,120}? \( {used:size} > limit: {limit:size} \))?"
+    r"exceed(?:s|ed) job hard limit [\"']? (?:h_vmem|h_rss|s_vmem) [\"']?"
+    r" (?:of queue .{1,120}? \( {used:size} > limit: {limit:size} \))?"
 )
 _UNIT = pattern(r"A process of this unit has been killed by the OOM killer")
 _OOMD = pattern(r"systemd-oomd (?:\[\d+\])? : Killed [^\s]{1,300}? due to memory")

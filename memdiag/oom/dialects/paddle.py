@@ -35,7 +35,8 @@ EXAMPLES = (
     (
         "paddle",
         (
-            "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2.000000GB memory on GPU 0, 14.000000GB memory has been "
+            "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2.000000GB memory on GPU 0, "
+            "14.000000GB memory has been "
             "allocated and available memory is only 1.500000GB."
         ),
     ),
@@ -44,7 +45,8 @@ EXAMPLES = (
 
 _PLACE = r"(?P<place>GPU|DCU|XPU|NPU|MLU|IPU|GCU|HPU|CPU|CUDAPinned|\w{2,12}?)"
 _HEAD = pattern(
-    rf"(?:ResourceExhaustedError: (?:\w{{1,20}} )?)? (?:Out of memory error on {_PLACE} (?:place)? [:(]? {{device_index:int}}"
+    rf"(?:ResourceExhaustedError: (?:\w{{1,20}} )?)?"
+    rf" (?:Out of memory error on {_PLACE} (?:place)? [:(]? {{device_index:int}}"
     rf" \)? (?:\.? Cannot allocate)?"
     r" | (?<!size:)(?<!GB)(?<!MB) Cannot allocate (?={requested:size} (?:GPU memory|memory on) ))"
 )

@@ -27,8 +27,14 @@ ANCHORS = (
     "reservedbypytorchbutunallocated",
     "totalcapacity;",
 )
-_OLD = "CUDA out of memory. Tried to allocate 96.00 MiB (GPU 1; 15.90 GiB total capacity; 14.80 GiB already allocated; 61.50 MiB free; "
-_NEW = "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 23.52 GiB of which 310.00 MiB is free. "
+_OLD = (
+    "CUDA out of memory. Tried to allocate 96.00 MiB (GPU 1; 15.90 GiB total capacity; 14.80 GiB already allocated; "
+    "61.50 MiB free; "
+)
+_NEW = (
+    "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 23.52 GiB of which 310.00 "
+    "MiB is free. "
+)
 _ALLOCATED = "Of the allocated memory 21.40 GiB is allocated by PyTorch, "
 _UNALLOCATED = "and 401.00 MiB is reserved by PyTorch but unallocated."
 _HINT = " If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
@@ -42,7 +48,10 @@ EXAMPLES = (
     ("torch_cuda_allowed", f"torch.OutOfMemoryError: {_NEW}22.10 GiB allowed; {_ALLOCATED}{_UNALLOCATED}"),
     (
         "torch_cuda_private_pool",
-        f"torch.OutOfMemoryError: {_NEW}{_ALLOCATED}with 12.50 GiB allocated in private pools (e.g., CUDA Graphs), {_UNALLOCATED}",
+        (
+            f"torch.OutOfMemoryError: {_NEW}{_ALLOCATED}with 12.50 GiB allocated in private pools (e.g., CUDA Graphs), "
+            f"{_UNALLOCATED}"
+        ),
     ),
     ("torch_cuda_multiproc", f"torch.OutOfMemoryError: {_NEW}{_OTHERS}{_THIS}"),
     ("torch_hip", f"torch.OutOfMemoryError: {_NEW}{_ALLOCATED}{_UNALLOCATED}".replace("CUDA", "HIP")),

@@ -37,7 +37,8 @@ _CLAUSES = (
 # The text ends with the device, or before it: programs print only the first line (ComfyUI), or the sizes were
 # truncated.
 _SHORT = pattern(
-    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? (?! would exceed )"
+    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? "
+    r"(?! would exceed )"
     r" (?: This error means you ran out of memory on your GPU .? )? (?: Got an OOM, unloading all loaded models .? )?"
 )
 _COMFY = pattern(r"Got an OOM, unloading all loaded models")

@@ -28,7 +28,10 @@ ANCHORS = (
     "cl_out_of_",
 )
 _OLD = "XPU out of memory. Tried to allocate 96.00 MiB (GPU 0; 15.56 GiB total capacity; 14.80 GiB already allocated; "
-_NEW = "XPU out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 15.11 GiB of which 310.00 MiB is free. "
+_NEW = (
+    "XPU out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 15.11 GiB of which 310.00 "
+    "MiB is free. "
+)
 _POOL = (
     "Of the allocated memory 14.40 GiB is allocated by PyTorch, and 401.00 MiB is reserved by PyTorch but unallocated. "
 )
@@ -43,14 +46,16 @@ EXAMPLES = (
 # The same failure has a different name in each layer: Unified Runtime, its predecessor (PI), Level Zero, OpenCL.
 _CODE = (
     r"(?:(?:UR_RESULT|PI|ZE_RESULT)_ERROR_OUT_OF_(?P<what{0}>DEVICE_MEMORY|RESOURCES|HOST_MEMORY)"
-    r" | PI_ERROR_MEM_OBJECT_ALLOCATION_FAILURE | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES|OUT_OF_HOST_MEMORY))"
+    r" | PI_ERROR_MEM_OBJECT_ALLOCATION_FAILURE "
+    r"| CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES|OUT_OF_HOST_MEMORY))"
 )
 _DRIVER = pattern(
     r"(?: (?:\w{1,20} backend failed with error | Native API failed \. Native API returns) : (?:-?\d{1,10})? [(\[]? "
     + _CODE.format("")
     + r" [)\]]? (?: -?\d{1,10} \( "
     + _CODE.format("_again")
-    + r" \) )? | (?: Error\w{0,30} \( | (?<=error)|(?<=failed)|(?<=error:)|(?<=failed:)|(?<=exception:)|(?<=code:)|(?<=returned)"
+    + r" \) )? | (?: Error\w{0,30} \( | (?<=error)|(?<=failed)|(?<=error:)|(?<=failed:)|(?<=exception:)|(?<=code:)"
+    r"|(?<=returned)"
     r" | (?<=[\s:]\d\()|(?<=\d\d\())" + _CODE.format("_bare") + r" \)? )"
 )
 

@@ -36,15 +36,20 @@ EXAMPLES = (
     (
         "ray_host",
         (
-            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: "
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+            "Memory on the node (IP: "
             "10.0.0.1, ID: 0a1b) "
-            "where the task (task ID: ff, name=f, pid=4711, memory used=0.53GB) was running was 14.2GB / 14.84GB (0.958837), which exceeds "
+            "where the task (task ID: ff, name=f, pid=4711, memory used=0.53GB) was running was 14.2GB / 14.84GB "
+            "(0.958837), which exceeds "
             "the memory usage threshold of 0.95."
         ),
     ),
     (
         "ray_host",
-        "(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons",
+        (
+            "(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), "
+            "0 Workers crashed due to other reasons"
+        ),
     ),
 )
 
@@ -64,7 +69,8 @@ _CLAUSES = (
     pattern(r"of the memory on node .{1,200}? is used \({allocated:float}/{total:size}\)"),
 )
 _COUNT = pattern(
-    r"(?<!\d){workers:int} Workers \(tasks/actors\) killed due to memory pressure \(OOM\) (?:, \d+ Workers crashed due to other reasons)?"
+    r"(?<!\d){workers:int} Workers \(tasks/actors\) killed due to memory pressure \(OOM\)"
+    r" (?:, \d+ Workers crashed due to other reasons)?"
 )
 _STORE = pattern(
     r"(?:ObjectStoreFullError: .{0,200}?)? Failed to put object \w{1,80} in (?:the )?object store because it is full\."

@@ -28,13 +28,19 @@ WORDS = ("vram",)
 EXAMPLES = (
     (
         "serving",
-        "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+        (
+            "RuntimeError: Not enough memory to handle 8192 prefill tokens. "
+            "You need to decrease `--max-batch-prefill-tokens`"
+        ),
     ),
     ("serving", "RuntimeError: Insufficient VRAM for model and cache"),
     ("serving", "Warmup failed, because of model inference out of memory when `maxInputTokenLen` set to 4096."),
     (
         "serving",
-        "RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 402653184 and alignment 16 in AlignedAllocator",
+        (
+            "RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 402653184 and alignment 16 in "
+            "AlignedAllocator"
+        ),
     ),
 )
 
@@ -53,8 +59,10 @@ _WARM_UP = pattern(
 
 # FlashInfer allocates temporaries from a fixed-size buffer that the engine provides.
 _WORKSPACE = pattern(
-    r"(?: (?:Failed to allocate memory | Buffer overflow when allocating memory) for \w{1,60} with size {requested:bytes}"
-    r" and alignment \d{1,6} (?: [,.]? but only {free:bytes} bytes available)? | Out of workspace memory) in AlignedAll(?:ocator|oactor)"
+    r"(?: (?:Failed to allocate memory | Buffer overflow when allocating memory) for \w{1,60} with size"
+    r" {requested:bytes}"
+    r" and alignment \d{1,6} (?: [,.]? but only {free:bytes} bytes available)? "
+    r"| Out of workspace memory) in AlignedAll(?:ocator|oactor)"
 )
 
 _TOKENS = LazyFix(

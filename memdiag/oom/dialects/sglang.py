@@ -35,12 +35,16 @@ EXAMPLES = (
     ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
     (
         "sglang",
-        "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\nAvailable tokens: 4096",
+        (
+            "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\n"
+            "Available tokens: 4096"
+        ),
     ),
 )
 
 _POOL = pattern(
-    r"Not enough memory [.;:,]? (?:Please)? try (?:to)? (?P<way>increas|decreas|reduc)(?:e|ing) [`']?(?:--)?mem[-_]fraction[-_]static"
+    r"Not enough memory [.;:,]? (?:Please)? try (?:to)? (?P<way>increas|decreas|reduc)(?:e|ing) [`']?"
+    r"(?:--)?mem[-_]fraction[-_]static"
 )
 _BATCH = pattern(r"(?:(?P<phase>Prefill|Decode|Extend) )? out of memory\.? Try to lower (?:your)? batch size")
 _TOKENS = pattern(

@@ -32,7 +32,8 @@ EXAMPLES = (
     (
         "tensorflow",
         (
-            "E tensorflow/stream_executor/cuda/cuda_driver.cc:924] failed to allocate 1.00G (1073741824 bytes) from device: "
+            "E tensorflow/stream_executor/cuda/cuda_driver.cc:924] failed to allocate 1.00G (1073741824 bytes) "
+            "from device: "
             "CUDA_ERROR_OUT_OF_MEMORY"
         ),
     ),
@@ -60,7 +61,10 @@ _FEED = LazyFix(
 _SESSION_GROWTH = LazyFix(
     "oom_libraries.tf-growth",
     "code",
-    "config = tf.compat.v1.ConfigProto(); config.gpu_options.allow_growth = True; session = tf.compat.v1.Session(config=config)",
+    (
+        "config = tf.compat.v1.ConfigProto(); config.gpu_options.allow_growth = True; "
+        "session = tf.compat.v1.Session(config=config)"
+    ),
     when="oom_tensorflow.session.when",
 )
 _MIXED = LazyFix("oom_tensorflow.mixed", "code", 'tf.keras.mixed_precision.set_global_policy("mixed_float16")')

@@ -35,12 +35,16 @@ ANCHORS = (
 EXAMPLES = (
     (
         "tensorrt",
-        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (Requested size was 2147483648 bytes.)",
+        (
+            "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory (Requested size was "
+            "2147483648 bytes.)"
+        ),
     ),
     (
         "tensorrt",
         (
-            "[TRT] Requested amount of GPU memory (4294967296 bytes) could not be allocated. There may not be enough free memory "
+            "[TRT] Requested amount of GPU memory (4294967296 bytes) could not be allocated. "
+            "There may not be enough free memory "
             "for allocation to succeed."
         ),
     ),
@@ -48,7 +52,10 @@ EXAMPLES = (
 
 _FUNCTION = r"[\w:<>~`'-]{3,120}?"  # "allocate", "nvinfer1::builder::`anonymous-namespace'::LeafCNode::computeCosts"
 _LINES = (
-    r"Error Code 2: OutOfMemory (?: \(? (?:no further information | Requested size was {size_a:bytes} bytes\.? ) \)? )?",
+    (
+        r"Error Code 2: OutOfMemory"
+        r" (?: \(? (?:no further information | Requested size was {size_a:bytes} bytes\.? ) \)? )?"
+    ),
     r"Requested amount of (?:GPU)? memory \({size_b:bytes} bytes\) could not be allocated",
     (
         r"Skipping tactic (?:0x)?[\da-f]{1,20} due to (?:(?:insufficient memory | (?:oom|out of memory) error)"
@@ -56,7 +63,10 @@ _LINES = (
     ),
     r"Error Code 1: Cuda Runtime \(out of memory\)",
     r"Could not find any implementation for node .{1,300}? due to insufficient workspace",
-    r"Tactic Device request: {request:int}MB Available: {available:int}MB\.? (?:Device memory is insufficient to use tactic)?",
+    (
+        r"Tactic Device request: {request:int}MB Available: {available:int}MB\.?"
+        r" (?:Device memory is insufficient to use tactic)?"
+    ),
     rf"Cuda Error in {_FUNCTION}: 2 \(out of memory\)",
     rf"OutOfMemory Error in {_FUNCTION}: \d+",
     r"(?:Out of memory | GPU memory allocation) error during getBestTactic",
@@ -69,7 +79,10 @@ _BUILDING = re.compile(
 # An existing engine is loaded or run: the same lines are then about the engine itself.
 _RUNNING = re.compile(r"deserializ|loadedenginesize|executioncontext", re.IGNORECASE)
 _FATAL = re.compile(
-    r"couldnotfindanyimplementation|engine(?:could not be|couldnotbe)created|buildserializednetworkfailed|failedtobuild|enginebuildfailed",
+    (
+        r"couldnotfindanyimplementation|engine(?:could not be|couldnotbe)created|buildserializednetworkfailed"
+        r"|failedtobuild|enginebuildfailed"
+    ),
     re.IGNORECASE,
 )
 

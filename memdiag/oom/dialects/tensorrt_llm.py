@@ -23,13 +23,17 @@ EXAMPLES = (
     ("tensorrt", "RuntimeError: Executor creation failed due to insufficient GPU memory."),
     (
         "tensorrt",
-        "[TensorRT-LLM][ERROR] CUDA runtime error in error: out of memory (/src/tensorrt_llm/cpp/runtime/ipcUtils.cpp:51)",
+        (
+            "[TensorRT-LLM][ERROR] CUDA runtime error in error: "
+            "out of memory (/src/tensorrt_llm/cpp/runtime/ipcUtils.cpp:51)"
+        ),
     ),
 )
 
 _EXECUTOR = pattern(r"Executor creation failed due to insufficient GPU memory")
 _RUNTIME = pattern(
-    r"(?:\[TensorRT-LLM\]\[ERROR\])? CUDA runtime error in (?P<call>:{0,2} [\w:.>-]{1,60} (?:\( .{0,200}? \))?) : out of memory"
+    r"(?:\[TensorRT-LLM\]\[ERROR\])? CUDA runtime error in (?P<call>:{0,2} [\w:.>-]{1,60} (?:\( .{0,200}? \))?) : "
+    r"out of memory"
     r" (?P<place>\( [\w./+-]{0,200} tensorrt_llm [\w./+-]{0,200} (?::\d{1,6})? \))?"
 )
 _IS_LLM = re.compile(r"tensorrt-llm|tensorrt_llm|trt-llm|tllm", re.IGNORECASE)

@@ -37,13 +37,19 @@ EXAMPLES = (
     ("torch_npu", f"RuntimeError: {_HEAD}61.50 MiB free; 301.25 MiB cached)"),
     (
         "torch_npu",
-        f"RuntimeError: {_HEAD}55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by PyTorch) {_HINT}",
+        (
+            f"RuntimeError: {_HEAD}55.80 GiB current active; 61.50 MiB free; 58.10 GiB reserved in total by "
+            f"PyTorch) {_HINT}"
+        ),
     ),
     ("torch_npu", "NPU out of memory. device id: 3"),
     ("torch_npu", f"NPU out of memory. {_FRACTION} Requested size: 1.50 GiB"),
     (
         "torch_npu",
-        "Malloc pin memory failed, host out of memory, Rried to allocate size: 8589934592, total_allocated_memory: 17179869184",
+        (
+            "Malloc pin memory failed, host out of memory, Rried to allocate size: 8589934592, "
+            "total_allocated_memory: 17179869184"
+        ),
     ),
     (
         "torch_npu_workspace",

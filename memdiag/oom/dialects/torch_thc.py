@@ -15,7 +15,10 @@ _FILE = "/pytorch/THC/THCGeneral.cpp"
 EXAMPLES = (
     (
         "torch_thc_old",
-        f"THCudaCheck FAIL file={_FILE} line=70 error=2 : out of memory\ncuda runtime error (2) : out of memory at {_FILE}:70",
+        (
+            f"THCudaCheck FAIL file={_FILE} line=70 error=2 : out of memory\n"
+            f"cuda runtime error (2) : out of memory at {_FILE}:70"
+        ),
     ),
 )
 

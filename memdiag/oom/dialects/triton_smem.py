@@ -24,7 +24,8 @@ EXAMPLES = (
     (
         "triton_smem",
         (
-            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376. "
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, "
+            "Hardware limit: 101376. "
             "Reducing block sizes or `num_stages` may help."
         ),
     ),

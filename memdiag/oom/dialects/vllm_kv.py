@@ -35,28 +35,35 @@ EXAMPLES = (
     (
         "vllm_kv",
         (
-            "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, "
+            "ValueError: To serve at least one request with the models's max seq len (131072), "
+            "(16.00 GiB KV cache is needed, "
             "which is larger than "
-            "the available KV cache memory (7.50 GiB). Based on the available memory, the estimated maximum model length is 61440."
+            "the available KV cache memory (7.50 GiB). Based on the available memory, "
+            "the estimated maximum model length is 61440."
         ),
     ),
     (
         "vllm_kv",
         (
-            "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache (8192). "
+            "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV "
+            "cache (8192). "
             "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
         ),
     ),
     (
         "vllm_kv",
-        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        (
+            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+            "initializing the engine."
+        ),
     ),
 )
 
 BLOCK = 16  # tokens in a block of the cache, unless --block-size is set
 
 _SERVE = pattern(
-    r"To serve at least one request with (?:the)? model'?s?'?s? max(?:imum)? (?:seq(?:uence)? len(?:gth)?|model len(?:gth)?)"
+    r"To serve at least one request with (?:the)? model'?s?'?s? max(?:imum)?"
+    r" (?:seq(?:uence)? len(?:gth)?|model len(?:gth)?)"
     r" (?: \(?{max_seq_len:int}\)? )?"
 )
 _SERVE_CLAUSES = (
@@ -65,22 +72,27 @@ _SERVE_CLAUSES = (
     pattern(r"estimated maximum model length is:? {estimated_max_len:int}"),
 )
 _HINT = pattern(
-    r"Try (?:increasing|decreasing) [`']?\w{3,30}?[`']? (?:or (?:increasing|decreasing) [`']?\w{3,30}?[`']? )? when initializing the engine"
+    r"Try (?:increasing|decreasing) [`']?\w{3,30}?[`']? (?:or (?:increasing|decreasing) [`']?\w{3,30}?[`']? )? when "
+    r"initializing the engine"
 )
 _TOKENS = pattern(
-    r"max(?:imum)? (?:seq len|model len(?:gth)?) \(?{max_seq_len:int}\)? is larger than the maximum number of tokens that can"
+    r"max(?:imum)? (?:seq len|model len(?:gth)?) \(?{max_seq_len:int}\)? is larger than the maximum number of "
+    r"tokens that can"
     r" be stored in (?:the)? KV cache"
     r" (?:\(?{kv_tokens:int}\)?)?"
 )
 _NOTHING = pattern(r"No available memory for the cache blocks")
 _FIT = pattern(r"Cannot auto-fit max_?model_?len")
 _WARM_UP = pattern(
-    r"(?:CUDA|HIP|XPU|NPU)? out of memory occurred when warming up (?P<what>sampler|pooler|[a-z ]{3,20}?) with {requests:int}"
+    r"(?:CUDA|HIP|XPU|NPU)? out of memory occurred when warming up (?P<what>sampler|pooler|[a-z ]{3,20}?) with"
+    r" {requests:int}"
     r" dummy requests"
-    r" (?: \.? Please try lowering [`']?max_num_seqs[`']? or [`']?gpu_memory_utilization[`']? (?:when initializing the engine)? )?"
+    r" (?: \.? Please try lowering [`']?max_num_seqs[`']? or [`']?gpu_memory_utilization[`']?"
+    r" (?:when initializing the engine)? )?"
 )
 _SWAP = pattern(
-    r"(?P<possibly>Possibly)? Too large swap space\. {requested:size} out of the {total:size} total CPU memory is allocated"
+    r"(?P<possibly>Possibly)? Too large swap space\. {requested:size} out of the {total:size} total CPU memory "
+    r"is allocated"
     r" for the swap space"
 )
 _UTILIZATION = pattern(r"gpu[-_]memory[-_]utilization['\"]?[=:]? {utilization:float}")

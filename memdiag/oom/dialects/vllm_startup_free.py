@@ -21,7 +21,8 @@ EXAMPLES = (
     (
         "vllm_startup_free",
         (
-            "ValueError: Free memory on device cuda:0 (31.00/47.00 GiB) on startup is less than desired GPU memory utilization "
+            "ValueError: Free memory on device cuda:0 (31.00/47.00 GiB) on startup is less than desired GPU memory "
+            "utilization "
             "(0.9, 42.30 GiB). "
             "Decrease GPU memory utilization or reduce GPU memory used by other processes."
         ),
@@ -32,12 +33,14 @@ _NUMBER = r"\d{1,9}(?:[.,]\d{1,4})?"
 _HEAD = pattern(
     rf"Free memory on device (?: (?P<device>cuda|npu|xpu|hip|hpu):? {{device_index:int}} | (?:cuda|npu|xpu|hpu))? \(?"
     rf" (?P<free>{_NUMBER}) (?P<own>[KMGT]i?B)? / (?P<total>{_NUMBER})"
-    r" (?P<unit>[KMGT]i?B) \)? (?:on startup)? is less than (?:the)? desired GPU memory utilization (?: \( {utilization:float}"
+    r" (?P<unit>[KMGT]i?B) \)? (?:on startup)? is less than (?:the)? desired GPU memory utilization"
+    r" (?: \( {utilization:float}"
     r" (?: , {requested:size} )? \)? )?"
     r" (?: \.? Decrease GPU memory utilization or reduce GPU memory used by other processes)?"
 )
 _PROFILING = pattern(
-    r"Error in memory profiling\. Initial (?P<what>free|used) memory (?P<before>\d[\d.]{0,20}(?:[KMGT]i?B)?) ,? current(?:ly)?"
+    r"Error in memory profiling\. Initial (?P<what>free|used) memory (?P<before>\d[\d.]{0,20}(?:[KMGT]i?B)?) ,? "
+    r"current(?:ly)?"
     r" (?:free|used) memory (?P<after>\d[\d.]{0,20}(?:[KMGT]i?B)?)"
 )
 _OTHERS = 0.15  # more memory than a desktop or a forgotten context uses

@@ -30,28 +30,32 @@ EXAMPLES = (
     (
         "xla_tpu",
         (
-            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 20.00G of 15.48G hbm. "
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
+            "Used 20.00G of 15.48G hbm. "
             "Exceeded hbm capacity by 4.52G."
         ),
     ),
     (
         "xla_tpu",
         (
-            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 4.00G. That was not possible. There are "
+            "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 4.00G. "
+            "That was not possible. There are "
             "1.49G free.; (0x0x0_HBM0)"
         ),
     ),
 )
 
 _SPACE = pattern(
-    r"Ran out of memory in memory space (?P<space>hbm|vmem|smem|cmem|sflag|host) (?:while allocating on stack[^.]{0,400})?"
+    r"Ran out of memory in memory space (?P<space>hbm|vmem|smem|cmem|sflag|host)"
+    r" (?:while allocating on stack[^.]{0,400})?"
 )
 _USED = pattern(r"Used {requested:size} of {total:size}")
 _EXCEEDED = pattern(r"Exceeded \w{3,8}? capacity by [\d.]{1,12}[KMGT]?B?")
 _TOTAL_USAGE = pattern(r"Total \w{3,8}? usage >= [\d.]{1,12}[KMGT]?")
 _SCOPED = (
     pattern(
-        r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped (?P<space>vmem|smem) limit"
+        r"Scoped allocation with size {requested:size} and limit {limit:size} exceeded scoped "
+        r"(?P<space>vmem|smem) limit"
     ),
     pattern(
         r"Scoped allocation with size {requested:size} exceeds the scoped (?P<space>vmem|smem) limit of {limit:size}"

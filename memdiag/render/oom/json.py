@@ -31,7 +31,10 @@ _MESSAGE = Shape(
             "confidence",
             lambda message: message.judgement.confidence,
             Confidence,
-            "high: the numbers leave no other cause; medium: they fit the cause but do not prove it; low: the message does not decide.",
+            (
+                "high: the numbers leave no other cause; medium: they fit the cause but do not prove it; low: "
+                "the message does not decide."
+            ),
         ),
         ShapeKey(
             "alternatives",

@@ -138,7 +138,8 @@ class Sheet:
         used = 0.0
         for handle, label in group:
             legend = self._legend([(handle, self.text(label, 90))])
-            wide = legend.get_window_extent(self.figure.canvas.get_renderer()).width / self.figure.dpi + 0.2  # type: ignore[attr-defined]
+            drawn_by = self.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+            wide = legend.get_window_extent(drawn_by).width / self.figure.dpi + 0.2
             legend.remove()
             if not lines or used + wide > self.width - 2 * self.edge:
                 lines.append([])
