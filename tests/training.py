@@ -7,6 +7,7 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.raw import RawDevice
+from memdiag.trace.snapshot_rows import completed
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Table
 
@@ -206,7 +207,7 @@ class Training:
         """Returns the final state, in the form of a snapshot."""
         live = sorted(self.live.items())
         segments = {name: np.zeros(1, column.dtype) for name, column in schema.SEGMENTS.items()}
-        segments |= {"total_size": np.array([SEGMENT]), "stack": np.array([-1])}
+        segments |= {"total_size": np.array([SEGMENT]), "stack": np.array([-1]), "forward_stack": np.array([-1])}
         rows: list[tuple[int, int, int, int]] = []
         at = 0
         for addr, size in live:
@@ -224,4 +225,4 @@ class Training:
             "requested_size": table[:, 3],
             "stack": np.full(len(rows), -1),
         }
-        return {"segments": Table(schema.SEGMENTS, segments), "blocks": Table(schema.BLOCKS, blocks)}
+        return {"segments": Table(schema.SEGMENTS, segments), "blocks": completed(schema.BLOCKS, blocks)}

@@ -24,7 +24,7 @@ from memdiag.trace.recorded import LOOK, PHASE, STEP
 from memdiag.trace.schema import BLOCK, ENTRY, SEGMENT
 from memdiag.trace.snapshot_fields import MORE_COLUMNS
 from memdiag.trace.snapshot_rows import final_tables, rows_of
-from memdiag.trace.stacks import Stacks
+from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
 from memdiag.version import __version__
 
@@ -95,7 +95,7 @@ class _FrameTable:
     """Stacks as lists of frames; equal stacks are one list, which pickle writes once."""
 
     def __init__(self, stacks: Stacks) -> None:
-        self._frames = [{"name": frame.name, "filename": frame.filename, "line": frame.line} for frame in stacks.frames]
+        self._frames = [_as_dict(frame) for frame in stacks.frames]
         self._lists = [
             [self._frames[frame] for frame in stacks.frame_ids[begin:end].tolist()]
             for begin, end in zip(stacks.offsets[:-1].tolist(), stacks.offsets[1:].tolist(), strict=True)
@@ -103,6 +103,15 @@ class _FrameTable:
 
     def of(self, stack: int) -> list[dict[str, Any]]:
         return self._lists[stack] if stack >= 0 else []
+
+
+def _as_dict(frame: Frame) -> dict[str, Any]:
+    """Returns a frame as PyTorch writes it."""
+    found: dict[str, Any] = {"name": frame.name, "filename": frame.filename, "line": frame.line}
+    if frame.fx is not None:
+        found |= {"fx_node_op": frame.fx.op, "fx_node_name": frame.fx.name, "fx_node_target": frame.fx.target}
+        found |= {"fx_original_trace": frame.fx.trace} if frame.fx.trace else {}
+    return found
 
 
 def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -> list[dict[str, Any]]:
@@ -114,8 +123,8 @@ def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -
     columns["addr"] = np.maximum(columns["addr"], 0)
     if (events.time_us >= 0).any():
         columns["time_us"] = np.maximum(events.time_us, 0)
-    # workspace snapshots and later actions are not entries of this allocator
-    kept = np.flatnonzero(events.action < schema.WORKSPACE_SNAPSHOT)
+    # workspace snapshots and calls of the program are not entries of this allocator
+    kept = np.flatnonzero((events.action < schema.WORKSPACE_SNAPSHOT) | (events.action == schema.ANNOTATE))
     entries = rows_of(ENTRY, {name: column[kept] for name, column in columns.items()}, strings, frames.of)
     own, action = events.group[kept].tolist(), events.action[kept].tolist()
     for at, entry, group, code in zip(kept.tolist(), entries, own, action, strict=True):

@@ -27,7 +27,17 @@ from memdiag.trace.snapshot_fields import MORE_COLUMNS
 from memdiag.trace.table import Array
 
 FORMAT = "simulated"
-_CARRIED = ("category", "lifetime", "lifetime_inferred", "phase_alloc", "phase_free", "step_alloc", "step_free", "name")
+_CARRIED = (
+    "category",
+    "lifetime",
+    "lifetime_inferred",
+    "phase_alloc",
+    "phase_free",
+    "step_alloc",
+    "step_free",
+    "name",
+    "label",
+)
 _FREES = (schema.FREE_REQUESTED, schema.FREE_COMPLETED)
 
 

@@ -85,6 +85,7 @@ class Tables:
         for name in tensors:
             columns[name] = self._column(name, tensors[name][rows])
         columns["name"] = Text(tensors.name[rows], self._names)
+        columns["label"] = Text(tensors.label[rows], self._names)
         columns["site"] = Text(tensors.stack[rows], self._sites)
         return TablePart(columns | self._groups(device, tensors.group[rows]), rows.stop - rows.start)
 

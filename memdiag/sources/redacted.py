@@ -14,7 +14,7 @@ from memdiag.results.finding import Note
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.tables import known, newest
 from memdiag.trace.model import Trace
-from memdiag.trace.stacks import Frame, Stacks
+from memdiag.trace.stacks import Frame, FxNode, Stacks
 
 _BACKENDS = ("cuda", "npu")
 
@@ -23,7 +23,8 @@ def redacted(trace: Trace) -> Trace:
     """Returns ``trace`` without paths, user names, and settings that no allocator knows."""
     frames = trace.stacks.frames
     note_homes([trace.path, *(frame.filename for frame in frames)])
-    stacks = Stacks([_frame(frame) for frame in frames], trace.stacks.offsets, trace.stacks.frame_ids)
+    table = trace.stacks
+    stacks = Stacks([_frame(frame) for frame in frames], table.offsets, table.frame_ids, table.own)
     recorded = trace.recorded
     if recorded is not None:
         recorded = replace(recorded, names=tuple(redact_text(name) for name in recorded.names))
@@ -34,7 +35,9 @@ def redacted(trace: Trace) -> Trace:
 
 
 def _frame(frame: Frame) -> Frame:
-    return Frame(redact_path(frame.filename), frame.line, redact_text(frame.name))
+    fx = frame.fx
+    node = None if fx is None else FxNode(fx.op, redact_text(fx.name), redact_text(fx.target), redact_text(fx.trace))
+    return Frame(redact_path(frame.filename), frame.line, redact_text(frame.name), node)
 
 
 def _settings(value: Any) -> Any:

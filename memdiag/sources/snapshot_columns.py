@@ -13,7 +13,20 @@ from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import fill_pairs, integers
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
-from memdiag.trace.schema import ACTIVE_PENDING_FREE, BLOCK, BOXED, FLAG, NUMBER, PAIR, SEGMENT, SIZE, WORD
+from memdiag.trace.schema import (
+    ACTIVE_PENDING_FREE,
+    BLOCK,
+    BOXED,
+    FIELDS,
+    FLAG,
+    LINES,
+    NUMBER,
+    PAIR,
+    SEGMENT,
+    SIZE,
+    TEXT,
+    WORD,
+)
 from memdiag.trace.snapshot_fields import columns_of, fields_of
 from memdiag.trace.table import Array
 
@@ -25,6 +38,7 @@ _ROWS_FLOOR = 500_000
 _BYTES_A_ROW = 20
 
 _ALSO = {(BLOCK, "state"): {"active_awaiting_free": ACTIVE_PENDING_FREE}}  # the older word
+_NOTHING = {field.constant for field in FIELDS if field.kind == TEXT}
 _NAMED = {(SEGMENT, "total_size"): "segment", (BLOCK, "size"): "block"}  # in messages
 
 
@@ -137,6 +151,8 @@ class ColumnReader:
                 found |= dict(zip(columns_of(field), pairs.T, strict=True))
             elif field.kind == BOXED:
                 found[field.column] = self.frames.ids(values)
+            elif field.kind == LINES:
+                found[field.column] = self.frames.tracebacks(values)
             else:
                 found[field.column] = self.strings_of(np.where(values & 7 == m.STR, values >> 3, -1))
         return found, strange
@@ -152,13 +168,13 @@ class ColumnReader:
         return pools
 
     def strings_of(self, column: Array) -> Array:
-        """Returns texts as int32 indices into the strings of the trace, or -1 if absent or empty."""
+        """Returns texts as int32 indices into the strings of the trace; -1: absent, empty, or a word for nothing."""
         number = np.full(len(self.tape.string_at) + 1, -1, np.int32)
         there = np.zeros(len(number), bool)
         there[column] = True  # index -1 is the last entry
         for row in np.flatnonzero(there[:-1]).tolist():
             text = str(self.tape.text(row))
-            if text:
+            if text and text not in _NOTHING:
                 number[row] = self.strings.setdefault(text, len(self.strings))
         if (number < 0).all():
             return np.broadcast_to(np.int32(-1), len(column))  # takes no memory

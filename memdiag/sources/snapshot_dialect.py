@@ -17,6 +17,25 @@ from memdiag.trace.raw import RawDevice
 from memdiag.trace.stacks import Stacks
 from memdiag.units import MIB
 
+# Keys of allocator_settings in PyTorch 2.1 to 2.15. Settings of XPU and torch_npu have the same names.
+_SETTINGS = frozenset(
+    {
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_HIP_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_NPU_ALLOC_CONF",
+        "max_split_size",
+        "garbage_collection_threshold",
+        "expandable_segments",
+        "pinned_num_register_threads",
+        "release_lock_on_cudamalloc",
+        "pinned_use_cuda_host_register",
+        "graph_capture_record_stream_reuse",
+        "roundup_power2_divisions",
+        "max_round_threshold",
+        "max_cached_size",
+    }
+)
 _MOST_MIB = 1 << 24  # 16 TiB: no size setting is larger
 
 
@@ -62,6 +81,11 @@ def backend_of(
         return "npu" if pad == npu.PAD else "cuda"
     streams = [raw.segments.stream for raw in raws if raw.segments is not None and len(raw.segments)]
     return "npu" if has_expandable and streams and all((stream != 0).all() for stream in streams) else "cuda"
+
+
+def unknown_settings(settings: Mapping[str, object]) -> set[str]:
+    """Returns the keys of ``allocator_settings`` that no known version of PyTorch writes."""
+    return {str(key) for key in settings if key not in _SETTINGS}
 
 
 def version_of(keys: set[str], settings: Mapping[str, object], has_time: bool, backend: str) -> str | None:

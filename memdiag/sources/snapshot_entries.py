@@ -8,7 +8,7 @@ import numpy as np
 
 from memdiag.sources.pickles import rows
 from memdiag.trace import schema
-from memdiag.trace.schema import ENTRY, NUMBER, TEXT
+from memdiag.trace.schema import ENTRY, LINES, NUMBER, TEXT
 from memdiag.trace.snapshot_fields import fields_of
 from memdiag.trace.table import Array
 
@@ -16,6 +16,7 @@ ACTIONS = {**schema.ACTION_CODES, "free": schema.FREE_COMPLETED}
 FIELDS = fields_of(ENTRY)
 MISSING = {field.column: field.missing for field in FIELDS if field.kind == NUMBER}
 TEXTS = [field for field in FIELDS if field.kind == TEXT]
+TRACEBACKS = [field for field in FIELDS if field.kind == LINES]
 ENTRIES = rows.described(FIELDS, ACTIONS, ("action", "size"))
 
 
@@ -29,6 +30,7 @@ class Entries(NamedTuple):
         frames: int32, the box of each list of frames, or -1.
         pools: (entries, 2), pool ids, -1 if absent; None if no entry has one.
         texts: int32, by column: string rows on the tape, or -1. Columns that no entry has are omitted.
+        tracebacks: int32, by column: the box of each list of lines, or -1. Columns that no entry has are omitted.
     """
 
     seen: set[str]
@@ -37,6 +39,7 @@ class Entries(NamedTuple):
     frames: Array
     pools: Array | None
     texts: dict[str, Array]
+    tracebacks: dict[str, Array]
 
 
 def stored_entries(stored: rows.EntryRows, chosen: Array) -> Entries:
@@ -54,6 +57,7 @@ def stored_entries(stored: rows.EntryRows, chosen: Array) -> Entries:
         links.pop("stack"),
         pools,
         {f.column: links[f.column] for f in TEXTS if f.name in seen},
+        {f.column: links[f.column] for f in TRACEBACKS if f.name in seen},
     )
 
 
@@ -80,5 +84,8 @@ def merged(one: Entries, other: Entries, is_one: Array) -> Entries:
         {name: both(one.numbers[name], other.numbers[name]) for name in one.numbers},
         both(one.frames, other.frames),
         either(one.pools, other.pools, (2,)) if has_pools else None,
-        {name: either(one.texts.get(name), other.texts.get(name)) for name in {**one.texts, **other.texts}},
+        *(
+            {name: either(mine.get(name), theirs.get(name)) for name in {**mine, **theirs}}
+            for mine, theirs in ((one.texts, other.texts), (one.tracebacks, other.tracebacks))
+        ),
     )

@@ -24,8 +24,25 @@ from memdiag.sources.pickles.kernels import flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
 from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
-from memdiag.sources.snapshot_dialect import backend_of, layout_of, version_of, without_cache, without_workspace
-from memdiag.sources.snapshot_entries import ACTIONS, ENTRIES, FIELDS, MISSING, TEXTS, Entries, merged, stored_entries
+from memdiag.sources.snapshot_dialect import (
+    backend_of,
+    layout_of,
+    unknown_settings,
+    version_of,
+    without_cache,
+    without_workspace,
+)
+from memdiag.sources.snapshot_entries import (
+    ACTIONS,
+    ENTRIES,
+    FIELDS,
+    MISSING,
+    TEXTS,
+    TRACEBACKS,
+    Entries,
+    merged,
+    stored_entries,
+)
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
@@ -33,7 +50,7 @@ from memdiag.trace.model import Trace
 from memdiag.trace.process_memory import return_free_memory
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import BLOCK, ENTRY, SEGMENT
-from memdiag.trace.snapshot_fields import MORE_COLUMNS, fields_of, ignored_of
+from memdiag.trace.snapshot_fields import MORE_COLUMNS, STACK_COLUMNS, fields_of, ignored_of
 from memdiag.trace.table import Array, Table
 from memdiag.units import format_bytes
 
@@ -123,7 +140,9 @@ class _SnapshotReader(ColumnReader):
         segment_rows, block_rows, devices = self._segments(segments)
         columns = self._traces(traces)
         stacks = self.frames.finish()
+        self.unknown(self.frames.unknown, "frame")
         settings = settings if isinstance(settings, dict) else {}
+        self.unknown(unknown_settings(settings), "setting")
         self.own = own if isinstance(own, dict) else {}
         raws = self._raws(columns, segment_rows, block_rows, devices)
         self.notes += notes_in(self.own, raws)
@@ -207,7 +226,8 @@ class _SnapshotReader(ColumnReader):
         rows = np.flatnonzero(lists & 7 == m.BOX)
         rows = rows[tape.box_size[lists[rows] >> 3] > 0]
         newest = tape.items[tape.chunk_start[tape.box_first[lists[rows] >> 3]]]
-        columns, _ = tape.rows(newest, ("real_size", "frames", "addr"))
+        columns, others = tape.rows(newest, ("real_size", "frames", "addr"))
+        self.unknown(others, "history")
         stack, requested = stack.copy(), requested.copy()
         ids = self.frames.ids(columns["frames"])
         stack[rows] = np.where(stack[rows] < 0, ids, stack[rows])
@@ -254,6 +274,9 @@ class _SnapshotReader(ColumnReader):
         if found.pools is not None:
             entries["pool"] = found.pools
         entries |= {name: found.numbers[name] for name in MORE_COLUMNS if name in found.numbers and name in found.seen}
+        for name, boxes in found.tracebacks.items():
+            self.frames.want_tracebacks(boxes)
+            entries[name] = boxes
         return entries | {name: self.strings_of(column) for name, column in found.texts.items()}
 
     def _entry_columns(self, values: Array) -> Entries:
@@ -286,7 +309,9 @@ class _SnapshotReader(ColumnReader):
             for field in TEXTS
             if field.name in seen
         }
-        return Entries(seen, action, numbers, self.frames.ids(columns["frames"]), self.pools(columns["pool_id"]), texts)
+        tracebacks = {f.column: self.frames.tracebacks(columns[f.name]) for f in TRACEBACKS if f.name in seen}
+        frames, pools = self.frames.ids(columns["frames"]), self.pools(columns["pool_id"])
+        return Entries(seen, action, numbers, frames, pools, texts, tracebacks)
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []
@@ -313,11 +338,13 @@ class _SnapshotReader(ColumnReader):
                 time_us=entries.get("time_us"),
                 stack=final(entries["stack"]) if entries else None,
                 pool=entries.get("pool"),
-                more={name: entries[name] for name in MORE_COLUMNS if name in entries},
-                segments=segments.take(mine).replace(stack=final(segments.stack[mine])) if self.has_segments else None,
-                blocks=owned.replace(segment=row_of[owned.segment], stack=final(owned.stack))
-                if self.has_segments
-                else None,
+                more={
+                    name: final(entries[name]) if name in STACK_COLUMNS else entries[name]
+                    for name in MORE_COLUMNS
+                    if name in entries
+                },
+                segments=self._with_stacks(segments.take(mine)) if self.has_segments else None,
+                blocks=self._with_stacks(owned.replace(segment=row_of[owned.segment])) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= MOST_BYTES else None,
                 card=card_in(self.own, device),
             )
@@ -329,12 +356,18 @@ class _SnapshotReader(ColumnReader):
             raws.append(raw)
         return raws
 
+    def _with_stacks(self, table: Table) -> Table:
+        """Returns segments or blocks with the final numbers of their stacks."""
+        return table.replace(**{name: self.frames.final(table[name]) for name in table if name in STACK_COLUMNS})
+
     def _annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:
         if value is None or self.tape.kind(value) not in (m.LIST, m.TUPLE):
             return (), Table.empty(schema.ANNOTATIONS)
         self.take_rows(int(self.tape.box_size[value >> 3]))
-        columns, _ = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
-        stage, _ = self.texts(columns["stage"], {"START": 1, "END": 0}, -1)
+        columns, others = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
+        stage, strange = self.texts(columns["stage"], {"START": 1, "END": 0}, -1)
+        self.unknown(others, "annotation")
+        self.unknown(strange, "stage")
         is_text = columns["name"] & 7 == m.STR
         good = (stage >= 0) & is_text
         rows = self.tape.canonical[columns["name"][good] >> 3]

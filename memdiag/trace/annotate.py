@@ -17,6 +17,7 @@ from memdiag.results.report import EARLIER_STEPS
 from memdiag.trace.categories import infer
 from memdiag.trace.earlier_steps import like_earlier_steps
 from memdiag.trace.evidence import SILENT, StackEvidence, read_stacks
+from memdiag.trace.labels import with_forward_lines, with_labels
 from memdiag.trace.lifetimes import classify, measure
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
@@ -32,7 +33,8 @@ BASES = ("phase", "step", "category", "lifetime")
 def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     """Returns ``trace`` with phases, steps, categories, lifetimes and names.
 
-    A trace that has them is returned unchanged. Marks of a recorder take precedence over inference.
+    A trace that has them is returned unchanged. Marks of a recorder take precedence over inference. Tensors also get
+    the notes of the program as labels, and those of backward the forward operation if the file names it.
     """
     if all(name in trace.bases for name in BASES):
         return trace
@@ -59,7 +61,8 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
         "category": "marks" if said else phase if phase != "none" else "stacks" if stacks_tell else "none",
         "lifetime": (phase if phase != "none" else step) + EARLIER_STEPS * is_inferred,
     }
-    return replace(trace, devices=devices, bases={**trace.bases, **bases}, recorded=recorded)
+    found = replace(trace, devices=devices, bases={**trace.bases, **bases}, recorded=recorded)
+    return with_labels(with_forward_lines(found))
 
 
 def _told(device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:

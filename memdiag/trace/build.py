@@ -224,6 +224,7 @@ def _describe(
         "step_alloc": np.full(rows, -1, np.int32),
         "step_free": np.full(rows, -1, np.int32),
         "name": np.full(rows, -1, np.int32),
+        "label": np.broadcast_to(np.int32(-1), rows),
     }
     return columns, known, still
 

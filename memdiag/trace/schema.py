@@ -18,8 +18,8 @@ class Column(NamedTuple):
     meaning: str
 
 
-# Codes of Events.action. The first ten are logged by allocators (C++ order of torch_npu); the rest are added for plain
-# event files: calls of the program that no allocator logs.
+# Codes of Events.action. Allocators log the first ten (C++ order of torch_npu) and the last one. The others are calls
+# of the program that no allocator logs; plain event files have them.
 ACTIONS: tuple[str, ...] = (
     "alloc",
     "free_requested",
@@ -43,6 +43,7 @@ ACTIONS: tuple[str, ...] = (
     "reset_peak",
     "external",
     "set_total",
+    "annotate",
 )
 (
     ALLOC,
@@ -58,6 +59,7 @@ ACTIONS: tuple[str, ...] = (
     UNKNOWN,
     EMPTY_CACHE,
 ) = range(12)
+ANNOTATE = ACTIONS.index("annotate")  # logged by torch 2.14: text about a live block, which does not change
 SEGMENT_ACTIONS = (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)
 ACTION_CODES = {name: code for code, name in enumerate(ACTIONS)}
 
@@ -144,6 +146,7 @@ TENSORS: dict[str, Column] = {
     "step_alloc": Column("int32", "", "step of birth; -1: unknown or before the first"),
     "step_free": Column("int32", "", "step of death; -1: unknown or never"),
     "name": Column("int32", "", "index into Trace.strings; -1: not named"),
+    "label": Column("int32", "", "what the program noted about it, index into Trace.strings; -1: nothing"),
 }
 
 # A range of memory that is reserved from the driver during a span of events. Rows with the same ``segment`` belong
@@ -198,9 +201,9 @@ ANNOTATIONS: dict[str, Column] = {
 
 # ---------------------------------------------------------------------- the fields of PyTorch's memory snapshots
 # Content of a field: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything else,
-# which is not read; a truth value; a number of bytes.
-NUMBER, WORD, BOXED, PAIR, TEXT, IGNORED, FLAG, SIZE = range(8)
-ENTRY, SEGMENT, BLOCK = "entry", "segment", "block"
+# which is not read; a truth value; a number of bytes; the lines of a Python traceback.
+NUMBER, WORD, BOXED, PAIR, TEXT, IGNORED, FLAG, SIZE, LINES = range(9)
+ENTRY, SEGMENT, BLOCK, FRAME = "entry", "segment", "block", "frame"
 
 
 class Field(NamedTuple):
@@ -208,15 +211,16 @@ class Field(NamedTuple):
 
     Attributes:
         name: The key.
-        level: The dicts that contain it: ENTRY (of ``device_traces``), SEGMENT or BLOCK.
+        level: The dicts that contain it: ENTRY (of ``device_traces``), SEGMENT, BLOCK or FRAME. ``Frame`` stores
+            the fields of frames.
         kind: Type of its content.
         column: The column of ``RawDevice`` or of the tables SEGMENTS and BLOCKS that stores it, or "" if none.
         missing: The value of a number, size or word if the key is missing.
-        constant: Value that memdiag writes into every dict for a field that is not read; None to write the column's
-            values, or nothing.
+        constant: Value that memdiag writes into every dict for a field that is not read, and into dicts without a
+            TEXT; None for no such value.
         words: The words of a WORD, by the number that its column stores.
-        meaning: For a plain field (a NUMBER, TEXT, SIZE or FLAG) with a column of its own: the meaning of the column,
-            which needs no row in EVENTS, SEGMENTS or BLOCKS.
+        meaning: For a plain field (a NUMBER, TEXT, LINES, SIZE or FLAG) with a column of its own: the meaning of the
+            column, which needs no row in EVENTS, SEGMENTS or BLOCKS.
     """
 
     name: str
@@ -239,8 +243,9 @@ FIELDS = (
     Field("frames", ENTRY, BOXED, "stack"),
     Field("pool_id", ENTRY, PAIR, "pool"),
     Field("user_metadata", ENTRY, TEXT, "user_metadata", meaning="text set by _set_memory_metadata"),
-    Field("compile_context", ENTRY, IGNORED, constant="N/A"),
-    Field("forward_frames", ENTRY, IGNORED),
+    Field("internal_metadata", ENTRY, TEXT, "internal_metadata", meaning="text set by the allocator itself"),
+    Field("compile_context", ENTRY, TEXT, "compile_context", constant="N/A", meaning="region of compiled code"),
+    Field("forward_frames", ENTRY, LINES, "forward_stack", meaning="call of the operation that backward runs for"),
     Field("device", ENTRY, IGNORED),
     Field("version_counter", ENTRY, IGNORED),
     Field("device", SEGMENT, NUMBER, missing=0),
@@ -254,20 +259,30 @@ FIELDS = (
     Field("segment_pool_id", SEGMENT, PAIR, "pool"),
     Field("is_expandable", SEGMENT, FLAG, "expandable"),
     Field("frames", SEGMENT, BOXED, "stack"),
+    Field("forward_frames", SEGMENT, LINES, "forward_stack", meaning="call of the operation that backward runs for"),
     Field("blocks", SEGMENT, BOXED),
     Field("address", BLOCK, NUMBER, "address"),
     Field("size", BLOCK, SIZE, "size", missing=0),
     Field("requested_size", BLOCK, SIZE, "requested_size"),
     Field("state", BLOCK, WORD, "state", missing=ACTIVE_ALLOCATED, words=BLOCK_STATES),
     Field("frames", BLOCK, BOXED, "stack"),
+    Field("forward_frames", BLOCK, LINES, "forward_stack", meaning="call of the operation that backward runs for"),
     Field("history", BLOCK, BOXED),
     Field("real_size", BLOCK, IGNORED),
+    Field("filename", FRAME, TEXT),
+    Field("line", FRAME, NUMBER),
+    Field("name", FRAME, TEXT),
+    Field("fx_node_op", FRAME, TEXT),
+    Field("fx_node_name", FRAME, TEXT),
+    Field("fx_node_target", FRAME, TEXT),
+    Field("fx_original_trace", FRAME, TEXT),
 )
 
 _COLUMNS = {
     NUMBER: ("int64", "", "; -1: the file does not say"),
     SIZE: ("int64", "bytes", "; -1: the file does not say"),
     TEXT: ("int32", "", ", index into Trace.strings; -1: none"),
+    LINES: ("int32", "", ", index into Stacks; -1: unknown"),
     FLAG: ("bool", "", ""),
 }
 

@@ -6,7 +6,7 @@ kept by filters.
 
 from __future__ import annotations
 
-from memdiag.trace.schema import ENTRY, FIELDS, IGNORED, PAIR, TEXT, WORD, Field
+from memdiag.trace.schema import ENTRY, FIELDS, IGNORED, LINES, PAIR, TEXT, WORD, Field
 
 
 def fields_of(level: str) -> list[Field]:
@@ -31,6 +31,8 @@ def ignored_of(level: str) -> set[str]:
 
 # Columns of events that only a snapshot has.
 MORE_COLUMNS = tuple(field.column for field in fields_of(ENTRY) if field.meaning)
+# Columns of indices into Stacks, in every level.
+STACK_COLUMNS = ("stack", *dict.fromkeys(field.column for field in FIELDS if field.kind == LINES))
 TEXT_COLUMNS = tuple(field.column for field in fields_of(ENTRY) if field.kind == TEXT)
 # Values chosen by PyTorch itself, which contain no personal data.
 PYTORCHS_WORDS = frozenset(field.name for field in FIELDS if field.kind == WORD or field.constant is not None)

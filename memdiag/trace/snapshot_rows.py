@@ -9,9 +9,12 @@ import numpy as np
 
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
-from memdiag.trace.schema import BOXED, NUMBER, PAIR, SIZE, TEXT, WORD, Column
+from memdiag.trace.schema import BOXED, LINES, NUMBER, PAIR, SIZE, TEXT, WORD, Column
 from memdiag.trace.snapshot_fields import columns_of, written_of
 from memdiag.trace.table import Array, Table
+from memdiag.trace.tracebacks import lines_of
+
+_OMITTED = {NUMBER, SIZE, LINES}  # kinds of fields that are omitted if no row has a value
 
 
 def rows_of(
@@ -25,14 +28,15 @@ def rows_of(
         strings: Texts that TEXT columns index.
         frames: Returns the frames of a stack; -1: unknown.
     """
+    tracebacks: dict[int, list[str]] = {-1: []}
     found: dict[str, Sequence[Any]] = {}
     count = max((len(column) for column in columns.values()), default=0)
     for field in written_of(level):
-        if field.constant is not None:
+        if field.constant is not None and field.column not in columns:
             found[field.name] = [field.constant] * count
         elif any(name not in columns for name in columns_of(field)):
             continue
-        elif field.meaning and field.kind in {NUMBER, SIZE} and (columns[field.column] == field.missing).all():
+        elif field.meaning and field.kind in _OMITTED and (columns[field.column] == field.missing).all():
             continue  # the snapshot had no such key
         elif field.kind == PAIR:
             found[field.name] = list(zip(*(columns[name].tolist() for name in columns_of(field)), strict=True))
@@ -43,7 +47,11 @@ def rows_of(
             elif field.kind == BOXED:
                 values = [frames(value) for value in values]
             elif field.kind == TEXT:
-                values = [strings[value] if value >= 0 else "" for value in values]
+                values = [strings[value] if value >= 0 else field.constant or "" for value in values]
+            elif field.kind == LINES:
+                for value in set(values) - tracebacks.keys():
+                    tracebacks[value] = lines_of([(f["filename"], f["line"], f["name"]) for f in frames(value)])
+                values = [tracebacks[value] for value in values]
             found[field.name] = values
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memdiag.trace.table import Array
+from memdiag.trace.tracebacks import frames_in
 
 _LIBRARY = (
     "site-packages/",
@@ -25,6 +26,7 @@ _LIBRARY = (
     "<eval_with_key>",
     "/torchinductor_",
     "memdiag/recorder/",
+    "fx_generated_",
 )
 # C++ frames that labels never show: the unwinder, the allocator, ways to create an empty tensor, the Python
 # interpreter, bindings, and the start of a thread. The autograd node or operator that called them is more informative.
@@ -38,12 +40,48 @@ _TELLING = ("torch::autograd::generated::", "at::_ops::", "at::native::", "ncclC
 _CPP_ENDINGS = (".S", ".s", ".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
 
 
+# Name of the frame between the frames of a request in backward and those of the forward operation it belongs to.
+BACKWARD_OF = "backward of"
+
+
+# Frames of a stack that are searched for a node of an FX graph: an operator and its dispatch take fewer.
+_NEAR = 64
+
+
+class FxNode(NamedTuple):
+    """The node of an FX graph that a frame of generated code runs (``augment_with_fx_traces``).
+
+    Attributes:
+        op: "call_function", "call_module", …
+        name: Name of the node ("addmm_1").
+        target: What it calls: an operator, or the path of a module.
+        trace: Traceback of the source line that the node was traced from, as text; "" if unknown.
+    """
+
+    op: str
+    name: str
+    target: str
+    trace: str
+
+    @property
+    def label(self) -> str:
+        """The module that the node calls, else the name of the node."""
+        return f"module {self.target}" if self.op == "call_module" and self.target else self.name
+
+    @property
+    def source(self) -> Frame | None:
+        """The line of the program that the node was traced from: the innermost one outside all libraries."""
+        frames = [Frame(*frame) for frame in frames_in(self.trace)]
+        return next((frame for frame in frames if frame.is_user), frames[0] if frames else None)
+
+
 class Frame(NamedTuple):
-    """One frame: file, line (0: unknown) and function name."""
+    """One frame: file, line (0: unknown), function name, and the FX node if it is generated code."""
 
     filename: str
     line: int
     name: str
+    fx: FxNode | None = None
 
     @property
     def is_python(self) -> bool:
@@ -54,7 +92,9 @@ class Frame(NamedTuple):
 
     @property
     def is_user(self) -> bool:
-        """True for a Python frame outside all installed libraries."""
+        """True for a Python frame outside all installed libraries, or a node traced from such a frame."""
+        if self.fx is not None and (source := self.fx.source) is not None:
+            return source.is_user
         return self.is_python and not any(mark in self.filename for mark in _LIBRARY)
 
     @property
@@ -70,12 +110,19 @@ class Frame(NamedTuple):
     @property
     def label(self) -> str:
         """The short name: ``train.py:35 forward``, or a C++ function without its arguments."""
+        if self.fx is not None:
+            source = self.fx.source or self._replace(fx=None)
+            return f"{source.label} ({self.fx.label})"
         if self.is_python:
             return f"{self.filename.rsplit('/', 1)[-1]}:{self.line} {self.name}"
         return self.name.replace("(anonymous namespace)::", "").partition("(")[0] or self.filename
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.line} {self.name}" if self.line else self.name or self.filename
+        text = f"{self.filename}:{self.line} {self.name}" if self.line else self.name or self.filename
+        if self.fx is None:
+            return text
+        node = f"{self.fx.name} = {self.fx.target}" if self.fx.target else self.fx.name
+        return f"{text} [{node}]" if self.fx.source is None else f"{text} [{node}, from {self.fx.source}]"
 
 
 class Stacks:
@@ -85,12 +132,15 @@ class Stacks:
         frames: The distinct frames.
         offsets: int64, (num_stacks + 1,): stack ``i`` is ``frame_ids[offsets[i]:offsets[i + 1]]``.
         frame_ids: int32, indices into ``frames``, innermost first.
+        own: int32, for each of the last stacks, which continue with the frames of a forward operation: the stack with
+            only its own frames, or -1.
     """
 
-    def __init__(self, frames: Sequence[Frame], offsets: Array, frame_ids: Array) -> None:
+    def __init__(self, frames: Sequence[Frame], offsets: Array, frame_ids: Array, own: Array | None = None) -> None:
         self.frames = tuple(frames)
         self.offsets = offsets
         self.frame_ids = frame_ids
+        self.own = np.empty(0, np.int32) if own is None else own
         offsets.flags.writeable = False
         frame_ids.flags.writeable = False
 
@@ -126,14 +176,16 @@ class Stacks:
     def _user(self) -> Array:
         return np.array([frame.is_user for frame in self.frames], bool)
 
+    @cached_property
+    def _nodes(self) -> Array:
+        return np.array([frame.fx is not None for frame in self.frames], bool)
+
     def site(self, stack: int) -> Frame | None:
         """Returns the frame that names a stack: the innermost user, else Python, else C++ frame outside the allocator.
 
         None if the stack is unknown, or contains only C++ and interpreter internals.
         """
-        if stack < 0:
-            return None
-        ids = self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]]
+        ids = self._ids(stack)
         if not len(ids):
             return None
         mine = ids[self._user[ids]]
@@ -147,11 +199,47 @@ class Stacks:
     def label(self, stack: int) -> str:
         """Returns the short name of a stack, ``train.py:35 forward``, or "" if it has none."""
         frame = self.site(stack)
-        return "" if frame is None else frame.label
+        if frame is None:
+            return ""
+        label = frame.label
+        if self._nodes.any() and frame.fx is None:
+            node = next((fx for i in self._ids(stack)[:_NEAR] if (fx := self.frames[i].fx) is not None), None)
+            label += f" ({node.label})" if node is not None else ""
+        return f"{BACKWARD_OF} {label}" if stack >= len(self) - len(self.own) else label
 
     def with_frame(self, mask: Array) -> Array:
-        """Returns, per stack, whether it contains a frame for which ``mask`` (bool, per frame) is set."""
+        """Returns, per stack, whether it contains a frame for which ``mask`` (bool, per frame) is set.
+
+        The frames of a forward operation, for which a stack in backward runs, do not count.
+        """
         if not len(self.frame_ids):
             return np.zeros(len(self), bool)
         hits = np.concatenate(([0], np.cumsum(mask[self.frame_ids])))
-        return np.asarray(hits[self.offsets[1:]] > hits[self.offsets[:-1]], bool)
+        found = np.asarray(hits[self.offsets[1:]] > hits[self.offsets[:-1]], bool)
+        if len(self.own):
+            found[-len(self.own) :] = np.append(found[: -len(self.own)], False)[self.own]
+        return found
+
+    def with_forward(self, own: Array, forward: Array) -> Stacks:
+        """Returns a table with more stacks at its end: the frames of a stack, then those of a forward operation.
+
+        Args:
+            own: int32, stacks of requests in backward; -1: no frames.
+            forward: int32, the stack of the forward operation of each.
+        """
+        marker = np.array([len(self.frames)], np.int32)
+        parts = [
+            part
+            for pair in zip(own.tolist(), forward.tolist(), strict=True)
+            for part in (self._ids(pair[0]), marker, self._ids(pair[1]))
+        ]
+        sizes = np.array([sum(len(part) for part in parts[at : at + 3]) for at in range(0, len(parts), 3)], np.int64)
+        offsets = np.concatenate((self.offsets, self.offsets[-1] + np.cumsum(sizes)))
+        frames = (*self.frames, Frame("", 0, BACKWARD_OF))
+        return Stacks(frames, offsets, np.concatenate((self.frame_ids, *parts)), own.astype(np.int32))
+
+    def _ids(self, stack: int) -> Array:
+        if stack < 0:
+            return np.empty(0, np.int32)
+        found: Array = self.frame_ids[self.offsets[stack] : self.offsets[stack + 1]]
+        return found

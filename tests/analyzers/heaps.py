@@ -10,8 +10,8 @@ from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
 from memdiag.trace.layout import Layout
 from memdiag.trace.raw import RawDevice
+from memdiag.trace.snapshot_rows import completed
 from memdiag.trace.stacks import Frame, Stacks
-from memdiag.trace.table import Table
 
 MIB = 1 << 20
 PAGE = 2 * MIB
@@ -117,7 +117,7 @@ class Heap:
         }
         rows = list(zip(*self.held(), strict=True)) or [[]] * 5
         unknown, none = np.full(len(rows[0]), -1), np.zeros(len(rows[0]))
-        segments = Table(
+        segments = completed(
             schema.SEGMENTS,
             {
                 "address": np.array(rows[0]),

@@ -12,12 +12,12 @@ import numpy as np
 
 from memdiag.sources.pickles.tags import BOX, CONST, INT, STR
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.schema import BOXED, NUMBER, PAIR, TEXT, WORD, Field
+from memdiag.trace.schema import BOXED, LINES, NUMBER, PAIR, TEXT, WORD, Field
 from memdiag.trace.table import Array
 
 _FIRST_WORD = 32  # string codes from here on are values of the word field, below are fields
 _LARGEST = (1 << 31) - 1
-_STORED = {NUMBER: "numbers", BOXED: "links", TEXT: "links", PAIR: "pairs", WORD: "word"}
+_STORED = {NUMBER: "numbers", BOXED: "links", TEXT: "links", LINES: "links", PAIR: "pairs", WORD: "word"}
 
 
 class EntryRows(NamedTuple):
@@ -29,7 +29,7 @@ class EntryRows(NamedTuple):
         required: Bits of the fields that every entry has.
         missing: Value of each NUMBER in entries without it.
         numbers: int64 (fields of kind NUMBER, rows).
-        links: int32 (fields of kinds BOXED and TEXT, rows): the box, or the row of the string, or -1.
+        links: int32 (fields of kinds BOXED, LINES and TEXT, rows): the box, or the row of the string, or -1.
         pairs: int32 (fields of kind PAIR, rows, 2), or -1.
         word: int8 (rows).
         seen: int64 (1): bits of the fields that any entry has.
@@ -172,8 +172,8 @@ def _store_value(row: int, field: Any, value: int, store: Any) -> bool:
         code = np.int64(store.string_code[value >> 3]) if value & 7 == STR else np.int64(-1)
         rows.word[row] = max(code - _FIRST_WORD, -1)
         return bool(code >= _FIRST_WORD)
-    if kind in (BOXED, TEXT):
-        rows.links[slot, row] = value >> 3 if value & 7 == (BOX if kind == BOXED else STR) else -1
+    if kind in (BOXED, LINES, TEXT):
+        rows.links[slot, row] = value >> 3 if value & 7 == (STR if kind == TEXT else BOX) else -1
         return True
     if value & 7 != BOX:
         return value & 7 == CONST
