@@ -56,6 +56,14 @@ def record(
             show_default=False,
         ),
     ] = 0,
+    samples: Annotated[
+        str,
+        typer.Option(
+            "--samples",
+            metavar="SECONDS|off",
+            help="Interval between samples of device memory; 0 samples at marks only, off never.",
+        ),
+    ] = "1",
     max_events: Annotated[
         int,
         typer.Option(
@@ -138,7 +146,7 @@ def record(
     from memdiag.runs.order import assumed_values, settings_of
     from memdiag.runs.recording import Order, perform
 
-    settings = settings_of(backend or [], steps, every, max_events, names=not no_names)
+    settings = settings_of(backend or [], steps, every, max_events, names=not no_names, samples=samples)
     assumed = assumed_values(phantom, values=values, compute=compute, expert_load=expert_load)
     order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed)
     if find_max is not None:

@@ -25,6 +25,7 @@ class Config:
         first_step: First recorded step.
         last_step: End of the recorded steps (exclusive), or None for all.
         names: Whether parameters, gradients, states and activations are named.
+        sample_interval: Seconds between samples of device memory; 0 for samples at marks only, None for no samples.
     """
 
     folder: str
@@ -35,6 +36,7 @@ class Config:
     first_step: int = 0
     last_step: Optional[int] = None  # noqa: UP045 - Python 3.9 runs this too
     names: bool = True
+    sample_interval: Optional[float] = 1.0  # noqa: UP045
 
     def as_text(self) -> str:
         """Returns the value of the environment variable."""

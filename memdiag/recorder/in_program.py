@@ -77,6 +77,7 @@ def recording(
     try:
         yield
     finally:
+        current.last_sample()
         current.end()
         session._session = None
 

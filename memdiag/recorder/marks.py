@@ -51,6 +51,7 @@ class Marks:
 
     def __init__(self, position: Callable[[], Position]) -> None:
         self._position = position
+        self.added: Callable[[int, Position], None] | None = None  # called after a mark was added
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._marks = {name: array("q") for name in ("time_ns", "kind", "value", "device", "allocs", "frees")}
@@ -72,8 +73,11 @@ class Marks:
 
     def add(self, kind: int, value: int) -> int:
         """Adds a mark; returns its number."""
-        device, allocs, frees = self._position()
-        return self._append((time.time_ns(), kind, value, device, allocs, frees))
+        device, allocs, frees = position = self._position()
+        number = self._append((time.time_ns(), kind, value, device, allocs, frees))
+        if self.added is not None:
+            self.added(kind, position)
+        return number
 
     def look(self, of: int, mark: int) -> int:
         """Adds a mark at the time of another one, from which the tensors of a model or optimizer are seen.

@@ -15,19 +15,24 @@ from . import private, process
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
-from .device_memory import DeviceMemory
+from .card_samples import CardSamples
 from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
 from .interrupts import again_soon, held, is_in_profile_function, uncollected
-from .marks import MARK, NOWHERE, OUTSIDE, PHASE, Marks, Position
+from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, Marks, Position
 from .naming import Naming
 from .optimizers import optimizers
 from .phantom_facts import phantom_device, without_computing
 from .placing import Placing
+from .sampling import END, OOM, START, Sampler
+from .sampling import MARK as AT_MARK
+from .sampling import PHASE as AT_PHASE
+from .sampling import STEP as AT_STEP
 from .training import Training
 
 FORMAT = 1
 _MOST_ATTEMPTS = 500  # attempts to write after a signal, 10 ms apart
+_OCCASIONS = {PHASE: AT_PHASE, STEP: AT_STEP, MARK: AT_MARK}
 _session: Session | None = None
 
 
@@ -72,7 +77,8 @@ class Session:
         self._written: dict[str, Any] = {}
         self._steps_at_oom = -1
         self._dump_seconds = 0.0
-        self._memory = DeviceMemory()
+        self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
+        self.marks.added = self._marked
         self._optimizers: list[dict[str, Any]] = []
         self._on = False
         self._waiting = 0
@@ -120,8 +126,7 @@ class Session:
         if not backend.is_active:
             return
         self._on = True
-        if _asks_driver(backend):
-            atexit.register(self._last_memory)
+        self._start_samples(backend)
         if self._main is None or self._main.name == "cpu":
             self._main = backend
             self.training.placing = None
@@ -141,15 +146,32 @@ class Session:
         if self._main is None:
             return NOWHERE
         position: Position = self._main.position()
-        if position[1] > 0 and _asks_driver(self._main):
-            self._memory.used(self._main, position[0], self.training.steps)
         return position
 
+    def _start_samples(self, backend: Any) -> None:
+        if _asks_driver(backend):
+            self.sampler.add(CardSamples(backend))
+        atexit.register(self.last_sample)
+        self.sampler.start()
+
+    def _marked(self, kind: int, position: Position) -> None:
+        """Takes a sample at a mark, of the devices that the program has used so far."""
+        if not self._on or os.getpid() != self._pid:
+            return
+        device, allocs, _ = position
+        if allocs > 0 and device not in self.sampler.devices and _asks_driver(self._main):
+            self.sampler.devices.add(device)
+            self.sampler.take(START)
+        else:
+            self.sampler.take(_OCCASIONS.get(kind, AT_PHASE))
+
     @contained
-    def _last_memory(self) -> None:
-        """Takes the last samples of device memory; called before the backend shuts the device down."""
-        if self._on and os.getpid() == self._pid and _asks_driver(self._main):
-            self._memory.ended(self._main, self.training.steps)
+    def last_sample(self) -> None:
+        """Stops the timer and takes the last sample; called before the backend shuts the device down."""
+        if os.getpid() == self._pid and not self.sampler.is_stopped:
+            self.sampler.stop()
+            if self._on:
+                self.sampler.take(END)
 
     @contained
     def end(self) -> None:
@@ -160,6 +182,7 @@ class Session:
             if self._on and not self._died_of_oom():
                 self.write("exit")
             self.training.remove()
+            self.sampler.stop()
             for backend in self.backends:
                 backend.stop()
             self.backends = []
@@ -179,14 +202,13 @@ class Session:
         _session = None
         self._on = False
         self.backends = []
+        self.sampler.forget()
         self.training.remove()
 
     # ---------------------------------------------------------------------------------------------------------- moments
 
     def _stepped(self, steps: int) -> None:
         config = self.config
-        if self._on and _asks_driver(self._main):
-            self._memory.stepped(self._main, steps)
         if not self._on and steps == config.first_step:
             for backend in self.backends:
                 self._start(backend)
@@ -220,7 +242,9 @@ class Session:
                 "time": time.time(),
             }
         )
-        self._memory.failed(backend, device, total, free, self.training.steps)
+        if _asks_driver(backend):
+            self.sampler.devices.add(device)
+            self.sampler.take(OOM, card=CardSamples(backend).failed(device, total, free))
         if not self.training.steps and not self._optimizers:
             self._optimizers = optimizers(backend.name) or []
         if self._on:
@@ -336,7 +360,7 @@ class Session:
             "phantom": bool(os.environ.get("MEMDIAG_PHANTOM")),
             "phantom_device": phantom_device(),
             "ooms": list(self._ooms),
-            "memory": list(self._memory.samples),
+            "samples": self.sampler.content(),
             "optimizers": list(self._optimizers),
             "error": process.last_error(),
             **facts,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memdiag.results.card_ledger import CardMoment
 from memdiag.results.finding import Finding, Note, Severity
 from memdiag.results.would_fit import WouldFit
 
@@ -188,6 +189,7 @@ class DeviceReport:
         moment: The moment of the report.
         by_module: Parts of the model that hold most at the moment of the report, or None if no names are known.
         card: The memory of the device and what is outside the allocator.
+        card_timeline: Who had the memory of the card over time, from samples of the recording; empty without samples.
     """
 
     device: int
@@ -203,6 +205,7 @@ class DeviceReport:
     moment: ReportMoment | None = None
     by_module: tuple[ModuleUsage, ...] | None = None
     card: CardReport | None = None
+    card_timeline: tuple[CardMoment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ from memdiag.errors import MemdiagError
 from memdiag.recorder.config import BACKENDS
 from memdiag.text import phrase
 
+_MOST_SECONDS = 86_400  # between two samples
 _STEPS = re.compile(r"(\d*):(\d*)")  # FIRST:LAST
 
 
@@ -41,7 +43,9 @@ def assumed_values(
     return said
 
 
-def settings_of(backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool) -> dict[str, Any]:
+def settings_of(
+    backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool, samples: str = "1"
+) -> dict[str, Any]:
     """Returns the settings of ``Order``.
 
     Args:
@@ -50,9 +54,10 @@ def settings_of(backends: list[str], steps: str | None, every: int, max_events: 
         every: As in ``memdiag.recorder.config.Config``.
         max_events: As in ``memdiag.recorder.config.Config``.
         names: Whether to search for names of tensors.
+        samples: Seconds between samples of device memory; "0" for samples at marks only, "off" for none.
 
     Raises:
-        MemdiagError: A backend is unknown, or the steps cannot be read.
+        MemdiagError: A backend is unknown, or the steps or the interval of samples cannot be read.
     """
     chosen = tuple(dict.fromkeys(word.strip().lower() for item in backends for word in item.split(",")))
     for word in chosen:
@@ -74,4 +79,17 @@ def settings_of(backends: list[str], steps: str | None, every: int, max_events: 
         "first_step": first,
         "last_step": last,
         "names": names,
+        "sample_interval": _interval(samples),
     }
+
+
+def _interval(text: str) -> float | None:
+    if text.strip().lower() == "off":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < _MOST_SECONDS:
+        raise MemdiagError(phrase("errors.samples", text=text), phrase("errors.samples.hint"))
+    return seconds

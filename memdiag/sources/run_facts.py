@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
+from memdiag.sources.run_samples import card_samples_in
+from memdiag.sources.run_samples import count as _count
 from memdiag.trace.card import Card, MemorySample
 from memdiag.trace.recording import Optimizer, RecordingEnd
+from memdiag.trace.schema import OCCASIONS
 
 _MOST_BYTES = 1 << 50
 _MOST_SAMPLES = 256
@@ -26,16 +29,25 @@ _SETTINGS = ("amsgrad", "momentum", "centered")
 
 def card_in(own: Mapping[str, Any], device: int) -> Card:
     """Returns the recorded facts about the memory of a device."""
-    given = own.get("memory")
-    rows = given[:_MOST_SAMPLES] if isinstance(given, list) else []
-    samples = (_sample(row) for row in rows if isinstance(row, dict) and row.get("device") == device)
+    samples = _samples(own, device)
     fraction = own.get("fraction")
     is_share = isinstance(fraction, float) and 0 < fraction <= 1
     return Card(
-        tuple(sample for sample in samples if sample is not None),
+        samples,
         float(fraction) if is_share else None,  # type: ignore[arg-type]
         outside_error_in(own),
     )
+
+
+def _samples(own: Mapping[str, Any], device: int) -> tuple[MemorySample, ...]:
+    table = card_samples_in(own, device)
+    if len(table):
+        columns = (table[name].tolist() for name in ("when", "step", "total", "free", "reserved"))
+        return tuple(MemorySample(OCCASIONS[when], *sizes) for when, *sizes in zip(*columns, strict=True))
+    given = own.get("memory")  # of recordings made before samples had a time
+    rows = given[:_MOST_SAMPLES] if isinstance(given, list) else []
+    found = (_sample(row) for row in rows if isinstance(row, dict) and row.get("device") == device)
+    return tuple(sample for sample in found if sample is not None)
 
 
 def _sample(row: Mapping[str, Any]) -> MemorySample | None:
@@ -81,7 +93,3 @@ def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() and len(value) <= _MOST_LETTERS else ""
-
-
-def _count(value: Any, most: int) -> int | None:
-    return value if type(value) is int and 0 <= value <= most else None

@@ -23,6 +23,7 @@ from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
+from memdiag.sources.run_samples import card_samples_in
 from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
 from memdiag.sources.snapshot_dialect import (
     backend_of,
@@ -347,6 +348,7 @@ class _SnapshotReader(ColumnReader):
                 blocks=self._with_stacks(owned.replace(segment=row_of[owned.segment])) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= MOST_BYTES else None,
                 card=card_in(self.own, device),
+                samples=card_samples_in(self.own, device),
             )
             raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
             if outside:

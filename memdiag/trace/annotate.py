@@ -22,7 +22,7 @@ from memdiag.trace.lifetimes import classify, measure
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
 from memdiag.trace.phases import EventPhases, mark
-from memdiag.trace.recorded import phases_of, seen_in
+from memdiag.trace.recorded import phases_of, sampled_at, seen_in
 from memdiag.trace.recording import Recorded
 from memdiag.trace.spans import lay_out
 from memdiag.trace.table import Array
@@ -41,7 +41,7 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     evidence = read_stacks(trace.stacks)
     seen = [seen_in(recorded, device) for device in trace.devices] if recorded is not None else []
     if recorded is not None:
-        trace = replace(trace, devices=tuple(_told(*pair) for pair in zip(trace.devices, seen, strict=True)))
+        trace = replace(trace, devices=tuple(_told(recorded, *pair) for pair in zip(trace.devices, seen, strict=True)))
     marks = [
         (recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device))
         for device in trace.devices
@@ -65,11 +65,15 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     return with_labels(with_forward_lines(found))
 
 
-def _told(device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
-    """Returns a device with the categories of the tensors that a recorder saw."""
+def _told(recorded: Recorded, device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
+    """Returns a device with the categories of the tensors that a recorder saw, and its samples placed."""
     category, _ = seen
     told = device.tensors.category
-    return replace(device, tensors=device.tensors.replace(category=np.where(category > 0, category, told)))
+    return replace(
+        device,
+        tensors=device.tensors.replace(category=np.where(category > 0, category, told)),
+        samples=device.samples.replace(at_event=sampled_at(recorded, device)),
+    )
 
 
 def _annotated(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) -> DeviceTrace:

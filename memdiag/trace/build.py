@@ -162,6 +162,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         anomalies={k: v for k, v in anomalies.items() if v},
         capacity_bytes=raw.capacity_bytes,
         card=raw.card,
+        samples=raw.samples,
         has_final_state=raw.segments is not None,
     )
     return replace(device, num_uncertain_blocks=num_before_a_gap(device, guessed)) if len(guessed) else device

@@ -14,7 +14,7 @@ class MemorySample:
     """Values from the driver and the allocator at one moment.
 
     Attributes:
-        when: "start" (first use of the device), "step", "oom" or "end".
+        when: One of ``schema.OCCASIONS``.
         step: Number of completed training steps.
         total_bytes, free_bytes: Memory of the device according to its driver.
         reserved_bytes: Memory that the allocator has reserved.

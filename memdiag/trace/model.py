@@ -33,6 +33,7 @@ class DeviceTrace:
         anomalies: Counts of contradictions in the file, by kind ("double_free": 3).
         capacity_bytes: Total bytes of the device, or None if unknown.
         card: Memory outside the allocator and the per-process memory fraction, if recorded.
+        samples: Memory of the device over time, from its driver (``schema.SAMPLES``).
         has_final_state: Whether the file lists its own segments (``segments``, ``blocks``).
         num_uncertain_blocks: Blocks from before the trace that may be up to 1 MiB larger than the rounded request. The
             allocator does not split off a remainder up to this size, and the file does not record the block size.
@@ -52,6 +53,7 @@ class DeviceTrace:
     anomalies: Mapping[str, int] = field(default_factory=dict)
     capacity_bytes: int | None = None
     card: Card = field(default_factory=Card)
+    samples: Table = field(default_factory=lambda: Table.empty(schema.SAMPLES))
     has_final_state: bool = False
     num_uncertain_blocks: int = 0
 

@@ -31,6 +31,7 @@ class RawDevice:
         capacity_bytes: Bytes of the device, or None if unknown.
         more: Columns of ``schema.EVENTS`` that only a snapshot has (``snapshot_fields.MORE_COLUMNS``).
         card: Other facts about the device memory.
+        samples: Memory of the device over time (``schema.SAMPLES``).
     """
 
     device: int
@@ -49,6 +50,7 @@ class RawDevice:
     capacity_bytes: int | None = None
     more: Mapping[str, Array] = field(default_factory=dict)
     card: Card = field(default_factory=Card)
+    samples: Table = field(default_factory=lambda: Table.empty(schema.SAMPLES))
 
 
 def events_from_lifetimes(alloc_time: Array, free_time: Array, size: Array) -> dict[str, Array]:

@@ -117,6 +117,14 @@ def module_at(recorded: Recorded, device: DeviceTrace) -> Array:
     return _spread(where[rows], recorded.modules["name"][rows], device.num_events, UNNAMED)
 
 
+def sampled_at(recorded: Recorded, device: DeviceTrace) -> Array:
+    """Returns, for each sample of a device, the first event after it (int64), or -1 if unknown."""
+    samples = device.samples
+    number = np.full(len(samples), device.device, np.int64)
+    columns = {"time_ns": samples.time_us * _NS, "allocs": samples.allocs, "frees": samples.frees, "device": number}
+    return place(recorded, device, columns) if device.num_events else np.full(len(samples), -1, np.int64)
+
+
 def _around_ooms(where: Array, columns: Mapping[str, Array], device: DeviceTrace) -> None:
     """Places marks made before an out-of-memory event before it and others after it, since it changes no count."""
     marks = np.flatnonzero((columns["kind"] == OOM) & (columns["device"] == device.device)).tolist()

@@ -86,6 +86,7 @@ LIFETIMES: tuple[str, ...] = (
     "within_phase",
     "temporary",
 )
+OCCASIONS: tuple[str, ...] = ("start", "phase", "step", "mark", "timer", "oom", "end")  # of samples
 BLOCK_STATES: tuple[str, ...] = ("inactive", "active_allocated", "active_pending_free")
 INACTIVE, ACTIVE_ALLOCATED, ACTIVE_PENDING_FREE = range(3)
 
@@ -189,6 +190,22 @@ BLOCKS: dict[str, Column] = {
     "requested_size": Column("int64", "bytes", "asked for; -1: the file does not say (stale in inactive blocks)"),
     "state": Column("int8", "", "index into BLOCK_STATES"),
     "stack": Column("int32", "", "where its tensor was allocated; -1: unknown"),
+}
+
+# Memory of a device at moments of a recording, from its driver and the allocator. The parts of the total are reserved,
+# own - reserved (context and libraries of this process), others, the unexplained rest, and free.
+SAMPLES: dict[str, Column] = {
+    "time_us": Column("int64", "us", "wall clock"),
+    "when": Column("int8", "", "index into OCCASIONS"),
+    "step": Column("int64", "", "completed training steps"),
+    "total": Column("int64", "bytes", "memory of the device"),
+    "free": Column("int64", "bytes", "free for every process"),
+    "reserved": Column("int64", "bytes", "reserved by the allocator of this process"),
+    "own": Column("int64", "bytes", "everything of this process on the device; -1: unknown"),
+    "others": Column("int64", "bytes", "everything of other processes on the device; -1: unknown"),
+    "allocs": Column("int64", "", "blocks allocated so far; -1: unknown"),
+    "frees": Column("int64", "", "blocks freed so far; -1: unknown"),
+    "at_event": Column("int64", "", "the first event after the sample; num_events: after the last; -1: unknown"),
 }
 
 # Spans that the program or a profiler named: ProfilerStep#3, Optimizer.step#AdamW.step, record_function ranges.

@@ -14,6 +14,7 @@ from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import told_of
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.ledger import ledger_of
 from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.analyzers.support.names import by_module, names_of
 from memdiag.analyzers.support.sites import by_category, by_place, sums
@@ -49,6 +50,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         moment=moment_of(device, view.at, view.kind, fragmentation.lost_bytes),
         by_module=by_module(view, rows, context.top) if known else None,
         card=told_of(device),
+        card_timeline=ledger_of(device),
     )
 
 

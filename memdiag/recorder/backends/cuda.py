@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 import sys
@@ -13,6 +14,7 @@ from ..marks import NOWHERE, Position
 
 # Python frames only: unwinding C++ stacks makes snapshots a hundred times slower.
 _STACKS = "python"
+_RELAXED = 2  # cudaStreamCaptureModeRelaxed
 
 
 class Cuda:
@@ -20,6 +22,7 @@ class Cuda:
 
     name = "cuda"
     has_times = True
+    exchange_modes = ("cudaThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode")
 
     def __init__(self) -> None:
         self.is_active = False
@@ -156,10 +159,25 @@ class Cuda:
         free, total = self._home.mem_get_info(device)
         return int(free), int(total)
 
-    def reserved(self, device: int) -> int:
-        """Returns the bytes that the allocator has reserved on a device."""
+    def allocator_state(self, device: int) -> tuple[int, int, int]:
+        """Returns the bytes that the allocator has reserved on a device, and its allocated and freed blocks so far."""
         stats = self._memory.memory_stats_as_nested_dict(device)
-        return int(stats.get("reserved_bytes", {}).get("all", {}).get("current", 0))
+        blocks = stats.get("allocation", {}).get("all", {})
+        reserved = stats.get("reserved_bytes", {}).get("all", {}).get("current", 0)
+        return int(reserved), int(blocks.get("allocated", -1)), int(blocks.get("freed", -1))
+
+    def leave_captures_alone(self) -> bool:
+        """Lets this thread call the driver while another one captures a graph; returns whether that is possible.
+
+        In the mode that threads begin with, such a call ends the capture with an error.
+        """
+        for name in self.exchange_modes:
+            try:
+                exchange = getattr(ctypes.CDLL(None), name)
+            except (OSError, AttributeError):
+                continue
+            return bool(exchange(ctypes.byref(ctypes.c_int(_RELAXED))) == 0)
+        return False
 
     def facts(self) -> dict[str, Any]:
         """Returns capacity and counters of each device in use."""

@@ -71,6 +71,10 @@ class Npu(Cuda):
             counts = self._counts[device] = self._ask(device)
         return device, counts[0], counts[1]
 
+    def leave_captures_alone(self) -> bool:
+        """Returns False: torch_npu may call the recorder with its allocator locked, and the timer would wait for it."""
+        return False
+
     def _device(self) -> int:
         return int(self._torch.npu.current_device())
 

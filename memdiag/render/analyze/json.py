@@ -52,6 +52,7 @@ _DEVICE = Shape(
         "top_sites",
         "by_module",
         "card",
+        "card_timeline",
         "moment",
     ),
 )

@@ -1,0 +1,92 @@
+"""Samples of a card: free and total memory according to its driver, with what this process's allocator has reserved.
+
+The memory outside the allocator (the context, buffers of NCCL or HCCL, other processes) is total - free - reserved.
+A device that the program has not used is never queried: that would create a context on it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .sampling import TIMER
+
+_ATTEMPTS = 3  # of the timer, to find a moment at which the program does not change the reserved memory
+
+
+class CardSamples:
+    """The source ``card`` of a recording: a row for each device in use.
+
+    Args:
+        backend: The backend, with ``can_ask_driver``, ``driver_memory`` and ``allocator_state``.
+    """
+
+    name = "card"
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._relaxed: set[int] = set()  # threads
+
+    def take(self, when: str, devices: Sequence[int]) -> list[dict[str, int]]:
+        """Returns a row for each device that can be queried."""
+        if when == TIMER and not self._may_ask():
+            return []
+        rows = []
+        for device in devices:
+            if self._backend.can_ask_driver():
+                row = self._row(device, _ATTEMPTS if when == TIMER else 1)
+                if row is not None:
+                    rows.append(row)
+        return rows
+
+    def failed(self, device: int, total: int, free: int) -> list[dict[str, int]]:
+        """Returns the row of a device whose driver's figures are known already."""
+        return [self._joined(device, free, total, self._backend.allocator_state(device))]
+
+    def _row(self, device: int, attempts: int) -> dict[str, int] | None:
+        """Returns a row whose figures belong together.
+
+        The timer runs beside the program, which may reserve memory between the two queries: then it asks again.
+        """
+        state = self._backend.allocator_state(device)
+        for _ in range(attempts):
+            free, total = self._backend.driver_memory(device)
+            after = self._backend.allocator_state(device) if attempts > 1 else state
+            if after[0] == state[0]:
+                return self._joined(device, free, total, after)
+            state = after
+        return None
+
+    @staticmethod
+    def _joined(device: int, free: int, total: int, state: tuple[int, int, int]) -> dict[str, int]:
+        reserved, allocs, frees = state
+        return {
+            "device": int(device),
+            "total_bytes": int(total),
+            "free_bytes": int(free),
+            "reserved_bytes": reserved,
+            "allocs": allocs,
+            "frees": frees,
+        }
+
+    def _may_ask(self) -> bool:
+        """Returns whether the timer's thread may call the driver: a call must not end the capture of a graph."""
+        thread = threading.get_ident()
+        if thread not in self._relaxed:
+            if not self._backend.leave_captures_alone():
+                return False
+            self._relaxed.add(thread)
+        return True
+
+
+def physical_cards(variable: str, count: int) -> dict[int, str]:
+    """Returns the card of each device index: the entry of the variable that selects the visible devices, or the index.
+
+    Args:
+        variable: ``CUDA_VISIBLE_DEVICES`` or ``ASCEND_RT_VISIBLE_DEVICES``.
+        count: Number of visible devices.
+    """
+    chosen = [word.strip() for word in os.environ.get(variable, "").split(",") if word.strip()]
+    return {index: chosen[index] if index < len(chosen) else str(index) for index in range(count)}
