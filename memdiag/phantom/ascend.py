@@ -11,7 +11,7 @@ from pathlib import Path
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
-from . import build, entry_points
+from . import build, entry_points, sharing
 from .installed import Installed
 from .profiles import Profile
 
@@ -73,7 +73,11 @@ def stand_in(installed: Installed) -> Path:
     facts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in libraries]
     compiler = build.find_compiler("c")
     sources = sorted(
-        [*_SOURCES.iterdir(), *(Path(__file__).with_name(name) for name in ("ascend.py", "entry_points.py"))]
+        [
+            *_SOURCES.iterdir(),
+            *sharing.SOURCES.iterdir(),
+            *(Path(__file__).with_name(name) for name in ("ascend.py", "entry_points.py")),
+        ]
     )
 
     def make(folder: Path) -> None:

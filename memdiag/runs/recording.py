@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,8 @@ def perform(
     run_folder.write_manifest(folder, manifest)
     _tell_outer(folder)
     try:
-        ended = launch.run(order.command, launch.environment_for(config, environment))
+        with _cards(order) as cards:
+            ended = launch.run(order.command, launch.environment_for(config, {**environment, **cards}))
     except MemdiagError:
         run_folder.remove(folder)
         raise
@@ -125,6 +127,13 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
         said = joined([said, phrase("record.phantom.experts", load=load)], "")
     listener.say(f"memdiag: {said}")
     return environment
+
+
+def _cards(order: Order) -> AbstractContextManager[dict[str, str]]:
+    """Returns the variable of the simulated cards that the processes of a command share."""
+    from memdiag.phantom.sharing import shared_cards
+
+    return shared_cards() if order.phantom is not None and order.as_rank is None else nullcontext({})
 
 
 def _config(order: Order, folder: RunFolder) -> Config:

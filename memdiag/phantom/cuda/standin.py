@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
-from memdiag.phantom import build
+from memdiag.phantom import build, sharing
 from memdiag.phantom.installed import Installed
 from memdiag.phantom.profiles import Profile
 from memdiag.text import phrase
@@ -163,7 +163,12 @@ def stand_in(installed: Installed) -> Path:
     compiler = build.find_compiler("c++")
     libraries = sorted((torch.folder / "lib").glob("*.so"))
     facts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in libraries]
-    sources = sorted(path for path in _HERE.rglob("*") if path.suffix in {".py", ".toml", ".cpp", ".h"})
+    sources = sorted(
+        path
+        for folder in (_HERE, sharing.SOURCES)
+        for path in folder.rglob("*")
+        if path.suffix in {".py", ".toml", ".cpp", ".h"}
+    )
     return build.cached(
         f"cuda{torch.cuda[0]}-{torch.version}",
         [torch.version, *facts, *_installed_toolkit(torch), compiler.version, *sources],

@@ -52,7 +52,7 @@ EXPORT int aclrtDeviceGetBareTgid(int32_t *pid) {
 }
 EXPORT int aclrtDeviceGetUuid(int32_t device, char *uuid) {
   memset(uuid, 0, 16);
-  uuid[15] = (char)device;
+  uuid[15] = (char)card_of(device);
   return OK;
 }
 

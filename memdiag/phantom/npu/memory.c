@@ -1,22 +1,41 @@
 /* Device memory as a sum with a limit, in whole pages of 2 MiB, and host memory that devices may read. */
 #include "phantom.h"
 
+#include "../shared/cards.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t used[MOST_DEVICES];
+static char has_context[MOST_DEVICES]; /* on a shared card: only a process that uses the device takes memory for its context */
+
+int card_of(int device) { return cards_behind("ASCEND_RT_VISIBLE_DEVICES", device); }
+
+/* Sets what this process has on a shared card: returns whether the sum of all processes fits. */
+static int publish(int device) { return cards_set(card_of(device), settings()->context + used[device], settings()->total); }
+
+static int begin_context(int device) {
+  if (cards_are_shared() && !has_context[device]) has_context[device] = (char)publish(device);
+  return has_context[device] || !cards_are_shared();
+}
 
 static uint64_t left(int device) {
+  if (!begin_context(device)) return 0;
   uint64_t taken = settings()->context + used[device];
+  if (cards_are_shared()) taken += cards_of_others(card_of(device));
   return taken > settings()->total ? 0 : settings()->total - taken;
 }
 
 int take_memory(int device, uint64_t bytes) {
   pthread_mutex_lock(&lock);
   int is_enough = bytes <= left(device);
-  if (is_enough) used[device] += bytes;
+  if (is_enough) {
+    used[device] += bytes;
+    is_enough = !cards_are_shared() || publish(device);
+    if (!is_enough) used[device] -= bytes; /* another process was faster */
+  }
   pthread_mutex_unlock(&lock);
   return is_enough;
 }
@@ -24,7 +43,34 @@ int take_memory(int device, uint64_t bytes) {
 void give_memory(int device, uint64_t bytes) {
   pthread_mutex_lock(&lock);
   used[device] -= bytes;
+  if (cards_are_shared()) publish(device);
   pthread_mutex_unlock(&lock);
+}
+
+/* What the driver's tool tells: each process on a card. A card and its chip have one number here. */
+typedef struct {
+  int pid;
+  unsigned long bytes;
+} process_t;
+
+enum { DCMI_MOST = 32 };
+
+EXPORT int dcmi_init(void) { return 0; }
+EXPORT int dcmi_get_card_id_device_id_from_logicid(int *card, int *chip, unsigned logical) {
+  *card = (int)logical;
+  *chip = 0;
+  return 0;
+}
+EXPORT int dcmi_get_device_resource_info(int card, int chip, process_t *processes, int *count) {
+  (void)chip;
+  int64_t pids[DCMI_MOST];
+  uint64_t bytes[DCMI_MOST];
+  pthread_mutex_lock(&lock);
+  int found = cards_are_shared() ? cards_processes(card, pids, bytes, DCMI_MOST) : 0;
+  pthread_mutex_unlock(&lock);
+  *count = found < DCMI_MOST ? found : DCMI_MOST;
+  for (int i = 0; i < *count; i++) processes[i] = (process_t){(int)pids[i], (unsigned long)bytes[i]};
+  return 0;
 }
 
 uint64_t free_memory(int device) {

@@ -44,6 +44,7 @@ int refuse(const char *function, const char *library);
 int current_device(void); /* 0 where none was chosen yet */
 
 /* memory.c: bytes in use, by device. */
+int card_of(int device); /* the card behind a device number of this process */
 int take_memory(int device, uint64_t bytes); /* 1: there was enough */
 void give_memory(int device, uint64_t bytes);
 uint64_t free_memory(int device);

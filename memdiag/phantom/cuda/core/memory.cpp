@@ -5,6 +5,7 @@
 
 #include "abi.h"
 #include "calls.h"
+#include "cards.h"
 #include "values.h"
 
 namespace phantom {
@@ -26,17 +27,39 @@ Memory& memory() {
   return *all;
 }
 
-uint64_t Memory::free_bytes(int device) const {
+bool Memory::begin_context(int device) {
+  DeviceMemory& own = devices[device];
+  if (is_card_shared() && !own.has_context) own.has_context = set_on_card(card_of(device), config().context_bytes, total_bytes);
+  return own.has_context || !is_card_shared();
+}
+
+uint64_t Memory::free_bytes(int device) {
+  if (!begin_context(device)) return 0;
   uint64_t taken = config().context_bytes + devices[device].used + devices[device].foreign;
+  if (is_card_shared()) taken += of_others(card_of(device));
+  return taken >= total_bytes ? 0 : total_bytes - taken;
+}
+
+uint64_t Memory::free_on_card(int card) {
+  if (!is_card_shared()) return is_no_device(card) ? total_bytes : free_bytes(card);
+  uint64_t taken = 0;
+  for (const Share& share : shares_of(card)) taken += share.bytes;
   return taken >= total_bytes ? 0 : total_bytes - taken;
 }
 
 bool Memory::take(int device, uint64_t bytes) {
   if (bytes > free_bytes(device)) return false;
   DeviceMemory& own = devices[device];
+  if (is_card_shared() && !set_on_card(card_of(device), config().context_bytes + own.used + bytes, total_bytes)) return false;
   own.used += bytes;
   own.peak = std::max(own.peak, own.used);
   return true;
+}
+
+void Memory::give(int device, uint64_t bytes) {
+  DeviceMemory& own = devices[device];
+  own.used -= bytes;
+  if (is_card_shared()) set_on_card(card_of(device), config().context_bytes + own.used, total_bytes);
 }
 
 std::map<uint64_t, Range>::iterator Memory::find(uint64_t address) {
@@ -70,7 +93,7 @@ int allocate(void** result, uint64_t bytes, Kind kind) {
   }
   uint64_t address = all.malloc_space.take(span_bytes, config().granularity);
   if (!address) {
-    all.devices[t_device].used -= physical_bytes;
+    all.give(t_device, physical_bytes);
     return kMemoryAllocation;
   }
   int64_t ordinal = all.next_ordinal++;
@@ -93,7 +116,7 @@ int release(void* address) {
   if (found == all.ranges.end() || found->second.kind == Kind::kReserved) return kInvalidValue;
   Range range = found->second;
   all.ranges.erase(found);
-  all.devices[range.device].used -= range.physical_bytes;
+  all.give(range.device, range.physical_bytes);
   if (range.kind == Kind::kAsync) all.devices[range.device].async_used -= range.physical_bytes;
   all.malloc_space.give_back(number(address), range.span_bytes);
   note_call(Call::kFree, range.device, number(address), range.bytes, range.ordinal);

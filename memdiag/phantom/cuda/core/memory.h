@@ -44,6 +44,7 @@ struct Mapping {
 
 struct DeviceMemory {
   uint64_t used = 0, peak = 0, foreign = 0, async_used = 0, async_peak = 0;
+  bool has_context = false;  // on a shared card: only a process that uses the device takes memory for its context
 };
 
 struct Memory {
@@ -60,8 +61,11 @@ struct Memory {
   int64_t next_ordinal = 0;
 
   Memory();
-  uint64_t free_bytes(int device) const;
+  bool begin_context(int device);  // false: a shared card has no room for it
+  uint64_t free_bytes(int device);
+  uint64_t free_on_card(int card);  // as monitors see it: looking creates no context
   bool take(int device, uint64_t bytes);
+  void give(int device, uint64_t bytes);
   std::map<uint64_t, Range>::iterator find(uint64_t address);
   bool is_pinned(uint64_t address) const { return is_within(pinned, address); }
   bool is_managed(uint64_t address) const { return is_within(managed, address); }

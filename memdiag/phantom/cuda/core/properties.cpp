@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cards.h"
 #include "config.h"
 
 namespace phantom {
@@ -54,7 +55,7 @@ void fill(DeviceProp& to, int device) {
   memset(&to, 0, sizeof to);
   snprintf(to.name, sizeof to.name, "%s", from.name.c_str());
   memcpy(to.uuid, "memdiag phantom", 15);
-  to.uuid[15] = static_cast<char>(device);
+  to.uuid[15] = static_cast<char>(card_of(device));
   to.total_memory = from.total_bytes;
   to.shared_per_block = kSharedPerBlock;
   to.shared_per_block_optin = from.shared_optin;
@@ -81,7 +82,7 @@ void fill(DeviceProp& to, int device) {
   to.can_map_host = to.concurrent_kernels = to.unified_addressing = to.managed_memory = to.cooperative_launch = to.stream_priorities = 1;
   to.memory_pools = to.host_register = to.preemption = to.global_l1 = to.local_l1 = 1;
   to.cluster_launch = attribute(120);
-  to.pci_bus = device + 1;
+  to.pci_bus = card_of(device) + 1;
 }
 
 void fill(FuncAttributes& to, CodeVersion code) {

@@ -20,7 +20,7 @@ using Handles = std::unordered_map<uint64_t, Physical>;
 
 void drop_if_unused(Handles::iterator handle) {
   if (handle->second.num_references > 0 || handle->second.num_maps > 0) return;
-  memory().devices[handle->second.device].used -= handle->second.bytes;
+  memory().give(handle->second.device, handle->second.bytes);
   memory().physical.erase(handle);
 }
 

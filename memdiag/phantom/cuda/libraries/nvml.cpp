@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../core/cards.h"
 #include "calls.h"
 
 using namespace phantom;
@@ -14,10 +15,31 @@ constexpr size_t kFabricState = 28;  // nvmlGpuFabricInfoV_t: version, 16 bytes 
 struct MemoryInfo { unsigned long long total, free, used; };
 struct MemoryInfo2 { unsigned version; unsigned long long total, reserved, free, used; };
 
-int device_of(void* handle) { return static_cast<int>(number(handle)) - 1; }
-int hand_out(int device, void** handle) {
-  if (is_no_device(device)) return kInvalidArgument;
-  *handle = pointer(static_cast<uint64_t>(device) + 1);
+// The numbers of NVML are those of the cards, whatever devices a process sees.
+int card_of_handle(void* handle) { return static_cast<int>(number(handle)) - 1; }
+bool is_card(int card) {
+  bool found = false;
+  for (int device = 0; device < config().num_devices; device++) found = found || card_of(device) == card;
+  return found;
+}
+int hand_out(int card, void** handle) {
+  if (is_no_device(card) && !is_card(card)) return kInvalidArgument;
+  *handle = pointer(static_cast<uint64_t>(card) + 1);
+  return kSuccess;
+}
+// The processes on a card: pid and bytes, in records of a size that depends on the version of the function.
+int processes(void* handle, unsigned* count, void* to, size_t each) {
+  Lock lock(memory().mutex);
+  std::vector<Share> shares = shares_of(card_of_handle(handle));
+  unsigned room = *count;
+  *count = static_cast<unsigned>(shares.size());
+  if (*count > room) return kTooSmall;
+  for (const Share& share : shares) {
+    memset(to, 0, each);
+    memcpy(to, &share.pid, sizeof share.pid);
+    memcpy(static_cast<char*>(to) + 8, &share.bytes, sizeof share.bytes);
+    to = static_cast<char*>(to) + each;
+  }
   return kSuccess;
 }
 int say(char* to, unsigned bytes, const char* text) {
@@ -31,7 +53,7 @@ int zero(void* to, size_t bytes) {
 }
 uint64_t free_of(void* handle) {
   Lock lock(memory().mutex);
-  return memory().free_bytes(device_of(handle));
+  return memory().free_on_card(card_of_handle(handle));
 }
 
 }  // namespace
@@ -61,13 +83,13 @@ API int nvmlDeviceGetHandleByPciBusId_v2(const char* text, void** handle) {
 }
 API int nvmlDeviceGetHandleByUUID(const char*, void** handle) { return hand_out(0, handle); }
 API int nvmlDeviceGetIndex(void* handle, unsigned* index) {
-  *index = static_cast<unsigned>(device_of(handle));
+  *index = static_cast<unsigned>(card_of_handle(handle));
   return kSuccess;
 }
 API int nvmlDeviceGetName(void*, char* text, unsigned bytes) { return say(text, bytes, config().name.c_str()); }
 API int nvmlDeviceGetUUID(void* handle, char* text, unsigned bytes) {
   char uuid[48];
-  snprintf(uuid, sizeof uuid, "GPU-6d656d64-6961-6720-7068-616e746f6d%02x", static_cast<unsigned>(device_of(handle)) & 0xff);
+  snprintf(uuid, sizeof uuid, "GPU-6d656d64-6961-6720-7068-616e746f6d%02x", static_cast<unsigned>(card_of_handle(handle)) & 0xff);
   return say(text, bytes, uuid);
 }
 API int nvmlDeviceGetMemoryInfo(void* handle, MemoryInfo* info) {
@@ -92,9 +114,9 @@ API int nvmlDeviceGetUtilizationRates(void*, void* two) { return zero(two, 2 * s
 API int nvmlDeviceGetTemperature(void*, int, unsigned* value) { return zero(value, sizeof *value); }
 API int nvmlDeviceGetPowerUsage(void*, unsigned* value) { return zero(value, sizeof *value); }
 API int nvmlDeviceGetClockInfo(void*, int, unsigned* value) { return zero(value, sizeof *value); }
-API int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) { return zero(count, sizeof *count); }
-API int nvmlDeviceGetComputeRunningProcesses_v2(void*, unsigned* count, void*) { return zero(count, sizeof *count); }
-API int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void*) { return zero(count, sizeof *count); }
+API int nvmlDeviceGetComputeRunningProcesses(void* handle, unsigned* count, void* to) { return processes(handle, count, to, 16); }
+API int nvmlDeviceGetComputeRunningProcesses_v2(void* handle, unsigned* count, void* to) { return processes(handle, count, to, 24); }
+API int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, void* to) { return processes(handle, count, to, 24); }
 API int nvmlDeviceGetGpuFabricInfoV(void*, void* info) { return zero(static_cast<char*>(info) + kFabricState, 1); }
 API int nvmlDeviceGetNvLinkState(void*, unsigned, int*) { return kUnsupported; }
 API int nvmlDeviceGetP2PStatus(void*, void*, int, int* status) {

@@ -1,6 +1,7 @@
 // libcudart: devices, versions, errors, the profiler's switch.
 #include <stdio.h>
 
+#include "../core/cards.h"
 #include "../core/errors.h"
 #include "../core/memory.h"
 #include "../core/properties.h"
@@ -46,18 +47,20 @@ API int cudaGetDeviceProperties(DeviceProp* properties, int device) {
 API int cudaGetDeviceProperties_v2(DeviceProp* properties, int device) { return cudaGetDeviceProperties(properties, device); }
 API int cudaDeviceGetAttribute(int* value, int which, int device) {
   if (is_no_device(device)) return remember(kInvalidDevice);
-  *value = which == 33 ? device + 1 : attribute(which);
+  *value = which == 33 ? card_of(device) + 1 : attribute(which);
   return kSuccess;
 }
 API int cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
   if (is_no_device(device)) return remember(kInvalidDevice);
-  snprintf(text, static_cast<size_t>(bytes), "0000:%02X:00.0", device + 1);
+  snprintf(text, static_cast<size_t>(bytes), "0000:%02X:00.0", card_of(device) + 1);
   return kSuccess;
 }
 API int cudaDeviceGetByPCIBusId(int* device, const char* text) {
   unsigned bus = 0;
-  if (sscanf(text, "%*x:%x", &bus) != 1 || is_no_device(static_cast<int>(bus) - 1)) return remember(kInvalidValue);
-  *device = static_cast<int>(bus) - 1;
+  int found = sscanf(text, "%*x:%x", &bus) == 1 ? 0 : config().num_devices;
+  while (found < config().num_devices && card_of(found) != static_cast<int>(bus) - 1) found++;
+  if (found >= config().num_devices) return remember(kInvalidValue);
+  *device = found;
   return kSuccess;
 }
 // Peers would let NCCL and symmetric memory map each other's memory, of which nothing is here.

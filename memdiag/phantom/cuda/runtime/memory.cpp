@@ -65,6 +65,7 @@ API int cudaMallocPitch(void** result, size_t* pitch, size_t width, size_t heigh
 }
 API int cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   Lock lock(memory().mutex);
+  if (!memory().begin_context(current_device())) return remember(kMemoryAllocation);
   *free_bytes = memory().free_bytes(current_device());
   *total_bytes = memory().total_bytes;
   return kSuccess;
