@@ -283,6 +283,8 @@ SOURCES: Registry[Source] = Registry(
         "lifespans-csv": "memdiag.sources.lifespans_csv",
         "memory-timeline": "memdiag.sources.memory_timeline",
         "chrome-trace": "memdiag.sources.chrome_trace",
+        "nccl-log": "memdiag.sources.nccl_log",
+        "hccl-log": "memdiag.sources.hccl_log",
     },
     "memdiag.sources",
 )
@@ -303,6 +305,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "changing-sizes": "memdiag.analyzers.changing_sizes",
         "streams": "memdiag.analyzers.streams",
         "communication": "memdiag.analyzers.communication",
+        "communicators": "memdiag.analyzers.communicators",
         "scattered": "memdiag.analyzers.scattered",
         "intermediates": "memdiag.analyzers.intermediates",
         "kept_chains": "memdiag.analyzers.kept_chains",

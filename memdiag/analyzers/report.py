@@ -74,6 +74,7 @@ def build_report(
         what_if=what_if,
         verdict=verdict(trace, devices, findings, what_if, happened, replay=replay),
         would_fit=() if fitting is None else answers(trace, context, fitting),
+        libraries=tuple(memory for memory in trace.libraries if device is None or memory.device == device),
     )
 
 

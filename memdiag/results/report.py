@@ -8,6 +8,7 @@ from typing import Literal
 
 from memdiag.results.card_ledger import CardMoment
 from memdiag.results.finding import Finding, Note, Severity
+from memdiag.results.libraries import LibraryMemory
 from memdiag.results.would_fit import WouldFit
 
 
@@ -356,6 +357,7 @@ class Report:
         what_if: Remedies by settings, replayed on the trace; empty if nothing was replayed.
         verdict: The card that every form of the report starts with.
         would_fit: For each device, whether a tensor of a given size would fit (``--would-fit``).
+        libraries: What communication libraries hold outside the allocator, from their logs; empty without a log.
     """
 
     source: TraceSource
@@ -367,3 +369,4 @@ class Report:
     what_if: tuple[WhatIf, ...] = ()
     verdict: Verdict | None = None
     would_fit: tuple[WouldFit, ...] = ()
+    libraries: tuple[LibraryMemory, ...] = ()

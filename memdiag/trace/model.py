@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from memdiag.results.finding import Note
+from memdiag.results.libraries import LibraryMemory
 from memdiag.trace import schema
 from memdiag.trace.card import Card
 from memdiag.trace.layout import Layout
@@ -147,6 +148,7 @@ class Trace:
         complete_from_start: Whether the trace begins with an empty allocator, or None if unknown.
         layout: Sizes that the allocator used.
         recorded: Marks of a recorder, as in the file; None if it was not recorded by memdiag.
+        libraries: What communication libraries hold outside the allocator, from their logs.
     """
 
     path: str
@@ -164,6 +166,7 @@ class Trace:
     complete_from_start: bool | None = None
     layout: Layout = field(default_factory=Layout)
     recorded: Recorded | None = None
+    libraries: tuple[LibraryMemory, ...] = ()
 
     @property
     def num_events(self) -> int:

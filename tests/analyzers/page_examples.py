@@ -303,6 +303,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
     "MD124": _buckets,
     "MD126": lambda: build_report(load(HERE.parents[1] / "examples" / "gpt-train.pickle")).findings,
     "MD130": _norms,
+    "MD141": lambda: _of("communicators").found(),
     "MD201": lambda: _golden("cuda-2.13.0-oom"),
     "MD202": lambda: _golden("cuda-2.13.0-pinned"),
     "MD204": _other_stream,

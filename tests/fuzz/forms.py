@@ -149,6 +149,15 @@ def _dump_arrays(tree: Any, chance: random.Random) -> bytes:
     return out.getvalue()
 
 
+def _load_lines(data: bytes) -> Any:
+    return data.decode("utf-8").split("\n")
+
+
+def _dump_lines(tree: Any, chance: random.Random) -> bytes:
+    text = chance.choice(("\n", "\r\n")).join(str(line) for line in tree)
+    return text.encode("utf-8", "surrogatepass")
+
+
 def _load_usage(data: bytes) -> Any:
     size = _USAGE_RECORD.size
     return [list(_USAGE_RECORD.unpack_from(data, at)) for at in range(0, len(data) - size + 1, size)]
@@ -165,6 +174,7 @@ JSON = Codec(_load_json, _dump_json)
 CSV = Codec(_load_csv, _dump_csv)
 DATABASE = Codec(_load_database, _dump_database)
 ARRAYS = Codec(_load_arrays, _dump_arrays)
+LINES = Codec(_load_lines, _dump_lines)
 USAGE = Codec(_load_usage, _dump_usage)
 
 CODECS: dict[str, Codec] = {
@@ -177,6 +187,8 @@ CODECS: dict[str, Codec] = {
     "ascend-csv": CSV,
     "ascend-memory-usage": USAGE,
     "lifespans-csv": CSV,
+    "nccl-log": LINES,
+    "hccl-log": LINES,
     "memory-timeline": JSON,
     "chrome-trace": JSON,
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.forms import CODECS, dump_pickle
+from tests.fuzz.seeds_of_logs import hccl, nccl
 from tests.fuzz.seeds_of_snapshots import MIB, snapshot, snapshots
 
 HERE = Path(__file__).parent / "seeds"
@@ -277,6 +278,8 @@ def _trees() -> dict[str, dict[str, Any]]:
             "lifespans.csv": lifespans,
             "buffers.csv": [["id", "lower", "upper", "size", "offset"], [0, 0, 5, 8, 0]],
         },
+        "nccl-log": {"nccl.log": nccl()},
+        "hccl-log": {"plog.log": hccl()},
         "memory-timeline": {"timeline.raw.json": raw, "timeline.json": sums},
         "chrome-trace": {"trace.json": _chrome(), "events.json": _chrome()["traceEvents"]},
     }

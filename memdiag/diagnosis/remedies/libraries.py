@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
+from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends, on_torch
 from memdiag.results.finding import Fix
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.sizes.npu import HCCL_BUFFER_MB
@@ -31,5 +31,15 @@ HCCL_BUFFERS = Plain(
 )
 TASK_QUEUE = Plain(LazyFix("oom_ascend.task-queue", "env", "export TASK_QUEUE_ENABLE=1"), of_backends("npu"))
 NCCL_BUFFERS = Plain(LazyFix("oom_nccl.buffers", "env", "export NCCL_BUFFSIZE=2097152"), _graphics)
+NCCL_CHANNELS = Plain(LazyFix("oom_nccl.channels", "env", "export NCCL_MAX_NCHANNELS=8"), _graphics)
+NCCL_P2P_CHANNELS = Plain(LazyFix("oom_nccl.p2p-channels", "env", "export NCCL_MAX_P2P_NCHANNELS=8"), _graphics)
+SHARED_COMMUNICATORS = Plain(
+    LazyFix("oom_nccl.share", "code", "options = dist.ProcessGroupNCCL.Options(); options.config.split_share = 1"),
+    _graphics,
+)
+SINGLE_RANK_GROUPS = Plain(
+    LazyFix("oom_nccl.single", "code", "if dist.get_world_size(group) > 1: dist.all_reduce(x, group=group)"),
+    on_torch,
+)
 NO_BENCHMARK = Plain(LazyFix("oom_libraries.benchmark", "code", "torch.backends.cudnn.benchmark = False"), _graphics)
 ROOM = _LibraryRoom()

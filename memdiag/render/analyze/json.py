@@ -13,6 +13,7 @@ from memdiag.render.support.shape import ABSENT, JsonLayout, Shape, ShapeKey
 from memdiag.render.support.shapes import CARD, FINDING, MOMENTS
 from memdiag.render.support.words import in_order
 from memdiag.results.finding import Finding
+from memdiag.results.libraries import LibraryMemory
 from memdiag.results.report import DeviceReport, Report, Verdict
 from memdiag.results.would_fit import WouldFit
 
@@ -79,6 +80,13 @@ LAYOUT = JsonLayout(
                 ),
                 "what_if",
                 "notes",
+                ShapeKey(
+                    "libraries",
+                    lambda report: report.libraries or ABSENT,
+                    list[LibraryMemory],
+                    "What communication libraries hold outside the allocator; only with a log of theirs.",
+                    is_optional=True,
+                ),
                 ShapeKey(
                     "would_fit",
                     lambda report: report.would_fit or ABSENT,
