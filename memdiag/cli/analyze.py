@@ -50,6 +50,15 @@ def analyze(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print the whole report instead of one screen.")] = False,
     no_replay: NoReplay = False,
+    nccl_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--nccl-log",
+            metavar="FILE",
+            help="Log of NCCL or HCCL of the same process; can be repeated. Default: those in the run directory.",
+            show_default=False,
+        ),
+    ] = None,
     fail_on: FailOnFindings = None,
 ) -> None:
     """Explain which tensors filled the memory in a trace, and suggest fixes.
@@ -78,7 +87,8 @@ def analyze(
             raise MemdiagError(
                 phrase("errors.is-trace", option=str(option), file=str(file)), phrase("errors.name-another")
             )
-    loaded, report = _report(path, moment, top, device, replay=not no_replay, fitting=fitting)
+    loaded = _with_libraries(path, nccl_log or [])
+    report = _report(loaded, moment, top, device, replay=not no_replay, fitting=fitting)
     if page is not None:
         page.write(loaded, report, moment, replay=not no_replay)
         if form == "html":
@@ -105,17 +115,21 @@ def _read_size(text: str) -> int:
     return size
 
 
-def _report(
-    path: Path, at: str | int, top: int, device: int | None, *, replay: bool, fitting: int | None
-) -> tuple[Trace, Report]:
+def _with_libraries(path: Path, logs: list[Path]) -> Trace:
+    """Returns the trace in a file, with the memory of libraries from their logs."""
     from memdiag.cli.loading import read_trace
+    from memdiag.runs.libraries import with_libraries
+
+    return with_libraries(read_trace(path), logs)
+
+
+def _report(trace: Trace, at: str | int, top: int, device: int | None, *, replay: bool, fitting: int | None) -> Report:
     from memdiag.cli.talk import busy
 
-    trace = read_trace(path)
     with busy(phrase("progress.diagnosing", count=trace.num_events)):
         from memdiag.analyzers.report import build_report
 
-        return trace, build_report(trace, at=at, top=top, device=device, replay=replay, fitting=fitting)
+        return build_report(trace, at=at, top=top, device=device, replay=replay, fitting=fitting)
 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:

@@ -114,6 +114,15 @@ def record(
         ),
     ] = None,
     expert_load: ExpertLoad = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="nccl-log|hccl-log",
+            help="Switch on the log of a communication library, and read it at the end; can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     find_max: Annotated[
         str | None,
         typer.Option(
@@ -143,12 +152,12 @@ def record(
         raise MemdiagError(phrase("errors.no-command"), "memdiag record [options] -- python train.py")
     from memdiag.cli.loading import OnTerminal
     from memdiag.recorder.launch import end_as
-    from memdiag.runs.order import assumed_values, settings_of
+    from memdiag.runs.order import assumed_values, chosen_logs, settings_of
     from memdiag.runs.recording import Order, perform
 
     settings = settings_of(backend or [], steps, every, max_events, names=not no_names, samples=samples)
     assumed = assumed_values(phantom, values=values, compute=compute, expert_load=expert_load)
-    order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed)
+    order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed, logs=chosen_logs(logs or []))
     if find_max is not None:
         raise typer.Exit(_find_max(order, find_max, as_json=as_json, quiet=quiet))
     if as_json:

@@ -8,6 +8,7 @@ from typing import Any
 
 from memdiag.errors import MemdiagError
 from memdiag.recorder.config import BACKENDS
+from memdiag.runs.libraries import LOGS
 from memdiag.text import phrase
 
 _MOST_SECONDS = 86_400  # between two samples
@@ -41,6 +42,22 @@ def assumed_values(
 
         said[VARIABLE] = read_expert_load(expert_load)
     return said
+
+
+def chosen_logs(words: list[str]) -> tuple[str, ...]:
+    """Returns the logs of libraries to switch on, from texts that may name several, separated by commas.
+
+    Raises:
+        MemdiagError: A log is unknown.
+    """
+    chosen = tuple(dict.fromkeys(word.strip().lower() for item in words for word in item.split(",")))
+    for word in chosen:
+        if word not in LOGS:
+            raise MemdiagError(
+                phrase("errors.record-with", word=str(word)),
+                phrase("errors.record-with.hint", known=", ".join(LOGS)),
+            )
+    return chosen
 
 
 def settings_of(

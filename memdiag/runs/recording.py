@@ -33,6 +33,7 @@ class Order:
         as_rank, world: On a simulated device, run alone as this rank of a world of this size.
         environment: Additional environment variables.
         has_short_name: Whether the trace of a single process is also available as ./trace.pkl.
+        logs: Logs of libraries to switch on, of ``memdiag.runs.libraries.LOGS``.
     """
 
     command: tuple[str, ...]
@@ -43,6 +44,7 @@ class Order:
     world: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     has_short_name: bool = True
+    logs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,10 @@ def perform(
     folder = run_folder.make(order.output)
     if not order.has_short_name:
         folder = replace(folder, single="")
+    if order.logs:
+        from memdiag.runs.libraries import variables_for
+
+        environment = {**environment, **variables_for(order.logs, folder.path, environment, listener.say)}
     config = _config(order, folder)
     before = _before(list(order.command), listener)
     manifest = _manifest(order, config, own)

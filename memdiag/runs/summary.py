@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
 from memdiag.results.recording import RunMemory, RunSummary
+from memdiag.runs.libraries import with_libraries
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.text import phrase
 
@@ -89,7 +90,7 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: Ended, listen
     if size > LARGEST:
         return RunMemory(too_large_bytes=size)
     try:
-        trace = listener.read_trace(Path(path))
+        trace = with_libraries(listener.read_trace(Path(path)))
         with listener.busy(f"memdiag: {phrase('record.busy', count=trace.num_events)}"):
             report = _report(trace)
     except MemdiagError as error:

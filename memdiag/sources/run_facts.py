@@ -80,6 +80,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         tuple(found for row in rows if isinstance(row, dict) and (found := _optimizer(row)) is not None),
         _text(device.get("device")) if isinstance(device, dict) else "",
         scratch_in(own),
+        _count(own.get("pid"), _MOST_STEPS),
     )
 
 

@@ -37,6 +37,7 @@ class RecordingEnd:
         optimizers: Those that existed at a failure in the first step.
         phantom_device: The simulated device, or "" for a real or unknown one.
         scratch: Scratch memory of cuDNN on a simulated device; None if it was not used.
+        pid: Id of the recorded process, or None if unknown.
     """
 
     reason: str = ""
@@ -45,6 +46,7 @@ class RecordingEnd:
     optimizers: tuple[Optimizer, ...] = ()
     phantom_device: str = ""
     scratch: Scratch | None = None
+    pid: int | None = None
 
 
 @dataclass(frozen=True)

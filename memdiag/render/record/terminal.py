@@ -73,6 +73,10 @@ def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
     yield from _verdict(found.report)
     for device in found.report.devices:
         yield from _device(found.report, device)
+    for memory in found.report.libraries:
+        held = format_bytes(memory.live_bytes)
+        facts = phrase("record.libraries.held", library=memory.library, bytes=held, count=len(memory.communicators))
+        yield row(phrase("record.libraries"), facts)
 
 
 def _verdict(report: Report) -> Iterator[str]:
