@@ -1,4 +1,4 @@
-"""Logs of communication libraries beside a recording: switching them on, finding them, and adding them to its trace.
+"""Switches on the logs of communication libraries, finds them beside a recording, and adds them to its trace.
 
 ``memdiag record --with nccl-log`` sets the variables of the library for the command, unless the program's environment
 already sets them. The logs go into a folder of the run, where ``memdiag analyze`` finds them.

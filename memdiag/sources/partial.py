@@ -50,6 +50,37 @@ def build_partial(raw: RawTrace, *, hint: str, complete: bool | None, notes: Not
     return dataclasses.replace(trace, devices=devices, complete_from_start=complete)
 
 
+def blanks_of(columns: Mapping[str, schema.Column], count: int) -> dict[str, Array]:
+    """Returns ``count`` rows of a table without any value: -1, or False."""
+    return {name: np.full(count, 0 if column.dtype == "bool" else -1) for name, column in columns.items()}
+
+
+def state_of(device: int, size: Array, stack: Array) -> RawDevice:
+    """Returns a device whose file lists live buffers at one moment, without addresses and without a history.
+
+    Args:
+        device: Index of the device.
+        size: Bytes of each buffer.
+        stack: Where it was allocated, -1 if unknown.
+    """
+    count = len(size)
+    values = {
+        "address": np.arange(count, dtype=np.int64),
+        "size": size,
+        "requested_size": size,
+        "state": np.full(count, schema.ACTIVE_ALLOCATED),
+        "stack": stack,
+    }
+    return RawDevice(
+        device=device,
+        action=np.empty(0, np.int8),
+        addr=np.empty(0, np.int64),
+        size=np.empty(0, np.int64),
+        blocks=Table(schema.BLOCKS, blanks_of(schema.BLOCKS, count) | values),
+        has_addresses=False,
+    )
+
+
 def _known(curves: Mapping[str, Array]) -> dict[str, Array]:
     """Returns curves with impossible values (negative, or more than any machine has) as unknown."""
     return {name: np.where((values < 0) | (values > _MOST), -1, values) for name, values in curves.items()}

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memdiag.sources.protobuf_wire import fields
+
 _SNAPSHOT_IN_PAGE = re.compile(rb'(?s)(.*?")(gA[A-Za-z0-9+/]+=*)(".*)')
 _USAGE_RECORD = struct.Struct("<HIqqqqqqqbbBBBQQ")
 _LARGEST = 1 << 20  # bytes; larger files are not converted to trees
@@ -158,6 +160,49 @@ def _dump_lines(tree: Any, chance: random.Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+_MESSAGES = (1, 2, 4, 5)  # fields of a profile that are messages
+
+
+def _load_profile(data: bytes) -> Any:
+    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    return [
+        [number, _inner(value) if number in _MESSAGES and not isinstance(value, int) else _plain(value)]
+        for number, value in fields(memoryview(data))
+    ]
+
+
+def _inner(data: memoryview) -> list[Any]:
+    return [[number, _plain(value)] for number, value in fields(data)]
+
+
+def _plain(value: int | memoryview) -> int | bytes:
+    return value if isinstance(value, int) else bytes(value)
+
+
+def _dump_profile(tree: Any, chance: random.Random) -> bytes:
+    data = message(tree)
+    return gzip.compress(data, mtime=0) if chance.random() < 0.5 else data
+
+
+def message(tree: Any) -> bytes:
+    """Returns a protocol buffer: pairs of a field and its number, bytes, or pairs of an inner message."""
+    out = b""
+    for number, value in tree:
+        if isinstance(value, int):
+            out += _varint(number << 3) + _varint(value & (1 << 64) - 1)
+        else:
+            content = message(value) if isinstance(value, list) else bytes(value)
+            out += _varint(number << 3 | 2) + _varint(len(content)) + content
+    return out
+
+
+def _varint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
 def _load_usage(data: bytes) -> Any:
     size = _USAGE_RECORD.size
     return [list(_USAGE_RECORD.unpack_from(data, at)) for at in range(0, len(data) - size + 1, size)]
@@ -175,6 +220,7 @@ CSV = Codec(_load_csv, _dump_csv)
 DATABASE = Codec(_load_database, _dump_database)
 ARRAYS = Codec(_load_arrays, _dump_arrays)
 LINES = Codec(_load_lines, _dump_lines)
+PROFILE = Codec(_load_profile, _dump_profile)
 USAGE = Codec(_load_usage, _dump_usage)
 
 CODECS: dict[str, Codec] = {
@@ -187,6 +233,9 @@ CODECS: dict[str, Codec] = {
     "ascend-csv": CSV,
     "ascend-memory-usage": USAGE,
     "lifespans-csv": CSV,
+    "rmm-csv": CSV,
+    "jax-profile": PROFILE,
+    "bfc-dump": LINES,
     "nccl-log": LINES,
     "hccl-log": LINES,
     "memory-timeline": JSON,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.forms import CODECS, dump_pickle
-from tests.fuzz.seeds_of_logs import hccl, nccl
+from tests.fuzz.seeds_of_logs import bfc_dump, hccl, jax_profile, nccl, rmm
 from tests.fuzz.seeds_of_snapshots import MIB, snapshot, snapshots
 
 HERE = Path(__file__).parent / "seeds"
@@ -278,6 +278,9 @@ def _trees() -> dict[str, dict[str, Any]]:
             "lifespans.csv": lifespans,
             "buffers.csv": [["id", "lower", "upper", "size", "offset"], [0, 0, 5, 8, 0]],
         },
+        "rmm-csv": {"rmm.dev1.csv": rmm()},
+        "jax-profile": {"memory.prof": jax_profile()},
+        "bfc-dump": {"tf.log": bfc_dump()},
         "nccl-log": {"nccl.log": nccl()},
         "hccl-log": {"plog.log": hccl()},
         "memory-timeline": {"timeline.raw.json": raw, "timeline.json": sums},

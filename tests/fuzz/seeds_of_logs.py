@@ -1,7 +1,10 @@
-"""Seeds of the fuzzer for logs: those of communication libraries."""
+"""Seeds of the fuzzer for files of other programs: communication libraries, RMM, JAX and TensorFlow."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from tests.fuzz.forms import message
 from tests.sources.library_logs import MIB, NcclProcess
 
 
@@ -36,4 +39,58 @@ def hccl() -> list[str]:
         f"{head}Entry-HcclAllReduce: tag[AllReduce_a_b], sendBuf[0x12], count[5]",
         f"{head}[HCCL_TRACE][CreateCCLbuffer]Create ccl buffer success. {buffer}",
         f"{head}[HCCL_TRACE][ReleaseCCLbuffer]Release cclBuffer. {buffer}",
+    ]
+
+
+def rmm() -> list[list[Any]]:
+    """Returns the rows of a log that passes midnight, with a failure."""
+    return [
+        ["Thread", "Time", "Action", "Pointer", "Size", "Stream"],
+        [7, "23:59:59.999961", "allocate", "0x10012400000", 1048576, 0],
+        [7, "00:00:00.000977", "allocate", "0x10012500000", 2048, "0x7f8a38001020"],
+        [8, "00:00:01:841977", "free", "0x10012400000", 1048576, 0],
+        [8, "1634567890.5", "allocate failure", "(nil)", 4000000000, 0],
+    ]
+
+
+def jax_profile() -> list[Any]:
+    """Returns a profile with buffers of two sizes and an executable."""
+    words = ("allocations", "count", "space", "bytes", "kind", "buffer", "executable", "device", "cpu:0", "f", "a.py")
+    strings = ["", *words]
+    at = strings.index
+
+    def label(key: str, word: str) -> list[Any]:
+        return [3, message([[1, at(key)], [2, at(word)]])]
+
+    def sample(count: int, size: int, kind: str) -> list[Any]:
+        values = [[2, bytes([count])], [2, size]]
+        return [2, [[1, b"\x01\x02"], *values, label("kind", kind), label("device", "cpu:0")]]
+
+    return [
+        [1, [[1, at("allocations")], [2, at("count")]]],
+        [1, [[1, at("space")], [2, at("bytes")]]],
+        sample(5, 5 * 262144, "buffer"),
+        sample(1, 4 * MIB, "buffer"),
+        sample(1, 8192, "executable"),
+        [4, [[1, 1], [4, message([[1, 1], [2, 35]])]]],
+        [4, [[1, 2], [4, message([[1, 1], [2, 7]])]]],
+        [5, [[1, 1], [2, at("f")], [4, at("a.py")]]],
+        *[[6, text.encode()] for text in strings],
+    ]
+
+
+def bfc_dump() -> list[str]:
+    """Returns a log with a failure, two regions, and chunks with and without an operator."""
+    head = "2026-11-22 10:00:00.754214: I tensorflow/tsl/framework/bfc_allocator.cc:1083] "
+    return [
+        f"{head}Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.00MiB (rounded to 3145728)requested by op",
+        f"{head}BFCAllocator dump for GPU_0_bfc",
+        f"{head}Next region of size 4194304",
+        f"{head}InUse at 7f0000000000 of size 1280 by op ScratchBuffer action_count 1 step 0 next 1",
+        f"{head}Free  at 7f0000000500 of size 2096896 next 2",
+        f"{head}InUse at 7f0000200400 of size 2096128 next 18446744073709551615",
+        f"{head}Next region of size 2097152",
+        f"{head}InUse at 0x7f0001000000 of size 2097152 by op Conv2D next 18446744073709551615",
+        f"{head}Stats: ",
+        "Limit:                     18995773440",
     ]

@@ -8,6 +8,7 @@ from memdiag.results.report import Report
 from memdiag.text import phrase
 
 RECORD = 'torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")'
+_OTHER_PROGRAMS = {"rmm-csv", "jax-profile", "bfc-dump", "nccl-log", "hccl-log"}
 DUMP = 'torch.cuda.memory._dump_snapshot("trace.pkl")'
 
 
@@ -35,7 +36,8 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     if len(busy) > 1:
         most = max(busy, key=lambda device: device.peak.reserved_bytes or 0)
         steps.append((phrase("report.next.device"), f"memdiag analyze {file} --device {most.device}"))
-    if not report.source.num_events or any(not device.top_sites for device in busy) or not busy:
+    is_torch = report.source.format not in _OTHER_PROGRAMS
+    if is_torch and (not report.source.num_events or any(not device.top_sites for device in busy) or not busy):
         begin, end = record_lines(report.source.backend)
         steps.append((phrase("report.next.record"), begin))
         steps.append((phrase("report.next.dump"), end))
