@@ -141,7 +141,7 @@ def test_numbers_choose_singular_or_plural_and_have_separators():
 def test_a_phrase_stays_a_phrase_when_it_is_copied_or_sent():
     told = joined([phrase("places.before"), phrase("places.step", step="3")], ", ")
     for same in (copy.deepcopy(told), pickle.loads(pickle.dumps(told))):
-        assert same == told == "before the trace, step 3"
+        assert same == told == "before the trace began, step 3"
         assert same.in_language("zh") == told.in_language("zh") != told
 
 

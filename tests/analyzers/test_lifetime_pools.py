@@ -104,17 +104,21 @@ def test_the_answer_has_every_rival_the_bound_and_the_part_of_hccl(npu: Trace) -
     assert found is not None
     facts = {item.what: item for item in found.evidence}
     peaks = [item.value for what, item in facts.items() if what.startswith("reserved peak")]
-    bound = facts["most bytes live at once (lower bound for every allocator)"].value
+    bound = facts["peak of live bytes (lower bound for every allocator)"].value
     assert len(peaks) == 4
     assert isinstance(bound, int)
     assert all(isinstance(peak, int) and peak >= bound for peak in peaks)
     assert bound == most_live(subject.workload)
     if "bound" in POLICIES:
         assert bound == int(subject.replay(Scenario("bound", "", "2.13", None), log=False).reserved.max())
-    kept = facts["left free by a memory fraction of 0.94"]
+    kept = facts["device memory that a memory fraction of 0.94 leaves free"]
     assert kept.value == 64 * GIB - int(0.94 * 64 * GIB)
-    assert kept.where == "for 9 communicators; with it the pools fit; assumed, as in the feature's documentation"
-    assert (facts["communicators"].value, "--communicators N" in facts["communicators"].where) == ("unknown", True)
+    assert kept.where == (
+        "room for the buffers of 9 communicators; with this fraction, the pools fit; the fraction is the example in "
+        "the feature's documentation"
+    )
+    count = facts["number of HCCL communicators"]
+    assert (count.value, "--communicators N" in count.where) == ("unknown", True)
 
 
 def test_the_share_is_worked_out_from_the_communicators_that_are_given(npu: Trace) -> None:
@@ -124,8 +128,8 @@ def test_the_share_is_worked_out_from_the_communicators_that_are_given(npu: Trac
     assert report.advice is not None
     facts = {item.what: item for item in report.advice.evidence}
     assert facts["HCCL buffers of all communicators"].value == 12 * 400 * MIB
-    kept = facts["left free by a memory fraction of 0.92"]  # 1 - 4.69 / 64, rounded down
-    assert kept.where == "for 13 communicators; with it the pools fit"
+    kept = facts["device memory that a memory fraction of 0.92 leaves free"]  # 1 - 4.69 / 64, rounded down
+    assert kept.where == "room for the buffers of 13 communicators; with this fraction, the pools fit"
     assert isinstance(kept.value, int)
     assert kept.value >= 12 * 400 * MIB
 
@@ -136,8 +140,11 @@ def test_what_was_outside_of_pytorch_at_failures_sets_the_fraction(npu: Trace) -
     found = judged(replace(subject, limits=limits), like=replace(subject.recorded, capacity_bytes=64 * GIB))
     assert found is not None
     facts = {item.what: item for item in found.evidence}
-    assert facts["outside PyTorch's memory"].where == "when memory ran out; buffers of at most 15 communicators"
-    assert "left free by a memory fraction of 0.90" in facts
+    assert (
+        facts["device memory in use outside PyTorch's allocator"].where
+        == "when memory ran out; at most the buffers of 15 communicators"
+    )
+    assert "device memory that a memory fraction of 0.90 leaves free" in facts
 
 
 def test_simulate_says_it_where_such_pools_were_simulated(npu: Trace) -> None:

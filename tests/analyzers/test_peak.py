@@ -35,10 +35,10 @@ def test_the_largest_kind_is_named_with_its_places_layers_and_phases():
     assert set(found) == {"MD101"}
     finding = found["MD101"]
     activations = (3 * 2 + 1) * 4 * program.size + 512  # three layers, the loss function, the loss
-    assert numbers(finding, "of it activations")[0][0] in (activations, activations - 4 * program.size)
+    assert numbers(finding, "live activations")[0][0] in (activations, activations - 4 * program.size)
     assert numbers(finding, "allocated at")[0] == (2 * 4 * program.size, "model.py:10 forward")
-    assert numbers(finding, "allocated in layers of") == [(3 * 2 * 4 * program.size, "linear.py forward")]
-    assert numbers(finding, "allocated in phase")[0][1] == "forward"
+    assert numbers(finding, "allocated in layers of type") == [(3 * 2 * 4 * program.size, "linear.py forward")]
+    assert numbers(finding, "allocated during phase")[0][1] == "forward"
     assert [fix.kind for fix in finding.fixes] == ["code", "code"]
     assert finding.severity == "info"
     assert finding.saving is None
@@ -81,7 +81,7 @@ def test_temporaries_of_the_optimizer_step():
     assert finding.severity == "warning"
     assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
     outside = numbers(finding, "outside of optimizer steps")[0][0]
-    assert outside < numbers(finding, "allocated then")[0][0] - 12 * program.size + program.size * 6
+    assert outside < numbers(finding, "all live tensors at that moment")[0][0] - 12 * program.size + program.size * 6
 
 
 def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
@@ -98,7 +98,7 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     [(left, _)] = numbers(finding, "allocated peak without")
     assert left == max(
         numbers(finding, "outside of optimizer steps")[0][0],
-        numbers(finding, "allocated then")[0][0] - 12 * program.size,
+        numbers(finding, "all live tensors at that moment")[0][0] - 12 * program.size,
     )
 
 
@@ -143,7 +143,7 @@ def test_logits_that_the_loss_found_no_room_for():
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "critical"
     assert numbers(finding, "held by the loss")[0][0] >= 2 * logits
-    assert numbers(finding, "requested by the loss") == [(2 * logits, "train.py:30 loss")]
+    assert numbers(finding, "failed request of the loss") == [(2 * logits, "train.py:30 loss")]
 
 
 def test_a_copy_of_the_models_output_that_found_no_room():

@@ -24,9 +24,9 @@ def test_rounding_to_powers_of_two_is_named_with_its_setting(heap):
         heap.alloc(i * 200, 65 * MIB, where="odd3")
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:2,max_split_size_mb:200"}
     found = findings(heap.trace(settings=settings, layout=layout))["MD203"]
-    assert number(found, "allocated - requested") == 4 * 31 * MIB
+    assert number(found, "allocated - requested bytes") == 4 * 31 * MIB
     assert number(found, "roundup_power2_divisions") == 4 * 31 * MIB
-    assert number(found, "rounding of 4 tensors") == 4 * 31 * MIB
+    assert number(found, "lost by rounding the requests of 4 tensors") == 4 * 31 * MIB
     assert found.fixes[0].change == "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:200"
 
 
@@ -36,7 +36,7 @@ def test_exact_multiples_of_two_mib_cost_a_page_each_on_an_npu(heap):
         heap.alloc(i * 100, 30 * MIB, where="weight3")
     trace = heap.trace(backend="npu")
     found = findings(trace)["MD207"]
-    assert number(found, "free bytes at the end of their segments") == 40 * PAGE
+    assert number(found, "free bytes at the ends of the segments of these tensors") == 40 * PAGE
     assert (found.saving.low_bytes, found.saving.expected_bytes, found.saving.high_bytes) == (0, 80 * MIB, 80 * MIB)
     assert found.saving.basis == "estimated"
     assert "MD207" not in findings(heap.trace(backend="cuda"))

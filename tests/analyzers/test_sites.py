@@ -47,7 +47,7 @@ def test_one_line_reached_by_several_paths_is_one_place():
 def test_tensors_without_a_stack_are_told_apart_by_why():
     view = viewed([USER], [], [Frame("/env/site-packages/torch/_tensor.py", 1, "backward")], [])
     labels = {place.label: place.rows.tolist() for place in by_place(view, view.live)}
-    assert labels["(backward: autograd's thread, no Python stack)"] == [3]
+    assert labels["(backward: autograd's thread has no Python call stack)"] == [3]
     view = viewed([], [])
     assert [place.label for place in by_place(view, view.live)] == [stackless()]
 
@@ -55,8 +55,8 @@ def test_tensors_without_a_stack_are_told_apart_by_why():
 def test_native_stacks_are_named_after_the_operator():
     view = viewed([SUM, BMM, ENGINE, LIBC], [SUM, ENGINE, LIBC], [ENGINE, LIBC], [SUM, USER])
     assert [label_of(view, int(stack)) for stack in view.device.tensors.stack[:2]] == [
-        "(backward of Bmm: autograd's thread)",
-        "(sum_dim_IntList in backward: autograd's thread)",
+        "(backward of Bmm, in autograd's thread)",
+        "(sum_dim_IntList during backward, in autograd's thread)",
     ]
     assert label_of(view, int(view.device.tensors.stack[3])) == "model.py:7 forward"
     assert label_of(view, -1) == ""

@@ -91,7 +91,11 @@ def one(trace, code="MD201"):
 
 @pytest.mark.parametrize(
     ("ooms", "saved", "reason"),
-    [(2, 1 << 30, "memory runs out"), (0, 0, "saves nothing"), (0, -(1 << 27), "needs 128.00 MiB more")],
+    [
+        (2, 1 << 30, "the replay runs out of memory"),
+        (0, 0, "saves no memory"),
+        (0, -(1 << 27), "reserves 128.00 MiB more"),
+    ],
 )
 def test_a_refuted_remedy_is_not_offered(trace, ooms, saved, reason):
     finding, result = one(trace)

@@ -222,5 +222,5 @@ def test_ctrl_c_keeps_what_is_done(run_of, tmp_path):
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=300)
     assert child.returncode == 130, said
-    assert b"interrupted: 1 of 2 files were read; the same command continues from there" in said
+    assert b"interrupted: 1 of 2 files were read; run the same command again to continue" in said
     assert len(list(out.glob("ranks/*.json"))) == 1

@@ -49,9 +49,9 @@ def test_where_rates_come_from_is_said(capsys, link):
     assert code == 0
     said = " ".join(out.split())
     assert {
-        "hccs": "24 and 24 GB/s, estimated",
-        "pcie4x16": "26 and 24.6 GB/s, published",
-        "20GB/s": "20 and 20 GB/s, as given",
+        "hccs": "24 GB/s out, 24 GB/s back, estimated",
+        "pcie4x16": "26 GB/s out, 24.6 GB/s back, published",
+        "20GB/s": "20 GB/s out, 20 GB/s back, given by you",
     }[link] in said
     assert ("not measured on this machine" in said) == (link != "20GB/s")
 

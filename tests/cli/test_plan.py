@@ -84,7 +84,7 @@ def test_in_words(capsys, listed):
     assert main(["plan", str(listed)]) == 0
     text = capsys.readouterr().out
     assert text.startswith("PLANNED  5 buffers in 12 B, 1.0000 times")
-    assert "best fit, in order" in text
+    assert "best fit, in time order" in text
     assert main(["plan", str(TRAINING)]) == 0
     assert "recorded reserved peak" in capsys.readouterr().out
 

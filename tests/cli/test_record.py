@@ -108,7 +108,7 @@ def test_a_file_that_is_not_ours_stays(record, tmp_path):
     before = (tmp_path / "trace.pkl").read_bytes()
     done = record(PYTHON, "-c", TRAIN)
     assert (tmp_path / "trace.pkl").read_bytes() == before
-    assert "trace-2.pkl, a copy, since trace.pkl was not written by memdiag" in done.stderr
+    assert "trace-2.pkl (a copy of the trace), because memdiag did not write the existing trace.pkl" in done.stderr
     assert (tmp_path / "trace-2.pkl").samefile(the_run(tmp_path) / "rank0.pkl")
     record(PYTHON, "-c", TRAIN)
     assert not (tmp_path / "trace-3.pkl").exists()  # trace-2.pkl is the file of this run
@@ -193,7 +193,7 @@ def test_a_recording_inside_a_recording(record, tmp_path):
     inner = [*MEMDIAG, "record", "-q", "-o", "inner", "--", PYTHON, "-c", TRAIN]
     done = record(*inner, options=["-o", "outer"])
     assert done.returncode == 0
-    assert "the memdiag record inside the command made the recording: see inner" in done.stderr
+    assert "another memdiag record inside the command made the recording: see inner" in done.stderr
     assert (tmp_path / "inner" / "rank0.pkl").exists()
     assert not (tmp_path / "outer" / "rank0.pkl").exists()
 
@@ -206,7 +206,7 @@ def test_a_recording_inside_a_recording(record, tmp_path):
         ([PYTHON, "-I", "-c", "pass"], "python -I ignores PYTHONPATH"),
         ([PYTHON, "-sE", "-c", "pass"], "python -E ignores PYTHONPATH"),
         ([PYTHON, "-S", "-c", "pass"], "python -S loads no sitecustomize"),
-        ([PYTHON, "-c", "import torch"], "imported torch and used no device that memdiag records"),
+        ([PYTHON, "-c", "import torch"], "imported torch, but used no device that memdiag can record"),
         ([PYTHON, "-c", TRAIN + "import os; os._exit(0)"], "ended abnormally (os._exit, a signal, a crash)"),
     ],
 )
@@ -243,7 +243,7 @@ def test_large_traces_are_left_alone(record, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(summary, "LARGEST", 10)
     found = FinishedRun(folder, tuple(run_folder.statuses(str(run))), (), None, (), True)
     print_summary(found, _ended(), "")
-    assert "not analyzed, since the trace has" in capsys.readouterr().err
+    assert "memdiag did not analyze the trace, because it has" in capsys.readouterr().err
 
 
 def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_computed(record, tmp_path, capsys):
@@ -433,7 +433,7 @@ def test_a_failure_on_an_accelerator_is_explained(record, tmp_path):
     done = record(shutil.which(python), "-c", program, fake=False, options=["-o", str(tmp_path / "run")])
     assert done.returncode == 1
     assert "OUT OF CAPACITY" in done.stderr
-    assert "written at: oom" in done.stderr
+    assert "reason for writing: oom" in done.stderr
     assert "memdiag record --phantom DEVICE" in done.stderr
 
 

@@ -55,7 +55,7 @@ def test_the_smallest_card_is_the_bound_and_the_plan_in_pages(asked, trace):
 def test_the_page_says_how_the_plan_did(capsys, trace):
     assert main(["simulate", "--policy", "plan", str(trace)]) == 0
     page = capsys.readouterr().out
-    assert "A: the plan of step 1, which needs most, takes" in page
+    assert "run A: the plan of step 1 (which needs the most memory) takes" in page
     assert "as planned" in page
     assert "100.0%" in page
 

@@ -82,8 +82,11 @@ def test_a_function_that_was_renamed_is_found_by_its_line_where_the_file_is_the_
 
 
 def test_places_without_a_file_are_found_by_what_is_said_of_them():
-    base = Known([CodePlace("(no stack)"), CodePlace("(before the recording began)")])
-    assert match(base, Known([CodePlace("(before the recording began)"), CodePlace("(else)")])) == [(1, "words"), None]
+    base = Known([CodePlace("(no call stack)"), CodePlace("(allocated before the recording began)")])
+    assert match(base, Known([CodePlace("(allocated before the recording began)"), CodePlace("(else)")])) == [
+        (1, "words"),
+        None,
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 700, 1500])

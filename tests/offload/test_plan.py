@@ -118,7 +118,7 @@ def test_the_checker_reports_violations():
         ('{"hbm_ratio": 1.5}', {}, "hbm_ratio"),
         ("{", {}, "neither JSON nor a Python dict"),
         ("[]", {}, "cannot be read"),
-        (None, {"link": "string"}, "neither a known name nor a rate"),
+        (None, {"link": "string"}, "is neither a known name nor a rate"),
         (None, {"offload_kinds": "weights"}, "does not know this kind"),
         ('{"memory_offload": "OFF"}', {}, "OFF"),
     ],

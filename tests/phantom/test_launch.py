@@ -41,7 +41,7 @@ def test_the_python_of_a_command_is_found(tmp_path):
     assert python_of([torchrun, "x.py"], path) == [python]
     assert python_of([by_env, "x.py"], path) == [python, "-s"]
     assert python_of([shell], path) == [python]
-    with pytest.raises(MemdiagError, match="no Python was found"):
+    with pytest.raises(MemdiagError, match="found no Python"):
         python_of(["nothing"], {"PATH": str(tmp_path)})
 
 
@@ -151,7 +151,7 @@ def test_a_changed_source_file_causes_a_new_build(tmp_path):
 def test_an_unwritable_cache_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(build.CACHE, str(tmp_path / "file"))
-    with pytest.raises(MemdiagError, match="cannot be written there") as refused:
+    with pytest.raises(MemdiagError, match="cannot write the compiled libraries") as refused:
         build.cached("kind", ["a"], lambda _: None)
     assert build.CACHE in refused.value.hint
 

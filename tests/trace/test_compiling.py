@@ -112,8 +112,14 @@ def test_a_function_that_is_compiled_for_other_types_is_announced_again(told):
     ("folder", "said"),
     [
         ("/env/memdiag/trace/__pycache__", "once per installation"),
-        ("{temporary}/trace", "kept in {temporary}, since neither memdiag's folder nor the user's cache is writable"),
-        (None, "in every run, since neither memdiag's folder nor a cache folder is writable"),
+        (
+            "{temporary}/trace",
+            (
+                "the compiled code is kept in {temporary}, because memdiag can write neither to its own folder nor to "
+                "the user's cache"
+            ),
+        ),
+        (None, "in every run, because memdiag can write neither to its own folder nor to a cache folder"),
     ],
 )
 def test_the_command_announces_how_long_and_how_often_it_compiles(monkeypatch, capsys, folder, said):
@@ -130,7 +136,7 @@ def test_the_command_announces_how_long_and_how_often_it_compiles(monkeypatch, c
     tells[0](compiling.Compilation(0.6, 45.0, has_grown=True, purpose="read traces"))  # not much longer than announced
     assert (
         capsys.readouterr().err
-        == f"compiling the code to read traces: about 40 s, {said.format(temporary=temporary)}\n"
+        == f"compiling the code that reads traces: about 40 s, {said.format(temporary=temporary)}\n"
     )
     tells[0](compiling.Compilation(0.6, 90.0, has_grown=True, purpose="read traces"))
     assert "about 90 s" in capsys.readouterr().err

@@ -214,7 +214,7 @@ def test_reports_say_that_lifetimes_were_inferred():
     (note,) = [note.text for note in report.notes if note.code == "MD920"]
     assert "lifetimes of tensors that are still live at the end from the same call site in earlier steps" in note
     assert (
-        "lifetimes of tensors live at the end: inferred from the same call site in earlier steps"
+        "lifetimes of tensors that are live at the end of the trace: inferred from the same call site in earlier steps"
         in {fact.key: fact.value for fact in source_facts(report)}["known"]
     )
 

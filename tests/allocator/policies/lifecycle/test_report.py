@@ -179,8 +179,9 @@ def test_simulate_tells_of_pools(goldens: Path) -> None:
     assert shown["results"][2]["lifetimes"]["false_long_lived"]["num_tensors"] == 0
     assert shown["results"][1]["min_capacity_bytes"] is not None
     page = simulate.render(report_of(subject, tuple(predictions)))
-    assert "B, pools at the peak" in page
-    assert "Hooks around each layer's forward: setup from marks" in page
+    assert "run B, pools at the peak" in page
+    said = " ".join(page.split())
+    assert "The hooks surround the forward of each layer; memdiag found them as follows: model setup (from" in said
 
 
 def test_no_marks_are_said_to_be_none() -> None:

@@ -67,7 +67,7 @@ def test_a_line_holds_a_power_of_two(shown):
     shown.page.locator("#map-canvas").press("+")
     shown.until(f"state().map.perLine === {whole // 2}")
     assert (
-        f"one line is {memdiag.units.format_bytes(whole // 2).replace('.00', '')}"
+        f"one line shows {memdiag.units.format_bytes(whole // 2).replace('.00', '')}"
         in shown.page.locator("#map-per-line").inner_text()
     )
     shown.page.locator("#map-canvas").press("0")
