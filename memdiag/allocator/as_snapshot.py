@@ -25,7 +25,7 @@ from memdiag.trace.schema import BLOCK, ENTRY, SEGMENT
 from memdiag.trace.snapshot_fields import MORE_COLUMNS
 from memdiag.trace.snapshot_rows import final_tables, rows_of
 from memdiag.trace.stacks import Frame, Stacks
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, Table
 from memdiag.version import __version__
 
 _FORMAT = 1
@@ -75,6 +75,11 @@ def as_pytorch_has_it(
         "allocator_settings": _settings(trace, trace.layout),
         "external_annotations": _annotations(trace),
     }
+    if trace.host is not None:
+        content["host_segments"] = _rows_of_segments(
+            trace.host, trace.host.segments, trace.host.blocks, frames, trace.strings
+        )
+        content["host_traces"] = _entries(trace.host, frames, trace.strings)
     # readers infer phases again; the marks of several devices would count each other's blocks
     active = [device for device in devices if device.num_events]
     marks = _marks(trace, active[0]) if trace.bases.get("phase") == "marks" and len(active) == 1 else {}
@@ -139,7 +144,12 @@ def _entries(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -
 
 
 def _segments(device: DeviceTrace, frames: _FrameTable, strings: Sequence[str]) -> list[dict[str, Any]]:
-    segments, blocks = final_tables(device)
+    return _rows_of_segments(device, *final_tables(device), frames, strings)
+
+
+def _rows_of_segments(
+    device: DeviceTrace, segments: Table, blocks: Table, frames: _FrameTable, strings: Sequence[str]
+) -> list[dict[str, Any]]:
     rows = rows_of(SEGMENT, {name: segments[name] for name in segments}, strings, frames.of)
     found: list[dict[str, Any]] = [{"device": device.device, **row, "blocks": []} for row in rows]
     own = rows_of(BLOCK, {name: blocks[name] for name in blocks if name != "segment"}, strings, frames.of)

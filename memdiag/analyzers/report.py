@@ -7,6 +7,7 @@ import os
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.devices import describe
 from memdiag.analyzers.support.headline import headline
+from memdiag.analyzers.support.host import host_report
 from memdiag.analyzers.support.verdict import verdict
 from memdiag.analyzers.support.would_fit import answers
 from memdiag.registry import ANALYZERS
@@ -75,6 +76,7 @@ def build_report(
         verdict=verdict(trace, devices, findings, what_if, happened, replay=replay),
         would_fit=() if fitting is None else answers(trace, context, fitting),
         libraries=tuple(memory for memory in trace.libraries if device is None or memory.device == device),
+        host=host_report(trace, context.top),
     )
 
 

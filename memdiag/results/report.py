@@ -8,7 +8,9 @@ from typing import Literal
 
 from memdiag.results.card_ledger import CardMoment
 from memdiag.results.finding import Finding, Note, Severity
+from memdiag.results.host import HostReport
 from memdiag.results.libraries import LibraryMemory
+from memdiag.results.sites import ModuleUsage, Site
 from memdiag.results.would_fit import WouldFit
 
 
@@ -96,42 +98,6 @@ class Fragmentation:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A call site and its live memory at the moment of the report.
-
-    Attributes:
-        bytes: Live bytes.
-        num_tensors: Number of live tensors.
-        stack: Call stack, innermost frame first.
-        name: Short name of the call site.
-        tensor_names: Names of its largest tensors, at most three, with a * for numbers in which several differ.
-    """
-
-    bytes: int
-    num_tensors: int
-    stack: tuple[str, ...]
-    name: str
-    tensor_names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleUsage:
-    """A part of the model and its memory at the moment of the report.
-
-    Attributes:
-        name: Name of the part ("layers.*.mlp").
-        bytes: Live bytes.
-        fraction: Fraction of all live bytes.
-        num_tensors: Number of live tensors.
-    """
-
-    name: str
-    bytes: int
-    fraction: float
-    num_tensors: int
-
-
-@dataclass(frozen=True, slots=True)
 class Timeline:
     """Curves for drawing: each list has one value per bucket of events (the highest in the bucket)."""
 
@@ -191,6 +157,9 @@ class DeviceReport:
         by_module: Parts of the model that hold most at the moment of the report, or None if no names are known.
         card: The memory of the device and what is outside the allocator.
         card_timeline: Who had the memory of the card over time, from samples of the recording; empty without samples.
+        by_label: Notes of the program about its tensors (``_set_memory_metadata``, ``_annotate_tensor``) with most
+            bytes at the moment of the report, or None if there are none.
+        by_compiled_region: Regions of compiled code whose tensors hold most at that moment, or None if none is known.
     """
 
     device: int
@@ -207,6 +176,8 @@ class DeviceReport:
     by_module: tuple[ModuleUsage, ...] | None = None
     card: CardReport | None = None
     card_timeline: tuple[CardMoment, ...] = ()
+    by_label: tuple[ModuleUsage, ...] | None = None
+    by_compiled_region: tuple[ModuleUsage, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +329,7 @@ class Report:
         verdict: The card that every form of the report starts with.
         would_fit: For each device, whether a tensor of a given size would fit (``--would-fit``).
         libraries: What communication libraries hold outside the allocator, from their logs; empty without a log.
+        host: Memory of the host, or None if the file records none.
     """
 
     source: TraceSource
@@ -370,3 +342,4 @@ class Report:
     verdict: Verdict | None = None
     would_fit: tuple[WouldFit, ...] = ()
     libraries: tuple[LibraryMemory, ...] = ()
+    host: HostReport | None = None

@@ -13,6 +13,7 @@ from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import fill_pairs, integers
 from memdiag.sources.snapshot_frames import FrameReader
 from memdiag.text import phrase
+from memdiag.trace import schema
 from memdiag.trace.schema import (
     ACTIVE_PENDING_FREE,
     BLOCK,
@@ -28,7 +29,7 @@ from memdiag.trace.schema import (
     WORD,
 )
 from memdiag.trace.snapshot_fields import columns_of, fields_of
-from memdiag.trace.table import Array
+from memdiag.trace.table import Array, Table
 
 MOST_BYTES = 1 << 50  # more than any device has: a damaged or hostile number
 _MOST_IN_ALL = 1 << 62  # keeps sums within 64 bits
@@ -179,3 +180,27 @@ class ColumnReader:
         if (number < 0).all():
             return np.broadcast_to(np.int32(-1), len(column))  # takes no memory
         return np.asarray(number[column])
+
+    def annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:
+        """Returns the names of annotated spans, which follow the texts of entries, and the table of the spans."""
+        if value is None or self.tape.kind(value) not in (m.LIST, m.TUPLE):
+            return (), Table.empty(schema.ANNOTATIONS)
+        self.take_rows(int(self.tape.box_size[value >> 3]))
+        columns, others = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
+        stage, strange = self.texts(columns["stage"], {"START": 1, "END": 0}, -1)
+        self.unknown(others, "annotation")
+        self.unknown(strange, "stage")
+        is_text = columns["name"] & 7 == m.STR
+        good = (stage >= 0) & is_text
+        rows = self.tape.canonical[columns["name"][good] >> 3]
+        distinct, index = np.unique(rows, return_inverse=True)
+        names = tuple(str(self.tape.text(int(row))) for row in distinct)
+        return names, Table(
+            schema.ANNOTATIONS,
+            {
+                "name": index + len(self.strings),
+                "start": stage[good] == 1,
+                "device": integers(columns["device"][good], -1),
+                "time_us": integers(columns["time_us"][good], -1),
+            },
+        )

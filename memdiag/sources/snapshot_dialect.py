@@ -92,6 +92,8 @@ def version_of(keys: set[str], settings: Mapping[str, object], has_time: bool, b
     """Returns a guess at the torch version from the keys of the file ("2.10 or later?"), or None."""
     if backend != "cuda" or not keys:
         return None
+    if "host_traces" in keys:
+        return "2.14 or later?"
     if "pool_id" in keys:
         return "2.13 or later?"
     if "user_metadata" in keys:

@@ -44,6 +44,7 @@ from memdiag.sources.snapshot_entries import (
     merged,
     stored_entries,
 )
+from memdiag.sources.snapshot_host import host_device
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
@@ -71,6 +72,7 @@ _TOP_KEYS = {
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
 _RECORD = "sources.snapshot.hint"
+_NO_HOST: tuple[dict[str, Array], Table, Table] = ({}, Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS))
 
 
 def sniff(head: bytes) -> bool:
@@ -115,6 +117,7 @@ class _SnapshotReader(ColumnReader):
         super().__init__(tape)
         self.has_expandable_key = False
         self.has_segments = True
+        self.seen_keys: set[str] = set()
 
     def read(self) -> dict[str, Any]:
         """Returns the arguments of ``build_trace`` from the file."""
@@ -124,6 +127,7 @@ class _SnapshotReader(ColumnReader):
         own: dict[str, Any] = {}
         settings: Any = None
         spans: int | None = None
+        host = _NO_HOST
         if tape.kind(root) == m.DICT:
             if tape.box_size[root >> 3] > 2 * _MOST_KEYS:
                 raise ValueError("it has more keys than any snapshot")
@@ -136,6 +140,7 @@ class _SnapshotReader(ColumnReader):
             settings = self.python(root, "allocator_settings")
             own = self.python(root, "memdiag") or {}
             spans = tape.get(root, "external_annotations")
+            host = self._host(tape.get(root, "host_segments"), tape.get(root, "host_traces"))
         elif tape.kind(root) not in (m.LIST, m.TUPLE):
             raise ValueError("it holds neither a dict nor a list of segments")
         segment_rows, block_rows, devices = self._segments(segments)
@@ -147,7 +152,7 @@ class _SnapshotReader(ColumnReader):
         self.own = own if isinstance(own, dict) else {}
         raws = self._raws(columns, segment_rows, block_rows, devices)
         self.notes += notes_in(self.own, raws)
-        names, annotations = self._annotations(spans)
+        names, annotations = self.annotations(spans)
         names = (*self.strings, *names)
         has_time = any("time_us" in c for c in columns)
         backend = self._own_text("backend") or backend_of(
@@ -158,6 +163,7 @@ class _SnapshotReader(ColumnReader):
         return {
             "backend": backend,
             "raws": raws,
+            "host": host_device(self._entries_with_stacks(host[0]), *(self._with_stacks(table) for table in host[1:])),
             "layout": layout_of(settings, raws, backend),
             "stacks": stacks,
             "torch_version": version,
@@ -238,7 +244,6 @@ class _SnapshotReader(ColumnReader):
 
     def _traces(self, value: int | None) -> list[dict[str, Array]]:
         tape = self.tape
-        self.seen_keys: set[str] = set()
         if value is None or value == (m.C_NONE << 3 | m.CONST):
             return []
         if tape.kind(value) not in (m.LIST, m.TUPLE):
@@ -316,13 +321,12 @@ class _SnapshotReader(ColumnReader):
 
     def _raws(self, columns: list[dict[str, Array]], segments: Table, blocks: Table, devices: Array) -> list[RawDevice]:
         raws: list[RawDevice] = []
-        final = self.frames.final
         capacities = self.own.get("capacity_bytes")
         with_segments = {int(d) for d in np.unique(devices)}
         if any(not 0 <= d < _MOST_DEVICES for d in with_segments):
             raise ValueError("a segment names an absurd device")
         for device in sorted(with_segments | set(range(len(columns))) | ({0} if not with_segments else set())):
-            entries = columns[device] if device < len(columns) else {}
+            entries = self._entries_with_stacks(columns[device]) if device < len(columns) else {}
             if device not in with_segments and not len(entries.get("action", ())) and device > 0:
                 continue  # a device of the machine that was never used
             mine = np.flatnonzero(devices == device)
@@ -337,13 +341,9 @@ class _SnapshotReader(ColumnReader):
                 size=entries.get("size", np.empty(0, np.int64)),
                 stream=entries.get("stream"),
                 time_us=entries.get("time_us"),
-                stack=final(entries["stack"]) if entries else None,
+                stack=entries.get("stack"),
                 pool=entries.get("pool"),
-                more={
-                    name: final(entries[name]) if name in STACK_COLUMNS else entries[name]
-                    for name in MORE_COLUMNS
-                    if name in entries
-                },
+                more={name: entries[name] for name in MORE_COLUMNS if name in entries},
                 segments=self._with_stacks(segments.take(mine)) if self.has_segments else None,
                 blocks=self._with_stacks(owned.replace(segment=row_of[owned.segment])) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= MOST_BYTES else None,
@@ -358,29 +358,21 @@ class _SnapshotReader(ColumnReader):
             raws.append(raw)
         return raws
 
+    def _host(self, segments: int | None, traces: int | None) -> tuple[dict[str, Array], Table, Table]:
+        """Returns entries, segments and blocks of pinned host memory; empty if the file has none."""
+        tables, entries = _NO_HOST[1:], _NO_HOST[0]
+        if segments is not None and self.tape.kind(segments) in (m.LIST, m.TUPLE):
+            tables = self._segments(segments)[:2]
+        if traces is not None and self.tape.kind(traces) in (m.LIST, m.TUPLE):
+            self.seen_keys.add("host_traces")
+            entries = self._entries(traces)
+        return entries, *tables
+
+    def _entries_with_stacks(self, entries: dict[str, Array]) -> dict[str, Array]:
+        """Returns the columns of entries with the final numbers of their stacks."""
+        final = self.frames.final
+        return {name: final(column) if name in STACK_COLUMNS else column for name, column in entries.items()}
+
     def _with_stacks(self, table: Table) -> Table:
         """Returns segments or blocks with the final numbers of their stacks."""
         return table.replace(**{name: self.frames.final(table[name]) for name in table if name in STACK_COLUMNS})
-
-    def _annotations(self, value: int | None) -> tuple[tuple[str, ...], Table]:
-        if value is None or self.tape.kind(value) not in (m.LIST, m.TUPLE):
-            return (), Table.empty(schema.ANNOTATIONS)
-        self.take_rows(int(self.tape.box_size[value >> 3]))
-        columns, others = self.tape.rows(self.tape.list_items(value), ("name", "stage", "device", "time_us"))
-        stage, strange = self.texts(columns["stage"], {"START": 1, "END": 0}, -1)
-        self.unknown(others, "annotation")
-        self.unknown(strange, "stage")
-        is_text = columns["name"] & 7 == m.STR
-        good = (stage >= 0) & is_text
-        rows = self.tape.canonical[columns["name"][good] >> 3]
-        distinct, index = np.unique(rows, return_inverse=True)
-        names = tuple(str(self.tape.text(int(row))) for row in distinct)
-        return names, Table(
-            schema.ANNOTATIONS,
-            {
-                "name": index + len(self.strings),
-                "start": stage[good] == 1,
-                "device": integers(columns["device"][good], -1),
-                "time_us": integers(columns["time_us"][good], -1),
-            },
-        )

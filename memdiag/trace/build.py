@@ -34,6 +34,7 @@ class RawTrace:
     Attributes:
         path, format, backend, torch_version, phantom, settings, strings, annotations, notes: As in ``Trace``.
         raws: One entry per device.
+        host: Pinned host memory in the form of a device, or None if the file has none.
         layout: Sizes that the allocator used; PyTorch's defaults if None.
         stacks: The table that the ``stack`` columns refer to.
         recorded: Marks of a recorder.
@@ -55,6 +56,7 @@ class RawTrace:
     notes: Sequence[Note] = ()
     recorded: Recorded | None = None
     bases: Mapping[str, str] = field(default_factory=dict)
+    host: RawDevice | None = None
 
 
 def build_trace(raw: RawTrace) -> Trace:
@@ -79,6 +81,7 @@ def build_trace(raw: RawTrace) -> Trace:
         complete_from_start=_complete(devices),
         layout=layout,
         bases=dict(raw.bases),
+        host=None if raw.host is None else _build_device(raw.host, layout),
     )
     found = annotate(trace, raw.recorded)
     return_free_memory()

@@ -149,6 +149,7 @@ class Trace:
         layout: Sizes that the allocator used.
         recorded: Marks of a recorder, as in the file; None if it was not recorded by memdiag.
         libraries: What communication libraries hold outside the allocator, from their logs.
+        host: Pinned host memory in the form of a device without addresses; None if the file has none.
     """
 
     path: str
@@ -167,6 +168,7 @@ class Trace:
     layout: Layout = field(default_factory=Layout)
     recorded: Recorded | None = None
     libraries: tuple[LibraryMemory, ...] = ()
+    host: DeviceTrace | None = None
 
     @property
     def num_events(self) -> int:

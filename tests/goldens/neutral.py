@@ -33,6 +33,25 @@ def neutral(x):
             neutral(y)
 
 
+def neutral_text(snap):
+    """Neutralises library paths in the texts of tracebacks, in place: forward frames and sources of FX nodes."""
+    entries = [e for t in snap["device_traces"] for e in t]
+    entries += [each for s in snap["segments"] for each in (s, *s["blocks"])]
+    for each in entries:
+        if "forward_frames" in each:
+            each["forward_frames"] = [neutral_line(line) for line in each["forward_frames"]]
+        for frame in each.get("frames", ()):
+            if "fx_original_trace" in frame:
+                frame["fx_original_trace"] = neutral_line(frame["fx_original_trace"])
+
+
+def neutral_line(text):
+    """Returns a text with the paths of `File "…"` neutralised."""
+    for pattern, to in PATHS:
+        text = re.sub(r'(?<=File ")[^"\n]+(?=")', lambda found: re.sub(pattern, to, found[0]), text)
+    return text
+
+
 def write(snap, truth, out):
     """Writes FOLDER/snapshot.pickle and FOLDER/truth.json, and ends the process without freeing anything."""
     truth["entries"] = [len(t) for t in snap["device_traces"]]

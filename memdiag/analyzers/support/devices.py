@@ -16,9 +16,10 @@ from memdiag.analyzers.support.cards import told_of
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.ledger import ledger_of
 from memdiag.analyzers.support.moments import fragmentation_at
-from memdiag.analyzers.support.names import by_module, names_of
+from memdiag.analyzers.support.names import by_module, by_text, names_of
 from memdiag.analyzers.support.sites import by_category, by_place, sums
-from memdiag.results.report import DeviceReport, Peak, ReportMoment, Site, Timeline, Usage
+from memdiag.results.report import DeviceReport, Peak, ReportMoment, Timeline, Usage
+from memdiag.results.sites import Site
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.moments import has_history
@@ -45,13 +46,23 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         counts=_counts(view),
         by_category=by_category(view, rows) if known and category.any() else None,
         by_lifetime=sums(schema.LIFETIMES, lifetime, size) if known and lifetime.any() else None,
-        top_sites=_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
+        top_sites=top_sites(view, rows, context.top) if known and len(view.trace.stacks) else None,
         timeline=_timeline(device),
         moment=moment_of(device, view.at, view.kind, fragmentation.lost_bytes),
         by_module=by_module(view, rows, context.top) if known else None,
         card=told_of(device),
         card_timeline=ledger_of(device),
+        by_label=by_text(view, device.tensors.label[rows], rows, context.top),
+        by_compiled_region=by_text(view, _regions(device, rows), rows, context.top),
     )
+
+
+def _regions(device: DeviceTrace, rows: Array) -> Array:
+    """Returns the region of compiled code in which each tensor was allocated, an index into strings; -1: none."""
+    born = device.tensors.alloc_at[rows]
+    if not device.num_events:
+        return np.full(len(rows), -1)
+    return np.where(born >= 0, device.events.compile_context[np.maximum(born, 0)], -1)
 
 
 def moment_of(device: DeviceTrace, at: int, kind: str, lost_bytes: int | None) -> ReportMoment:
@@ -106,7 +117,8 @@ def _counts(view: DeviceView) -> dict[str, int | None]:
     }
 
 
-def _sites(view: DeviceView, rows: Array, top: int) -> tuple[Site, ...]:
+def top_sites(view: DeviceView, rows: Array, top: int) -> tuple[Site, ...]:
+    """Returns the call sites that hold most of the tensors ``rows``."""
     stacks = view.trace.stacks
     return tuple(
         Site(

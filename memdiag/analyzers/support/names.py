@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from memdiag.analyzers.support.context import DeviceView
-from memdiag.results.report import ModuleUsage
+from memdiag.results.sites import ModuleUsage
 from memdiag.text import phrase
 from memdiag.trace.names import collapsed
 from memdiag.trace.schema import CATEGORIES
@@ -116,6 +116,28 @@ def by_module(view: DeviceView, rows: Array, top: int) -> tuple[ModuleUsage, ...
         ModuleUsage(words.get(name, name), size, size / total if total else 0.0, count)
         for name, (size, count) in found[:top]
     )
+
+
+def by_text(view: DeviceView, texts: Array, rows: Array, top: int) -> tuple[ModuleUsage, ...] | None:
+    """Returns the texts with the most bytes among the tensors ``rows``; differing numbers become stars.
+
+    Args:
+        texts: Index of the text of each tensor into the strings of the trace; -1: none.
+
+    Returns:
+        None if no tensor has a text.
+    """
+    size = view.device.tensors.block_bytes[rows]
+    held: dict[str, list[int]] = {}
+    for number in np.unique(texts[texts >= 0]).tolist():
+        own = texts == number
+        entry = held.setdefault(short(collapsed(view.trace.strings[number])), [0, 0])
+        entry[0] += int(size[own].sum())
+        entry[1] += int(own.sum())
+    found = sorted(held.items(), key=lambda item: (-item[1][0], item[0]))
+    total = max(int(size.sum()), 1)
+    usages = tuple(ModuleUsage(name, held, held / total, count) for name, (held, count) in found[:top])
+    return usages or None
 
 
 def module_of(name: str, *, of_parameter: bool) -> str:

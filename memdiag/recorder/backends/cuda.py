@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..fx_nodes import name_fx_nodes
 from ..guard import contained, warn
 from ..marks import NOWHERE, Position
 
 # Python frames only: unwinding C++ stacks makes snapshots a hundred times slower.
 _STACKS = "python"
 _RELAXED = 2  # cudaStreamCaptureModeRelaxed
+# Options of newer versions that cost nothing until used. compile_context is not: it calls back on every operator.
+_MORE = ("record_pinned_host_memory",)
 
 
 class Cuda:
@@ -69,7 +72,10 @@ class Cuda:
     def _record(self, max_events: int) -> None:
         self._busy = True
         try:
-            self._memory._record_memory_history(enabled="all", context="all", stacks=_STACKS, max_entries=max_events)
+            record = self._memory._record_memory_history
+            known = inspect.signature(record).parameters
+            more = {name: True for name in _MORE if name in known}
+            record(enabled="all", context="all", stacks=_STACKS, max_entries=max_events, **more)
         finally:
             self._busy = False
 
@@ -143,6 +149,7 @@ class Cuda:
         if not self.is_active:
             return None
         content: dict[str, Any] = self._memory._snapshot()
+        contained(name_fx_nodes)(content)
         return content
 
     def num_events(self, content: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from memdiag import vocabulary
-from memdiag.render.analyze import what_if, would_fit
+from memdiag.render.analyze import owners, what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
 from memdiag.render.analyze.terminal import draw_card
 from memdiag.render.support import words
@@ -20,7 +20,8 @@ from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, Row, TerminalPage
 from memdiag.render.support.split import fit, no_split, split, split_title
 from memdiag.results.finding import Evidence, Finding, Fix
-from memdiag.results.report import DeviceReport, Report, Site, Usage
+from memdiag.results.report import DeviceReport, Report, Usage
+from memdiag.results.sites import Site
 from memdiag.text import phrase, plain, sentence, shorten
 from memdiag.units import format_bytes
 
@@ -43,6 +44,8 @@ def render(report: Report, look: Look = PLAIN) -> str:
     if idle:
         page.gap()
         page.text(phrase("report.idle", devices=", ".join(str(device.device) for device in idle)), "dim")
+    for table in owners.of_host(report):
+        _owners(page, table)
     _findings(page, words.in_order(report.findings), several=len(report.devices) > 1)
     _what_if(page, report)
     _notes(page, report)
@@ -132,6 +135,17 @@ def _holders(page: TerminalPage, device: DeviceReport) -> None:
     page.gap()
     _modules(page, device)
     _sites(page, device)
+    for table in owners.of_device(device):
+        _owners(page, table)
+
+
+def _owners(page: TerminalPage, table: owners.OwnerTable) -> None:
+    page.title(table.title)
+    if table.lead:
+        page.text(table.lead, "dim", indent=2)
+    rows: list[Row] = [[(title, "bold") for title in table.head]]
+    rows += [(*row[:-1], _cut(row[-1], page.width - 26)) for row in table.rows]
+    page.columns("r" * (len(table.head) - 1) + "l", rows)
 
 
 def _modules(page: TerminalPage, device: DeviceReport) -> None:

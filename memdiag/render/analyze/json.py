@@ -55,6 +55,8 @@ _DEVICE = Shape(
         "card",
         "card_timeline",
         "moment",
+        "by_label",
+        "by_compiled_region",
     ),
 )
 
@@ -80,6 +82,7 @@ LAYOUT = JsonLayout(
                 ),
                 "what_if",
                 "notes",
+                "host",
                 ShapeKey(
                     "libraries",
                     lambda report: report.libraries or ABSENT,

@@ -6,7 +6,7 @@ Text from a file is in code spans, or escaped: it must not end a table, mention 
 from __future__ import annotations
 
 from memdiag import vocabulary
-from memdiag.render.analyze import what_if, would_fit
+from memdiag.render.analyze import owners, what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
 from memdiag.render.support import card, words
 from memdiag.render.support.bar import stacked_bar
@@ -31,6 +31,8 @@ def render(report: Report, look: Look = PLAIN) -> str:
             lines += _device(device, titled=len(report.devices) > 1)
     if idle:
         lines += [phrase("report.idle", devices=", ".join(str(device.device) for device in idle)), ""]
+    for shown in owners.of_host(report):
+        lines += _owners(shown)
     lines += [f"### {phrase('summary.findings')}", ""]
     for finding in words.in_order(report.findings):
         lines += _finding(finding)
@@ -82,7 +84,8 @@ def _device(device: DeviceReport, *, titled: bool) -> list[str]:
     lines = [f"### {phrase('report.device-title', device=str(device.device))}", ""] if titled else []
     if curve := chart(device, WIDTH):
         lines += [f"#### {phrase('report.timeline')}", "", *fence([line.plain.rstrip() for line in curve], "text"), ""]
-    return [*lines, *_usage(device), *_split(device), *_holders(device)]
+    more = [line for shown in owners.of_device(device) for line in _owners(shown)]
+    return [*lines, *_usage(device), *_split(device), *_holders(device), *more]
 
 
 def _usage(device: DeviceReport) -> list[str]:
@@ -167,6 +170,13 @@ def _holders(device: DeviceReport) -> list[str]:
         block = fence([line for stack in stacks for line in stack.split("\n")], "text")
         lines += [f"<details><summary>{phrase('report.stacks')}</summary>", "", *block, "", "</details>", ""]
     return lines
+
+
+def _owners(shown: owners.OwnerTable) -> list[str]:
+    amounts = len(shown.head) - 1
+    rows = [(*row[:-1], cell(row[-1])) for row in shown.rows]
+    lead = [escape(shown.lead), ""] if shown.lead else []
+    return [f"#### {shown.title}", "", *lead, *table(shown.head, rows, range(amounts))]
 
 
 def _finding(finding: Finding) -> list[str]:

@@ -10,11 +10,12 @@ import base64
 import html
 import json
 import zlib
+from dataclasses import asdict
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from memdiag import manual, vocabulary
-from memdiag.render.analyze import what_if
+from memdiag.render.analyze import owners, what_if
 from memdiag.render.analyze.json import as_dict
 from memdiag.render.support import card, words
 from memdiag.render.support.json import as_json
@@ -129,6 +130,10 @@ def _spoken(lang: Language, report: Report) -> dict[str, Any]:
                 for row in card.rows(card.verdict_of(report))
             ],
             "remedies": _remedies(report),
+            "owners": {
+                "host": [asdict(table) for table in owners.of_host(report)],
+                "devices": [[asdict(table) for table in owners.of_device(device)] for device in report.devices],
+            },
             "facts": [[fact.label, fact.value] for fact in words.source_facts(report)],
             "finding_words": [_finding(finding) for finding in words.in_order(report.findings)],
             "what_if": [

@@ -1,0 +1,83 @@
+"""Tables that a report has only if the file contains their data: notes of the program, compiled code, host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memdiag.render.support import words
+from memdiag.results.host import PinnedMemory
+from memdiag.results.report import DeviceReport, Report
+from memdiag.results.sites import ModuleUsage
+from memdiag.text import phrase, plain
+from memdiag.units import format_bytes
+
+_LONGEST = 90  # characters of a name
+
+
+@dataclass(frozen=True)
+class OwnerTable:
+    """A table of amounts.
+
+    Attributes:
+        title: Its title.
+        lead: A sentence below the title, or "".
+        head: Titles of its columns: amounts first, the owner last.
+        rows: Texts of its cells.
+    """
+
+    title: str
+    lead: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def of_device(device: DeviceReport) -> Iterator[OwnerTable]:
+    """Yields the tables of one device."""
+    for usages, key in ((device.by_label, "label"), (device.by_compiled_region, "region")):
+        if usages:
+            yield OwnerTable(
+                phrase(f"report.{key}.title", moment=words.moment(device)),
+                phrase(f"report.{key}.lead"),
+                _head(phrase(f"report.{key}")),
+                _rows(usages),
+            )
+
+
+def of_host(report: Report) -> Iterator[OwnerTable]:
+    """Yields the tables of host memory."""
+    if report.host is not None and (pinned := report.host.pinned) is not None:
+        yield OwnerTable(
+            phrase("report.pinned.title"),
+            phrase("report.pinned.lead"),
+            (phrase("report.pinned.reserved"), phrase("report.pinned.in-use"), phrase("report.pinned.when")),
+            tuple(_pinned_rows(pinned)),
+        )
+        if pinned.top_sites:
+            sites = tuple(
+                (format_bytes(site.bytes), f"{site.num_tensors:,}", plain(site.name, _LONGEST))
+                for site in pinned.top_sites
+            )
+            yield OwnerTable(phrase("report.pinned.sites"), "", _head(phrase("report.site")), sites)
+
+
+def _pinned_rows(pinned: PinnedMemory) -> Iterator[tuple[str, str, str]]:
+    if pinned.peak_reserved_bytes is not None:
+        yield (
+            format_bytes(pinned.peak_reserved_bytes),
+            words.amount(pinned.peak_allocated_bytes),
+            phrase("report.pinned.peak"),
+        )
+    yield (
+        format_bytes(pinned.end_reserved_bytes),
+        format_bytes(pinned.end_allocated_bytes),
+        phrase("report.pinned.end", count=pinned.num_blocks),
+    )
+
+
+def _head(owner: str) -> tuple[str, ...]:
+    return (phrase("report.bytes"), phrase("report.num-tensors"), owner)
+
+
+def _rows(usages: Sequence[ModuleUsage]) -> tuple[tuple[str, ...], ...]:
+    return tuple((format_bytes(each.bytes), f"{each.num_tensors:,}", plain(each.name, _LONGEST)) for each in usages)
