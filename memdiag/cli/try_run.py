@@ -16,7 +16,7 @@ def try_run(
         Path | None,
         typer.Argument(
             metavar="RUN",
-            help="Directory of a recorded run. Default: the newest one in this directory.",
+            help="Directory of a recorded run, or a trace in it. Default: the newest run in this directory.",
             show_default=False,
         ),
     ] = None,

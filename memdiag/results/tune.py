@@ -154,7 +154,7 @@ class TuneReport:
         traces: The traces.
         recorded: The recorded result, or the baseline if the traces do not record it.
         baseline: The recorded settings, replayed from an empty cache like all others.
-        front: The Pareto front, smallest peak first.
+        front: The Pareto front and the recommended settings, smallest peak first.
         recommended: The recommended settings, or None if no change is worth it.
         verdict: The reason for the recommendation, in one sentence.
         calibration_error_bytes: Calibration error of a predicted peak, or None if unknown.
@@ -178,3 +178,11 @@ class TuneReport:
     is_complete: bool
     is_phantom: bool = False
     basis: str = RECORDED_PART
+
+    @property
+    def preferred_to(self) -> int | None:
+        """Index in ``front`` of settings that beat the recommended ones with a longer line, or None."""
+        if self.recommended is None:
+            return None
+        best = self.recommended.tried.score
+        return next((index for index, tried in enumerate(self.front) if tried.score.dominates(best)), None)

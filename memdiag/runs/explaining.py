@@ -36,7 +36,7 @@ def explain(
     if trace is None:
         return report or OomReport(())
     rank = report.messages[0].rank if report and report.messages else None
-    path = choose_trace(trace, rank, listener.say)
+    path = choose_trace(trace, rank, listener.say, of_failure=True)
     read = listener.read_trace(path)
     with listener.busy(phrase("progress.diagnosing", count=read.num_events)):
         from memdiag.analyzers.support.joined import join  # only a trace needs the analyzers

@@ -65,15 +65,19 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
         MemdiagError: There is no run, its manifest cannot be read, or the command cannot be repeated.
     """
     from memdiag.recorder.run_folder import MANIFEST, read_json, traces
-    from memdiag.runs.chosen import choose_trace
+    from memdiag.runs.chosen import choose_trace, original_of
 
     if given is not None and (given / MANIFEST).is_file():
         folder = given.resolve()
     else:
-        folder = _folder_of(choose_trace(given, say=say).resolve())
+        if given is not None and not given.exists():
+            raise MemdiagError(phrase("errors.missing", path=str(given)), phrase("try.how"))
+        folder = original_of(choose_trace(given, say=say).resolve()).parent
     manifest = read_json(str(folder / MANIFEST))
     if manifest is None:
-        raise MemdiagError(phrase("errors.no-run", folder=str(folder)), phrase("try.how"))
+        if given is not None and given.is_file():
+            raise MemdiagError(phrase("errors.no-run.file", path=str(given)), phrase("try.how"))
+        raise MemdiagError(phrase("errors.no-run", folder=str(given or folder)), phrase("try.how"))
     words = manifest.get("argv")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise MemdiagError(
@@ -82,21 +86,6 @@ def find_run(given: Path | None = None, say: Callable[[str], None] = SILENT.say)
         )
     _check(folder, manifest, words)
     return RepeatableRun(folder, manifest, tuple(Path(path) for path in traces(str(folder))))
-
-
-def _folder_of(trace: Path) -> Path:
-    """Returns the run that a trace belongs to.
-
-    The short name (trace.pkl) is a second name of a file in a run's folder next to it.
-    """
-    from memdiag.output_file import is_same
-    from memdiag.recorder.run_folder import MANIFEST
-
-    if (trace.parent / MANIFEST).is_file():
-        return trace.parent
-    return next(
-        (path.parent for path in trace.parent.glob("memdiag-*/rank*.pkl") if is_same(path, trace)), trace.parent
-    )
 
 
 def _check(folder: Path, manifest: Mapping[str, Any], words: list[str]) -> None:

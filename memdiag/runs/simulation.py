@@ -24,6 +24,7 @@ from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of
 from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.fit import would_fit
 from memdiag.analyzers.support.names import name_of
 from memdiag.results.prediction import (
     CalibrationReport,
@@ -211,9 +212,6 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
     conf, rules = parameters(policy, scenario.conf, scenario.torch_version)
     _, segment = policy.block_and_segment_sizes(np.array([requested], np.int64), conf, rules)
     missing = None if room is None else max(int(segment[0]) - (room - reserved), 0)
-    references = simulated.device.references
-    mine = np.flatnonzero(references.failed & (simulated.row[references.at_event] == row))
-    largest = int(references.largest_free[mine[0]]) if len(mine) else -1
     return FirstOom(
         at_event=row,
         requested_bytes=requested,
@@ -223,8 +221,22 @@ def _first_oom(subject: Subject, scenario: Scenario, replay: Replay, simulated: 
         allocated_bytes=int(replay.allocated[call]),
         usable_bytes=room,
         shortfall_bytes=missing,
-        largest_free_bytes=largest if largest >= 0 else None,
+        largest_free_bytes=_largest_free_at_failure(simulated, row),
     )
+
+
+def _largest_free_at_failure(simulated: Simulated, row: int) -> int | None:
+    """Returns the largest free block in the pool and stream of a failed request, or None if unknown.
+
+    It is measured at the failure, after the allocator released its cached segments, as in the report on a recording.
+    """
+    device = simulated.device
+    references = device.references
+    mine = np.flatnonzero(references.failed & (simulated.row[references.at_event] == row))
+    if not len(mine) or references.largest_free[mine[0]] < 0:
+        return None
+    at, group, size = (int(column[mine[0]]) for column in (references.at_event, references.group, references.size))
+    return would_fit(device.topology(at), group, size).largest_free_bytes
 
 
 def _smaller(room: int, limit: int | None) -> int:

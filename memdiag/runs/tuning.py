@@ -209,7 +209,7 @@ def _report(
         if worth:
             recommended = _recommended(members, space, choice, score, tried(choice, score), evaluate)
     front = [tried(choice, score) for choice, score in found.front()]
-    best = [each for each in front if recommended is not None and each == recommended.tried]
+    best = [] if recommended is None else [recommended.tried]  # also if a longer line dominates it
     front = sorted(
         [*best, *[each for each in front if each not in best][: _NUM_FRONT - len(best)]],
         key=lambda each: each.score.axes,

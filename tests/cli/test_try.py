@@ -97,7 +97,7 @@ def test_what_cannot_be_run_again(run, changes, said):
 
 def test_a_trace_without_a_run(tmp_path):
     (tmp_path / "trace.pkl").write_bytes(b"")
-    with pytest.raises(MemdiagError, match="no run that could be repeated"):
+    with pytest.raises(MemdiagError, match="is not in the folder of its run"):
         find_run(tmp_path / "trace.pkl")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import memdiag
+from memdiag.analyzers.support.failures import failures
 from memdiag.cli.main import main
 from memdiag.errors import MemdiagError
 from memdiag.render import renderer
@@ -43,6 +44,16 @@ def test_a_simulation_from_python_is_that_of_the_command(trace, tmp_path, capsys
     run.write_trace(tmp_path / "simulated.pkl")
     assert memdiag.load(tmp_path / "simulated.pkl").num_events
     assert [curve.label for curve in found.curves()] == ["as recorded", "caching: expandable_segments:True"]
+
+
+def test_a_simulated_failure_has_the_largest_free_block_of_the_recorded_one(goldens):
+    trace = memdiag.load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")
+    (failure, *_) = failures(trace, 0)
+    request = SimulationRequest.read([], [], None, None, None)
+    prediction = simulate(trace, choose_device(trace), request).report.results[0]
+    assert prediction.first_oom is not None
+    assert failure.fit is not None
+    assert prediction.first_oom.largest_free_bytes == failure.fit.largest_free_bytes
 
 
 def test_a_device_that_is_not_there_is_refused(trace):

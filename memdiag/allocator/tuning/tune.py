@@ -195,21 +195,19 @@ def _good_values(found: SearchState, baseline: Score) -> list[tuple[str, str]]:
 
 
 def recommendable(space: Space, found: SearchState, baseline: Score, evaluate: Evaluate) -> list[tuple[Choice, Score]]:
-    """Returns the choices that no other dominates, the best first. The best one has no useless key."""
-    front = _ranked_front(found, baseline)
+    """Returns all choices, the best first. The best one has no key whose gain is below its price.
+
+    The best one may be outside the Pareto front: a longer line with a slightly smaller peak dominates it, but ranks
+    lower.
+    """
+    ranked = found.ranked(baseline)
     while True:
-        for key in front[0][0]:
-            shorter = {other: value for other, value in front[0][0].items() if other != key}
+        for key in ranked[0][0]:
+            shorter = {other: value for other, value in ranked[0][0].items() if other != key}
             numbers = space.numbers(shorter)
             if numbers is not None and numbers not in found.scores:
                 found.scores[numbers] = evaluate(shorter, False)
                 found.choices[numbers] = shorter
-        before, front = front, _ranked_front(found, baseline)
-        if before[0] == front[0]:
-            return front
-
-
-def _ranked_front(found: SearchState, baseline: Score) -> list[tuple[Choice, Score]]:
-    return sorted(
-        found.front(), key=lambda each: (*merit(each[1], baseline, each[0]), each[1].num_driver_calls, str(each[0]))
-    )
+        before, ranked = ranked, found.ranked(baseline)
+        if before[0] == ranked[0]:
+            return ranked

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from memdiag.render.analyze import would_fit
 from memdiag.render.analyze.steps import full_step
 from memdiag.render.support import card, words
@@ -21,7 +19,7 @@ from memdiag.units import format_bytes
 
 MOST_LINES = 45
 MOST_ROWS, LONGEST = 6, 400
-_TRIFLE = 0.01  # fraction of reserved memory: smaller parts are not in the legend of the bar
+_LEAST_REMEDIES = 2
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
@@ -94,7 +92,7 @@ def _split(page: TerminalPage, device: DeviceReport) -> None:
     page.line(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4), indent=2)
     line = StyledText()
     for row in rows:
-        if row.share is not None and row.share < _TRIFLE:
+        if not row.bytes:  # not in the bar
             continue
         part = StyledText(row.glyph, row.style).append(f" {row.name} {format_bytes(row.bytes)}")
         if line.spans and line.num_cells + part.num_cells > page.width - 5:
@@ -136,15 +134,18 @@ def _findings(page: TerminalPage, report: Report, most: int) -> None:
 
 
 def _remedies(page: TerminalPage, report: Report, most: int) -> None:
-    rest: Sequence[tuple[object, object]] = [*card.remedies(report)][1:]
-    if not rest:
+    remedies = [*card.remedies(report)]
+    if len(remedies) < _LEAST_REMEDIES:  # the card has it
         return
     page.title(phrase("verdict.todo"))
-    shown = [*card.remedies(report)][1 : 1 + min(most, 3)]
-    for finding, fix in shown:
-        line = StyledText(f"{plain(finding.code)}  ", "cyan").append(plain(fix.title, LONGEST))
+    shown = remedies[: max(min(most, 4), _LEAST_REMEDIES)]
+    for number, (finding, fix) in enumerate(shown):
+        title = plain(fix.title, LONGEST)
+        if not number and card.verdict_of(report).remedy == fix.title:
+            title = phrase("verdict.todo.first", fix=title)
+        line = StyledText(f"{plain(finding.code)}  ", "cyan").append(title)
         page.line(line.shortened(page.width - 2), indent=2)
-    _more(page, len(rest) - len(shown))
+    _more(page, len(remedies) - len(shown))
 
 
 def _more(page: TerminalPage, count: int) -> None:

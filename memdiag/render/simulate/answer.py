@@ -27,6 +27,9 @@ def answer(report: PredictionReport, names: list[str]) -> Phrase:
     parts = [_outcome(report, result), *_smallest(report, result)]
     if result.standing != "uncalibrated":  # the calibration is that of the recorded allocator
         parts.append(_calibration(report.calibration))
+    is_itself = all(other.is_recorded and not _card(report, other) for other in report.results)
+    if is_itself and not _smallest(report, result):
+        parts.append(phrase("simulate.itself"))
     if len(runs) > 1:
         parts.insert(
             0,

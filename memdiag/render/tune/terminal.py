@@ -113,6 +113,9 @@ def _front(page: TerminalPage, report: TuneReport) -> None:
     legend: list[Sequence[Cell]] = [(phrase("simulate.column.recorded"), _settings(report.baseline))]
     legend += [(name, _settings(tried)) for name, tried in zip(names, report.front, strict=True)]
     page.grid("lw", legend)
+    if report.recommended is not None and report.preferred_to is not None:
+        best = name_of(report.front.index(report.recommended.tried))
+        page.text(phrase("tune.front.shorter", best=best, other=name_of(report.preferred_to)))
     if is_cached:
         page.gap()
         page.text(phrase("tune.means.replayed"), indent=2)

@@ -162,3 +162,16 @@ def test_scores_of_several_traces():
     score = Score(0, 0, (5, 9, 7), 0, 3, 1)
     assert (score.peak, score.num_driver_calls) == (9, 4)
     assert np.array(score.axes).shape == (5,)
+
+
+def test_a_longer_line_must_pay_for_its_settings():
+    def evaluate(choice, _):
+        if choice.get("expandable_segments") != "True":
+            return Score(0, 0, (1000 * MIB,), 0, 100, 0)
+        saved = 1 if "large_segment_size_mb" in choice else 0
+        return Score(0, 0, ((900 - saved) * MIB,), 0, 100, 0)
+
+    have = space()
+    found = search(have, {}, evaluate({}, False), evaluate, most=120)
+    assert recommendable(have, found, evaluate({}, False), evaluate)[0][0] == {"expandable_segments": "True"}
+    assert "large_segment_size_mb" in found.front()[0][0]

@@ -338,3 +338,13 @@ def test_no_unit_is_cut_in_a_narrow_terminal(root, name, width):
         for line in text.splitlines():
             assert not re.search(r"\d (?:[KMGT]i?|[KMGT]i…)(?=$| )", line), line
         assert not _AMOUNT.search(text), _AMOUNT.search(text)
+
+
+def test_one_list_has_all_remedies_and_the_bar_a_legend(root):
+    report = build_report(load(root / "examples/gpt-train.pickle"))
+    text = summary.render(report, Look())
+    lines = text[text.index("What to do next") :].splitlines()
+    assert lines[1].split()[1] == "first:"
+    assert "first:" not in lines[2]
+    title, drawn, legend = text[text.index("Where the reserved bytes are") : text.index("Who holds")].split("\n", 2)
+    assert {glyph for glyph in drawn if glyph != " "} <= set(legend), title
