@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Optional
 
 VARIABLE = "MEMDIAG_RECORD"
-BACKENDS = ("cuda", "npu", "cpu")
+BACKENDS = ("cuda", "npu", "xpu", "cpu")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def recording(
 
     Args:
         path: The file to write; an existing file is overwritten.
-        backends: "cuda", "npu", "cpu"; empty for the accelerators that the process uses, else the CPU.
+        backends: "cuda", "npu", "xpu", "cpu"; empty for the accelerators that the process uses, else the CPU.
         max_events: Number of most recent entries to retain per device.
         every: Interval in steps at which the file is also written; 0 for only at the end.
         names: Whether tensors are named.

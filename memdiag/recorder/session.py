@@ -15,6 +15,7 @@ from . import private, process
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
+from .backends.xpu import Xpu
 from .card_samples import CardSamples
 from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
@@ -96,6 +97,8 @@ class Session:
         wanted = self.config.backends
         if not wanted or "cuda" in wanted:
             Cuda().watch(self.torch, self._started)
+        if not wanted or "xpu" in wanted:
+            contained(Xpu().watch)(self.torch, self._started)
         cpu = Cpu()
         if "cpu" in wanted or (not wanted and cpu.is_alone(self.torch)):
             cpu.watch(self.torch, self._started)
@@ -344,7 +347,7 @@ class Session:
         facts = backend.facts()
         content["memdiag"] = {
             "format": FORMAT,
-            "backend": backend.name,
+            "backend": getattr(backend, "kind", backend.name),
             "torch_version": str(self.torch.__version__),
             "rank": process.number("RANK"),
             "world": process.number("WORLD_SIZE"),

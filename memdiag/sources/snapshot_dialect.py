@@ -39,6 +39,14 @@ _SETTINGS = frozenset(
 _MOST_MIB = 1 << 24  # 16 TiB: no size setting is larger
 
 
+# Parts of file and function names that only one backend has. ROCm's C++ functions keep names of CUDA, its library not.
+_FRAMES = {
+    "xpu": ("torch/xpu/", "libtorch_xpu", "c10::xpu::"),
+    "hip": ("libtorch_hip", "libc10_hip", "c10::hip::", "at::hip::"),
+    "mtia": ("torch/mtia/", "libtorch_mtia", "c10::mtia::"),
+}
+
+
 def _small_blocks(raws: Sequence[RawDevice]) -> tuple[np.ndarray, np.ndarray]:
     """Returns requested and block bytes of active small blocks, whose size is always exactly the rounded request."""
     requested, size = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -66,15 +74,27 @@ def _pad(raws: Sequence[RawDevice]) -> int | None:
 
 
 def backend_of(
-    stacks: Stacks, raws: Sequence[RawDevice], has_settings: bool, has_time: bool, has_expandable: bool
+    stacks: Stacks,
+    raws: Sequence[RawDevice],
+    settings: Mapping[str, object],
+    *,
+    has_time: bool,
+    has_expandable: bool,
 ) -> str:
-    """Returns "npu" or "cuda".
+    """Returns "npu", "xpu", "hip", "mtia" or "cuda".
 
-    torch_npu is recognised by its frames, by its padding of requests, or by its default stream, which is not 0.
+    torch_npu is recognised by its frames, by its padding of requests, or by its default stream, which is not 0. XPU's
+    snapshots have the settings of no other allocator: the variable that all backends share, and no limit of splits.
+    ROCm and MTIA are recognised by frames of their libraries.
     """
     if any("torch_npu" in frame.filename for frame in stacks.frames):
         return "npu"
-    if has_settings or has_time:
+    if "PYTORCH_ALLOC_CONF" in settings and "max_split_size" not in settings:
+        return "xpu"
+    for backend, marks in _FRAMES.items():
+        if any(any(mark in f"{frame.filename} {frame.name}" for mark in marks) for frame in stacks.frames):
+            return backend
+    if settings or has_time:
         return "cuda"
     pad = _pad(raws)
     if pad is not None:

@@ -156,7 +156,7 @@ class _SnapshotReader(ColumnReader):
         names = (*self.strings, *names)
         has_time = any("time_us" in c for c in columns)
         backend = self._own_text("backend") or backend_of(
-            stacks, raws, bool(settings), has_time, self.has_expandable_key
+            stacks, raws, settings, has_time=has_time, has_expandable=self.has_expandable_key
         )
         version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
         settings = settings or environment_in(self.own)  # torch_npu's snapshots have none

@@ -50,6 +50,11 @@ class Cuda:
             torch.cuda._lazy_call(contained(lambda: started(self)))
 
     @property
+    def kind(self) -> str:
+        """The backend that recordings name: "hip" for ROCm, whose PyTorch has the functions of torch.cuda."""
+        return "hip" if self.name == "cuda" and getattr(self._torch.version, "hip", None) else self.name
+
+    @property
     def _home(self) -> Any:
         return self._torch.cuda
 
