@@ -307,6 +307,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "churn": "memdiag.analyzers.churn",
         "changing-sizes": "memdiag.analyzers.changing_sizes",
         "streams": "memdiag.analyzers.streams",
+        "private-pools": "memdiag.analyzers.private_pools",
         "communication": "memdiag.analyzers.communication",
         "communicators": "memdiag.analyzers.communicators",
         "scattered": "memdiag.analyzers.scattered",

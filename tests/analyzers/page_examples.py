@@ -304,6 +304,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
     "MD126": lambda: build_report(load(HERE.parents[1] / "examples" / "gpt-train.pickle")).findings,
     "MD130": _norms,
     "MD141": lambda: _of("communicators").found(),
+    "MD142": lambda: _of("private_pools").found(),
     "MD201": lambda: _golden("cuda-2.13.0-oom"),
     "MD202": lambda: _golden("cuda-2.13.0-pinned"),
     "MD204": _other_stream,

@@ -1,0 +1,126 @@
+"""MD142 names the private pools of CUDA graphs, MemPools and sleep modes, and where the program fills them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers import private_pools
+from memdiag.analyzers.support.context import Context
+from memdiag.sources import load
+from memdiag.trace.stacks import Frame
+from tests.analyzers.heaps import MIB, Heap
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+GRAPH, OTHER, POOL, DEFAULT = (1, 0), (2, 0), (0, 3), (0, 0)
+
+
+class Pools(Heap):
+    """A heap whose entries have a pool, and frames with files."""
+
+    def __init__(self):
+        super().__init__()
+        self.pools = []
+
+    def tensor(self, at, size, pool, *frames):
+        """Reserves a segment in a pool and fills it; frames are ``file:line name``, innermost first."""
+        self.segment(at, size)
+        self.alloc(at, size)
+        parts = [frame.split(" ") for frame in frames]
+        made = tuple(Frame(place.split(":")[0], int(place.split(":")[1]), name) for place, name in parts)
+        self.entries[-1] = (*self.entries[-1][:4], made)
+        self.pools += [pool, pool]
+
+    def found(self):
+        return list(private_pools.analyze(self.trace(pools=self.pools), Context()))
+
+
+def program():
+    """Returns the heap of a program with two graphs, a MemPool and a model."""
+    heap = Pools()
+    heap.tensor(0, 800 * MIB, DEFAULT, "model.py:5 __init__", "train.py:3 <module>")
+    heap.tensor(1000, 300 * MIB, GRAPH, "model.py:31 forward", "serve.py:41 capture", "serve.py:90 main")
+    heap.tensor(2000, 200 * MIB, GRAPH, "model.py:35 forward", "serve.py:42 capture", "serve.py:90 main")
+    heap.tensor(3000, 100 * MIB, OTHER, "model.py:31 forward", "serve.py:41 capture", "serve.py:90 main")
+    heap.tensor(4000, 70 * MIB, POOL, "cache.py:8 reserve", "serve.py:70 main")
+    return heap
+
+
+def found():
+    """Returns the findings on that program."""
+    return program().found()
+
+
+def rows(finding):
+    return {evidence.what: (evidence.value, evidence.where) for evidence in finding.evidence}
+
+
+def test_each_pool_is_named_with_its_bytes_and_its_place():
+    (finding,) = found()
+    assert finding.title == "3 private pools hold 670.00 MiB (46% of reserved memory)"
+    assert rows(finding)["CUDA graphs, pool (1, 0)"][0] == 500 * MIB
+    assert "filled at serve.py:41 capture" in rows(finding)["CUDA graphs, pool (1, 0)"][1]
+    assert "500.00 MiB in use, 2 segments" in rows(finding)["CUDA graphs, pool (1, 0)"][1]
+    assert rows(finding)["MemPool or shared pool of graphs (0, 3)"][0] == 70 * MIB
+    assert finding.severity == "warning"
+    assert finding.fixes[0].change == "torch.cuda.graph(graph, pool=first.pool())"
+
+
+def test_little_memory_is_no_finding():
+    heap = Pools()
+    heap.tensor(0, 800 * MIB, DEFAULT, "model.py:5 __init__")
+    heap.tensor(1000, 60 * MIB, GRAPH, "model.py:31 forward")
+    assert not heap.found()
+
+
+@pytest.mark.parametrize(
+    ("pool", "file", "name"),
+    [
+        (POOL, "torch_memory_saver/entrypoint.py:3 region", "torch_memory_saver, pool (0, 3)"),
+        (POOL, "vllm/worker/cache_engine.py:83 allocate", "CuMemAllocator of vLLM (sleep mode), pool (0, 3)"),
+        (POOL, "vllm/worker/gpu_worker.py:83 capture_model", "CUDA graphs, pool (0, 3)"),
+        (POOL, "torch/_inductor/cudagraph_trees.py:9 run", "CUDA graphs of torch.compile, pool (0, 3)"),
+        (POOL, "sglang/model_executor/cuda_graph_runner.py:9 run", "CUDA graphs, pool (0, 3)"),
+        (POOL, "cache.py:9 reserve", "MemPool or shared pool of graphs (0, 3)"),
+        (GRAPH, "model.py:9 forward", "CUDA graphs, pool (1, 0)"),
+    ],
+)
+def test_programs_are_recognised_by_their_frames(pool, file, name):
+    heap = Pools()
+    heap.tensor(0, 100 * MIB, pool, f"/x/site-packages/{file}", "serve.py:70 main")
+    (finding,) = heap.found()
+    assert name in rows(finding)
+
+
+def test_free_memory_that_only_one_pool_can_use_is_a_warning():
+    heap = program()
+    heap.tensor(6000, 9000 * MIB, DEFAULT, "model.py:5 __init__")
+    (finding,) = heap.found()
+    assert finding.severity == "info"
+    heap.tensor(20_000, 3000 * MIB, POOL, "cache.py:8 reserve", "serve.py:70 main")
+    heap.free(20_000, 3000 * MIB)
+    heap.pools += [POOL, POOL]
+    (finding,) = private_pools.analyze(heap.trace(pools=heap.pools), Context("end"))
+    assert finding.severity == "warning"
+    assert rows(finding)["of it free, for the same graph or pool only"][0] == 3000 * MIB
+
+
+def test_real_allocators_number_pools_of_graphs_and_mempools(monkeypatch):
+    monkeypatch.setattr(private_pools, "FLOOR", MIB)
+    (graph,) = private_pools.analyze(load(GOLDENS / "cuda-2.13.0-graphs" / "snapshot.pickle"), Context())
+    assert rows(graph)["CUDA graphs, pool (1, 0)"][0] == 48 * MIB
+    assert "record.py:227 graphs" in rows(graph)["CUDA graphs, pool (1, 0)"][1]
+    (pools,) = private_pools.analyze(load(GOLDENS / "cuda-2.13.0-pools" / "snapshot.pickle"), Context())
+    assert [key for key in rows(pools) if key.startswith("MemPool")] == [
+        "MemPool or shared pool of graphs (0, 1)",
+        "MemPool or shared pool of graphs (0, 2)",
+    ]
+    assert "record.py:212 pools" in rows(pools)["MemPool or shared pool of graphs (0, 1)"][1]
+
+
+def test_traces_without_private_pools_have_no_finding():
+    trace = load(GOLDENS / "cuda-2.13.0-train" / "snapshot.pickle")
+    assert not list(private_pools.analyze(trace, Context()))
+    assert np.all(trace.devices[0].groups.pool_major == 0)
