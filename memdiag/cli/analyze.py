@@ -59,6 +59,15 @@ def analyze(
             show_default=False,
         ),
     ] = None,
+    flight_recorder: Annotated[
+        Path | None,
+        typer.Option(
+            "--flight-recorder",
+            metavar="FILE",
+            help="Dump of PyTorch's flight recorder, which names the process groups of communicators.",
+            show_default=False,
+        ),
+    ] = None,
     fail_on: FailOnFindings = None,
 ) -> None:
     """Explain which tensors filled the memory in a trace, and suggest fixes.
@@ -87,8 +96,8 @@ def analyze(
             raise MemdiagError(
                 phrase("errors.is-trace", option=str(option), file=str(file)), phrase("errors.name-another")
             )
-    loaded = _with_libraries(path, nccl_log or [])
-    report = _report(loaded, moment, top, device, replay=not no_replay, fitting=fitting)
+    logs = (tuple(nccl_log or ()), flight_recorder)
+    loaded, report = _report(path, moment, top, device, replay=not no_replay, fitting=fitting, logs=logs)
     if page is not None:
         page.write(loaded, report, moment, replay=not no_replay)
         if form == "html":
@@ -115,21 +124,34 @@ def _read_size(text: str) -> int:
     return size
 
 
-def _with_libraries(path: Path, logs: list[Path]) -> Trace:
-    """Returns the trace in a file, with the memory of libraries from their logs."""
+def _report(
+    path: Path,
+    at: str | int,
+    top: int,
+    device: int | None,
+    *,
+    replay: bool,
+    fitting: int | None,
+    logs: tuple[tuple[Path, ...], Path | None],
+) -> tuple[Trace, Report]:
+    """Returns the trace in a file, with the memory of libraries, and its report.
+
+    Args:
+        path: The file.
+        at, top, device, replay, fitting: As in ``build_report``.
+        logs: Logs of libraries, and a dump of the flight recorder or None.
+    """
     from memdiag.cli.loading import read_trace
-    from memdiag.runs.libraries import with_libraries
-
-    return with_libraries(read_trace(path), logs)
-
-
-def _report(trace: Trace, at: str | int, top: int, device: int | None, *, replay: bool, fitting: int | None) -> Report:
     from memdiag.cli.talk import busy
+    from memdiag.runs.libraries import with_groups, with_libraries
 
+    given, dump = logs
+    trace = with_libraries(read_trace(path), given)
+    trace = trace if dump is None else with_groups(trace, dump)
     with busy(phrase("progress.diagnosing", count=trace.num_events)):
         from memdiag.analyzers.report import build_report
 
-        return build_report(trace, at=at, top=top, device=device, replay=replay, fitting=fitting)
+        return trace, build_report(trace, at=at, top=top, device=device, replay=replay, fitting=fitting)
 
 
 def _over(report: Report, budgets: list[str]) -> list[str]:

@@ -18,7 +18,8 @@ from memdiag.redaction import is_on
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.results.libraries import LibraryMemory
+    from memdiag.results.libraries import Communicator, LibraryMemory
+    from memdiag.sources.flight_recorder import Group
     from memdiag.trace.model import Trace
 
 FOLDER = "libraries"  # in the folder of a run
@@ -27,6 +28,7 @@ LOGS = (NCCL, HCCL)
 
 _LEVELS = {"INFO", "TRACE"}  # of NCCL_DEBUG: those that contain allocations
 _MOST_FILES = 4096
+_MOST_NAMES = 4  # of one communicator
 
 
 def variables_for(
@@ -119,6 +121,51 @@ def with_libraries(trace: Trace, given: Sequence[Path] = ()) -> Trace:
             phrase("errors.other-process.hint"),
         )
     return replace(trace, libraries=tuple(_on_devices(mine, [device.device for device in trace.devices])))
+
+
+def with_groups(trace: Trace, dump: Path) -> Trace:
+    """Returns a trace whose communicators have the names of process groups.
+
+    A communicator gets the names of the groups with its number of ranks in which the process has its rank. Several such
+    groups are all named, since a log does not tell them apart.
+
+    Args:
+        trace: A trace with the memory of libraries.
+        dump: A dump of PyTorch's flight recorder.
+
+    Raises:
+        MemdiagError: The dump cannot be read, or the trace has no communicators.
+    """
+    from memdiag.sources.flight_recorder import read_groups
+
+    found = read_groups(dump)
+    if not trace.libraries:
+        raise MemdiagError(phrase("errors.flight-alone"), phrase("errors.flight-alone.hint"))
+    rank = trace.recorded.rank if trace.recorded is not None and trace.recorded.rank is not None else found.rank
+    return replace(
+        trace,
+        libraries=tuple(
+            replace(
+                memory,
+                communicators=tuple(
+                    comm if comm.name else replace(comm, name=_name_of(comm, found.groups, rank))
+                    for comm in memory.communicators
+                ),
+            )
+            for memory in trace.libraries
+        ),
+    )
+
+
+def _name_of(comm: Communicator, groups: Sequence[Group], rank: int | None) -> str:
+    """Returns the names of the groups that a communicator may be of, or "" for none or too many."""
+    names = [
+        group.name
+        for group in groups
+        if len(group.ranks) == comm.num_ranks
+        and (rank is None or comm.rank is None or group.ranks[comm.rank : comm.rank + 1] == (rank,))
+    ]
+    return " / ".join(dict.fromkeys(names)) if len(names) <= _MOST_NAMES else ""
 
 
 def _memories_in(path: Path) -> list[LibraryMemory]:
