@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from .guard import warn
+from .texts import text_of
 
 PROTOCOL = 4  # highest protocol that PyTorch's own viewer reads
 CLAIM = ".rank{}.pid"
@@ -104,11 +105,9 @@ def _show(text: str) -> bool:
 def cannot_write(path: str, error: OSError, *, has_ended: bool = False) -> None:
     """Warns that a file could not be written: only once, since the next ones will fail for the same reason."""
     if not _failures:
-        kept = "what was written before is still there" if os.path.exists(path) else "nothing was written before"
-        warn(
-            f"{path} could not be written: {error.strerror or error}; {kept}"
-            + ", and the program goes on" * (not has_ended)
-        )
+        why = error.strerror or str(error)
+        text = text_of("unwritten.kept" if os.path.exists(path) else "unwritten.none", path=path, error=why)
+        warn(text if has_ended else text_of("unwritten.continues", text=text))
     _failures.append(path)
 
 

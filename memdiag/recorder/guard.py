@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .texts import text_of
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _said: dict[str, None] = {}  # in order
 
@@ -48,7 +50,7 @@ def contained(function: _Function) -> _Function:
 
 def report(what: str, error: BaseException) -> None:
     """Warns that a part of the recording failed."""
-    warn(f"a part of the recording failed ({what}: {type(error).__name__}: {error}); the program goes on")
+    warn(text_of("failed", part=what, kind=type(error).__name__, error=error))
     if os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}:
         import traceback
 

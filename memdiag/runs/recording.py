@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
 from memdiag.runs.listener import SILENT, Listener
-from memdiag.text import joined, phrase
+from memdiag.text import VARIABLE, joined, language, phrase
 
 if TYPE_CHECKING:
     from memdiag.recorder.config import Config
@@ -97,11 +97,16 @@ def perform(
     _tell_outer(folder)
     try:
         with _cards(order) as cards:
-            ended = launch.run(order.command, launch.environment_for(config, {**environment, **cards}))
+            ended = launch.run(order.command, _with_language(launch.environment_for(config, {**environment, **cards})))
     except MemdiagError:
         run_folder.remove(folder)
         raise
     return Done(folder, ended, _afterwards(folder, manifest, ended, before, listener, then))
+
+
+def _with_language(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns an environment in which the recorder warns in the language of this command."""
+    return environment if environment.get(VARIABLE, "en") == language() else {**environment, VARIABLE: language()}
 
 
 def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Mapping[str, str]:

@@ -56,7 +56,7 @@ def test_training_continues_when_the_disk_becomes_unwritable(cpu, apart, disk, w
     without = cpu("small.py", way, recorded=False, env={"DISK": str(disk)})
     assert with_us.done.stdout == without.done.stdout
     (warning,) = [line for line in with_us.done.stderr.splitlines() if line.startswith("memdiag:")]
-    assert f"rank0.pkl could not be written: {why}; what was written before is still there" in warning
+    assert f"rank0.pkl could not be written: {why}; its earlier version is still there" in warning
     kept = disk.with_name("kept") / "run"
     assert memdiag.load(kept / "rank0.pkl").num_events
     assert list(kept.rglob("*.part")) == []

@@ -26,6 +26,7 @@ from ..guard import contained, warn
 from ..imports import Imports
 from ..interrupts import held
 from ..marks import NOWHERE, Position
+from ..texts import text_of
 from .cpu_history import CpuHistory
 from .silence import Silence
 
@@ -192,10 +193,7 @@ class Cpu:
             self.lost_seconds += time.monotonic() - self._last
             self._loses_stacks = True
             self._stacks = False
-            warn(
-                f"PyTorch's profiler has lost what it had recorded ({str(error).split(',', 1)[0]}): from here on "
-                "without Python stacks"
-            )
+            warn(text_of("profiler.lost", error=str(error).split(",", 1)[0]))
             return ()
 
     def _lighten(self, change: int) -> None:
@@ -273,7 +271,7 @@ class Cpu:
         def away() -> None:
             self._theirs = True
             if self._running:
-                warn("the program starts a profiler itself: CPU memory is not recorded while it runs")
+                warn(text_of("profiler.other"))
                 self._pause()
                 self._paused_at = time.monotonic()
 

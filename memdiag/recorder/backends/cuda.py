@@ -12,6 +12,7 @@ from typing import Any
 from ..fx_nodes import name_fx_nodes
 from ..guard import contained, warn
 from ..marks import NOWHERE, Position
+from ..texts import text_of
 
 # Python frames only: unwinding C++ stacks makes snapshots a hundred times slower.
 _STACKS = "python"
@@ -87,7 +88,7 @@ class Cuda:
     def _can_record(self) -> bool:
         backend = getattr(self._torch.cuda.memory, "get_allocator_backend", lambda: "native")()
         if backend != "native":
-            warn(f"the allocator in use is {backend}: it keeps no history, nothing is recorded of it")
+            warn(text_of("allocator.no-history", name=backend))
         return backend == "native"
 
     def follow(self, before_end: Callable[[], None]) -> None:
@@ -130,7 +131,7 @@ class Cuda:
         self.taken_over = how if how != "changed" else self.taken_over or how
         if how != "changed":
             contained(self._before_end)()
-            warn(f"the program itself {how} the history of {self.name}; its settings are left as they are")
+            warn(text_of("history.stopped" if how == "stopped" else "history.restarted", name=self.name))
 
     def stop(self) -> None:
         """Stops the history, unless the program has taken it over."""

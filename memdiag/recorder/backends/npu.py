@@ -13,6 +13,7 @@ from typing import Any
 
 from ..guard import contained, warn
 from ..marks import Position
+from ..texts import text_of
 from .cuda import Cuda
 
 
@@ -42,10 +43,7 @@ class Npu(Cuda):
         # snapshot.
         backend = getattr(self._memory, "get_allocator_backend", lambda: "native")()
         if backend != "native":
-            warn(
-                f"the allocator in use is {backend}: asking it for a snapshot can end the process, nothing is recorded "
-                "of it"
-            )
+            warn(text_of("allocator.dangerous", name=backend))
         return backend == "native"
 
     def start(self, max_events: int) -> None:
