@@ -25,7 +25,7 @@ from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD126": "changing sizes that cached blocks do not fit"}
+CODES: dict[str, str] = {"MD126": "request sizes change, so cached blocks do not fit"}
 
 MIN_NEW = 3  # steps after the first in which a call site requests a size that it has never requested
 NEW_SHARE = 0.25  # of the steps in which it requests anything: sizes that settle are warm-up

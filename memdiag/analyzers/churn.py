@@ -28,9 +28,9 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD401": "retries: cached memory released to serve a request",
-    "MD402": "empty_cache() inside training, followed by new reservations",
-    "MD403": "reserved memory that grows although live memory does not",
+    "MD401": "the allocator released its cache to serve a request (retry)",
+    "MD402": "empty_cache() in training makes the allocator reserve memory again",
+    "MD403": "reserved memory grows although live memory does not",
 }
 
 MANY_RETRIES = 3  # a warning from here on: one or two can be the first step

@@ -23,7 +23,7 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD121": "list of gathered shards joined into a second copy",
+    "MD121": "gathered shards are concatenated into a second copy",
 }
 
 FLOOR = 16 * MIB  # of one list

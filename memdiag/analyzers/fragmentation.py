@@ -39,10 +39,10 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD201": "free memory in blocks too small for the request",
-    "MD202": "few live bytes that keep whole segments or pages",
-    "MD204": "free memory in other pools or streams",
-    "MD205": "reserved memory that is mostly cache, not fragmentation",
-    "MD206": "out of memory with too little free, not fragmentation",
+    "MD202": "few live bytes keep whole segments or pages reserved",
+    "MD204": "free memory that only other pools or streams can use",
+    "MD205": "reserved memory is mostly reusable cache, not fragmentation",
+    "MD206": "out of memory with too little free memory, not fragmentation",
     **rounding.CODES,
 }
 

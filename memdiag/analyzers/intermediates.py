@@ -21,7 +21,7 @@ from memdiag.trace.model import Trace
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD123": "one temporary tensor per operator in a chain"}
+CODES: dict[str, str] = {"MD123": "each operator of a chain allocates a temporary tensor"}
 
 MIN_LINKS = 4  # short-lived tensors of a run
 SOON = 3  # a link is freed before this many further links are allocated

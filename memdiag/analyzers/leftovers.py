@@ -24,7 +24,7 @@ from memdiag.trace.schema import PHASES
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD125": "segments of initialisation left empty or half empty"}
+CODES: dict[str, str] = {"MD125": "segments from initialisation stay empty or half empty"}
 
 FLOOR = 64 * MIB
 SHARE = 0.02  # fraction of reserved memory

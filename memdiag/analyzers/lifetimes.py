@@ -32,9 +32,9 @@ from memdiag.trace.table import Array
 from memdiag.units import GIB, MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD111": "tensors of the previous step kept into the next",
-    "MD112": "old gradients kept into the next forward pass",
-    "MD113": "unusable free memory between long-lived and short-lived tensors",
+    "MD111": "tensors of one step are still live in the next",
+    "MD112": "old gradients are still live in the next forward pass",
+    "MD113": "free memory between long-lived and short-lived tensors is unusable",
 }
 
 KEPT_SHARE = 0.05  # of live bytes: a warning

@@ -30,7 +30,7 @@ from memdiag.units import MIB, format_bytes
 CODES: dict[str, str] = {
     "MD101": "activations dominate live memory at the peak",
     "MD102": "parameters, gradients and optimizer state dominate live memory",
-    "MD103": "another kind of tensor dominates live memory",
+    "MD103": "tensors other than activations and the model dominate live memory",
     "MD104": "temporary tensors of the optimizer step set the peak",
     "MD105": "logits and loss hold a large part of the peak",
 }

@@ -10,7 +10,7 @@ from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD955": "scratch memory of cuDNN is not fully known"}
+CODES: dict[str, str] = {"MD955": "scratch memory of cuDNN is only partly known"}
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:  # noqa: ARG001

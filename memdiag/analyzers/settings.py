@@ -26,9 +26,9 @@ from memdiag.units import GIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD601": "an allocator setting had no effect",
-    "MD602": "an allocator setting is unknown to this backend",
+    "MD602": "the allocator of this backend does not read a setting",
     "MD603": "allocator settings conflict with each other",
-    "MD604": "cudaMallocAsync was used instead of PyTorch's allocator",
+    "MD604": "cudaMallocAsync was used instead of PyTorch's own allocator",
 }
 
 # Every key that any version reads.

@@ -25,8 +25,8 @@ from memdiag.trace.table import Array
 from memdiag.units import GIB, MIB, format_bytes
 
 CODES: dict[str, str] = {
-    "MD501": "freed memory waiting for another stream",
-    "MD502": "out of memory despite a free range large enough",
+    "MD501": "freed memory waits for another stream",
+    "MD502": "out of memory although a free range was large enough",
 }
 
 SHARE = 0.05  # fraction of reserved memory at the moment of the report: a warning

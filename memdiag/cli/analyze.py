@@ -36,7 +36,14 @@ def analyze(
     output: OutputReport = None,
     top: Top = 10,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="Report only this device.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device",
+            metavar="N",
+            min=0,
+            help="Report only this device. Default: all devices in use.",
+            show_default=False,
+        ),
     ] = None,
     at: At = None,
     would_fit: Annotated[

@@ -11,8 +11,8 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="MOMENT",
-        help="Moment to report: oom, peak, allocated, reserved, end, or an event such as 1204. "
-        "Default: oom (the last failed allocation) if the trace has one, else peak.",
+        help="Moment to describe: oom, peak, allocated or reserved (these peaks), end, or an event number such as "
+        "1204. Default: oom (the last failed allocation) if the trace has one, else peak.",
         show_default=False,
     ),
 ]

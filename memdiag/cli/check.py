@@ -31,7 +31,8 @@ def check(
         typer.Option(
             "--budget",
             metavar="NAME=VALUE",
-            help="Limit of a metric: peak_reserved=60GiB, stranded=2%, ooms=0; can be repeated.",
+            help="Highest allowed value of a metric, for example peak_reserved=60GiB, stranded=2% or ooms=0; "
+            "can be repeated.",
         ),
     ] = None,
     baseline: Annotated[
@@ -39,7 +40,7 @@ def check(
         typer.Option(
             "--baseline",
             metavar="FILE.json",
-            help="Compare with this baseline file, or with these runs.",
+            help="Compare with the metrics in this baseline file, which --update writes.",
             show_default=False,
         ),
     ] = None,
@@ -48,11 +49,13 @@ def check(
         typer.Option(
             "--tolerance",
             metavar="SHARE|NAME=VALUE",
-            help="Allowed increase over the baseline: 2%, stranded=10%, retries=1.",
+            help="Allowed increase over the baseline, for example 2%, stranded=10% or retries=1; can be repeated.",
             show_default=False,
         ),
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="Write the baseline file from these traces.")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the metrics of these traces to the --baseline file.")
+    ] = False,
     device: Annotated[
         int | None,
         typer.Option(
@@ -73,7 +76,7 @@ def check(
         bool,
         typer.Option(
             "--github",
-            help="Print pull request annotations to stderr. Always on in GitHub Actions.",
+            help="Print annotations for a pull request to stderr; always on in GitHub Actions.",
         ),
     ] = False,
     output: OutputText = None,

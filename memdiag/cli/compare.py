@@ -29,7 +29,9 @@ def compare(
     traces: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="A B [C...]", help="Trace files or run directories; the first one is the base.", show_default=False
+            metavar="A B [C...]",
+            help="Trace files or run directories; the others are compared with the first one.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -48,7 +50,11 @@ def compare(
     rank: Annotated[
         int | None,
         typer.Option(
-            "--rank", metavar="N", min=0, help="Rank of each run to compare. Default: the first.", show_default=False
+            "--rank",
+            metavar="N",
+            min=0,
+            help="Rank to compare in each run directory. Default: the first one.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain compare).")] = False,

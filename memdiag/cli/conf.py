@@ -27,12 +27,12 @@ def conf(
         list[str] | None,
         typer.Argument(
             metavar="SETTINGS",
-            help="Settings as key:value,… or NAME=key:value,…; - reads them from stdin.",
+            help="Settings as key:value,… or NAME=key:value,…; - reads them from standard input.",
             show_default=False,
         ),
     ] = None,
     *,
-    env: Annotated[bool, typer.Option("--env", help="Check the variables set in this environment.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="Check the variables that are set in this environment.")] = False,
     every: Annotated[bool, typer.Option("--list", help="List all settings with their defaults and versions.")] = False,
     backend: Annotated[
         str | None,

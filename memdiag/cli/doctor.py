@@ -16,7 +16,7 @@ def doctor(
         typer.Option(
             "--python",
             metavar="PATH",
-            help="Check this Python; can be repeated. Default: those on the PATH and in this directory.",
+            help="Python or environment to check; can be repeated. Default: those on the PATH and in this directory.",
         ),
     ] = None,
     *,

@@ -21,7 +21,7 @@ def explain(
     *,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page to FILE.", show_default=False)
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the text to FILE.", show_default=False)
     ] = None,
 ) -> None:
     """Explain a finding: its meaning, why it matters, and how to fix it.

@@ -22,7 +22,7 @@ def export(
             "--format",
             "-f",
             metavar="NAME",
-            help=f"Format: {', '.join(EXPORTS)}. Default: by the ending of -o.",
+            help=f"Output format: {', '.join(EXPORTS)}. Default: chosen by the ending of --output.",
             show_default=False,
         ),
     ] = None,
@@ -32,19 +32,22 @@ def export(
             "--output",
             "-o",
             metavar="FILE|DIR",
-            help="Write to this path. Default: <trace>.<ending of the format> in this directory.",
+            help="File or directory to write. Default: <trace>.<ending of the format> in this directory.",
             show_default=False,
         ),
     ] = None,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="Export only this device.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device", metavar="N", min=0, help="Export only this device. Default: all devices.", show_default=False
+        ),
     ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
             "--table",
             metavar="NAME,…",
-            help="Table to write with csv or parquet: tensors, events or stacks. Default: all.",
+            help="Tables that csv or parquet writes: tensors, events, stacks. Default: all.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +56,7 @@ def export(
         typer.Option(
             "--min-size",
             metavar="SIZE",
-            help="Leave out tensors smaller than this with perfetto, for example 1MiB.",
+            help="Minimum size of the tensors in a perfetto file, for example 1MiB.",
             show_default=False,
         ),
     ] = None,

@@ -20,7 +20,7 @@ def fit(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=VALUES …] -- COMMAND …",
-            help="More axes of the grid, then the command with a placeholder {NAME} for each axis.",
+            help="Values of placeholders as with --grid, then the command with a placeholder {NAME} for each of them.",
             show_default=False,
         ),
     ] = None,
@@ -32,8 +32,8 @@ def fit(
             "-d",
             metavar="DEVICE,…",
             help=(
-                "Devices to judge, for example cuda:h100-80g,npu:910b-64g (memdiag devices lists them); "
-                "can be repeated."
+                "Devices on which configurations must fit, for example cuda:h100-80g,npu:910b-64g "
+                "(memdiag devices lists them); can be repeated."
             ),
             show_default=False,
         ),
@@ -44,7 +44,7 @@ def fit(
             "--grid",
             "-g",
             metavar="NAME=VALUES",
-            help="Values of a placeholder: 1,2,4 or 1..8 or 512..8192*2 or none,full; can be repeated.",
+            help="Values of the placeholder {NAME}: 1,2,4 or 1..8 or 512..8192*2 or none,full; can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +53,7 @@ def fit(
         typer.Option(
             "--model",
             metavar="CONFIG",
-            help="Judge a model by its config.json (transformers or diffusers) instead of a command; needs no script.",
+            help="Model, by its config.json (transformers or diffusers), which memdiag runs instead of a command.",
             show_default=False,
         ),
     ] = None,
@@ -62,7 +62,7 @@ def fit(
         typer.Option(
             "--recipe",
             metavar="train|lora|inference|ddp|zero1|fsdp2",
-            help="Program to run --model with. Default: train.",
+            help="Program that memdiag runs for --model. Default: train.",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +71,7 @@ def fit(
         typer.Option(
             "--python",
             metavar="PYTHON",
-            help="Python with torch and transformers for --model. Default: python.",
+            help="Python that runs the program of --model; it needs torch and transformers. Default: python.",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +80,7 @@ def fit(
         typer.Option(
             "--where",
             metavar="CONDITION",
-            help="Condition that a configuration must meet, for example 'tp*pp<=world'; can be repeated.",
+            help="Try only configurations that meet this condition, for example 'tp*pp<=world'; can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +98,7 @@ def fit(
         typer.Option(
             "--world",
             metavar="N",
-            help="Number of ranks, as a number or an expression such as 'tp*pp*8'; single ranks are then run alone.",
+            help="Number of ranks, as a number or an expression such as 'tp*pp*8'; memdiag runs single ranks alone.",
             show_default=False,
         ),
     ] = None,
@@ -107,7 +107,7 @@ def fit(
         typer.Option(
             "--ranks",
             metavar="K,…",
-            help="Ranks to run. Default: the first, the last, and one in the second pipeline stage.",
+            help="Ranks to run with --world. Default: the first, the last, and one in the second pipeline stage.",
             show_default=False,
         ),
     ] = None,
@@ -117,15 +117,18 @@ def fit(
             "--grows",
             metavar="NAME,…",
             help=(
-                "Axes whose larger values need at least as much memory. Default: those with usual names (mbs, "
-                "seq, layers …)."
+                "Placeholders whose larger values need at least as much memory as smaller ones. "
+                "Default: those with usual names (mbs, seq, layers …)."
             ),
             show_default=False,
         ),
     ] = None,
     expert_load: ExpertLoad = None,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Run every configuration instead of inferring outcomes.")
+        bool,
+        typer.Option(
+            "--exhaustive", help="Run every configuration, instead of inferring some results from other runs."
+        ),
     ] = False,
     jobs: Annotated[
         int | None,
@@ -133,7 +136,7 @@ def fit(
             "--jobs",
             metavar="N",
             min=1,
-            help="Runs at a time. Default: as many as processors and host memory allow.",
+            help="Number of runs at the same time. Default: as many as processors and host memory allow.",
             show_default=False,
         ),
     ] = None,
@@ -149,12 +152,12 @@ def fit(
     as_html: AsHtml = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print a line for each run.")] = False,
 ) -> None:
-    """Find the configurations of a training command that fit on each device, without the devices.
+    """Find which configurations of a training command fit on a device, without that device.
 
     memdiag runs the command on simulated devices with unlimited memory, once
     for each configuration that the search needs, and replays the recordings for
-    each device. It skips a larger or smaller value if the result of another
-    run already decides it.
+    each device. It skips a configuration if the result of another run already
+    shows whether it fits.
 
     Exit status: 0 a configuration fits on a device, 1 none fits, 2 error.
     """

@@ -54,7 +54,7 @@ def fleet(
         typer.Option(
             "--heatmap",
             metavar="FILE",
-            help="Draw a heat map of bytes by rank and step to FILE (.png, .svg or .pdf).",
+            help="Draw a heat map of memory by rank and training step to FILE (.png, .svg or .pdf).",
             show_default=False,
         ),
     ] = None,
@@ -78,7 +78,11 @@ def fleet(
     ] = _SECONDS,
     engine: Annotated[
         str,
-        typer.Option("--engine", metavar="local|ray", help="Run in processes of this machine, or on a Ray cluster."),
+        typer.Option(
+            "--engine",
+            metavar="local|ray",
+            help="Workers that read the traces: processes of this machine, or a Ray cluster.",
+        ),
     ] = "local",
     address: Annotated[
         str | None,
@@ -90,7 +94,7 @@ def fleet(
             "--workers",
             metavar="N",
             min=1,
-            help="Number of files read in parallel. Default: one per processor.",
+            help="Number of traces to read in parallel. Default: one per processor.",
             show_default=False,
         ),
     ] = None,
@@ -100,7 +104,7 @@ def fleet(
         typer.Option(
             "--fail-on",
             metavar="oom|outliers|unreadable|warning|critical|CODE",
-            help="Exit with status 1 if a rank, file or finding matches; can be repeated.",
+            help="Exit with status 1 if a rank, file or finding meets this condition; can be repeated.",
             show_default=False,
         ),
     ] = None,

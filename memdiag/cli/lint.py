@@ -30,12 +30,17 @@ def lint(
     *,
     select: Annotated[
         list[str] | None,
-        typer.Option("--select", metavar="CODE", help="Check only these codes; can be repeated.", show_default=False),
+        typer.Option(
+            "--select", metavar="CODE", help="Report only findings with this code; can be repeated.", show_default=False
+        ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
         typer.Option(
-            "--exclude", metavar="PATTERN", help="Exclude files or directories; can be repeated.", show_default=False
+            "--exclude",
+            metavar="PATTERN",
+            help="Exclude files and directories that match this pattern; can be repeated.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain lint).")] = False,

@@ -99,7 +99,7 @@ def options(
         typer.Option(
             "--lang",
             metavar="en|zh",
-            help="Language of reports. Default: MEMDIAG_LANG or the locale.",
+            help="Language of reports. Default: the environment variable MEMDIAG_LANG, else the locale.",
             show_default=False,
         ),
     ] = "",

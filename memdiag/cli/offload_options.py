@@ -18,40 +18,60 @@ def _option(name: str, metavar: str, said: str) -> Any:
     return typer.Option(name, metavar=metavar, help=said, show_default=False, rich_help_panel=_PANEL)
 
 
-Config = Annotated[str | None, _option("--offload-config", "FILE|JSON", "Settings as in MindSpore's offload_config.")]
+Config = Annotated[
+    str | None,
+    _option("--offload-config", "FILE|JSON", "Offload settings, with the keys of MindSpore's offload_config."),
+]
 MaxDevice = Annotated[
-    str | None, _option("--max-device-memory", "SIZE", "Device memory that the plan may use. Default: all of it.")
+    str | None,
+    _option("--max-device-memory", "SIZE", "Device memory that the offload plan may use. Default: all of it."),
 ]
 Param = Annotated[
     str | None,
     _option(
-        "--offload-param", "cpu|disk", "Initial location of parameters; with --no-auto-offload, their permanent one."
+        "--offload-param",
+        "cpu|disk",
+        "Place of parameters at the start; with --no-auto-offload, their permanent place.",
     ),
 ]
 Checkpoint = Annotated[
-    str | None, _option("--offload-checkpoint", "cpu|disk", "Location of the inputs of recomputed parts.")
+    str | None,
+    _option(
+        "--offload-checkpoint",
+        "cpu|disk",
+        "Place for the inputs of recomputed (checkpointed) parts, with --no-auto-offload.",
+    ),
 ]
 Auto = Annotated[
     bool | None,
     typer.Option(
         "--auto-offload/--no-auto-offload",
-        help="Search for a strategy (default), or apply the given one.",
+        help="Search for the best offload plan (default), or apply --offload-param and --offload-checkpoint as given.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
 ]
-CpuSize = Annotated[str | None, _option("--offload-cpu-size", "SIZE", "Host memory to use. Default: 512GB.")]
-DiskSize = Annotated[str | None, _option("--offload-disk-size", "SIZE", "Disk space to use. Default: 512GB.")]
-HbmRatio = Annotated[float | None, _option("--hbm-ratio", "F", "Fraction of the device memory that the plan may use.")]
-CpuRatio = Annotated[float | None, _option("--cpu-ratio", "F", "Fraction of the host memory that the plan may use.")]
+CpuSize = Annotated[
+    str | None, _option("--offload-cpu-size", "SIZE", "Host memory that offloaded tensors may use. Default: 512GB.")
+]
+DiskSize = Annotated[
+    str | None, _option("--offload-disk-size", "SIZE", "Disk space that offloaded tensors may use. Default: 512GB.")
+]
+HbmRatio = Annotated[
+    float | None, _option("--hbm-ratio", "F", "Fraction of the device memory that the offload plan may use.")
+]
+CpuRatio = Annotated[
+    float | None, _option("--cpu-ratio", "F", "Fraction of the host memory that the offload plan may use.")
+]
 HostBlock = Annotated[
-    str | None, _option("--host-mem-block-size", "SIZE", "Block size of the pinned host pool. Default: 1GB.")
+    str | None,
+    _option("--host-mem-block-size", "SIZE", "Step by which the pool of pinned host memory grows. Default: 1GB."),
 ]
 Pinned = Annotated[
     bool | None,
     typer.Option(
         "--enable-pinned-mem/--no-enable-pinned-mem",
-        help="Copy to pinned memory asynchronously (default).",
+        help="Use pinned host memory (default), so that the program does not wait for copies.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
@@ -60,19 +80,29 @@ Aio = Annotated[
     bool | None,
     typer.Option(
         "--enable-aio/--no-enable-aio",
-        help="Copy to disk asynchronously (default).",
+        help="Copy to disk in parallel with copies to the host (default), or one after the other.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
 ]
 AioBlock = Annotated[
-    str | None, _option("--aio-block-size", "SIZE", "Block size of copies to disk. Default: depends on the disk.")
+    str | None,
+    _option(
+        "--aio-block-size",
+        "SIZE",
+        "Block size of disk copies, for the printed configuration. Default: depends on the disk.",
+    ),
 ]
 AioDepth = Annotated[
-    int | None, _option("--aio-queue-depth", "N", "Queue depth of copies to disk. Default: depends on the disk.")
+    int | None,
+    _option(
+        "--aio-queue-depth",
+        "N",
+        "Queue depth of disk copies, for the printed configuration. Default: depends on the disk.",
+    ),
 ]
 DiskPath = Annotated[
-    str | None, _option("--offload-path", "DIR", "Disk directory to write into the printed configuration.")
+    str | None, _option("--offload-path", "DIR", "Directory for offloaded tensors, for the printed configuration.")
 ]
 Kinds = Annotated[
     str | None,
@@ -84,11 +114,15 @@ Kinds = Annotated[
 ]
 LinkRate = Annotated[
     str | None,
-    _option("--link", "NAME|RATE", "Bandwidth to the host: pcie3x16, pcie4x16, pcie5x16, hccs, nvlink-c2c, or 20GB/s."),
+    _option(
+        "--link",
+        "NAME|RATE",
+        "Bandwidth between device and host: pcie3x16, pcie4x16, pcie5x16, hccs, nvlink-c2c, or 20GB/s.",
+    ),
 ]
 DiskRate = Annotated[
     str | None,
-    _option("--disk", "NAME|RATE", "Bandwidth to the disk: sata-ssd, nvme-gen3, nvme-gen4, nvme-gen5, or 3GB/s."),
+    _option("--disk", "NAME|RATE", "Bandwidth of the disk: sata-ssd, nvme-gen3, nvme-gen4, nvme-gen5, or 3GB/s."),
 ]
 StepSeconds = Annotated[
     float | None,

@@ -22,40 +22,42 @@ def oom(
     given: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE|TEXT", help="Logs, folders of logs, - for a pipe, or the message.", show_default=False
+            metavar="FILE|TEXT",
+            help="Log files, directories of logs, - for standard input, or the message itself.",
+            show_default=False,
         ),
     ] = None,
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for scripts (memdiag explain oom-json).")
-    ] = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print markdown, to paste into an issue.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain oom-json).")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write to this file; .json and .md choose the form.",
+            help="Write the report to FILE; the ending .json or .md selects the format.",
             show_default=False,
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show every remedy and reason, and the whole account of memory.")
+        bool, typer.Option("--verbose", help="Show all remedies, all reasons, and every part of the device memory.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Show a row for every rank and message; includes --verbose.")
+        bool, typer.Option("--all", help="Show a row for each rank and each message; includes --verbose.")
     ] = False,
     top: Annotated[
         int | None,
-        typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list; default 10.", show_default=False),
+        typer.Option(
+            "--top", metavar="N", min=1, help="Maximum number of rows in each list. Default: 10.", show_default=False
+        ),
     ] = None,
     from_trace: Annotated[
         Path | None,
         typer.Option(
             "--from-trace",
             metavar="TRACE",
-            help="Explain the failure with this memory trace of the run.",
+            help="Memory trace of the same run, which shows what held the memory.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +66,8 @@ def oom(
         typer.Option(
             "--fail-on",
             metavar="any|CAUSE|CODE",
-            help="Exit with 1 for any message, for this cause or for this finding; can be repeated.",
+            help="Exit with status 1 for any out-of-memory message, for one with this cause or for this finding; "
+            "can be repeated.",
             show_default=False,
         ),
     ] = None,

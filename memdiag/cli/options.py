@@ -25,7 +25,7 @@ FailOnFindings = Annotated[
         show_default=False,
     ),
 ]
-Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum rows in each list.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Maximum number of rows in each list.")]
 AsHtml = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
 ]
@@ -50,7 +50,10 @@ OutputReport = Annotated[
         show_default=False,
     ),
 ]
-NoReplay = Annotated[bool, typer.Option("--no-replay", help="Skip the replays that predict what other settings save.")]
+NoReplay = Annotated[
+    bool,
+    typer.Option("--no-replay", help="Skip the replays that predict how much memory other allocator settings save."),
+]
 DeviceNumber = Annotated[
     int | None,
     typer.Option(
@@ -66,7 +69,7 @@ ExpertLoad = Annotated[
     typer.Option(
         "--expert-load",
         metavar="balanced|skew=F|counts=FILE",
-        help="Assume this load of the experts of a mixture of experts, on a simulated device.",
+        help="Number of tokens for each expert of a mixture of experts, which a simulated device must assume.",
         show_default=False,
     ),
 ]

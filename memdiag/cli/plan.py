@@ -17,7 +17,7 @@ def plan(
         Path | None,
         typer.Argument(
             metavar="TRACE",
-            help="A CSV file with id,lower,upper,size, or a trace. Default: the newest run.",
+            help="CSV file with columns id,lower,upper,size, or a trace. Default: the newest run in this directory.",
             show_default=False,
         ),
     ] = None,
@@ -27,7 +27,7 @@ def plan(
         typer.Option(
             "--capacity",
             metavar="SIZE",
-            help="Memory of the device, for example 64GiB; the search stops at a plan that fits.",
+            help="Memory of the device, for example 64GiB; the search stops as soon as a plan fits.",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def plan(
         typer.Option(
             "--ends",
             metavar="half-open|open|closed",
-            help="Ends of a lifetime in a CSV file that count as live: lower, none or both.",
+            help="Ends of a lifetime in a CSV file at which the tensor is live: lower only, none, or both.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +59,7 @@ def plan(
             "--device",
             metavar="N",
             min=0,
-            help="Use only this device of a trace. Default: the one with the most bytes.",
+            help="Use only this device of a trace. Default: the one whose tensors have the most bytes.",
             show_default=False,
         ),
     ] = None,
@@ -69,16 +69,16 @@ def plan(
             "--output",
             "-o",
             metavar="FILE.csv",
-            help="Write id,lower,upper,size,offset to this CSV file.",
+            help="Write the plan to this CSV file, with the columns id,lower,upper,size,offset.",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain plan).")] = False,
 ) -> None:
-    """Place tensors with known lifetimes in as little memory as possible.
+    """Plan addresses for tensors with known lifetimes in as little memory as possible.
 
-    An allocator that knew all future requests could achieve this result.
-    memdiag verifies that tensors live at the same time never overlap.
+    Only an allocator that knew all future requests could achieve this result.
+    memdiag verifies that tensors that are live at the same time never overlap.
 
     Exit status: 0 success, 1 the plan exceeds --capacity, 2 error.
     """

@@ -43,7 +43,7 @@ def plot(
             "--output",
             "-o",
             metavar="FILE|DIR",
-            help="Write to this .png, .svg or .pdf file, or to a directory. Default: <trace>-<kind>.png.",
+            help="File (.png, .svg or .pdf) or directory to write. Default: <trace>-<kind>.png.",
             show_default=False,
         ),
     ] = None,
@@ -70,7 +70,7 @@ def plot(
     title: Annotated[
         str | None,
         typer.Option(
-            "--title", metavar="TEXT", help="Title of the picture, instead of the default one.", show_default=False
+            "--title", metavar="TEXT", help="Title of the picture. Default: made from the trace.", show_default=False
         ),
     ] = None,
     device: DeviceNumber = None,
@@ -80,7 +80,7 @@ def plot(
         typer.Option(
             "--policy",
             metavar="NAME,…",
-            help="Policy to compare in --kind policies, as in memdiag simulate.",
+            help="Allocator policies to compare in --kind policies, as in memdiag simulate.",
             show_default=False,
         ),
     ] = None,

@@ -28,7 +28,7 @@ def record(
             "--output",
             "-o",
             metavar="DIR|FILE.pkl",
-            help="Run directory to write, or the trace file of a run of one process.",
+            help="Directory for the files of the run, or the trace file if the run has one process.",
             show_default=False,
         ),
     ] = None,
@@ -43,7 +43,10 @@ def record(
     steps: Annotated[
         str | None,
         typer.Option(
-            "--steps", metavar="FROM:TO", help="Record only these training steps; TO is excluded.", show_default=False
+            "--steps",
+            metavar="FROM:TO",
+            help="Record only the training steps from FROM up to, but not including, TO.",
+            show_default=False,
         ),
     ] = None,
     every: Annotated[
@@ -52,7 +55,7 @@ def record(
             "--every",
             metavar="N",
             min=0,
-            help="Write the files every N steps; 0 writes them at the end.",
+            help="Also write the files every N training steps; 0 writes them only at the end.",
             show_default=False,
         ),
     ] = 0,
@@ -67,7 +70,10 @@ def record(
     max_events: Annotated[
         int,
         typer.Option(
-            "--max-events", metavar="N", min=1, help="Number of events kept per device; older ones are dropped."
+            "--max-events",
+            metavar="N",
+            min=1,
+            help="Maximum number of events to keep for each device; older ones are dropped.",
         ),
     ] = 2_000_000,
     phantom: Annotated[
@@ -85,14 +91,18 @@ def record(
             "--as-rank",
             metavar="K",
             min=0,
-            help="Run alone as this rank of --world N (requires --phantom).",
+            help="Run one process alone, as rank K of --world N (requires --phantom).",
             show_default=False,
         ),
     ] = None,
     world: Annotated[
         int | None,
         typer.Option(
-            "--world", metavar="N", min=1, help="Number of ranks of the run (requires --phantom).", show_default=False
+            "--world",
+            metavar="N",
+            min=1,
+            help="Number of ranks that the program sees (requires --phantom).",
+            show_default=False,
         ),
     ] = None,
     values: Annotated[
@@ -100,7 +110,7 @@ def record(
         typer.Option(
             "--values",
             metavar="zeros|ones|random|finite",
-            help="Values that kernels return (requires --phantom). Default: zeros.",
+            help="Values that kernels of the simulated device return (requires --phantom). Default: zeros.",
             show_default=False,
         ),
     ] = None,
@@ -109,7 +119,8 @@ def record(
         typer.Option(
             "--compute",
             metavar="small[=SIZE]",
-            help="Compute tensors up to SIZE, for example 1MiB, on the CPU (requires --phantom).",
+            help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values "
+            "(requires --phantom).",
             show_default=False,
         ),
     ] = None,
@@ -128,13 +139,18 @@ def record(
         typer.Option(
             "--find-max",
             metavar="NAME=LOW..HIGH",
-            help="Find the largest value of {NAME} in the command that fits into memory.",
+            help="Find the largest value for {NAME} in the command with which the run fits into memory.",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (requires --find-max).")] = False,
-    no_names: Annotated[bool, typer.Option("--no-names", help="Skip the search for names of tensors.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Omit the summary at the end.")] = False,
+    no_names: Annotated[
+        bool,
+        typer.Option(
+            "--no-names", help="Do not search for the names of parameters, gradients, optimizer states and activations."
+        ),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary at the end.")] = False,
 ) -> None:
     """Run a command and record its memory.
 

@@ -35,7 +35,7 @@ def simulate(
         typer.Option(
             "--conf",
             metavar="KEY:VALUE,…",
-            help="Allocator settings to simulate, '' for all defaults; can be repeated. Default: the recorded ones.",
+            help="Allocator settings to simulate; '' means all defaults; can be repeated. Default: the recorded ones.",
             show_default=False,
         ),
     ] = None,
@@ -62,7 +62,7 @@ def simulate(
             "--communicators",
             metavar="N",
             min=1,
-            help="Number of HCCL communicators; sets the memory fraction to leave for HCCL.",
+            help="Number of HCCL communicators: memdiag computes the memory fraction that leaves room for them.",
             show_default=False,
         ),
     ] = None,
@@ -97,7 +97,7 @@ def simulate(
         typer.Option(
             "--rows",
             metavar="FILE.npz",
-            help="Write the allocator state after each event to this .npz file.",
+            help="Write the state of the simulated allocator after each event to this .npz file.",
             show_default=False,
         ),
     ] = None,
@@ -106,7 +106,7 @@ def simulate(
         typer.Option(
             "--out",
             metavar="FILE.pkl",
-            help="Write the simulated run to this file, as a trace to analyze.",
+            help="Write the simulated run to this file, as a trace for memdiag analyze.",
             show_default=False,
         ),
     ] = None,
@@ -122,12 +122,12 @@ def simulate(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the table to FILE; the ending .json selects JSON.",
+            help="Write the report to FILE; the ending .json selects JSON.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Predict a recorded run under other allocator settings, or on another device.
+    """Predict the memory of a recorded run with other allocator settings or on another device.
 
     memdiag replays the program's requests through a model of the allocator. It
     first replays the recorded settings and compares every address with the

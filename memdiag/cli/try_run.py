@@ -23,13 +23,21 @@ def try_run(
     *,
     conf: Annotated[
         str | None,
-        typer.Option("--conf", metavar="'k:v,…'", help="Complete allocator settings to run with.", show_default=False),
+        typer.Option(
+            "--conf",
+            metavar="'k:v,…'",
+            help="Allocator settings of the new run; they replace all recorded ones.",
+            show_default=False,
+        ),
     ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="Use the settings that memdiag tune recommends for this run (default).")
     ] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="Directory of the new run.", show_default=False)
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Directory for the files of the new run.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Rerun a recorded command with better settings, and compare prediction and result.

@@ -39,7 +39,7 @@ def tune(
             metavar="PERCENT",
             min=0.0,
             max=100.0,
-            help="Smallest saving to recommend, as a share of the reserved peak.",
+            help="Smallest saving to recommend, in percent of the reserved peak.",
         ),
     ] = _MIN_SAVING,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain tune).")] = False,
@@ -54,12 +54,12 @@ def tune(
         ),
     ] = None,
 ) -> None:
-    """Search the allocator settings with which a recorded run needs the least memory.
+    """Find the allocator settings with which a recorded run needs the least memory.
 
-    Replays the run under hundreds of settings. Prints the Pareto front of
-    memory against driver calls, and the export line with the contribution of
-    each setting. Several traces, such as the ranks of a job, get one line for
-    all.
+    memdiag replays the run with hundreds of settings. It prints the best
+    trade-offs between memory and driver calls, and the export line, with the
+    contribution of each setting. Several traces, such as the ranks of a job,
+    get one line for all.
 
     Exit status: 0 success, even if no setting is worth changing; 2 error.
     """

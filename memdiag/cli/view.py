@@ -25,7 +25,14 @@ def view(
     *,
     at: At = None,
     device: Annotated[
-        int | None, typer.Option("--device", metavar="N", min=0, help="Device to start with.", show_default=False)
+        int | None,
+        typer.Option(
+            "--device",
+            metavar="N",
+            min=0,
+            help="Device to show first. Default: the one with the highest peak.",
+            show_default=False,
+        ),
     ] = None,
     no_replay: NoReplay = False,
 ) -> None:

@@ -25,10 +25,10 @@ from memdiag.text import phrase
 CODES: dict[str, str] = {
     "MD651": "unknown key in an allocator setting",
     "MD652": "invalid value in an allocator setting",
-    "MD653": "allocator setting ignored, or read differently than written",
+    "MD653": "allocator setting is ignored, or read differently than written",
     "MD654": "conflicting allocator settings",
-    "MD655": "old name of an allocator setting or variable",
-    "MD656": "allocator setting without effect",
+    "MD655": "allocator setting or variable has an old name",
+    "MD656": "allocator setting that changes nothing",
     "MD657": "True or False misspelt in an allocator setting",
     "MD658": "allocator setting that conflicts with the program or its environment",
 }

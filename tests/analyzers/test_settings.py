@@ -69,7 +69,7 @@ def test_max_split_size_needs_a_segment_as_large(plain, megabytes, has_effect):
 
 def test_divisions_that_round_nothing_differently(plain):
     found = findings(cuda(plain, "roundup_power2_divisions:4", layout=Layout(divisions=(4,) * 16)))["MD601"]
-    assert "none of 2 distinct request sizes" in found.evidence[0].what
+    assert "all 2 distinct request sizes" in found.evidence[0].what
 
 
 def test_divisions_that_round_something_differently(plain):
@@ -103,7 +103,7 @@ def test_a_misspelt_key_gets_a_corrected_line(plain):
 
 def test_a_key_of_another_backend(plain):
     found = findings(cuda(plain, "page_size:1g"))["MD602"]
-    assert found.evidence[0].what == "key of another backend"
+    assert found.evidence[0].what == "this key belongs to another backend"
     assert found.fixes[0].change == "unset PYTORCH_CUDA_ALLOC_CONF"
 
 

@@ -31,10 +31,10 @@ def test_freed_memory_that_waits_is_counted_in_bytes_and_time(heap):
     heap.wait(500)
     found = findings(heap.trace(), at=12)["MD501"]
     assert found.severity == "warning"
-    assert number(found, "highest amount waiting") == 200 * MIB
-    assert number(found, "tensors whose free was delayed") == 4
+    assert number(found, "largest amount of freed memory that waited") == 200 * MIB
+    assert number(found, "tensors whose blocks became free with a delay") == 4
     # Each of 50 MiB waits for 7 entries of 1 us, in the order of the frees.
-    assert number(found, "waiting bytes x time") == round(4 * 50 * 7 / 1000, 3)
+    assert number(found, "size x waiting time") == round(4 * 50 * 7 / 1000, 3)
     assert found.evidence[-1].unit == "MiB x ms"
     assert found.evidence[-1].where == "train.py:4 copy4"
 
@@ -43,7 +43,7 @@ def test_time_is_in_entries_where_there_is_no_clock(heap):
     waiting(heap)
     found = findings(heap.trace(timed=False), at=12)["MD501"]
     assert found.evidence[-1].unit == "GiB x events"
-    assert number(found, "waiting bytes x time") == round(4 * 50 * 7 / 1024, 3)
+    assert number(found, "size x waiting time") == round(4 * 50 * 7 / 1024, 3)
 
 
 def test_a_free_that_completes_at_once_does_not_wait(heap):
@@ -104,4 +104,4 @@ def test_an_error_where_nothing_fits_is_no_matter_of_streams(heap):
 def test_a_recorded_run_with_two_streams(goldens):
     found = findings(load(goldens / "cuda-2.13.0-streams" / "snapshot.pickle"))["MD501"]
     assert found.severity == "warning"
-    assert number(found, "highest amount waiting") == 105 * MIB
+    assert number(found, "largest amount of freed memory that waited") == 105 * MIB

@@ -64,7 +64,7 @@ def test_it_fits_into_a_free_block_of_its_pool_and_stream(crossed):
         30 * MIB,
     )
     assert found.shortfall_bytes == 0
-    assert found.explanation.startswith("Yes, from cache: at the end")
+    assert found.explanation.startswith("Yes, in cached memory: at the end")
 
 
 def test_free_blocks_of_other_streams_do_not_count_and_an_unknown_card_leaves_it_open(crossed):
@@ -106,7 +106,7 @@ def test_the_driver_gives_a_segment_at_once_or_after_a_retry(crossed, capacity, 
 def test_it_does_not_fit_and_the_missing_bytes_are_named(crossed):
     found = asked(on_card(crossed, 94 + 10, 0), 50)
     assert (found.answer, found.shortfall_bytes) == ("no", 8 * MIB)
-    assert "8.00 MiB are missing" in found.explanation
+    assert "8.00 MiB would be missing" in found.explanation
     assert (found.closest_range_bytes, found.blocking_tensors) == (0, ())
     assert any("No segment of this pool" in detail for detail in found.details)
 
@@ -190,7 +190,7 @@ def test_every_form_of_the_report_begins_with_the_answer(crossed):
     report = build_report(crossed, at="end", replay=False, fitting=18 * MIB)
     for text in (summary.render(report), terminal.render(report), markdown.render(report)):
         assert "Would a tensor of 18.00 MiB fit?" in text.splitlines()[0]
-        assert "Yes, from cache" in text.split("\n", 4)[1] + text.split("\n", 4)[2]
+        assert "Yes, in cached memory" in text.split("\n", 4)[1] + text.split("\n", 4)[2]
     [found] = json.loads(json_form.render(report))["would_fit"]
     assert (found["answer"], found["requested_bytes"], found["rounded_request_bytes"]) == ("cache", 18 * MIB, 18 * MIB)
     assert "would_fit" not in json.loads(json_form.render(build_report(crossed, at="end", replay=False)))

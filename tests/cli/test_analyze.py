@@ -231,7 +231,7 @@ def test_would_fit(root, capsys):
     trace = str(root / "tests/goldens/cuda-2.13.0-oom/snapshot.pickle")
     assert main(["analyze", trace, "--no-replay", "--would-fit", "13MiB"]) == 0
     assert capsys.readouterr().out.startswith(
-        "Would a tensor of 13.00 MiB fit?\n  No: when memory ran out, 12.00 MiB are missing"
+        "Would a tensor of 13.00 MiB fit?\n  No: when memory ran out, 12.00 MiB would be missing"
     )
 
 

@@ -58,8 +58,8 @@ def test_the_terminal_report():
     for section in (
         "Memory over the trace",
         "Memory use",
-        "Where the reserved bytes are",
-        "Who holds memory",
+        "Use of the reserved memory",
+        "Memory by category and call site",
         "Findings",
         "Next",
     ):

@@ -252,7 +252,7 @@ def test_the_table_says_what_is_asked(goldens, tmp_path):
         "A runs out of memory",
     ):
         assert words in text
-    assert "512.00 MiB for this process" in text
+    assert "this process could use 512.00 MiB" in text
     assert max(map(len, text.splitlines())) <= 100
 
 

@@ -199,7 +199,7 @@ VERDICT = Verdict(
     summary=HEADLINE,
     device=0,
     lost_bytes=1500 * MIB,
-    loss="1.46 GiB (13.3%) of reserved memory is free but unusable for the request then",
+    loss="1.46 GiB (13.3%) of reserved memory was free, but unusable for the request at that moment",
     remedy="Turn on expandable segments",
     command="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     code="MD201",
@@ -207,9 +207,9 @@ VERDICT = Verdict(
     predicted_peak_reserved_bytes=9 * GIB,
     fits=True,
     prediction=(
-        "9.00 GiB reserved instead of 10.00 GiB; gets past the failed allocation, the rest of the run is unknown"
+        "9.00 GiB reserved instead of 10.00 GiB; the failed allocation succeeds, the rest of the run is unknown"
     ),
-    calibration="recorded settings replayed: 8 of 9 exact; predictions are off by up to 100.00 MiB",
+    calibration="replayed addresses and segments: 8 of 9 exact; predictions can be off by up to 100.00 MiB",
 )
 
 WHAT_IF = (

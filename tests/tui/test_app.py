@@ -151,7 +151,7 @@ def test_a_filter_is_typed_and_cleared():
         await pilot.press("p", "slash", *"work")
         assert all("workspace" in main.rows.lines.line(row, 100).plain for row in range(len(main.rows.lines)))
         await pilot.press("enter")
-        assert "with “work”" in "\n".join(screen_text(pilot.app))
+        assert "match “work”" in "\n".join(screen_text(pilot.app))
         filtered = main.rows.lines.live.bytes
         await pilot.press("3")
         assert main._walk.here.calls.total_bytes == filtered
@@ -207,7 +207,7 @@ def test_rows_open_their_details_and_branches():
         assert app.screen is main
         assert app.is_running
         await pilot.press("s", "s", "s", "question_mark")
-        assert "one column of the timeline" in "\n".join(screen_text(app))
+        assert "one timeline column" in "\n".join(screen_text(app))
         await pilot.press("question_mark", "q")
         assert app._exit
 
@@ -226,7 +226,7 @@ def test_keys_change_the_totals_the_colours_and_the_scale_of_segments():
         await pilot.press("4", "w")
         assert "not to scale" in "\n".join(screen_text(pilot.app))
         await pilot.press("w")
-        assert "each character" in "\n".join(screen_text(pilot.app))
+        assert "one character:" in "\n".join(screen_text(pilot.app))
         await pilot.resize_terminal(*LARGE)
         await pilot.pause()
         assert pilot.app.screen.query_one("#status").size.height == 5

@@ -203,7 +203,7 @@ def test_a_title_sorts_by_its_column_and_a_second_time_backwards(trace):
 
 def test_findings_show_the_commands_to_copy(trace, report):
     lists = Lists(Walk(trace))
-    assert "diagnosed" in lists.lines(FINDINGS).empty
+    assert "diagnosing" in lists.lines(FINDINGS).empty
     lists.take(None, "diagnosis failed: why")
     assert "why" in lists.lines(FINDINGS).empty
     lists.take(report, "")
@@ -291,7 +291,7 @@ def test_jumps_name_their_destination(trace):
     assert walk.to_next("steps") == "training step 1 of 6"
     assert walk.to_next("steps") == "training step 2 of 6"
     assert walk.to_next("steps", back=True) == "training step 1 of 6"
-    assert "no training step before" in walk.to_next("steps", back=True)
+    assert "no training step begins before" in walk.to_next("steps", back=True)
     assert walk.to_next("ooms") == "no out-of-memory event in this trace"
     walk.go(-1)
     device = walk.here.device
@@ -352,4 +352,4 @@ def test_an_answer_is_typed_and_pasted():
 def test_no_key_has_two_actions():
     names = [key for key, _ in keys.all_keys()]
     assert len(names) == len(set(names))
-    assert all(words in keys.help_text().plain for words in ("out-of-memory", "inverted", "Ctrl+Z"))
+    assert all(words in keys.help_text().plain for words in ("out-of-memory", "invert", "Ctrl+Z"))

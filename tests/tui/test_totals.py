@@ -99,17 +99,17 @@ def test_segments_are_drawn_to_one_scale(walk):
     lists = Lists(walk)
     found = lists.lines(MAP)
     head = found.head(120).plain
-    assert "each character" in head
-    room = 120 - head.index("each character")
+    assert "one character:" in head
+    room = 120 - head.index("one character:")
     sizes = [found.rows.segment(number).size for number in found.rows.in_order()]
-    bars = [len(found.line(row, 120).plain.rstrip()[head.index("each character") :]) for row in range(len(sizes))]
+    bars = [len(found.line(row, 120).plain.rstrip()[head.index("one character:") :]) for row in range(len(sizes))]
     assert max(bars) == room
     for size, drawn in zip(sizes, bars, strict=True):
         assert abs(drawn - size / max(sizes) * room) <= 1
     assert format_bytes(-(-max(sizes) // room)) in head
     lists.next_scale()
     wide = lists.lines(MAP)
-    assert {len(wide.line(row, 120).plain[head.index("each character") :]) for row in range(len(sizes))} == {room}
+    assert {len(wide.line(row, 120).plain[head.index("one character:") :]) for row in range(len(sizes))} == {room}
 
 
 def test_colours_follow_the_chosen_grouping(walk):

@@ -29,11 +29,11 @@ CODES = {
     "MD701": "out of memory: fragmentation",
     "MD702": "out of memory: out of capacity",
     "MD703": "out of memory: other processes hold the device's memory",
-    "MD704": "out of memory: a limit was reached",
-    "MD705": "out of memory: libraries, communication or private pools",
+    "MD704": "out of memory: a memory limit was reached",
+    "MD705": "out of memory: libraries, communication or private pools hold memory",
     "MD706": "out of host memory",
     "MD707": "out of memory: cause unknown",
-    "MD708": "settings that cannot help here",
+    "MD708": "settings that cannot prevent this failure",
 }
 _MAKERS = {
     "fragmentation": fragmentation,

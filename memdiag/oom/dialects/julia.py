@@ -33,8 +33,8 @@ EXAMPLES = (
 
 TEXTS: Texts = {
     "reclaim": {
-        "en": "Drop arrays that are no longer needed, and collect them at once",
-        "zh": "去掉不再需要的数组，并立即回收",
+        "en": "Drop references to arrays that are no longer needed, and run the garbage collector",
+        "zh": "去掉对不再需要的数组的引用，并运行垃圾回收",
     },
     "reclaim.when": {"en": "CUDA.jl", "zh": "CUDA.jl"},
     "reclaim.caveat": {
@@ -47,33 +47,36 @@ TEXTS: Texts = {
         "zh": "CUDA.jl；4.0 之前：JULIA_CUDA_MEMORY_LIMIT",
     },
     "why.request": {
-        "en": "{size} was requested. No other size is printed.",
+        "en": "The program requested {size}. The message contains no other size.",
         "zh": "请求了 {size}。消息中没有其他大小。",
     },
     "why.over": {
-        "en": "The pool holds {held}; with the {size} requested it exceeds its limit of {limit}.",
-        "zh": "内存池占用 {held}；加上请求的 {size} 后超过其上限 {limit}。",
+        "en": "CUDA.jl's pool holds {held}. With the requested {size}, it would exceed its limit of {limit}.",
+        "zh": "CUDA.jl 的内存池占用 {held}；加上请求的 {size} 后会超过其上限 {limit}。",
     },
     "why.near": {
-        "en": "The pool holds {held}; with the {size} requested it comes close to its limit of {limit}.",
-        "zh": "内存池占用 {held}；加上请求的 {size} 后接近其上限 {limit}。",
+        "en": "CUDA.jl's pool holds {held}. With the requested {size}, it would come close to its limit of {limit}.",
+        "zh": "CUDA.jl 的内存池占用 {held}；加上请求的 {size} 后会接近其上限 {limit}。",
     },
     "why.rounded": {
-        "en": "The pool reserves more from the driver at once than was requested.",
-        "zh": "内存池一次向驱动预留的内存多于请求的大小。",
+        "en": "The pool asks the driver for larger blocks than the program requests.",
+        "zh": "内存池向驱动申请的块大于程序请求的大小。",
     },
     "why.free": {
-        "en": "{free} of {total} is free, and {size} was requested.",
-        "zh": "{total} 中空闲 {free}，请求了 {size}。",
+        "en": "{free} of {total} on the device is free, and the program requested {size}.",
+        "zh": "设备的 {total} 中空闲 {free}，程序请求了 {size}。",
     },
-    "why.outside": {"en": "{size} is held outside this pool.", "zh": "此内存池之外占用了 {size}。"},
+    "why.outside": {
+        "en": "Other users of the device hold {size} outside the memory pool of this process.",
+        "zh": "此进程的内存池之外，设备上另有 {size} 被占用。",
+    },
     "why.refused": {
-        "en": "The driver may reserve memory for itself, or have no single block of that size.",
+        "en": "The driver may keep memory for itself, or have no single block of that size.",
         "zh": "驱动可能为自己保留了内存，或没有这么大的连续块。",
     },
     "why.fragments": {
-        "en": "{size} more is unused in the pool, but not in one block.",
-        "zh": "内存池中还有 {size} 未使用，但不在一个块中。",
+        "en": "The memory pool has {size} of unused memory, but not in one block of the requested size.",
+        "zh": "内存池中还有 {size} 未使用，但没有一个块达到请求的大小。",
     },
 }
 

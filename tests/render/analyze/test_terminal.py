@@ -23,8 +23,8 @@ REPORTS = ("rich", "unknown", "several", "hostile")
 SECTIONS = (
     "Memory over the trace",
     "Memory use",
-    "Where the reserved bytes are",
-    "Who holds memory at the peak",
+    "Use of the reserved memory",
+    "Memory by category and call site at the peak",
     "Findings",
     "Next",
 )
@@ -158,7 +158,7 @@ def test_elsewhere_than_at_a_peak_the_split_is_of_what_was_not_requested(samples
     assert "Reserved memory that tensors did not request  at event 1,000" in shown
     assert not re.search(r"█  requested", shown)
     assert re.search(r"▚  stranded +1.17 GiB  55.4%", shown)
-    assert "Who holds memory at event 1,000" in shown
+    assert "Memory by category and call site at event 1,000" in shown
 
 
 def test_before_the_trace(samples):
@@ -169,8 +169,8 @@ def test_before_the_trace(samples):
         Look(),
     )
     assert "▲ chosen event: before the trace" in shown
-    assert "Where the reserved bytes are  before the trace began\n  Live tensors requested all reserved memory" in shown
-    assert "Who holds memory before the trace" in shown
+    assert "Use of the reserved memory  before the trace began\n  Live tensors requested all reserved memory" in shown
+    assert "Memory by category and call site before the trace" in shown
 
 
 def test_parts_that_are_unknown_stand_together(samples):
@@ -178,7 +178,7 @@ def test_parts_that_are_unknown_stand_together(samples):
     shown = render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
     assert "?  free         1.75 GiB  15.9%  free; unknown whether a request could use it" in shown
     assert "requested    8.88 GiB  80.8%" in shown
-    assert "stranded  " not in shown.split("Who holds")[0]
+    assert "stranded  " not in shown.split("Memory by category")[0]
     fragmentation = replace(fragmentation, rounding_bytes=None)
     assert "?  other" in render(replace(samples.rich(), devices=(samples.device(fragmentation=fragmentation),)), Look())
 
@@ -196,8 +196,8 @@ def test_without_reserved_there_is_no_split(samples):
     fragmentation = replace(samples.NO_FRAGMENTATION, at_event=7)
     device = samples.device(peak=samples.NO_PEAK, peak_allocated=only, fragmentation=fragmentation)
     shown = render(replace(samples.rich(), devices=(device,)), Look())
-    assert "Where the reserved bytes are  at the peak (event 7)\n  Unknown" in shown
-    assert "Who holds memory at the peak" in shown
+    assert "Use of the reserved memory  at the peak (event 7)\n  Unknown" in shown
+    assert "Memory by category and call site at the peak" in shown
 
 
 def test_a_file_without_a_trace(samples):
@@ -211,8 +211,8 @@ def test_a_file_without_a_trace(samples):
     )
     shown = render(replace(samples.rich(), devices=(device,)), Look())
     assert "No chart" in shown
-    assert "peak" not in shown.split("Memory use")[1].split("Where")[0]
-    assert "Where the reserved bytes are  in the snapshot" in shown
+    assert "peak" not in shown.split("Memory use")[1].split("Use of")[0]
+    assert "Use of the reserved memory  in the snapshot" in shown
     assert "?  free" in shown
     assert "out-of-memory errors are unknown" in shown
 

@@ -94,7 +94,7 @@ def test_exact_and_beside_the_recorded_run():
     assert row(text, "peak reserved") == ["524.00", "MiB", "500.00", "MiB", "500.00", "MiB"]
     assert row(text, "saved") == ["24.00", "MiB", "3.00", "MiB", "more"]
     assert "error (±)" not in text
-    assert row(text, "runs") == ["out", "of", "memory", "yes", "yes"]
+    assert row(text, "run fits") == ["out", "of", "memory", "yes", "yes"]
     assert "at most 1.00 GiB" in text
 
 
@@ -113,7 +113,7 @@ def test_what_is_not_known_is_a_dash():
     text = shown(report(prediction(saved_bytes=None), calibration=UNCALIBRATED, recorded=nothing, capacity_bytes=None))
     assert "\nNOT CALIBRATED" in text
     assert row(text, "saved") == ["-"]
-    assert row(text, "runs") == ["-", "yes"]
+    assert row(text, "run fits") == ["-", "yes"]
     assert "unknown settings" in text
 
 
@@ -126,7 +126,7 @@ def test_a_failure_says_what_was_asked_for_and_what_it_lacked():
         "A runs out of memory at event 1,204: a request for 512.00 MiB (layers.3.mlp (gelu) · train.py:35 forward) "
         "fails with"
     ) in text
-    assert "900.00 MiB of 1.00 GiB reserved. The driver lacks 388.00 MiB." in text
+    assert "900.00 MiB of 1.00 GiB reserved. The driver would have needed 388.00 MiB more free memory." in text
     assert "The largest free block of its pool and stream has 3.00 MiB." in text
     assert "2 later requests would also fail." in text
 
@@ -230,7 +230,7 @@ def test_the_peak_is_compared_with_that_of_the_recorded_settings():
         ((prediction(**OOM), prediction(**PAST)), "Best of 2 simulated runs: B. "),
         (
             (prediction(**OOM), prediction(peak_reserved_bytes=8 * MIB, **OOM)),
-            "None of the 2 simulated runs fits; nearest: B. ",
+            "None of the 2 simulated runs fits; closest to fitting: B. ",
         ),
         (
             (prediction(), prediction("stitch"), prediction(**OOM)),
@@ -246,15 +246,14 @@ def test_a_bound_is_never_the_best():
     bound = prediction("bound", peak_reserved_bytes=1, standing="bound")
     text = said(prediction(), prediction("stitch", standing="checked"), bound)
     assert text.startswith("A, B are equally good, the best of 2 simulated runs.")
-    assert "C cannot be chosen" in text
+    assert "C: for comparison only." in text
 
 
 def test_a_model_without_calibration_is_marked_wherever_it_is_shown():
     model = prediction("toy", standing="uncalibrated")
     text = said(prediction(peak_reserved_bytes=600 * MIB), model)
-    assert text.endswith(
-        "B: a model without calibration; it follows a description, and nothing has been compared with it."
-    )
+    assert "B: simulated by a model without calibration." in text
+    assert text.endswith("has not compared it with the real allocator.")
     assert "Calibration:" not in text  # that would be the calibration of the recorded allocator
     shown = simulate.render(report(model))
     assert "model without calibration" in " ".join(shown.split("recorded", 1)[1].split())
@@ -265,8 +264,8 @@ def test_a_model_without_calibration_is_marked_wherever_it_is_shown():
 @pytest.mark.parametrize(
     ("calibration", "end"),
     [
-        (EXACT, "Calibration: exact."),
-        (INEXACT, "Calibration: 99.99 % exact; predictions are off by up to 2.00 MiB."),
+        (EXACT, "Calibration: the model reproduces the recording exactly."),
+        (INEXACT, "its reserved memory, and so the prediction, can be off by 2.00 MiB."),
         (UNCALIBRATED, "the error of this prediction is unknown."),
     ],
 )
@@ -275,10 +274,10 @@ def test_the_calibration_stands_behind_it(calibration, end):
 
 
 def test_the_smallest_card_is_part_of_the_answer_where_it_was_asked_for():
-    assert "The smallest card on which it runs has 1.00 GiB." in said(
+    assert "The smallest card on which this run fits has 1.00 GiB." in said(
         prediction(min_capacity_bytes=GIB), with_min_capacity=True
     )
-    assert "The smallest card has at least 1.00 GiB." in said(
+    assert "The smallest card on which the whole run fits has at least 1.00 GiB." in said(
         prediction(min_capacity_bytes=GIB, **PAST), with_min_capacity=True
     )
 
