@@ -318,6 +318,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "leftovers": "memdiag.analyzers.leftovers",
         "loaded-twice": "memdiag.analyzers.loaded_twice",
         "regrown": "memdiag.analyzers.regrown",
+        "residue": "memdiag.analyzers.residue",
         "settings": "memdiag.analyzers.settings",
         "scratch": "memdiag.analyzers.scratch",
     },

@@ -21,6 +21,7 @@ from memdiag.analyzers.support.names import NO_MODULE, module_of
 from memdiag.analyzers.support.sites import by_category, label_of, stackless
 from memdiag.results.finding import Finding
 from memdiag.results.report import DeviceReport, Report
+from memdiag.runs.cards import uses_of
 from memdiag.text import in_language
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
@@ -28,7 +29,7 @@ from memdiag.trace.moments import DEFAULT, has_history
 from memdiag.trace.names import collapsed
 from memdiag.trace.table import Array, highest_in_parts
 
-VERSION = 5  # of these facts; stored facts of another version are computed again
+VERSION = 6  # of these facts; stored facts of another version are computed again
 MOST_PARTS, MOST_PLACES, MOST_PARAMETERS = 60, 60, 200
 MOST_STEPS = 128  # with more, several steps share one column
 CURVE = 48  # columns of the curve of a trace without steps
@@ -58,6 +59,7 @@ def facts_of(trace: Trace, at: str | int = DEFAULT) -> dict[str, Any]:
         "conf": AllocatorSettings.of(trace).text,
         "findings": [_finding(finding) for finding in report.findings],
         "notes": [[note.code, note.text] for note in report.notes],
+        "uses": uses_of(trace),
     }
     chosen = _worst(trace, report)
     if chosen is None:
@@ -96,7 +98,7 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport, at: str | 
     return {
         "device": device.device,
         "capacity_bytes": device.capacity_bytes,
-        "outside_bytes": device.card.outside_bytes,
+        "outside_bytes": _outside(device, reserved.reserved_bytes),
         "peak_reserved_bytes": reserved.reserved_bytes if known else said.end.reserved_bytes,
         "peak_allocated_bytes": allocated.allocated_bytes if known else said.end.allocated_bytes,
         "has_history": known,
@@ -114,6 +116,18 @@ def _of_device(trace: Trace, device: DeviceTrace, said: DeviceReport, at: str | 
         "steps": steps,
         "curve": _curve(device),
     }
+
+
+def _outside(device: DeviceTrace, reserved: int | None) -> int | None:
+    """Returns the bytes outside the allocator that reduce the headroom, or None if unknown.
+
+    That is the most at any sample. If it cannot have been there at the reserved peak, because other processes used the
+    card at another time, it is what was there at the fullest sample.
+    """
+    most, fullest = device.card.outside_bytes, device.card.peak
+    if most is None or fullest is None or device.capacity_bytes is None or reserved is None:
+        return most
+    return most if most + reserved <= device.capacity_bytes else fullest.outside_bytes
 
 
 def _failed(device: DeviceTrace) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from memdiag.fleet.numbers import assign
 from memdiag.fleet.work import Result
 from memdiag.results.finding import SEVERITIES, Fix
 from memdiag.results.fleet import Bin, FleetReport, Merged, Outlier, Rank, RankGroup, UnreadableFile
+from memdiag.runs.cards import shared_cards
 from memdiag.text import Phrase, joined, phrase
 from memdiag.units import KIB, format_bytes, format_ranges
 
@@ -64,6 +65,7 @@ def roll_up(
         backends=tuple(sorted({facts["backend"] or "unknown" for facts in ranks.values()})),
         is_phantom=any(facts.get("phantom") for facts in ranks.values()),
         num_kept=num_kept,
+        cards=shared_cards({number: facts.get("uses") or () for number, facts in ranks.items()}),
     )
 
 

@@ -7,7 +7,9 @@ A device that the program has not used is never queried: that would create a con
 from __future__ import annotations
 
 import os
+import platform
 import threading
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,12 +83,20 @@ class CardSamples:
         return True
 
 
-def physical_cards(variable: str, count: int) -> dict[int, str]:
-    """Returns the card of each device index: the entry of the variable that selects the visible devices, or the index.
+def visible_card(variable: str, device: int) -> str:
+    """Returns the card behind a device: its entry in the variable that selects the visible devices, or its number."""
+    chosen = [word.strip() for word in os.environ.get(variable, "").split(",")]
+    return chosen[device] if 0 <= device < len(chosen) and chosen[device] else str(device)
 
-    Args:
-        variable: ``CUDA_VISIBLE_DEVICES`` or ``ASCEND_RT_VISIBLE_DEVICES``.
-        count: Number of visible devices.
+
+def card_identity(variable: str, device: int, uuid: Any) -> str:
+    """Returns a name of the card behind a device: the same in all processes that share it, and in no others.
+
+    Processes share a simulated card within one recording only, so its name contains the file that they share.
     """
-    chosen = [word.strip() for word in os.environ.get(variable, "").split(",") if word.strip()]
-    return {index: chosen[index] if index < len(chosen) else str(index) for index in range(count)}
+    if os.environ.get("MEMDIAG_PHANTOM"):
+        shared = os.path.basename(os.environ.get("MEMDIAG_PHANTOM_CARDS", "")) or f"process-{os.getpid()}"
+        return f"{shared}:{visible_card(variable, device)}"
+    if uuid:
+        return str(uuid)
+    return f"{zlib.crc32(platform.node().encode()):08x}:{visible_card(variable, device)}"

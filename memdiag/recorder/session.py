@@ -25,6 +25,7 @@ from .naming import Naming
 from .optimizers import optimizers
 from .phantom_facts import phantom_device, without_computing
 from .placing import Placing
+from .sample_sources import asks_driver, sources_for
 from .sampling import END, OOM, START, Sampler
 from .sampling import MARK as AT_MARK
 from .sampling import PHASE as AT_PHASE
@@ -152,8 +153,8 @@ class Session:
         return position
 
     def _start_samples(self, backend: Any) -> None:
-        if _asks_driver(backend):
-            self.sampler.add(CardSamples(backend))
+        for source in sources_for(backend):
+            self.sampler.add(source)
         atexit.register(self.last_sample)
         self.sampler.start()
 
@@ -162,7 +163,7 @@ class Session:
         if not self._on or os.getpid() != self._pid:
             return
         device, allocs, _ = position
-        if allocs > 0 and device not in self.sampler.devices and _asks_driver(self._main):
+        if allocs > 0 and device not in self.sampler.devices and asks_driver(self._main):
             self.sampler.devices.add(device)
             self.sampler.take(START)
         else:
@@ -245,7 +246,7 @@ class Session:
                 "time": time.time(),
             }
         )
-        if _asks_driver(backend):
+        if asks_driver(backend):
             self.sampler.devices.add(device)
             self.sampler.take(OOM, card=CardSamples(backend).failed(device, total, free))
         if not self.training.steps and not self._optimizers:
@@ -392,8 +393,3 @@ class Session:
                 "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
             },
         )
-
-
-def _asks_driver(backend: Any) -> bool:
-    """Returns whether a backend has a driver that reports free memory."""
-    return hasattr(backend, "driver_memory")

@@ -18,7 +18,9 @@ class CardMoment:
         when: "start" (first use of the device), "phase", "step", "mark", "timer", "oom" or "end".
         step: Number of completed training steps.
         total_bytes: Memory of the card.
-        reserved_bytes: Reserved by the allocator of this process.
+        reserved_bytes: Reserved by the allocator of this process, as far as it is on the card.
+        unmapped_bytes: Reserved according to the allocator, but not on the card: another allocator has unmapped at
+            least this much, as engines do to sleep. Not a part of the total.
         own_outside_bytes: Other memory of this process: the context, buffers of libraries and of communication. None
             if it cannot be told apart from other processes.
         other_processes_bytes: Memory of other processes, or None if it cannot be told apart.
@@ -37,3 +39,4 @@ class CardMoment:
     other_processes_bytes: int | None
     unknown_bytes: int
     free_bytes: int
+    unmapped_bytes: int = 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memdiag.results.finding import Fix
+from memdiag.results.shared_cards import SharedCard
 from memdiag.results.tune import TuneReport
 
 
@@ -300,6 +301,7 @@ class FleetReport:
         tuned: One setting for all ranks (``--tune``), or None.
         notes: Other remarks: duplicate rank numbers, differing settings, missing ranks.
         num_kept: Number of results reused from an earlier run.
+        cards: Cards that several ranks or processes used.
     """
 
     verdict: tuple[str, ...]
@@ -316,3 +318,4 @@ class FleetReport:
     is_phantom: bool = False
     num_kept: int = 0
     tuned: Tuned | None = None
+    cards: tuple[SharedCard, ...] = ()

@@ -11,7 +11,7 @@ from memdiag.recorder.columns import Unpacker
 from memdiag.results.finding import Note
 from memdiag.sources.notes import of_format, on_device
 from memdiag.sources.phantom_notes import phantom_notes
-from memdiag.sources.run_facts import ended_in
+from memdiag.sources.run_facts import ended_in, process_in
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
@@ -53,7 +53,16 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     if len(marks["value"]) and (marks["value"].max() > _MOST_VALUE or marks["value"].min() < -_MOST_VALUE):
         raise ValueError("a mark has an absurd value")
     short, counts = tuple(name[:_MOST_NAME] for name in names), _counts(own.get("counts"))
-    return Recorded(short, marks, modules, tensors, counts, *_rank(own.get("rank"), own.get("world")), ended_in(own))
+    return Recorded(
+        short,
+        marks,
+        modules,
+        tensors,
+        counts,
+        *_rank(own.get("rank"), own.get("world")),
+        ended_in(own),
+        process_in(own),
+    )
 
 
 def environment_in(own: Mapping[str, Any]) -> dict[str, str]:

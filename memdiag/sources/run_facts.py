@@ -14,7 +14,7 @@ from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
 from memdiag.sources.run_samples import card_samples_in
 from memdiag.sources.run_samples import count as _count
 from memdiag.trace.card import Card, MemorySample
-from memdiag.trace.recording import Optimizer, RecordingEnd
+from memdiag.trace.recording import Optimizer, RecordedProcess, RecordingEnd
 from memdiag.trace.schema import OCCASIONS
 
 _MOST_BYTES = 1 << 50
@@ -22,6 +22,8 @@ _MOST_SAMPLES = 256
 _MOST_STEPS = 1 << 31
 _MOST_OPTIMIZERS = 64
 _MOST_LETTERS = 80
+_MOST_WORDS = 64  # of a command line
+_MOST_CARDS = 256
 _REASONS = frozenset({"exit", "oom", "window", "every", "demand", "signal", "ended by the program"})
 _WHEN = frozenset({"start", "step", "oom", "end"})
 _SETTINGS = ("amsgrad", "momentum", "centered")
@@ -81,6 +83,25 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         _text(device.get("device")) if isinstance(device, dict) else "",
         scratch_in(own),
         _count(own.get("pid"), _MOST_STEPS),
+    )
+
+
+def process_in(own: Mapping[str, Any]) -> RecordedProcess:
+    """Returns the recorded process and its cards."""
+    words, given = own.get("argv"), own.get("cards")
+    words = words[:_MOST_WORDS] if isinstance(words, list) else []
+    at = next((at for at, word in enumerate(words) if at and isinstance(word, str) and not word.startswith("-")), None)
+    script, rest = ("", []) if at is None else (words[at].replace("\\", "/").rpartition("/")[2], words[at + 1 :])
+    name = " ".join([script, *(word for word in rest if isinstance(word, str))])
+    cards = given if isinstance(given, dict) and len(given) <= _MOST_CARDS else {}
+    return RecordedProcess(
+        _count(own.get("pid"), _MOST_STEPS),
+        _text(name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"),
+        {
+            device: name
+            for device, card in cards.items()
+            if _count(device, _MOST_CARDS) is not None and (name := _text(card))
+        },
     )
 
 

@@ -64,12 +64,10 @@ def card_samples_in(own: Mapping[str, Any], device: int) -> Table:
         total, free, reserved = (count(row.get(f"{name}_bytes"), _MOST_BYTES) for name in ("total", "free", "reserved"))
         if total is None or free is None or reserved is None or not 0 < total >= free:
             continue
-        if free + reserved > total:
-            continue  # the three were not true at the same time
         allocs, frees = (count(row.get(name), _MOST_BYTES) for name in ("allocs", "frees"))
         counts = (-1, -1) if allocs is None or frees is None else (allocs, frees)
         processes = _processes(sample.sections.get("processes"), device)
-        own_bytes, other_bytes = _shares(processes, own.get("pid"), total - free, reserved)
+        own_bytes, other_bytes = _shares(processes, own.get("pid"), total - free)
         rows.append((sample.t_us, sample.when, sample.step, total, free, reserved, own_bytes, other_bytes, *counts, -1))
     columns = np.array(rows, np.int64).reshape(len(rows), len(schema.SAMPLES)).T
     return Table(schema.SAMPLES, dict(zip(schema.SAMPLES, columns, strict=True)))
@@ -88,13 +86,13 @@ def _processes(section: Any, device: int) -> dict[int, int]:
     return {}
 
 
-def _shares(processes: Mapping[int, int], pid: Any, used: int, reserved: int) -> tuple[int, int]:
+def _shares(processes: Mapping[int, int], pid: Any, used: int) -> tuple[int, int]:
     """Returns the bytes of this process and of the others; -1 and -1 unless both are known and possible."""
     mine = processes.get(pid)
     if mine is None:
         return -1, -1
     others = sum(processes.values()) - mine
-    return (mine, others) if reserved <= mine and mine + others <= used else (-1, -1)
+    return (mine, others) if mine + others <= used else (-1, -1)
 
 
 def _rows(section: Any, most: int) -> Iterator[Mapping[str, Any]]:

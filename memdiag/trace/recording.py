@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memdiag.results.scratch import Scratch
 from memdiag.trace.table import Array
@@ -50,6 +50,21 @@ class RecordingEnd:
 
 
 @dataclass(frozen=True)
+class RecordedProcess:
+    """The process of a recording.
+
+    Attributes:
+        pid: Its number, or None if unknown.
+        name: Its script and arguments, at most 80 characters; "" if unknown.
+        cards: The identity of the card behind each device, the same in all processes of a machine.
+    """
+
+    pid: int | None = None
+    name: str = ""
+    cards: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Recorded:
     """Marks of one process.
 
@@ -62,6 +77,7 @@ class Recorded:
         counts: Blocks allocated and freed on each device when the file was written.
         rank, world: From the launcher of the process, or None.
         ended: When and why the file was written.
+        process: The process that was recorded.
     """
 
     names: tuple[str, ...]
@@ -72,3 +88,4 @@ class Recorded:
     rank: int | None = None
     world: int | None = None
     ended: RecordingEnd = RecordingEnd()
+    process: RecordedProcess = field(default_factory=RecordedProcess)

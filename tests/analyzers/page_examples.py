@@ -323,6 +323,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
     "MD125": _leftovers,
     "MD127": lambda: _of("loaded_twice").found([32, 64, 96]),
     "MD128": _regrown,
+    "MD303": lambda: _of("residue").found(_of("residue").turns([411, 1160, 2500], heap=Program())),
     "MD129": lambda: _of("gathered").found([500]),
     "MD203": _divisions,
     "MD207": _tails,

@@ -28,7 +28,8 @@ def ledger_of(device: DeviceTrace, most: int = MOST_MOMENTS) -> tuple[CardMoment
 def _moment(device: DeviceTrace, row: int) -> CardMoment:
     said = {name: int(device.samples[name][row]) for name in schema.SAMPLES}
     is_told_apart = said["own"] >= 0 and said["others"] >= 0
-    own = said["own"] - said["reserved"] if is_told_apart else None
+    held = min(said["reserved"], said["own"] if is_told_apart else said["total"] - said["free"])
+    own = said["own"] - held if is_told_apart else None
     others = said["others"] if is_told_apart else None
     return CardMoment(
         said["at_event"] if said["at_event"] >= 0 else None,
@@ -36,11 +37,12 @@ def _moment(device: DeviceTrace, row: int) -> CardMoment:
         schema.OCCASIONS[said["when"]],
         said["step"],
         said["total"],
-        said["reserved"],
+        held,
         own,
         others,
-        said["total"] - said["free"] - said["reserved"] - (own or 0) - (others or 0),
+        said["total"] - said["free"] - held - (own or 0) - (others or 0),
         said["free"],
+        said["reserved"] - held,
     )
 
 

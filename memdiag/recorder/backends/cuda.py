@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..card_samples import card_identity, visible_card
 from ..fx_nodes import name_fx_nodes
 from ..guard import contained, warn
 from ..marks import NOWHERE, Position
@@ -26,6 +27,7 @@ class Cuda:
 
     name = "cuda"
     has_times = True
+    visible = "CUDA_VISIBLE_DEVICES"
     exchange_modes = ("cudaThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode")
 
     def __init__(self) -> None:
@@ -179,6 +181,18 @@ class Cuda:
         reserved = stats.get("reserved_bytes", {}).get("all", {}).get("current", 0)
         return int(reserved), int(blocks.get("allocated", -1)), int(blocks.get("freed", -1))
 
+    def driver_number(self, device: int) -> int | None:
+        """Returns the number by which the driver's tools know a device, or None if it is unknown."""
+        get = getattr(self._home, "_get_nvml_device_index", None)
+        if get is not None:
+            return int(get(device))
+        card = visible_card(self.visible, device)
+        return int(card) if card.isdigit() else None
+
+    def card(self, device: int, properties: Any) -> str:
+        """Returns the identity of the card behind a device, the same in every process of the machine."""
+        return card_identity(self.visible, device, getattr(properties, "uuid", None))
+
     def leave_captures_alone(self) -> bool:
         """Lets this thread call the driver while another one captures a graph; returns whether that is possible.
 
@@ -194,12 +208,14 @@ class Cuda:
 
     def facts(self) -> dict[str, Any]:
         """Returns capacity and counters of each device in use."""
-        home, capacity, counts = self._home, {}, {}
+        home, capacity, counts, cards = self._home, {}, {}, {}
         for device in range(home.device_count()):
             stats = self._memory.memory_stats_as_nested_dict(device)
             if not stats or not stats.get("allocation", {}).get("all", {}).get("allocated"):
                 continue
-            capacity[device] = int(home.get_device_properties(device).total_memory)
+            properties = home.get_device_properties(device)
+            capacity[device] = int(properties.total_memory)
+            cards[device] = self.card(device, properties)
             allocation = stats["allocation"]["all"]
             counts[device] = {
                 "allocs": allocation["allocated"],
@@ -210,6 +226,7 @@ class Cuda:
         return {
             "capacity_bytes": capacity,
             "counts": counts,
+            "cards": cards,
             "fraction": self._fraction(),
             "settings": self._settings(),
         }

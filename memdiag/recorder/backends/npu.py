@@ -22,6 +22,7 @@ class Npu(Cuda):
 
     name = "npu"
     has_times = False
+    visible = "ASCEND_RT_VISIBLE_DEVICES"
 
     def __init__(self) -> None:
         super().__init__()

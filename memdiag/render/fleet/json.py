@@ -75,6 +75,7 @@ _REPORT = Shape(
         "distribution",
         "findings",
         "heatmap",
+        "cards",
         "unreadable",
         "notes",
         "tuned",

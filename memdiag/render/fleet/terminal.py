@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memdiag import vocabulary
 from memdiag.render.fleet import words
+from memdiag.render.support import shared_cards
 from memdiag.render.support.line import cells as width
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
@@ -39,6 +40,7 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
         _groups(page, report.groups, top)
         _odd(page, report.outliers, top)
         _heat(page, report)
+        _cards(page, report)
         _findings(page, report, top)
     if report.tuned is not None:
         _tuned(page, report.tuned)
@@ -54,6 +56,18 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
             page.text(phrase("fleet.next", purpose=purpose), indent=2)
             page.paste(line, 4)
     return page.finish()
+
+
+def _cards(page: TerminalPage, report: FleetReport) -> None:
+    for card in report.cards:
+        page.title(phrase("fleet.title.card", card=plain(card.card, 60)), format_bytes(card.total_bytes))
+        for line in shared_cards.processes(card):
+            page.text(plain(line), indent=2)
+        if rows := shared_cards.rows(card):
+            head = shared_cards.head(card)
+            page.columns("l" + "r" * (len(head) - 1), [[(cell, "bold") for cell in head], *rows])
+        for line in shared_cards.kept(card):
+            page.text(plain(line), "yellow", indent=2)
 
 
 def _distribution(page: TerminalPage, bins: Sequence[Bin]) -> None:

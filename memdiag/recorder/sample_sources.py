@@ -1,0 +1,20 @@
+"""The sources of samples that a recording has; see ``sampling`` for the members of a source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .card_samples import CardSamples
+from .process_samples import ProcessSamples
+
+
+def sources_for(backend: Any) -> list[Any]:
+    """Returns the sources for a backend, in the order of their sections in a sample."""
+    if not asks_driver(backend):
+        return []
+    return [CardSamples(backend), ProcessSamples(backend.name, backend.driver_number)]
+
+
+def asks_driver(backend: Any) -> bool:
+    """Returns whether a backend has a driver that reports free memory."""
+    return hasattr(backend, "driver_memory")
