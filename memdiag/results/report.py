@@ -124,6 +124,8 @@ class CardReport:
         outside_at_end_bytes: Memory outside the allocator at the end, or None if not recorded.
         memory_fraction: Per-process memory fraction, or None if unknown.
         notes: Assumptions.
+        library_bytes: Part of the memory outside the allocator that communication libraries hold at the end of their
+            logs, or None without a log.
     """
 
     capacity_bytes: int | None = None
@@ -136,6 +138,7 @@ class CardReport:
     memory_fraction: float | None = None
     notes: tuple[str, ...] = ()
     outside_error_bytes: int = 0
+    library_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

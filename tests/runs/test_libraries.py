@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from memdiag.analyzers.report import build_report
 from memdiag.errors import MemdiagError
 from memdiag.redaction import VARIABLE
+from memdiag.render.support import words
 from memdiag.runs.libraries import variables_for, with_libraries
 from memdiag.runs.order import chosen_logs
 from memdiag.sources import load
@@ -147,3 +150,13 @@ def test_a_snapshot_without_a_process_takes_the_only_one(tmp_path):
     log.write_text(log_of(98) + log_of(99))
     with pytest.raises(MemdiagError):
         with_libraries(load(path), [log])
+
+
+def test_the_report_names_the_part_of_the_memory_outside_the_allocator(tmp_path):
+    log = tmp_path / "nccl.log"
+    log.write_text(log_of(4711, 300 * MIB))
+    report = build_report(with_libraries(load(recorded(tmp_path)), [log]), replay=False)
+    assert report.devices[0].card.library_bytes == 300 * MIB
+    assert "MD141" in {finding.code for finding in report.findings}
+    card = replace(report.devices[0].card, capacity_bytes=80 << 30, usable_bytes=78 << 30, outside_bytes=2 << 30)
+    assert "libraries hold 300.00 MiB of the memory outside" in words.card(replace(report.devices[0], card=card))

@@ -6,6 +6,7 @@ wait for a stream. Each list therefore adds up to the active bytes of that momen
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         timeline=_timeline(device),
         moment=moment_of(device, view.at, view.kind, fragmentation.lost_bytes),
         by_module=by_module(view, rows, context.top) if known else None,
-        card=told_of(device),
+        card=replace(told_of(device), library_bytes=_library_bytes(view)),
         card_timeline=ledger_of(device),
         by_label=by_text(view, device.tensors.label[rows], rows, context.top),
         by_compiled_region=by_text(view, _regions(device, rows), rows, context.top),
@@ -63,6 +64,12 @@ def _regions(device: DeviceTrace, rows: Array) -> Array:
     if not device.num_events:
         return np.full(len(rows), -1)
     return np.where(born >= 0, device.events.compile_context[np.maximum(born, 0)], -1)
+
+
+def _library_bytes(view: DeviceView) -> int | None:
+    """Returns the memory that communication libraries hold on the device according to their logs, or None."""
+    held = [memory.live_bytes for memory in view.trace.libraries if memory.device == view.device.device]
+    return sum(held) if held else None
 
 
 def moment_of(device: DeviceTrace, at: int, kind: str, lost_bytes: int | None) -> ReportMoment:

@@ -256,10 +256,12 @@ def card(device: DeviceReport) -> str:
     if found is None or found.capacity_bytes is None or found.outside_bytes is None:
         return ""
     sizes = {"capacity": found.capacity_bytes, "room": found.usable_bytes, "outside": found.outside_bytes}
-    said = phrase("report.card", **{name: amount(size) for name, size in sizes.items()})
-    if not found.outside_error_bytes:
-        return said
-    return joined([said, phrase("report.card.error", error=amount(found.outside_error_bytes))], " ")
+    said = [phrase("report.card", **{name: amount(size) for name, size in sizes.items()})]
+    if found.library_bytes is not None:
+        said.append(phrase("report.card.libraries", bytes=amount(found.library_bytes)))
+    if found.outside_error_bytes:
+        said.append(phrase("report.card.error", error=amount(found.outside_error_bytes)))
+    return joined(said, " ")
 
 
 def moment_place(device: DeviceReport) -> str:
