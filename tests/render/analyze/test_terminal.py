@@ -346,5 +346,7 @@ def test_one_list_has_all_remedies_and_the_bar_a_legend(root):
     lines = text[text.index("What to do next") :].splitlines()
     assert lines[1].split()[1] == "first:"
     assert "first:" not in lines[2]
-    title, drawn, legend = text[text.index("Where the reserved bytes are") : text.index("Who holds")].split("\n", 2)
+    title, drawn, legend = text[text.index("Use of the reserved memory") : text.index("Memory by category")].split(
+        "\n", 2
+    )
     assert {glyph for glyph in drawn if glyph != " "} <= set(legend), title
