@@ -123,6 +123,15 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    shrinks: Annotated[
+        str | None,
+        typer.Option(
+            "--shrinks",
+            metavar="NAME,…",
+            help="Axes whose larger or later values need at most as much memory per rank. Default: tensor parallelism (tp …).",
+            show_default=False,
+        ),
+    ] = None,
     expert_load: ExpertLoad = None,
     exhaustive: Annotated[
         bool,
@@ -202,7 +211,8 @@ def fit(
         tuple(where or ()),
         world,
         None if ranks is None else read_ranks(ranks),
-        None if grows is None else tuple(name.strip() for name in grows.split(",") if name.strip()),
+        None if grows is None else _names(grows),
+        None if shrinks is None else _names(shrinks),
         exhaustive,
         jobs,
         output,
@@ -222,6 +232,10 @@ def _write(report: FitReport, files: dict[str, Path]) -> None:
     for form, file in files.items():
         text = renderer("fit", form)(report)
         write_whole(file, redact_text(text) if is_on() else text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _devices(texts: list[str]) -> tuple[str, ...]:

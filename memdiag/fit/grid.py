@@ -40,8 +40,22 @@ GROWING = frozenset(
         "width",
     }
 )
+# Placeholders with these names are assumed to need at most as much memory per rank with a larger value: tensor
+# parallelism divides weights and activations of each layer among ranks. Pipeline stages are not here, since the first
+# stage has more micro-batches in flight.
+SHRINKING = frozenset(
+    {
+        "tp",
+        "tp_size",
+        "tensor_parallel",
+        "tensor_parallel_size",
+        "tensor_parallel_degree",
+        "tensor_model_parallel_size",
+    }
+)
 AXIS = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 WORLD = "world"
+Cell = tuple[int, ...]  # a configuration: an index into the values of each axis
 MOST_CELLS = 100_000
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?::(\d+)|\*(\d+))?")
 
@@ -65,12 +79,16 @@ class Grid:
         return {axis.name: axis.values[at] for axis, at in zip(self.axes, cell, strict=True)}
 
 
-def read_axes(texts: Sequence[str], growing: Iterable[str] | None = None) -> tuple[GridAxis, ...]:
+def read_axes(
+    texts: Sequence[str], growing: Iterable[str] | None = None, shrinking: Iterable[str] | None = None
+) -> tuple[GridAxis, ...]:
     """Reads axes, each NAME=VALUE,VALUE,… with ranges LOW..HIGH, LOW..HIGH:STEP or LOW..HIGH*FACTOR among the values.
 
     Args:
         texts: One text for each axis, or several separated by spaces.
         growing: Names whose larger values need at least as much memory; None: by their usual names.
+        shrinking: Names whose larger values (for words: later ones) need at most as much memory; None: by their usual
+            names.
 
     Raises:
         MemdiagError: A text is not an axis, an axis has no values, or a name occurs twice.
@@ -82,7 +100,7 @@ def read_axes(texts: Sequence[str], growing: Iterable[str] | None = None) -> tup
         values = _values(word, match[2]) if match else ()
         if match is None or not values:
             raise MemdiagError(phrase("fit.error.axis", text=word), phrase("fit.error.axis.hint"))
-        axes.append(_axis(match[1], values, growing))
+        axes.append(_axis(match[1], values, growing, shrinking))
     names = [axis.name for axis in axes]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise MemdiagError(phrase("fit.error.twice", name=twice), phrase("fit.error.twice.hint", name=twice))
@@ -90,15 +108,24 @@ def read_axes(texts: Sequence[str], growing: Iterable[str] | None = None) -> tup
         axis = next((axis for axis in axes if axis.name == name), None)
         if axis is None or not axis.is_growing:
             raise MemdiagError(phrase("fit.error.growing", name=name), phrase("fit.error.growing.hint"))
+    for name in shrinking or ():
+        if name not in names:
+            raise MemdiagError(phrase("fit.error.shrinking", name=name), phrase("fit.error.shrinking.hint"))
+        if name in (growing or ()):
+            raise MemdiagError(phrase("fit.error.both", name=name), phrase("fit.error.both.hint"))
     return tuple(axes)
 
 
-def _axis(name: str, values: tuple[str, ...], growing: Iterable[str] | None) -> GridAxis:
+def _axis(
+    name: str, values: tuple[str, ...], growing: Iterable[str] | None, shrinking: Iterable[str] | None
+) -> GridAxis:
     is_numeric = all(isinstance(number(value), int | float) for value in values)
-    named = name.lower() in GROWING if growing is None else name in growing
     if is_numeric:
         values = tuple(sorted(values, key=lambda value: float(number(value))))
-    return GridAxis(name, values, is_numeric and named)
+    is_growing = is_numeric and (name.lower() in GROWING if growing is None else name in growing)
+    is_shrinking = is_numeric and name.lower() in SHRINKING if shrinking is None else name in shrinking
+    is_chosen = shrinking is not None and is_shrinking  # wins against a usual name of the other kind
+    return GridAxis(name, values, is_growing and not is_chosen, is_shrinking and (is_chosen or not is_growing))
 
 
 def _values(word: str, text: str) -> tuple[str, ...]:

@@ -12,12 +12,12 @@ from memdiag.errors import MemdiagError
 from memdiag.fit.accuracy import MARGIN, WORST_LOW_PERCENT
 from memdiag.fit.command import check_placeholders, filled, single_process
 from memdiag.fit.expressions import Expression
-from memdiag.fit.grid import Grid, make_grid, read_axes
+from memdiag.fit.grid import Cell, Grid, make_grid, read_axes
 from memdiag.fit.kinds import DeviceKind, kinds_of
 from memdiag.fit.measure import Need, measure
 from memdiag.fit.ranks import NEARLY_HEAVIEST, probing_ranks
 from memdiag.fit.recordings import TRACES, Recorded, Recorder, RunOrder
-from memdiag.fit.search import Cell, Outcome, Search
+from memdiag.fit.search import Outcome, Search
 from memdiag.results.fit import (
     ERROR,
     FAILS,
@@ -53,6 +53,8 @@ class FitOrder:
         world: Number of ranks, as a number or an expression, or None to run the command as it is.
         ranks: Ranks to record, or None for the usual ones.
         growing: Placeholders whose larger values need at least as much memory, or None for those with usual names.
+        shrinking: Placeholders whose larger or later values need at most as much memory, or None for those with usual
+            names.
         is_exhaustive: Whether every configuration is run.
         jobs: Runs at a time, or None for as many as processors and memory allow.
         folder: Folder for the runs.
@@ -66,6 +68,7 @@ class FitOrder:
     world: str | None = None
     ranks: tuple[int, ...] | None = None
     growing: tuple[str, ...] | None = None
+    shrinking: tuple[str, ...] | None = None
     is_exhaustive: bool = False
     jobs: int | None = None
     folder: Path = Path(FOLDER)
@@ -135,7 +138,7 @@ def fit(
     Raises:
         MemdiagError: The grid, a device, a condition or a rank is invalid, or a run cannot be started.
     """
-    grid = make_grid(read_axes(order.grid, order.growing), order.where, order.world)
+    grid = make_grid(read_axes(order.grid, order.growing, order.shrinking), order.where, order.world)
     check_placeholders(order.command, order.variables, grid.axes)
     kinds = kinds_of(order.devices)
     order.folder.mkdir(parents=True, exist_ok=True)
@@ -316,9 +319,12 @@ def _on(cell: Cell, device: FitDevice, worker: _Worker, at: int) -> DeviceFit:
         return DeviceFit(device.name, UNKNOWN, ERROR)
     fits, by = decided
     if by != cell:
-        values = worker.grid.values(by)
-        growing = " ".join(f"{axis.name}={values[axis.name]}" for axis in worker.grid.axes if axis.is_growing)
-        return DeviceFit(device.name, FITS if fits else FAILS, INFERRED, decided_by=growing)
+        differing = (
+            f"{axis.name}={axis.values[there]}"
+            for axis, here, there in zip(worker.grid.axes, cell, by, strict=True)
+            if here != there
+        )
+        return DeviceFit(device.name, FITS if fits else FAILS, INFERRED, decided_by=" ".join(differing))
     ran = worker.ran[cell]
     every = [(rank, need) for rank, needs in ran.needs.items() for need in needs]
     rank, need = min(every, key=lambda entry: entry[1].on[at].headroom_bytes)
@@ -344,11 +350,19 @@ def _on(cell: Cell, device: FitDevice, worker: _Worker, at: int) -> DeviceFit:
 
 
 def _notes(order: FitOrder, grid: Grid, searches: Sequence[_Worker]) -> list[Phrase]:
-    growing = [axis.name for axis in grid.axes if axis.is_growing]
+    refuted = {at for worker in searches for at in worker.search.refuted}
+    assumed = [axis for at, axis in enumerate(grid.axes) if at not in refuted and not order.is_exhaustive]
+    growing = [axis.name for axis in assumed if axis.is_growing]
+    shrinking = [axis.name for axis in assumed if axis.is_shrinking]
     said = [phrase("fit.note.exact"), phrase("fit.note.estimated")]
     said.append(phrase("fit.note.margin", percent=f"{100 * MARGIN:g}", worst=f"{WORST_LOW_PERCENT:g}"))
-    if growing and not order.is_exhaustive:
+    if growing:
         said.append(phrase("fit.note.growing", names=joined(growing, ", ")))
+    if shrinking:
+        said.append(phrase("fit.note.shrinking", names=joined(shrinking, ", ")))
+    if refuted:
+        names = joined([grid.axes[at].name for at in sorted(refuted)], ", ")
+        said.append(phrase("fit.note.refuted", names=names))
     if order.world is not None:
         said.append(phrase("fit.note.ranks"))
     needs = [need for worker in searches for ran in worker.ran.values() for each in ran.needs.values() for need in each]

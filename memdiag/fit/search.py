@@ -1,9 +1,13 @@
 """Chooses the configuration to run next, and infers outcomes of others from the runs so far.
 
-Larger values of a growing axis need at least as much memory, so one run decides others: if it fits, so does each
-configuration with smaller values (and otherwise the same); if it fails, so does each with larger ones. A linear model
-of the logarithm of the peak, fitted to the runs so far, predicts where memory ends. The next run is the configuration
-that is expected to decide most. A prediction only orders the runs: it never decides an outcome.
+Larger values of a growing axis are assumed to need at least as much memory, and later values of a shrinking one at
+most as much. So if a run fits, each configuration that is no heavier on any ordered axis (and otherwise the same) fits
+too; if it fails, each that is no lighter fails. Configurations that differ on ordered axes only are a family. In a
+family, the limit is a staircase, which the runs follow. A prediction (``prediction``) estimates where it is, and the
+next run is the configuration that is expected to decide most. A prediction never decides an outcome.
+
+The runs also test the assumption. If a lighter configuration needed clearly more memory, the axes on which the
+two differ lose their order, and the search runs the configurations that it had inferred from them.
 """
 
 from __future__ import annotations
@@ -14,17 +18,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memdiag.fit.expressions import number
-from memdiag.fit.grid import Grid
-from memdiag.results.fit import GridAxis
+from memdiag.fit.grid import Cell, Grid
+from memdiag.fit.prediction import Prediction
 from memdiag.trace.table import Array
 
-Cell = tuple[int, ...]
-
-# Assumed before any run: log(peak) grows by so much for each unit of log(value), on growing axes and on others (ranks
-# that share the work); and how much runs count against that.
-_SLOPE, _OTHER_SLOPE, _PRIOR = 0.7, -0.5, 0.05
-_NEAR = 0.03  # standard deviation of log(peak) between two runs of the same line
+REFUTED_FROM = 1.01  # ratio of two peaks against the order: below, segments of the allocator explain it
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,52 @@ class Outcome:
 
     peak_bytes: int | None = None
     fits: tuple[bool, ...] = ()
+
+
+class _Family:
+    """Configurations that differ on ordered axes only, and which of them the runs decide.
+
+    Attributes:
+        cells: The configurations.
+        below: Whether one configuration is no heavier than another on any ordered axis.
+        fits: For each device and configuration: 1 fits, 0 fails, -1 undecided.
+        by: For each device and configuration: the configuration whose run decides it, or -1.
+    """
+
+    def __init__(self, cells: list[Cell], weights: Array, num_devices: int) -> None:
+        self.cells = cells
+        self.below: Array = np.all(weights[:, None, :] <= weights[None, :, :], axis=2)
+        self._far: Array = np.abs(weights[:, None, :] - weights[None, :, :]).sum(axis=2)
+        self._moved: Array = (weights[:, None, :] != weights[None, :, :]).sum(axis=2)
+        self.place = {cell: at for at, cell in enumerate(cells)}
+        self._num_devices = num_devices
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all runs."""
+        self.fits = np.full((self._num_devices, len(self.cells)), -1, dtype=np.int8)
+        self.by = np.full((self._num_devices, len(self.cells)), -1, dtype=np.int64)
+        self.ran = np.zeros(len(self.cells), dtype=bool)
+
+    def add(self, cell: Cell, outcome: Outcome) -> None:
+        """Adds a run, and what it decides: the nearest run that decides a configuration is named for it."""
+        here = self.place[cell]
+        self.ran[here] = True
+        self.fits[:, here], self.by[:, here] = -1, -1
+        for device, fits in enumerate(outcome.fits):
+            decided = self.below[:, here] if fits else self.below[here]
+            is_nearer = [
+                at == here or (not self.ran[at] and self._is_nearer(at, here, int(self.by[device, at])))
+                for at in np.flatnonzero(decided).tolist()
+            ]
+            chosen = np.flatnonzero(decided)[np.array(is_nearer, dtype=bool)]
+            self.fits[device, chosen], self.by[device, chosen] = int(fits), here
+
+    def _is_nearer(self, at: int, here: int, before: int) -> bool:
+        def distance(by: int) -> tuple[int, int]:
+            return int(self._moved[at, by]), int(self._far[at, by])
+
+        return before < 0 or distance(here) < distance(before)
 
 
 @dataclass
@@ -44,24 +88,39 @@ class Search:
         usable_bytes: Memory that PyTorch can reserve on each device.
         is_exhaustive: Whether every configuration is run.
         outcomes: The runs so far.
+        refuted: Places of axes that runs have shown not to be ordered.
     """
 
     grid: Grid
     usable_bytes: tuple[int, ...]
     is_exhaustive: bool = False
     outcomes: dict[Cell, Outcome] = field(default_factory=dict)
+    refuted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._growing = [at for at, axis in enumerate(self.grid.axes) if axis.is_growing]
-        self._lines: dict[Cell, list[Cell]] = {}
+        self._prediction = Prediction(self.grid)
+        self._seen: set[Cell] = set()
+        self._make_families()
+
+    def _make_families(self) -> None:
+        self._ordered = [at for at, axis in enumerate(self.grid.axes) if axis.is_ordered and at not in self.refuted]
+        groups: dict[Cell, list[Cell]] = {}
         for cell in self.grid.cells:
-            self._lines.setdefault(self.line_of(cell), []).append(cell)
-        self._slopes = self._usual_slopes()
-        self._features = {cell: self._feature(cell) for cell in self.grid.cells}
+            groups.setdefault(self.family_of(cell), []).append(cell)
+        signs = np.array([1 if self.grid.axes[at].is_growing else -1 for at in self._ordered], dtype=np.int64)
+        self._families = {
+            key: _Family(cells, np.array(cells)[:, self._ordered] * signs, len(self.usable_bytes))
+            for key, cells in groups.items()
+        }
+        self._seen.clear()
 
     def line_of(self, cell: Cell) -> Cell:
         """Returns the part of a configuration that growing axes do not change."""
-        return tuple(at for place, at in enumerate(cell) if place not in self._growing)
+        return self._prediction.line_of(cell)
+
+    def family_of(self, cell: Cell) -> Cell:
+        """Returns the part of a configuration that ordered axes do not change."""
+        return tuple(at for place, at in enumerate(cell) if place not in self._ordered)
 
     def decided(self, cell: Cell, device: int) -> tuple[bool, Cell] | None:
         """Returns whether a configuration fits on a device, and the run that decides it, or None if none does yet."""
@@ -69,15 +128,9 @@ class Search:
             return (own.fits[device], cell) if own.fits else None
         if self.is_exhaustive:
             return None
-        for other in self._lines[self.line_of(cell)]:
-            known = self.outcomes.get(other)
-            if known is None or not known.fits:
-                continue
-            if known.fits[device] and self._is_below(cell, other):
-                return True, other
-            if not known.fits[device] and self._is_below(other, cell):
-                return False, other
-        return None
+        family = self._up_to_date(cell)
+        by = int(family.by[device, family.place[cell]])
+        return None if by < 0 else (bool(family.fits[device, family.place[cell]]), family.cells[by])
 
     def undecided(self) -> list[Cell]:
         """Returns the configurations that no run decides yet on some device, without those that were run."""
@@ -92,124 +145,78 @@ class Search:
         """Returns the configuration to run next, or None if there is no more to start.
 
         Args:
-            busy: Configurations that are running now. Their lines wait, since the outcome may decide the rest.
+            busy: Configurations that are running now. Their families wait, since the outcome may decide the rest.
         """
-        lines = {self.line_of(cell) for cell in busy}
         left = [cell for cell in self.undecided() if cell not in busy]
         if not self.is_exhaustive:
-            left = [cell for cell in left if self.line_of(cell) not in lines]
+            families = {self.family_of(cell) for cell in busy}
+            left = [cell for cell in left if self.family_of(cell) not in families]
         if not left:
             return None
-        model = self._model()
-        return max(left, key=lambda cell: self._gain(cell, model))
+        self._prediction.learn({cell: each.peak_bytes for cell, each in self.outcomes.items() if each.peak_bytes})
+        return max(left, key=self._gain)
 
     def num_left_at_most(self) -> int:
         """Returns an upper bound of the runs that are still needed: in each line, halving the undecided part."""
-        devices = range(len(self.usable_bytes))
+        lines: dict[Cell, list[Cell]] = {}
+        for cell in self.undecided():
+            lines.setdefault(self.line_of(cell), []).append(cell)
+        num_growing = sum(axis.is_growing for axis in self.grid.axes)
         total = 0
-        for cells in self._lines.values():
+        for cells in lines.values():
             counts = [
-                sum(cell not in self.outcomes and self.decided(cell, device) is None for cell in cells)
-                for device in devices
+                sum(self.decided(cell, device) is None for cell in cells) for device in range(len(self.usable_bytes))
             ]
-            most = max(counts)
-            total += (
-                most
-                if self.is_exhaustive or len(self._growing) != 1
-                else min(most, sum(math.ceil(math.log2(count + 1)) for count in counts))
-            )
+            halved = sum(math.ceil(math.log2(count + 1)) for count in counts)
+            total += max(counts) if self.is_exhaustive or num_growing != 1 else min(max(counts), halved)
         return total
+
+    # -------------------------------------------------------------------------------------------- what the runs decide
+
+    def _up_to_date(self, cell: Cell) -> _Family:
+        """Returns the family of a configuration, with all runs so far."""
+        if len(self._seen) != len(self.outcomes):
+            while refuted := {at for ran in self._unseen() for at in self._against(ran)}:
+                self.refuted |= refuted
+                self._make_families()
+            for ran in self._unseen():
+                self._families[self.family_of(ran)].add(ran, self.outcomes[ran])
+            self._seen.update(self.outcomes)
+        return self._families[self.family_of(cell)]
+
+    def _unseen(self) -> list[Cell]:
+        return [cell for cell in self.outcomes if cell not in self._seen]
+
+    def _against(self, cell: Cell) -> set[int]:
+        """Returns the places of the axes on which a run and another contradict the order; shrinking ones first."""
+        family, peak = self._families[self.family_of(cell)], self.outcomes[cell].peak_bytes
+        here = family.place[cell]
+        for other, outcome in self.outcomes.items():
+            there, its = family.place.get(other), outcome.peak_bytes
+            if there is None or not peak or not its:
+                continue
+            heavier_below = family.below[here, there] and peak > REFUTED_FROM * its
+            if heavier_below or (family.below[there, here] and its > REFUTED_FROM * peak):
+                moved = {at for at in self._ordered if cell[at] != other[at]}
+                return {at for at in moved if self.grid.axes[at].is_shrinking} or moved
+        return set()
 
     # -------------------------------------------------------------------------------------------- what a run may decide
 
-    def _gain(self, cell: Cell, model: Array | None) -> tuple[float, int]:
+    def _gain(self, cell: Cell) -> tuple[float, int]:
         """Returns how many open questions a run is expected to answer, and how evenly its two outcomes divide them."""
-        line = self._lines[self.line_of(cell)]
+        family = self._up_to_date(cell)
+        here = family.place[cell]
         expected, worst = 0.0, 0
-        peak, spread = self._predicted(cell, model)
+        peak, spread = self._prediction.of(cell)
         for device, usable in enumerate(self.usable_bytes):
             share = 0.5 if peak is None else _below((math.log(usable) - peak) / spread)
-            open_cells = [other for other in line if other not in self.outcomes and self.decided(other, device) is None]
-            smaller = sum(self._is_below(other, cell) for other in open_cells)
-            larger = sum(self._is_below(cell, other) for other in open_cells)
+            is_open = (family.by[device] < 0) & ~family.ran
+            smaller = int((family.below[:, here] & is_open).sum())
+            larger = int((family.below[here] & is_open).sum())
             expected += share * smaller + (1 - share) * larger
             worst += min(smaller, larger)
         return round(expected, 6), worst
-
-    def _is_below(self, one: Cell, other: Cell) -> bool:
-        """Returns whether a configuration has no larger value than another of the same line on any growing axis."""
-        return all(one[place] <= other[place] for place in self._growing)
-
-    # ------------------------------------------------------------------------------------------------------- prediction
-
-    def _predicted(self, cell: Cell, model: Array | None) -> tuple[float | None, float]:
-        """Returns the predicted logarithm of the peak, or None before the first run, and its standard deviation."""
-        line = self._lines[self.line_of(cell)]
-        known = [(other, self.outcomes[other].peak_bytes) for other in line if other in self.outcomes]
-        runs = [(other, math.log(peak)) for other, peak in known if peak]
-        if (between := self._between(cell, runs)) is not None:
-            return between, _NEAR
-        spread = max(0.5 / math.sqrt(1 + len(self.outcomes)), 2 * _NEAR)
-        if model is None:
-            return None, spread
-        guess = float(self._features[cell] @ model)
-        if not runs:
-            return guess, spread
-        nearest, peak = min(runs, key=lambda run: sum(abs(a - b) for a, b in zip(run[0], cell, strict=True)))
-        return peak + guess - float(self._features[nearest] @ model), spread / 2
-
-    def _between(self, cell: Cell, runs: Sequence[tuple[Cell, float]]) -> float | None:
-        """Returns the peak on a straight line through two runs that differ from a configuration on one growing axis."""
-        for place in self._growing:
-            values = self.grid.axes[place].values
-            same = sorted(
-                (float(number(values[other[place]])), math.exp(peak))
-                for other, peak in runs
-                if all(a == b for at, (a, b) in enumerate(zip(other, cell, strict=True)) if at != place)
-            )
-            if len(same) < 2:
-                continue
-            here = float(number(values[cell[place]]))
-            (x0, y0), (x1, y1) = sorted(sorted(same, key=lambda run: abs(run[0] - here))[:2])
-            guess = y0 + (y1 - y0) * (here - x0) / (x1 - x0)
-            if guess > 0:
-                return math.log(guess)
-        return None
-
-    def _model(self) -> Array | None:
-        """Returns weights of the features for the logarithm of the peak, or None before the first run."""
-        known = [(self._features[cell], outcome.peak_bytes) for cell, outcome in self.outcomes.items()]
-        runs = [(features, math.log(peak)) for features, peak in known if peak]
-        if not runs:
-            return None
-        x, y = np.array([features for features, _ in runs]), np.array([peak for _, peak in runs])
-        trust = np.diag([1e-9, *(_PRIOR for _ in self._slopes[1:])])
-        weights: Array = self._slopes + np.linalg.solve(x.T @ x + trust, x.T @ (y - x @ self._slopes))
-        return weights
-
-    def _feature(self, cell: Cell) -> Array:
-        """Returns the features of a configuration: 1, the logarithm of numbers, and one column for each word."""
-        features = [1.0]
-        for axis, at in zip(self.grid.axes, cell, strict=True):
-            features += (
-                [math.log(float(axis.values[at]))]
-                if _is_positive(axis)
-                else [float(place == at) for place in range(len(axis.values))]
-            )
-        return np.array(features)
-
-    def _usual_slopes(self) -> Array:
-        """Returns the weights of the features that are assumed before the first run."""
-        slopes = [0.0]
-        for axis in self.grid.axes:
-            slopes += [_SLOPE if axis.is_growing else _OTHER_SLOPE] if _is_positive(axis) else [0.0] * len(axis.values)
-        return np.array(slopes)
-
-
-def _is_positive(axis: GridAxis) -> bool:
-    """Returns whether all values of an axis are numbers above 0."""
-    found = [number(value) for value in axis.values]
-    return all(isinstance(value, int | float) and value > 0 for value in found)
 
 
 def _below(z: float) -> float:

@@ -16,11 +16,18 @@ class GridAxis:
         name: Name of the placeholder, without braces.
         values: Its values, as they are inserted into the command.
         is_growing: Whether a larger value is assumed to need at least as much memory.
+        is_shrinking: Whether a larger or later value is assumed to need at most as much memory.
     """
 
     name: str
     values: tuple[str, ...]
     is_growing: bool = False
+    is_shrinking: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the outcome for one value can decide that for others."""
+        return self.is_growing or self.is_shrinking
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class DeviceFit:
         rank: Rank of the heaviest process; null: not run, or without ``--world``.
         smallest_total_bytes: Memory of the smallest device of this kind on which it runs; null: not run.
         setting: Allocator setting with which it fits although it fails without; null: none is needed or known.
-        decided_by: Values of the run that decides an inferred outcome, such as "mbs=4"; null: not inferred.
+        decided_by: The run that decides an inferred outcome, by the values that differ, such as "mbs=4"; null: not
+            inferred.
         trace: Trace of the heaviest process; null: not run.
     """
 

@@ -14,7 +14,7 @@ from memdiag.fit.ranks import probing_ranks, read_ranks
 
 def test_values_are_lists_ranges_and_words():
     tp, mbs, seq, ckpt = read_axes(["tp=1,2,4 mbs=1..4", "seq=512..4096*2", "ckpt=none,full"])
-    assert (tp.values, tp.is_growing) == (("1", "2", "4"), False)
+    assert (tp.values, tp.is_growing, tp.is_shrinking) == (("1", "2", "4"), False, True)
     assert (mbs.values, mbs.is_growing) == (("1", "2", "3", "4"), True)
     assert seq.values == ("512", "1024", "2048", "4096")
     assert (ckpt.values, ckpt.is_growing) == (("none", "full"), False)
@@ -28,6 +28,21 @@ def test_numbers_are_sorted_and_repeated_values_are_used_once():
 def test_the_user_names_the_growing_axes():
     width, mbs = read_axes(["w=1,2", "mbs=1,2"], ["w"])
     assert (width.is_growing, mbs.is_growing) == (True, False)
+
+
+def test_the_user_names_the_shrinking_axes_and_words_keep_their_order():
+    tp, ckpt, mbs = read_axes(["tp=2,1", "ckpt=none,selective,full", "mbs=1,2"], None, ["ckpt"])
+    assert [axis.is_shrinking for axis in (tp, ckpt, mbs)] == [False, True, False]
+    assert ckpt.values == ("none", "selective", "full")
+    (layers,) = read_axes(["layers=1,2"], None, ["layers"])
+    assert (layers.is_growing, layers.is_shrinking) == (False, True)
+
+
+@pytest.mark.parametrize(("growing", "shrinking"), [(None, ["pp"]), (["tp"], ["tp"])])
+def test_a_shrinking_axis_that_cannot_be_one_is_an_error_with_a_hint(growing, shrinking):
+    with pytest.raises(MemdiagError) as caught:
+        read_axes(["tp=1,2"], growing, shrinking)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,50 @@ def test_at_most_two_fifths_of_the_configurations_run():
     assert total <= 0.4 * 20 * len(grid.cells)
 
 
+def test_an_order_on_two_axes_is_followed_like_a_staircase():
+    axes = read_axes(["tp=1,2,4,8 pp=1,2,4 mbs=1,2,4,8"])
+    grid, lines = make_grid(axes), make_grid(read_axes(["tp=1,2,4,8 pp=1,2,4 mbs=1,2,4,8"], None, []))
+    chooser, runs, without = random.Random(7), 0, 0  # noqa: S311 - examples
+    for _ in range(20):
+        peak = megatron_like(chooser.uniform(20, 300) * GIB, chooser.uniform(1, 12) * GIB)
+        search, count = searched(grid, peak, [79 * GIB])
+        runs, without = runs + count, without + searched(lines, peak, [79 * GIB])[1]
+        assert count <= 3 * (4 + 4)
+        assert frontier(search, 0) == frontier(searched(grid, peak, [79 * GIB], is_exhaustive=True)[0], 0)
+    assert runs <= 0.3 * 20 * len(grid.cells)
+    assert runs < 0.85 * without
+
+
+def test_runs_that_contradict_an_order_end_it():
+    grid = make_grid(read_axes(["tp=1,2,4 mbs=1,2,4"]))
+    search = Search(grid, (100,))
+    search.outcomes = {(0, 2): Outcome(60, (True,))}
+    assert search.decided((2, 0), 0) == (True, (0, 2))
+    assert search.next() is None
+    # A larger tp with a smaller micro-batch needs more, as if it had been run for another device.
+    search.outcomes[2, 0] = Outcome(90, (True,))
+    assert search.decided((1, 0), 0) is None
+    assert search.refuted == {0}
+    assert search.next() is not None
+    assert search.decided((0, 0), 0) == (True, (0, 2))
+
+
+def test_segments_of_the_allocator_do_not_contradict_an_order():
+    search = Search(make_grid(read_axes(["tp=1,2 mbs=1,2"])), (1000,))
+    search.outcomes = {(0, 0): Outcome(500, (True,)), (1, 0): Outcome(504, (True,))}
+    assert search.decided((1, 0), 0) == (True, (1, 0))
+    assert not search.refuted
+
+
+def test_the_nearest_run_is_named_for_an_inferred_outcome():
+    grid = make_grid(read_axes(["tp=1,2,4 mbs=1,2,4"]))
+    search = Search(grid, (10,))
+    search.outcomes = {(0, 1): Outcome(8, (True,)), (2, 1): Outcome(4, (True,)), (0, 2): Outcome(16, (False,))}
+    assert search.decided((2, 0), 0) == (True, (2, 1))
+    assert search.decided((1, 1), 0)[0]
+    assert search.decided((1, 2), 0) is None
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 40), min_size=9, max_size=9),
@@ -73,9 +117,9 @@ def test_an_error_decides_only_its_own_configuration():
     assert (found[1,], found[2,]) == (True, False)
 
 
-def test_without_a_growing_axis_every_configuration_runs():
-    grid = make_grid(read_axes(["tp=1,2,4"]))
-    assert searched(grid, lambda values: 8 // int(values["tp"]), [4])[1] == 3
+def test_without_an_ordered_axis_every_configuration_runs():
+    grid = make_grid(read_axes(["pp=1,2,4"]))
+    assert searched(grid, lambda values: 8 // int(values["pp"]), [4])[1] == 3
 
 
 def test_runs_at_the_same_time_are_of_different_lines():
