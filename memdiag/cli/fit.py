@@ -139,6 +139,15 @@ def fit(
             "--exhaustive", help="Run every configuration, instead of inferring some results from other runs."
         ),
     ] = False,
+    tune_seconds: Annotated[
+        float,
+        typer.Option(
+            "--tune-seconds",
+            metavar="S",
+            min=0,
+            help="Time limit for finding allocator settings where a run fails or has little headroom; 0 for none.",
+        ),
+    ] = 60.0,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -174,9 +183,9 @@ def fit(
     from memdiag.cli.fit_progress import shown
     from memdiag.cli.loading import OnTerminal
     from memdiag.fit.grid import AXIS, read_axes
+    from memdiag.fit.order import FitOrder
     from memdiag.fit.ranks import read_ranks
     from memdiag.fit.recipes import USUAL_GRID, command_of
-    from memdiag.fit.run import FitOrder
     from memdiag.fit.run import fit as search
     from memdiag.render import renderer
 
@@ -216,6 +225,7 @@ def fit(
         exhaustive,
         jobs,
         output,
+        tune_seconds,
     )
     with shown(quiet=quiet) as on_progress:
         report = search(order, OnTerminal(), on_progress)

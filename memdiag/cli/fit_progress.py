@@ -11,7 +11,7 @@ from memdiag.cli.talk import say, wipe_line
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.fit.run import FitProgress
+    from memdiag.fit.order import FitProgress
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from memdiag.results.fit import GridAxis
 from memdiag.text import phrase
 
 # Placeholders with these names are assumed to need at least as much memory with a larger value.
-GROWING = frozenset(
+BATCHES = frozenset(
     {
         "batch",
         "batch_size",
@@ -23,22 +23,11 @@ GROWING = frozenset(
         "micro_batch_size",
         "microbatch",
         "per_device_train_batch_size",
-        "seq",
-        "seq_len",
-        "seqlen",
-        "seq_length",
-        "sequence_length",
-        "max_length",
-        "context",
-        "tokens",
-        "resolution",
-        "layers",
-        "num_layers",
-        "depth",
-        "hidden",
-        "hidden_size",
-        "width",
     }
+)
+LENGTHS = frozenset({"context", "max_length", "seq", "seq_len", "seq_length", "seqlen", "sequence_length", "tokens"})
+GROWING = (
+    BATCHES | LENGTHS | frozenset({"depth", "hidden", "hidden_size", "layers", "num_layers", "resolution", "width"})
 )
 # Placeholders with these names are assumed to need at most as much memory per rank with a larger value: tensor
 # parallelism divides weights and activations of each layer among ranks. Pipeline stages are not here, since the first

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.tuning.smallest import smallest_capacity
 from memdiag.errors import MemdiagError
@@ -14,11 +13,7 @@ from memdiag.recorder.run_folder import traces
 from memdiag.results.fit import FitDevice
 from memdiag.runs.listener import Listener
 from memdiag.runs.outlook import is_failing
-from memdiag.runs.scenarios import SimulationRequest
 from memdiag.text import phrase
-
-EXPANDABLE = "expandable_segments:True"
-_EXPANDABLE_POLICY = {"cuda": "expandable", "npu": "npu-expandable"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,6 @@ class OnDevice:
     fits: bool
     peak_reserved_bytes: int
     headroom_bytes: int
-    setting: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,21 +63,26 @@ def measure(folder: Path, devices: Sequence[FitDevice], listener: Listener) -> l
     Raises:
         MemdiagError: Nothing was recorded.
     """
-    found: list[Need] = []
-    for path in traces(str(folder)):
-        trace = listener.read_trace(Path(path))
-        found += [
-            _need(Path(path), Subject.of(trace, device), devices) for device in trace.devices if device.num_events
-        ]
+    paths = [Path(path) for path in traces(str(folder))]
+    found = [_need(path, subject, devices) for path in paths for subject in subjects_of(path, devices[0], listener)]
     if not found:
         raise MemdiagError(phrase("fit.nothing-recorded"), phrase("fit.nothing-recorded.hint"))
     return found
 
 
+def subjects_of(path: Path, device: FitDevice, listener: Listener) -> Iterator[Subject]:
+    """Yields the recorded processes of a trace that used the device, prepared for replays on devices of one kind."""
+    trace = listener.read_trace(path)
+    context = device.total_bytes - device.usable_bytes
+    for recorded in trace.devices:
+        if not recorded.num_events:
+            continue
+        subject = Subject.of(trace, recorded)
+        # A short program may end before memory outside the allocator is sampled.
+        yield subject.with_outside(context) if subject.most_outside < context else subject
+
+
 def _need(path: Path, subject: Subject, devices: Sequence[FitDevice]) -> Need:
-    context = devices[0].total_bytes - devices[0].usable_bytes
-    if subject.most_outside < context:  # a short program may end before memory outside the allocator is sampled
-        subject = subject.with_outside(context)
     unlimited = replace(subject.recorded, capacity_bytes=None)
     replayed = subject.replay(unlimited, log=False)
     peaks = {name: int(getattr(replayed, name).max(initial=0)) for name in ("reserved", "allocated")}
@@ -116,23 +115,4 @@ def _on(subject: Subject, device: FitDevice, peak: int, smallest: int | None) ->
         return OnDevice(True, reserved, room - reserved)
     # The allocator returns cached segments before it fails, so a failing run may need less than its reserved peak.
     missing = peak - room if smallest is None else smallest - device.total_bytes
-    return OnDevice(False, peak, -missing, _setting(subject, device))
-
-
-def _setting(subject: Subject, device: FitDevice) -> str:
-    """Returns the setting with which the recorded requests fit on a device, or "" if there is none."""
-    scenario = _expandable(subject, device)
-    if scenario is None or is_failing(subject.replay(scenario, log=False)):
-        return ""
-    return EXPANDABLE
-
-
-def _expandable(subject: Subject, device: FitDevice) -> Scenario | None:
-    policy = _EXPANDABLE_POLICY.get(subject.trace.backend or "")
-    if policy is None or subject.recorded.policy == policy:
-        return None
-    try:
-        request = SimulationRequest((policy,), None, None, device.total_bytes, None)
-        return request.scenarios(subject)[0]
-    except MemdiagError:
-        return None
+    return OnDevice(False, peak, -missing)

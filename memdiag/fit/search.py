@@ -210,10 +210,11 @@ class Search:
         expected, worst = 0.0, 0
         peak, spread = self._prediction.of(cell)
         for device, usable in enumerate(self.usable_bytes):
-            share = 0.5 if peak is None else _below((math.log(usable) - peak) / spread)
             is_open = (family.by[device] < 0) & ~family.ran
             smaller = int((family.below[:, here] & is_open).sum())
             larger = int((family.below[here] & is_open).sum())
+            # Without a prediction, the place in the family says how likely it fits: the heaviest hardly does.
+            share = larger / max(smaller + larger, 1) if peak is None else _below((math.log(usable) - peak) / spread)
             expected += share * smaller + (1 - share) * larger
             worst += min(smaller, larger)
         return round(expected, 6), worst

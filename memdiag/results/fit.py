@@ -82,7 +82,9 @@ class DeviceFit:
         unknown_bytes: Upper bound of scratch memory of cuDNN that a device may use beyond the recording; null: not run.
         rank: Rank of the heaviest process; null: not run, or without ``--world``.
         smallest_total_bytes: Memory of the smallest device of this kind on which it runs; null: not run.
-        setting: Allocator setting with which it fits although it fails without; null: none is needed or known.
+        setting: Allocator settings with which it fits although it fails without, or with which it has more headroom
+            although it is tight without; null: none is needed or known.
+        setting_headroom_bytes: Headroom with that setting; null: no setting.
         decided_by: The run that decides an inferred outcome, by the values that differ, such as "mbs=4"; null: not
             inferred.
         trace: Trace of the heaviest process; null: not run.
@@ -98,6 +100,7 @@ class DeviceFit:
     rank: int | None = None
     smallest_total_bytes: int | None = None
     setting: str = ""
+    setting_headroom_bytes: int | None = None
     decided_by: str = ""
     trace: str = ""
 
@@ -122,6 +125,70 @@ class FitCell:
 
 
 @dataclass(frozen=True)
+class FrontPoint:
+    """A run on the Pareto front: no other run is at least as good in every way, and better in one.
+
+    A run is better if it needs a smaller device or fewer ranks, processes more at a time, has larger values on other
+    growing axes, or recomputes less.
+
+    Attributes:
+        device: The first given device of the kind that it ran on.
+        values: Value of each placeholder, in the order of the axes.
+        smallest_total_bytes: Memory of the smallest device of this kind on which it runs.
+        ranks: Number of ranks; null: without ``--world``.
+        at_once: Sequences, or tokens if the sequence length is an axis too, that all ranks process at a time: the
+            micro-batch times the ranks that have different data; null: no axis is a micro-batch or a sequence length.
+        extra_forward_passes: Forward passes that recomputation adds: 0, 1, or 0.5 for a part of one that the values do
+            not state; null: no axis is about recomputation.
+    """
+
+    device: str
+    values: tuple[str, ...]
+    smallest_total_bytes: int
+    ranks: int | None
+    at_once: int | None
+    extra_forward_passes: float | None
+
+
+@dataclass(frozen=True)
+class AxisEffect:
+    """How much one axis changes the reserved peak, measured between two runs that differ in nothing else.
+
+    Attributes:
+        name: The axis.
+        heavier: Its value in the heavier run.
+        lighter: Its value in the lighter run.
+        saved_bytes: Difference of the reserved peaks.
+    """
+
+    name: str
+    heavier: str
+    lighter: str
+    saved_bytes: int
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A device on which no configuration fits.
+
+    Attributes:
+        device: The device.
+        values: The run that misses the least memory.
+        missing_bytes: Memory of the smallest device on which that run ends, minus that of this device.
+        setting: Allocator settings with which it fits; null: none is known.
+        larger_device: The smallest known device of this backend on which that run ends; null: none is known.
+        effects: What the axes of the grid change, the largest change first.
+    """
+
+    device: str
+    values: tuple[str, ...]
+    missing_bytes: int
+    setting: str
+    larger_device: str
+    effects: tuple[AxisEffect, ...]
+
+
+@dataclass(frozen=True)
 class FitReport:
     """All configurations on all devices.
 
@@ -130,6 +197,8 @@ class FitReport:
         axes: The placeholders and their values.
         devices: The devices.
         cells: The configurations, in the order of the grid.
+        front: The runs on the Pareto front, for each kind of device: the smallest device first.
+        shortfalls: Devices on which nothing fits, and what comes closest.
         num_excluded: Combinations of values that ``--where`` excluded.
         num_runs: Configurations that were run, for each kind of device.
         num_reused: Of these, those that an earlier search in the same folder had run.
@@ -142,6 +211,8 @@ class FitReport:
     axes: tuple[GridAxis, ...]
     devices: tuple[FitDevice, ...]
     cells: tuple[FitCell, ...]
+    front: tuple[FrontPoint, ...]
+    shortfalls: tuple[Shortfall, ...]
     num_excluded: int
     num_runs: int
     num_reused: int
@@ -149,24 +220,10 @@ class FitReport:
     notes: tuple[str, ...]
     folder: str
 
-    def label(self, cell: FitCell) -> str:
+    def label(self, values: tuple[str, ...]) -> str:
         """Returns the values of a configuration: "tp=2 mbs=4"."""
-        return " ".join(f"{axis.name}={value}" for axis, value in zip(self.axes, cell.values, strict=True))
+        return " ".join(f"{axis.name}={value}" for axis, value in zip(self.axes, values, strict=True))
 
     def fitting(self, device: int) -> tuple[FitCell, ...]:
         """Returns the configurations that fit on a device, including those with little headroom."""
         return tuple(cell for cell in self.cells if cell.on[device].outcome in {FITS, TIGHT})
-
-    @property
-    def closest(self) -> tuple[FitCell, DeviceFit] | None:
-        """The run that misses the least memory, and the device; None if one fits or none ran."""
-        known = [
-            (on.headroom_bytes, cell, on)
-            for cell in self.cells
-            for on in cell.on
-            if on.outcome == FAILS and on.headroom_bytes is not None
-        ]
-        if not known or any(self.fitting(number) for number in range(len(self.devices))):
-            return None
-        _, cell, on = max(known, key=lambda entry: entry[0])
-        return cell, on

@@ -167,15 +167,59 @@ def test_forms_for_people(folder, report):  # noqa: ARG001 - its runs are used a
 
 
 @needs_npu
-def test_nothing_fits(folder):
-    done = run(
-        folder,
-        *("fit", "--device", "npu:910b-64g,room=250MiB", "--grid", "mbs=4", "-q"),
-        *("--", npu_stand_in.PYTHON, "program.py", "{mbs}", "less"),
-    )
+def test_where_nothing_fits_the_closest_change_is_named(folder, report):  # noqa: ARG001 - its program and runs
+    words = ["--device", "npu:910b-64g,room=350MiB", "--grid", "mbs=4", "mode=less,more"]
+    program = ["--", npu_stand_in.PYTHON, "program.py", "{mbs}", "{mode}"]
+    done = run(folder, "fit", *words, "-q", *program)
     assert done.returncode == 1, done.stderr
-    assert "Nothing fits" in done.stdout
-    assert "mbs=4" in done.stdout
+    assert "Nothing fits on npu:910b-64g,room=350MiB. The closest is mbs=4 mode=less" in " ".join(done.stdout.split())
+    assert "The smallest known device on which it runs is npu:" in done.stdout
+    (short,) = json.loads(run(folder, "fit", *words, "-q", "--json", *program).stdout)["shortfalls"]
+    assert short["values"] == ["4", "less"]
+    assert 58 * MIB <= short["missing_bytes"] <= 60 * MIB  # segments of 102 MiB, and whole pages
+    (effect,) = short["effects"]
+    assert (effect["name"], effect["lighter"], effect["saved_bytes"]) == ("mode", "less", 408 * MIB)
+
+
+# Of 200 MiB, 100 stay in use, and 150 MiB need a new segment unless segments can be mapped anew.
+FRAGMENTS = """
+import sys, torch, torch_npu
+def empty(size):
+    return torch.empty(size << 20, dtype=torch.uint8, device="npu")
+for _ in range(2):
+    large = empty(200)
+    del large
+    small = empty(100)
+    other = empty(150)
+    del small, other
+    torch.npu.empty_cache()
+"""
+
+
+@needs_npu
+def test_settings_are_found_for_a_configuration_that_fails(tmp_path):
+    (tmp_path / "program.py").write_text(FRAGMENTS)
+    words = ["fit", "--device", "npu:910b-64g,room=300MiB,npu:910b-64g,room=1GiB", "--grid", "mbs=1", "-q", "--json"]
+    command = ["--", npu_stand_in.PYTHON, "program.py", "{mbs}"]
+    found = json.loads(run(tmp_path, *words, *command).stdout)["cells"][0]["on"]
+    assert [on["outcome"] for on in found] == ["fails", "fits"]
+    assert "expandable_segments:True" in found[0]["setting"]
+    assert 0 <= found[0]["setting_headroom_bytes"] <= 50 * MIB
+    assert found[1]["setting"] is None
+    kept = json.loads(run(tmp_path, *words, *command).stdout)["cells"][0]["on"]
+    assert kept == found
+    none = json.loads(run(tmp_path, *words, "--tune-seconds", "0", *command).stdout)["cells"][0]["on"]
+    assert none[0]["setting"] is None
+
+
+@needs_npu
+def test_the_front_trades_the_size_of_the_card_for_work(folder, report):
+    points = report["front"]
+    sizes = [point["smallest_total_bytes"] for point in points]
+    assert sizes == sorted(sizes)
+    assert [point["at_once"] for point in points] == sorted(int(point["values"][0]) for point in points)
+    assert all(point["values"][1] == "less" for point in points)
+    assert "Pareto" in (folder / "fit.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

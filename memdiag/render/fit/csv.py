@@ -19,6 +19,7 @@ _COLUMNS = (
     "rank",
     "smallest_total_bytes",
     "setting",
+    "setting_headroom_bytes",
     "decided_by",
     "trace",
 )

@@ -40,6 +40,10 @@ def _sections(report: FitReport) -> Iterator[Section]:
         drawn = list(_plots(report, axis))
         if drawn:
             yield Section(f"over-{axis.name}", phrase("fit.title.curves", name=axis.name), drawn)
+    if (found := words.front(report)) is not None:
+        titles, points = found
+        drawn = [tag("p", phrase("fit.front.meaning")), *_front(report), table(titles, points, range(len(titles) - 1))]
+        yield Section("front", phrase("fit.title.front"), drawn)
     yield Section("cells", phrase("fit.title.table"), [_table(report), *_errors(report)])
     notes = [words.runs(report), *report.notes]
     yield Section(
@@ -52,7 +56,7 @@ def _largest(report: FitReport) -> Markup:
     head = [phrase(f"fit.columns.{name}") for name in ("device", "usable", "fits", "largest")]
     rows = []
     for number, device in enumerate(report.devices):
-        names = [tag("div", tag("code", report.label(cell))) for cell in words.largest(report, number)]
+        names = [tag("div", tag("code", report.label(cell.values))) for cell in words.largest(report, number)]
         fits = f"{len(report.fitting(number))} / {len(report.cells)}"
         rows.append((device.name, format_bytes(device.usable_bytes), fits, tag("div", *names)))
     return table(head, rows, (1, 2))
@@ -90,6 +94,31 @@ def _plots(report: FitReport, axis: GridAxis) -> Iterator[Markup]:
         yield tag(
             "p", *(tag("span", swatch(line.color), f"{line.name} ", class_="key") for line in lines), class_="legend"
         )
+
+
+def _front(report: FitReport) -> Iterator[Markup]:
+    """Draws the smallest device over what is processed at a time, a line for each cost of recomputation."""
+    at_once = sorted({point.at_once for point in report.front if point.at_once is not None})
+    if len(at_once) < 2:
+        return
+    groups: dict[tuple[str, float | None], dict[int, int]] = {}
+    for point in report.front:
+        if point.at_once is not None:
+            sizes = groups.setdefault((point.device, point.extra_forward_passes), {})
+            place = at_once.index(point.at_once)
+            sizes[place] = min(point.smallest_total_bytes, sizes.get(place, point.smallest_total_bytes))
+    lines = []
+    for at, ((device, passes), sizes) in enumerate(groups.items()):
+        backend = device.partition(":")[0]
+        name = backend if passes is None else phrase("fit.front.line", backend=backend, passes=f"{passes:g}")
+        color = vocabulary.LINES[at % len(vocabulary.LINES)]
+        lines.append(PlotLine(name, color, "", _between(sizes, len(at_once))))
+    ticks = [((at + 0.5) / len(at_once), f"{size:,}") for at, size in enumerate(at_once)]
+    levels = [
+        PlotLine(device.name, "var(--muted)", _LEVEL, [device.total_bytes] * len(ticks)) for device in report.devices
+    ]
+    yield curves([*lines, *levels], ticks)
+    yield tag("p", *(tag("span", swatch(line.color), f"{line.name} ", class_="key") for line in lines), class_="legend")
 
 
 def _between(points: dict[int, int], count: int) -> list[int]:
@@ -130,4 +159,6 @@ def _errors(report: FitReport) -> Iterator[Markup]:
     failed = [cell for cell in report.cells if cell.error]
     if failed:
         yield tag("h3", phrase("fit.errors"))
-        yield table(("", ""), [(report.label(cell), tag("code", f"{cell.error} ({cell.output})")) for cell in failed])
+        yield table(
+            ("", ""), [(report.label(cell.values), tag("code", f"{cell.error} ({cell.output})")) for cell in failed]
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.shape import JsonLayout, Shape
-from memdiag.results.fit import DeviceFit, FitCell, FitReport
+from memdiag.results.fit import DeviceFit, FitCell, FitReport, Shortfall
 from memdiag.text import Language, language
 
 LAYOUT = JsonLayout(
@@ -24,6 +24,8 @@ LAYOUT = JsonLayout(
                 "axes",
                 "devices",
                 "cells",
+                "front",
+                "shortfalls",
                 "num_excluded",
                 "num_runs",
                 "num_reused",
@@ -33,6 +35,7 @@ LAYOUT = JsonLayout(
             ),
         ),
         Shape(FitCell, null_if_empty=frozenset({"error", "output"})),
+        Shape(Shortfall, null_if_empty=frozenset({"setting", "larger_device"})),
         Shape(DeviceFit, null_if_empty=frozenset({"setting", "decided_by", "trace"})),
     ),
 )

@@ -24,7 +24,11 @@ def render(report: FitReport, look: Look = PLAIN) -> str:  # noqa: ARG001 - all 
         for row in words.table_rows(report)
     ]
     lines += table([*head, *(escape(device.name) for device in report.devices)], rows, range(len(report.axes) + 2))
-    failed = [f"* {escape(report.label(cell))}: {code(cell.error)}" for cell in report.cells if cell.error]
+    if (found := words.front(report)) is not None:
+        titles, points = found
+        lines += ["", f"**{escape(phrase('fit.title.front'))}**", ""]
+        lines += table([escape(title) for title in titles], [[escape(text) for text in point] for point in points], ())
+    failed = [f"* {escape(report.label(cell.values))}: {code(cell.error)}" for cell in report.cells if cell.error]
     if failed:
         lines += [phrase("fit.errors"), "", *failed, ""]
     lines += [sentence(words.runs(report)), "", *(f"* {escape(sentence(note))}" for note in report.notes)]

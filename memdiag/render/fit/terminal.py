@@ -22,10 +22,21 @@ def render(report: FitReport, look: Look = PLAIN) -> str:
     head += [device.name for device in report.devices]
     rows = [head, *(_row(row) for row in words.table_rows(report))]
     page.columns("r" * len(report.axes) + "rr" + "l" * len(report.devices), rows, indent=0)
+    if (found := words.front(report)) is not None:
+        titles, points = found
+        page.title(phrase("fit.title.front"))
+        front: list[list[Cell]] = [[*titles]]
+        front += [[*point] for point in points]
+        page.columns("l" + "r" * (len(titles) - 2) + "l", front, indent=0)
     if any(cell.error for cell in report.cells):
         page.title(phrase("fit.errors"))
         page.grid(
-            "lw", [(report.label(cell), plain(f"{cell.error} ({cell.output})")) for cell in report.cells if cell.error]
+            "lw",
+            [
+                (report.label(cell.values), plain(f"{cell.error} ({cell.output})"))
+                for cell in report.cells
+                if cell.error
+            ],
         )
     page.gap()
     page.text(words.runs(report), "dim")

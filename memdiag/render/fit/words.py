@@ -10,6 +10,7 @@ from memdiag.units import format_bytes
 
 STYLES = {FITS: "green", TIGHT: "yellow", FAILS: "red"}
 _MOST_LARGEST = 3
+_MOST_EFFECTS = 3
 
 
 def outcome(on: DeviceFit) -> Phrase:
@@ -22,7 +23,17 @@ def outcome(on: DeviceFit) -> Phrase:
     size = format_bytes(abs(on.headroom_bytes))
     distance = phrase("fit.left", bytes=size) if on.headroom_bytes >= 0 else phrase("fit.missing", bytes=size)
     said = joined((said, distance), ", ")
-    return phrase("fit.with", text=said, setting=on.setting) if on.setting else said
+    if not on.setting or on.setting_headroom_bytes is None:
+        return said
+    size = format_bytes(on.setting_headroom_bytes)
+    return phrase(
+        "fit.with" if on.outcome == FAILS else "fit.more", text=said, setting=quiet_conf(on.setting), bytes=size
+    )
+
+
+def quiet_conf(setting: str) -> str:
+    """Returns settings with a space after each comma, so that lines can break there."""
+    return setting.replace(",", ", ")
 
 
 def largest(report: FitReport, device: int) -> list[FitCell]:
@@ -102,7 +113,7 @@ def verdicts(report: FitReport) -> list[Phrase]:
         elif not fits:
             said.append(phrase("fit.verdict.none", device=device.name, count=count))
         else:
-            names: list[str] = [report.label(cell) for cell in best[:_MOST_LARGEST]]
+            names: list[str] = [report.label(cell.values) for cell in best[:_MOST_LARGEST]]
             names += ["…"] if len(best) > _MOST_LARGEST else []
             said.append(
                 phrase("fit.verdict.some", device=device.name, fits=fits, count=count, largest=joined(names, "; "))
@@ -111,19 +122,51 @@ def verdicts(report: FitReport) -> list[Phrase]:
 
 
 def closest(report: FitReport) -> list[Phrase]:
-    """Returns sentences about the configuration that lacks the least memory, if none fits."""
-    found = report.closest
-    if found is None:
-        return []
-    cell, on = found
-    missing = format_bytes(-(on.headroom_bytes or 0))
-    values = report.label(cell)
-    said = [phrase("fit.closest", values=values, device=on.device, bytes=missing)]
-    if on.setting:
-        said.append(phrase("fit.closest.setting", setting=on.setting))
-    else:
-        said.append(phrase("fit.closest.next", values=values))
+    """Returns sentences about each device on which nothing fits: what is missing, and which change comes closest."""
+    said = []
+    for short in report.shortfalls:
+        values, missing = report.label(short.values), format_bytes(short.missing_bytes)
+        said.append(phrase("fit.closest", values=values, device=short.device, bytes=missing))
+        if short.setting:
+            said.append(phrase("fit.closest.setting", setting=short.setting))
+        if short.larger_device:
+            said.append(phrase("fit.closest.larger", device=short.larger_device))
+        effects: list[Phrase] = [
+            phrase(
+                "fit.effect",
+                lighter=f"{effect.name}={effect.lighter}",
+                heavier=f"{effect.name}={effect.heavier}",
+                bytes=format_bytes(effect.saved_bytes),
+            )
+            for effect in short.effects[:_MOST_EFFECTS]
+        ]
+        if effects:
+            said.append(phrase("fit.closest.effects", effects=joined(effects, "; ")))
+        elif not short.setting:
+            said.append(phrase("fit.closest.next", values=values))
     return said
+
+
+def front(report: FitReport) -> tuple[list[Phrase], list[list[str]]] | None:
+    """Returns the head and the rows of the Pareto front; None: it has a single run on each kind of device."""
+    points = report.front
+    if len(points) <= len({point.device for point in points}):
+        return None
+    kinds = len({point.device for point in points}) > 1
+    optional = {
+        "ranks": any(point.ranks is not None for point in points),
+        "at-once": any(point.at_once is not None for point in points),
+        "passes": any(point.extra_forward_passes is not None for point in points),
+    }
+    head = [phrase("fit.front.kind")] if kinds else []
+    head += [phrase("fit.front.card"), *(phrase(f"fit.front.{name}") for name, shown in optional.items() if shown)]
+    rows = []
+    for point in points:
+        cells = {"ranks": point.ranks, "at-once": point.at_once, "passes": point.extra_forward_passes}
+        shown = ["-" if cells[name] is None else f"{cells[name]:,g}" for name in optional if optional[name]]
+        device = [point.device.partition(":")[0]] if kinds else []
+        rows.append([*device, format_bytes(point.smallest_total_bytes), *shown, report.label(point.values)])
+    return [*head, phrase("fit.front.values")], rows
 
 
 def runs(report: FitReport) -> Phrase:
