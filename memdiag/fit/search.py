@@ -73,8 +73,8 @@ class _Family:
             self.fits[device, chosen], self.by[device, chosen] = int(fits), here
 
     def _is_nearer(self, at: int, here: int, before: int) -> bool:
-        def distance(by: int) -> tuple[int, int]:
-            return int(self._moved[at, by]), int(self._far[at, by])
+        def distance(by: int) -> tuple[int, int, int]:  # the last makes the choice independent of the order of the runs
+            return int(self._moved[at, by]), int(self._far[at, by]), by
 
         return before < 0 or distance(here) < distance(before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from hypothesis import given, settings
@@ -88,6 +89,19 @@ def test_the_nearest_run_is_named_for_an_inferred_outcome():
     assert search.decided((2, 0), 0) == (True, (2, 1))
     assert search.decided((1, 1), 0)[0]
     assert search.decided((1, 2), 0) is None
+
+
+def test_the_order_of_the_runs_does_not_change_what_decides():
+    grid = make_grid(read_axes(["tp=1,2,4 mbs=1,2,4"]))
+    runs = [((0, 1), Outcome(8, (True,))), ((1, 0), Outcome(5, (True,))), ((0, 2), Outcome(16, (False,)))]
+    found = []
+    for order in itertools.permutations(runs):
+        search = Search(grid, (10,))
+        for cell, outcome in order:
+            search.outcomes[cell] = outcome
+            search.undecided()
+        found.append([search.decided(cell, 0) for cell in grid.cells])
+    assert all(each == found[0] for each in found)
 
 
 @settings(max_examples=60, deadline=None)
