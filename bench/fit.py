@@ -1,9 +1,11 @@
 """Searches a grid of a Megatron-core Llama with ``memdiag fit`` and exhaustively, and writes reports/fit.md.
 
-    python bench/fit.py --python VENV/bin/python [--world 32]
+    python bench/fit.py --python VENV/bin/python --work FOLDER [--world 32]
 
-VENV has a CUDA build of torch and megatron-core. Measured are the time and the number of runs, whether each
-outcome is that of the exhaustive search, and whether the events of a run are those of ``memdiag record --phantom``.
+VENV has a CUDA build of torch and megatron-core. Measured are the number of runs, whether each outcome is that of the
+exhaustive search, and whether the events of a run are those of ``memdiag record --phantom``. FOLDER keeps the runs, so
+that an interrupted bench continues. The time of a search is reported only if it made all its runs itself. The
+exhaustive search runs rank 0 of each configuration, which the report compares with the other probed ranks.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ PROGRAM = HERE / "programs" / "megatron_core.py"
 GRID = ("tp=1,2,4,8", "pp=1,2,4", "mbs=1,2,4,8")
 DEVICE = "cuda:h100-80g"
 COLUMNS = ("action", "size", "addr", "stream")
+DEFAULT = "default"
+SEARCHES: dict[str, tuple[str, ...]] = {DEFAULT: (), "`--shrinks tp,pp`": ("--shrinks", "tp,pp")}
+EXHAUSTIVE = ("--exhaustive", "--ranks", "0")
 COMPARED = 3  # runs that are compared with memdiag record
 
 
@@ -41,27 +46,24 @@ def memdiag(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "memdiag", *words], stdout=subprocess.PIPE, text=True, check=False)
 
 
-def search(folder: Path, python: str, world: str, *options: str) -> tuple[dict[str, Any], float, float]:
-    """Runs a search; returns its report, its seconds, and the processor seconds of all its processes."""
+@dataclass(frozen=True)
+class Search:
+    """A search: its report, its seconds, and the processor seconds of all its processes."""
+
+    report: dict[str, Any]
+    seconds: float
+    processor_seconds: float
+
+
+def search(folder: Path, python: str, world: str, *options: str) -> Search:
+    """Runs a search."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     grid = [word for axis in GRID for word in ("--grid", axis)]
-    done = memdiag(
-        "fit",
-        "--device",
-        DEVICE,
-        *grid,
-        "--world",
-        world,
-        "-o",
-        str(folder),
-        "--json",
-        *options,
-        "--",
-        *command(python),
-    )
+    words = ["--device", DEVICE, *grid, "--world", world, "-o", str(folder), "--json", *options]
+    done = memdiag("fit", *words, "--", *command(python))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = sum(getattr(after, name) - getattr(before, name) for name in ("ru_utime", "ru_stime"))
-    return json.loads(done.stdout), time.monotonic() - began, used
+    return Search(json.loads(done.stdout), time.monotonic() - began, used)
 
 
 def outcomes(report: dict[str, Any]) -> dict[tuple[str, ...], bool | None]:
@@ -88,55 +90,89 @@ def main() -> None:
     """Measures and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", required=True)
+    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--world", default="32")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="memdiag-fit-") as made:
-        folder = Path(made)
-        report, seconds, used = search(folder / "search", given.python, given.world)
-        every, every_seconds, every_used = search(folder / "every", given.python, given.world, "--exhaustive")
-        ran = [cell for cell in report["cells"] if cell["on"][0]["basis"] == "run"]
-        same = [is_same_as_alone(cell, folder, given.python, given.world) for cell in ran[:: -(-len(ran) // COMPARED)]]
-        again, again_seconds, _ = search(folder / "search", given.python, given.world)
-    differing = {key for key, fits in outcomes(report).items() if outcomes(every)[key] != fits}
+    work = given.work.resolve()
+    every = search(work / "every", given.python, given.world, *EXHAUSTIVE)
+    searches = {
+        name: search(work / "search", given.python, given.world, *options) for name, options in SEARCHES.items()
+    }
+    first = searches[DEFAULT].report
+    ran = [cell for cell in first["cells"] if cell["on"][0]["basis"] == "run"]
+    heaviest = {max(cell["ranks"], key=lambda rank: rank["peak_reserved_bytes"])["rank"] for cell in ran}
+    same = [is_same_as_alone(cell, work, given.python, given.world) for cell in ran[:: -(-len(ran) // COMPARED)]]
+    again = search(work / "search", given.python, given.world)
+    rows = {name: row(found, every) for name, found in {**searches, "exhaustive": every}.items()}
     facts = {
-        "cells": len(report["cells"]),
-        "runs": report["num_runs"],
-        "seconds": round(seconds),
-        "processor_seconds": round(used),
-        "exhaustive_runs": every["num_runs"],
-        "exhaustive_seconds": round(every_seconds),
-        "exhaustive_processor_seconds": round(every_used),
-        "differing": sorted(differing),
+        "cells": len(first["cells"]),
+        "fitting": sum(fits is True for fits in outcomes(every.report).values()),
+        "searches": rows,
+        "corners": corners(outcomes(every.report)),
+        "heaviest_ranks": sorted(heaviest),
         "compared_with_record": len(same),
         "same_as_record": sum(same),
-        "continued_seconds": round(again_seconds),
-        "continued_is_same": again["cells"] == report["cells"],
+        "continued_is_same": again.report["cells"] == first["cells"],
         "processors": os.cpu_count(),
-        "fitting": sum(fits is True for fits in outcomes(report).values()),
     }
     (REPORTS / "fit.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     (REPORTS / "fit.md").write_text(page(facts, given.world), encoding="utf-8")
 
 
+def corners(true: dict[tuple[str, ...], bool | None]) -> int:
+    """Returns the runs without which tp and the micro-batch do not decide the rest: the corners of the staircases."""
+
+    def lighter(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        is_lighter = int(one[0]) >= int(other[0]) and int(one[2]) <= int(other[2])
+        return one != other and one[1] == other[1] and is_lighter
+
+    return sum(
+        not any(lighter(*((cell, other) if fits else (other, cell))) for other, its in true.items() if its == fits)
+        for cell, fits in true.items()
+    )
+
+
+def row(found: Search, every: Search) -> dict[str, Any]:
+    """Returns the facts of a search."""
+    report, true = found.report, outcomes(every.report)
+    is_anew = not report["num_reused"]
+    return {
+        "runs": report["num_runs"],
+        "seconds": round(found.seconds) if is_anew else None,
+        "processor_seconds": round(found.processor_seconds) if is_anew else None,
+        "differing": sorted(key for key, fits in outcomes(report).items() if true[key] != fits),
+    }
+
+
 def page(facts: dict[str, Any], world: str) -> str:
     """Returns the report."""
-    share = 100 * facts["runs"] / facts["cells"]
     grid = ", ".join(f"`{axis}`" for axis in GRID)
     alone = f"{facts['same_as_record']} of {facts['compared_with_record']}"
-    exhaustive = [facts[f"exhaustive_{name}"] for name in ("runs", "seconds", "processor_seconds")]
+    lines = []
+    for name, found in facts["searches"].items():
+        times = [found["seconds"], found["processor_seconds"]]
+        shown = ["-" if time is None else str(time) for time in times]
+        share = f"{100 * found['runs'] / facts['cells']:.0f} %"
+        lines.append(f"| {name} | {found['runs']} ({share}) | {len(found['differing'])} | {' | '.join(shown)} |")
+    table = "\n".join(lines)
+    ranks = ", ".join(map(str, facts["heaviest_ranks"]))
     return f"""# The search of `memdiag fit`
 
-`python bench/fit.py --python VENV/bin/python` makes this page again. It searches the configurations of a Megatron-core
-Llama (16 layers, hidden size 4096, 4 micro-batches of 4096 tokens in each step) on a simulated {DEVICE}, one rank at a
-time of a world of {world}: {facts["cells"]} configurations ({grid}), of which {facts["fitting"]} fit.
+`python bench/fit.py --python VENV/bin/python --work FOLDER` makes this page again. It searches the configurations of a
+Megatron-core Llama (16 layers, hidden size 4096, 4 micro-batches of 4096 tokens in each step) on a simulated {DEVICE},
+single ranks of a world of {world}: {facts["cells"]} configurations ({grid}), of which {facts["fitting"]} fit.
 
-| | search | exhaustive | continued |
-|---|---:|---:|---:|
-| configurations that were run | {facts["runs"]} ({share:.0f} %) | {exhaustive[0]} | 0 |
-| seconds on {facts["processors"]} processors | {facts["seconds"]} | {exhaustive[1]} | {facts["continued_seconds"]} |
-| processor seconds | {facts["processor_seconds"]} | {exhaustive[2]} | |
+| search | configurations run | outcomes other than exhaustively | seconds | processor seconds |
+|---|---:|---:|---:|---:|
+{table}
 
-* Outcomes that differ from the exhaustive search: {len(facts["differing"])}.
+* The default search infers from the micro-batch (growing) and `tp` (shrinking). For each number of pipeline stages, the
+  limit is a staircase, and each of its corners needs a run: at least {facts["corners"]} configurations on this grid.
+* `--shrinks tp,pp` declares that more pipeline stages need at most as much memory per rank as well. That holds here:
+  the first stage of the 1F1B schedule keeps at most as many activations of layers as a single stage does.
+* Seconds are given for searches that made all their runs in one call, on {facts["processors"]} processors.
+* The exhaustive search runs rank 0 of each configuration. The heaviest of all probed ranks in every run of the default
+  search: {ranks}.
 * Runs with the same events as `memdiag record --phantom` (action, size, address, stream): {alone} that were compared.
 * The same search again in the same directory gives the same table: {"yes" if facts["continued_is_same"] else "no"}.
 """

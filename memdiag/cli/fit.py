@@ -128,7 +128,7 @@ def fit(
         typer.Option(
             "--shrinks",
             metavar="NAME,…",
-            help="Axes whose larger or later values need at most as much memory per rank. Default: tensor parallelism (tp …).",
+            help="Axes whose larger or later values need at most as much memory. Default: tensor parallelism (tp …).",
             show_default=False,
         ),
     ] = None,
