@@ -167,7 +167,7 @@ def test_the_newest_run_here(asked, capsys, tmp_path, monkeypatch, files, chosen
     monkeypatch.chdir(tmp_path)
     assert main(["analyze"]) == 0
     assert str(asked[0][0]) == chosen
-    assert capsys.readouterr().err == f"reading {chosen}, the newest run here\n"
+    assert capsys.readouterr().err == f"reading {chosen}, the newest run in the current directory\n"
 
 
 def test_no_run_here(asked, capsys, tmp_path, monkeypatch):
