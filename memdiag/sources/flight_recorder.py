@@ -25,6 +25,7 @@ _MOST_GROUPS = 4096
 _MOST_LETTERS = 80
 _NUMBERS = re.compile(r"\d{1,9}")
 _RANK = re.compile(r"(\d{1,9})(?:\.\w{1,8})?\Z")
+_PICKLE = b"\x80"  # of protocol 2 or later, as PyTorch writes it
 _UNNAMED = {"", "undefined"}
 
 
@@ -80,6 +81,8 @@ def _from_json(data: bytes) -> Any:
 
 
 def _from_pickle(data: bytes, name: str) -> Any:
+    if not data.startswith(_PICKLE):
+        raise ValueError("it is neither a pickle nor JSON")
     tape = read_tape(data, name)
     config = tape.get(tape.root, "pg_config")
     return None if config is None else tape.python(config)

@@ -36,6 +36,7 @@ from memdiag.trace.model import Trace
 FORMAT = "nccl-log"
 
 _WHAT, _HINT = "sources.nccl-log", "sources.nccl-log.hint"
+_TIMED = (Allocation, Free, Closing)  # facts that become events
 
 
 def sniff(head: bytes) -> bool:
@@ -85,7 +86,8 @@ def parse(path: Path) -> LibraryLog:
         if fact is None:
             log.process(head.host, head.pid, head.device).thread(head.thread)
         else:
-            _add(log, log.process(head.host, head.pid, head.device), head.thread, fact, time_in(line))
+            time = time_in(line) if isinstance(fact, _TIMED) else -1
+            _add(log, log.process(head.host, head.pid, head.device), head.thread, fact, time)
     return log
 
 
