@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from memdiag.render.support import words
+from memdiag.render.support.card_timeline import card_rows
 from memdiag.results.host import PinnedMemory
 from memdiag.results.report import DeviceReport, Report
 from memdiag.results.sites import ModuleUsage
@@ -34,6 +35,8 @@ class OwnerTable:
 
 def of_device(device: DeviceReport) -> Iterator[OwnerTable]:
     """Yields the tables of one device."""
+    if (card := card_rows(device.card_timeline)) is not None:
+        yield OwnerTable(phrase("report.card-time.title"), card.lead, card.head, card.rows)
     for usages, key in ((device.by_label, "label"), (device.by_compiled_region, "region")):
         if usages:
             yield OwnerTable(
