@@ -52,6 +52,7 @@ PACKAGES = (
     "trl",
     "deepspeed",
     "liger_kernel",
+    "flash_attn",
     "triton",
 )
 TEXT = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "bert", "vit", "whisper")
@@ -133,6 +134,7 @@ def packages_for_cuda() -> list[Case]:
         Case("TRL, DPOTrainer with a reference model", "tuning.py dpo"),
         Case("Liger kernels in a Llama", "tuning.py liger"),
         Case("torchao, float8 training", "tuning.py float8"),
+        Case("flash-attn in a Llama, without its compiled part", "tuning.py flash"),
     ]
     found += [Case(f"DeepSpeed ZeRO-{stage}, rank 3 of 8", f"deepspeed_zero.py {stage}", 3, 8) for stage in (1, 2, 3)]
     offload = "DeepSpeed ZeRO-2, optimizer on the host, rank 3 of 8"

@@ -1,7 +1,7 @@
-"""Fine-tunes a small Llama for three steps: tuning.py lora|qlora|int8|sft|dpo|liger|float8.
+"""Fine-tunes a small Llama for three steps: tuning.py lora|qlora|int8|sft|dpo|liger|float8|flash.
 
 lora (PEFT), qlora and int8 (PEFT on bitsandbytes, paged 8-bit AdamW), sft and dpo (TRL), liger (its Triton kernels),
-float8 (torchao's linear layers).
+float8 (torchao's linear layers), flash (flash-attn's package).
 """
 
 import sys
@@ -120,6 +120,13 @@ def float8():
     train(model, torch.optim.AdamW(model.parameters(), 1e-4))
 
 
+def flash():
+    """flash-attn's own functions for attention."""
+    model = AutoModelForCausalLM.from_config(CONFIG, dtype=torch.bfloat16, attn_implementation="flash_attention_2")
+    model = model.cuda().train()
+    train(model, torch.optim.AdamW(model.parameters(), 1e-4))
+
+
 torch.manual_seed(0)
 kind = sys.argv[1]
 if kind in ("sft", "dpo"):
@@ -128,5 +135,7 @@ elif kind == "liger":
     liger()
 elif kind == "float8":
     float8()
+elif kind == "flash":
+    flash()
 else:
     peft(kind)

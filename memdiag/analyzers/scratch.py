@@ -19,6 +19,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:  # noqa: ARG00
     if scratch is None or not scratch.more_bytes or not trace.devices:
         return
     peaks = {device.device: device.usage_at(device.peak("allocated"))["allocated"] for device in trace.devices}
+    reserved = {device.device: device.usage_at(device.peak("reserved"))["reserved"] for device in trace.devices}
     busiest = max(peaks, key=lambda number: peaks[number])
     low, high = peaks[busiest], peaks[busiest] + scratch.more_bytes
     evidence = [
@@ -27,6 +28,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:  # noqa: ARG00
         Evidence(phrase("scratch.largest"), scratch.largest_bytes, "bytes"),
         Evidence(phrase("scratch.low"), low, "bytes"),
         Evidence(phrase("scratch.high"), high, "bytes"),
+        Evidence(phrase("scratch.reserved"), reserved[busiest], "bytes"),
     ]
     if scratch.planner:
         evidence.append(Evidence(phrase("scratch.planner"), scratch.planner))

@@ -10,7 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-import flash_attn_2_cuda  # noqa: F401 - the stand-in beside this file, found before flash_attn asks for it
 import torch
 
 LENGTH, SEQUENCES = 4096, 1024

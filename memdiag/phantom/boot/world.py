@@ -38,6 +38,8 @@ def begin() -> None:
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
     if is_npu:
         sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
+    else:
+        sys.meta_path.append(_Compiled({"flash_attn_2_cuda": "flash_attention.py"}))
     if os.environ.get(_COMPUTE):
         sys.meta_path.insert(
             0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")})
@@ -117,6 +119,18 @@ class _After(MetaPathFinder):
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+class _Compiled(MetaPathFinder):
+    """Finds stand-ins for compiled modules that are not installed: it is asked last."""
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self._places = places
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - Python's signature
+        place = self._places.get(name)
+        here = os.path.dirname(os.path.abspath(__file__))
+        return spec_from_file_location(name, os.path.join(here, place)) if place else None
 
 
 _stores: list[Any] = []  # C++ keeps no reference to the Python part of a store
