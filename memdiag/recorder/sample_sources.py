@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .card_samples import CardSamples
+from .host_samples import HostSamples
 from .process_samples import ProcessSamples
 
 
 def sources_for(backend: Any) -> list[Any]:
     """Returns the sources for a backend, in the order of their sections in a sample."""
+    host = HostSamples(sys.modules.get("torch"))
     if not asks_driver(backend):
-        return []
-    return [CardSamples(backend), ProcessSamples(backend.name, backend.driver_number)]
+        return [host]
+    return [CardSamples(backend), ProcessSamples(backend.name, backend.driver_number), host]
 
 
 def asks_driver(backend: Any) -> bool:

@@ -96,10 +96,9 @@ class Session:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
         wanted = self.config.backends
-        if not wanted or "cuda" in wanted:
-            Cuda().watch(self.torch, self._started)
-        if not wanted or "xpu" in wanted:
-            contained(Xpu().watch)(self.torch, self._started)
+        for accelerator in (Cuda(), Xpu()):
+            if not wanted or accelerator.name in wanted:
+                contained(accelerator.watch)(self.torch, self._started)
         cpu = Cpu()
         if "cpu" in wanted or (not wanted and cpu.is_alone(self.torch)):
             cpu.watch(self.torch, self._started)

@@ -1,4 +1,4 @@
-"""Host memory in a report: pinned memory from the history of PyTorch's host allocator."""
+"""Host memory in a report: samples of a recording, and the history of PyTorch's pinned memory."""
 
 from __future__ import annotations
 
@@ -34,11 +34,50 @@ class PinnedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class HostMoment:
+    """Memory of the host at one moment; None if unknown.
+
+    Attributes:
+        at_us: Time in microseconds since 1970.
+        when: "start", "phase", "step", "mark", "timer", "oom" or "end".
+        step: Number of completed training steps.
+        rss_bytes: Resident memory of the process.
+        children_rss_bytes: Sum of the resident memory of the processes below it. Shared pages count in each of them.
+        num_children: Number of processes below it, such as workers of a DataLoader.
+        pss_bytes: Proportional memory of all of them: shared pages are divided among their users.
+        peak_rss_bytes: Highest resident memory so far, on systems without /proc.
+        shm_used_bytes: Files in /dev/shm, of all processes of the machine or container.
+        shm_total_bytes: Size of /dev/shm.
+        cgroup_used_bytes: Memory of the cgroup without file pages that the kernel can drop.
+        cgroup_limit_bytes: Limit of the cgroup.
+        pinned_bytes: Pinned memory of PyTorch's host allocator, cached blocks included.
+        pinned_used_bytes: Pinned memory in use.
+    """
+
+    at_us: int
+    when: str
+    step: int
+    rss_bytes: int | None
+    children_rss_bytes: int | None
+    num_children: int | None
+    pss_bytes: int | None
+    peak_rss_bytes: int | None
+    shm_used_bytes: int | None
+    shm_total_bytes: int | None
+    cgroup_used_bytes: int | None
+    cgroup_limit_bytes: int | None
+    pinned_bytes: int | None
+    pinned_used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """Memory of the host.
 
     Attributes:
-        pinned: Pinned memory, or None if the file does not record it.
+        pinned: Pinned memory from its history, or None if the file does not record it.
+        timeline: Memory at the samples of a recording, on the same clock as the device; at most about 200.
     """
 
     pinned: PinnedMemory | None = None
+    timeline: tuple[HostMoment, ...] = ()

@@ -22,6 +22,14 @@ _MOST_STEPS = 1 << 31
 _MOST_US = 1 << 60
 
 
+# Keys of the section of host memory, by column.
+_HOST_KEYS = {
+    name: f"{name}_bytes" if column.unit == "bytes" else name
+    for name, column in schema.HOST_SAMPLES.items()
+    if name not in {"time_us", "when", "step"}
+}
+
+
 class RawSample(NamedTuple):
     """One sample with a valid time, occasion and step.
 
@@ -71,6 +79,20 @@ def card_samples_in(own: Mapping[str, Any], device: int) -> Table:
         rows.append((sample.t_us, sample.when, sample.step, total, free, reserved, own_bytes, other_bytes, *counts, -1))
     columns = np.array(rows, np.int64).reshape(len(rows), len(schema.SAMPLES)).T
     return Table(schema.SAMPLES, dict(zip(schema.SAMPLES, columns, strict=True)))
+
+
+def host_samples_in(own: Mapping[str, Any]) -> Table:
+    """Returns the samples of host memory (``schema.HOST_SAMPLES``)."""
+    rows: list[tuple[int, ...]] = []
+    for sample in samples_of(own):
+        section = sample.sections.get("host")
+        if not isinstance(section, dict):
+            continue
+        known = {name: count(section.get(key), _MOST_BYTES) for name, key in _HOST_KEYS.items()}
+        sizes = (-1 if size is None else size for size in known.values())
+        rows.append((sample.t_us, sample.when, sample.step, *sizes))
+    columns = np.array(rows, np.int64).reshape(len(rows), len(schema.HOST_SAMPLES)).T
+    return Table(schema.HOST_SAMPLES, dict(zip(schema.HOST_SAMPLES, columns, strict=True)))
 
 
 def _processes(section: Any, device: int) -> dict[int, int]:

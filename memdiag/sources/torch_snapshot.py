@@ -23,7 +23,7 @@ from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_facts import card_in
-from memdiag.sources.run_samples import card_samples_in
+from memdiag.sources.run_samples import card_samples_in, host_samples_in
 from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
 from memdiag.sources.snapshot_dialect import (
     backend_of,
@@ -173,6 +173,7 @@ class _SnapshotReader(ColumnReader):
             "annotations": annotations,
             "notes": self.notes,
             "recorded": recorded_in(self.own),
+            "host_samples": host_samples_in(self.own),
         }
 
     def _own_text(self, key: str) -> str | None:

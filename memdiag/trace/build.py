@@ -35,6 +35,7 @@ class RawTrace:
         path, format, backend, torch_version, phantom, settings, strings, annotations, notes: As in ``Trace``.
         raws: One entry per device.
         host: Pinned host memory in the form of a device, or None if the file has none.
+        host_samples: As in ``Trace``.
         layout: Sizes that the allocator used; PyTorch's defaults if None.
         stacks: The table that the ``stack`` columns refer to.
         recorded: Marks of a recorder.
@@ -57,6 +58,7 @@ class RawTrace:
     recorded: Recorded | None = None
     bases: Mapping[str, str] = field(default_factory=dict)
     host: RawDevice | None = None
+    host_samples: Table = field(default_factory=lambda: Table.empty(schema.HOST_SAMPLES))
 
 
 def build_trace(raw: RawTrace) -> Trace:
@@ -82,6 +84,7 @@ def build_trace(raw: RawTrace) -> Trace:
         layout=layout,
         bases=dict(raw.bases),
         host=None if raw.host is None else _build_device(raw.host, layout),
+        host_samples=raw.host_samples,
     )
     found = annotate(trace, raw.recorded)
     return_free_memory()

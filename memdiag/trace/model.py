@@ -150,6 +150,7 @@ class Trace:
         recorded: Marks of a recorder, as in the file; None if it was not recorded by memdiag.
         libraries: What communication libraries hold outside the allocator, from their logs.
         host: Pinned host memory in the form of a device without addresses; None if the file has none.
+        host_samples: Memory of the host over time (``schema.HOST_SAMPLES``).
     """
 
     path: str
@@ -169,6 +170,7 @@ class Trace:
     recorded: Recorded | None = None
     libraries: tuple[LibraryMemory, ...] = ()
     host: DeviceTrace | None = None
+    host_samples: Table = field(default_factory=lambda: Table.empty(schema.HOST_SAMPLES))
 
     @property
     def num_events(self) -> int:

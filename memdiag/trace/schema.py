@@ -216,6 +216,24 @@ ANNOTATIONS: dict[str, Column] = {
     "time_us": Column("int64", "us", "wall clock"),
 }
 
+# Memory of the host over time. Every size is -1 if unknown.
+HOST_SAMPLES: dict[str, Column] = {
+    "time_us": Column("int64", "us", "wall clock"),
+    "when": Column("int8", "", "index into OCCASIONS"),
+    "step": Column("int64", "", "completed training steps"),
+    "rss": Column("int64", "bytes", "resident memory of the process"),
+    "children_rss": Column("int64", "bytes", "sum of the resident memory of the processes below it"),
+    "num_children": Column("int64", "", "processes below it, such as workers of a DataLoader"),
+    "pss": Column("int64", "bytes", "proportional memory of all of them: shared pages are divided among their users"),
+    "peak_rss": Column("int64", "bytes", "highest resident memory so far, on systems without /proc"),
+    "shm_used": Column("int64", "bytes", "files in /dev/shm, of all processes"),
+    "shm_total": Column("int64", "bytes", "size of /dev/shm"),
+    "cgroup_used": Column("int64", "bytes", "memory of the cgroup that the kernel cannot drop"),
+    "cgroup_limit": Column("int64", "bytes", "lowest limit of the cgroup and those above it"),
+    "pinned": Column("int64", "bytes", "pinned memory of PyTorch's host allocator, cached blocks included"),
+    "pinned_used": Column("int64", "bytes", "pinned memory in use"),
+}
+
 # ---------------------------------------------------------------------- the fields of PyTorch's memory snapshots
 # Content of a field: a whole number; one of a few words; a list of dicts; two whole numbers; free text; anything else,
 # which is not read; a truth value; a number of bytes; the lines of a Python traceback.

@@ -7,13 +7,24 @@ from dataclasses import dataclass
 
 from memdiag.render.support import words
 from memdiag.render.support.card_timeline import card_rows
-from memdiag.results.host import PinnedMemory
+from memdiag.results.host import HostMoment, PinnedMemory
 from memdiag.results.report import DeviceReport, Report
 from memdiag.results.sites import ModuleUsage
 from memdiag.text import phrase, plain
 from memdiag.units import format_bytes
 
 _LONGEST = 90  # characters of a name
+# Rows of the table of host memory: fields of HostMoment.
+_SIZES = (
+    "rss_bytes",
+    "children_rss_bytes",
+    "pss_bytes",
+    "peak_rss_bytes",
+    "shm_used_bytes",
+    "cgroup_used_bytes",
+    "pinned_bytes",
+    "pinned_used_bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,8 @@ def of_device(device: DeviceReport) -> Iterator[OwnerTable]:
 
 def of_host(report: Report) -> Iterator[OwnerTable]:
     """Yields the tables of host memory."""
+    if report.host is not None and report.host.timeline:
+        yield _host(report.host.timeline)
     if report.host is not None and (pinned := report.host.pinned) is not None:
         yield OwnerTable(
             phrase("report.pinned.title"),
@@ -62,6 +75,33 @@ def of_host(report: Report) -> Iterator[OwnerTable]:
                 for site in pinned.top_sites
             )
             yield OwnerTable(phrase("report.pinned.sites"), "", _head(phrase("report.site")), sites)
+
+
+def _host(timeline: Sequence[HostMoment]) -> OwnerTable:
+    """Returns host memory at the start, the peak and the end."""
+    rows = []
+    for name in _SIZES:
+        known = [size for moment in timeline if (size := getattr(moment, name)) is not None]
+        if any(known):
+            rows.append(
+                (*(format_bytes(size) for size in (known[0], max(known), known[-1])), _host_name(name, timeline))
+            )
+    heads = ("start", "peak", "end", "what")
+    return OwnerTable(
+        phrase("report.host.title"),
+        phrase("report.host.lead"),
+        tuple(phrase(f"report.host.{head}") for head in heads),
+        tuple(rows),
+    )
+
+
+def _host_name(name: str, timeline: Sequence[HostMoment]) -> str:
+    """Returns the name of a row, with the number of child processes or the limit."""
+    children = max((moment.num_children or 0 for moment in timeline), default=0)
+    limit = next((moment.cgroup_limit_bytes for moment in timeline if moment.cgroup_limit_bytes), None)
+    total = next((moment.shm_total_bytes for moment in timeline if moment.shm_total_bytes), None)
+    words_of = {"count": children, "limit": words.amount(limit), "total": words.amount(total)}
+    return phrase(f"report.host.{name.removesuffix('_bytes')}", **words_of)
 
 
 def _pinned_rows(pinned: PinnedMemory) -> Iterator[tuple[str, str, str]]:
