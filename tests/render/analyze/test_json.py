@@ -28,6 +28,7 @@ def test_keys_in_order(samples):
         "findings",
         "what_if",
         "notes",
+        "host",
     ]
     assert list(shown["verdict"]) == [
         *(
@@ -61,7 +62,8 @@ def test_keys_in_order(samples):
     device = shown["devices"][0]
     assert list(device) == [
         *("device", "end", "peak", "peak_allocated", "fragmentation", "counts"),
-        *("by_category", "by_lifetime", "top_sites", "by_module", "card", "moment"),
+        *("by_category", "by_lifetime", "top_sites", "by_module", "card", "card_timeline"),
+        *("moment", "by_label", "by_compiled_region"),
     ]
     assert list(device["end"]) == USAGE
     assert list(device["peak"]) == PEAK
