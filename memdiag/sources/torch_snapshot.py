@@ -72,7 +72,6 @@ _TOP_KEYS = {
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
 _RECORD = "sources.snapshot.hint"
-_NO_HOST: tuple[dict[str, Array], Table, Table] = ({}, Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS))
 
 
 def sniff(head: bytes) -> bool:
@@ -127,7 +126,7 @@ class _SnapshotReader(ColumnReader):
         own: dict[str, Any] = {}
         settings: Any = None
         spans: int | None = None
-        host = _NO_HOST
+        host = self._host(None, None)
         if tape.kind(root) == m.DICT:
             if tape.box_size[root >> 3] > 2 * _MOST_KEYS:
                 raise ValueError("it has more keys than any snapshot")
@@ -361,7 +360,8 @@ class _SnapshotReader(ColumnReader):
 
     def _host(self, segments: int | None, traces: int | None) -> tuple[dict[str, Array], Table, Table]:
         """Returns entries, segments and blocks of pinned host memory; empty if the file has none."""
-        tables, entries = _NO_HOST[1:], _NO_HOST[0]
+        tables = (Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS))
+        entries: dict[str, Array] = {}
         if segments is not None and self.tape.kind(segments) in (m.LIST, m.TUPLE):
             tables = self._segments(segments)[:2]
         if traces is not None and self.tape.kind(traces) in (m.LIST, m.TUPLE):
