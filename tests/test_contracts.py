@@ -13,6 +13,7 @@ import pytest
 from memdiag import registry
 from memdiag.allocator.policies import POLICIES
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS, REMEDIES
+from memdiag.fix.remedies import PROGRAM_REMEDIES
 from memdiag.fleet.engines import FLEET_ENGINES
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.read import read_text
@@ -54,6 +55,7 @@ REGISTRIES = {name: value for name, value in vars(registry).items() if isinstanc
     "FLEET_ENGINES": FLEET_ENGINES,
     "REMEDIES": REMEDIES,
     "ALLOCATOR_SETTINGS": ALLOCATOR_SETTINGS,
+    "PROGRAM_REMEDIES": PROGRAM_REMEDIES,
 }
 ENTRIES = [(name, entry) for name, found in REGISTRIES.items() for entry in found.targets]
 # Modules in a folder of entries that are not entries: code shared by several. FOLDERS_OF_MORE contain other modules
@@ -63,6 +65,7 @@ SHARED = {
     "LINT_RULES": set(),
     "DIALECTS": {"bfc", "host_memory", "parts"},
     "REMEDIES": {"model", "systems"},
+    "PROGRAM_REMEDIES": set(),
 }
 FOLDERS_OF_MORE = {"ALLOCATOR_SETTINGS", "SOURCES", "EXPORTS", "PLOT_DATA", "FLEET_ENGINES", "DEVICES", "POLICIES"}
 

@@ -167,7 +167,7 @@ def _kept_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Arra
     )
 
 
-def _all_such(view: DeviceView, rows: Array) -> Array:
+def all_such(view: DeviceView, rows: Array) -> Array:
     """Returns the tensors from the same lines in the whole trace that no backward freed."""
     tensors = view.device.tensors
     same = (tensors.stack >= 0) & np.isin(tensors.stack, np.unique(tensors.stack[rows])) & (tensors.alloc_at >= 0)
@@ -221,7 +221,7 @@ def _evidence(view: DeviceView, found: KeptPasses, held: int) -> Iterator[Eviden
     yield Evidence(phrase("kept_passes.kept"), held, "bytes", moment_name(view.device, view.at))
     if caller := _caller(view, found.rows):
         yield Evidence(phrase("kept_passes.site"), held, "bytes", caller)
-    yield peak_without(view.device, _all_such(view, found.rows))
+    yield peak_without(view.device, all_such(view, found.rows))
     first, last = str(found.steps[0]), str(found.steps[-1])
     steps = (
         phrase("kept_passes.steps", first=first, last=last)

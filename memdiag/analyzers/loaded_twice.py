@@ -45,13 +45,18 @@ _NOT_A_MODEL = [
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields finding MD127 of every device."""
-    frames = trace.stacks.frames
-    loading = np.array([frame.filename.replace("\\", "/").endswith(_LOADERS) for frame in frames], bool)
-    if not loading.any():
+    loaders = loaders_of(trace)
+    if loaders is None:
         return
-    loaders = np.append(trace.stacks.with_frame(loading), False)
     for view in context.views(trace):
         yield from first_finding(view, lambda at: _twice(at, loaders))
+
+
+def loaders_of(trace: Trace) -> Array | None:
+    """Returns, by stack, whether a loader of checkpoints is on it; None if there is no loader in the trace."""
+    frames = trace.stacks.frames
+    loading = np.array([frame.filename.replace("\\", "/").endswith(_LOADERS) for frame in frames], bool)
+    return np.append(trace.stacks.with_frame(loading), False) if loading.any() else None
 
 
 def find_copies(view: DeviceView, loaders: Array) -> Array:

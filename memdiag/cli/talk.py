@@ -140,3 +140,17 @@ def write_out(text: str) -> None:
         raise MemdiagError(
             phrase("errors.stdout", value=str(error.strerror or error)), phrase("errors.stdout.hint")
         ) from None
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Sends what the command and the programs that it starts write to stdout to stderr: stdout is for JSON only."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

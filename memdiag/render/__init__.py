@@ -24,6 +24,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "explain": ("terminal", "json", "list_terminal"),
     "export": ("json",),
     "find_max": ("terminal", "json"),  # record --find-max
+    "fix": ("terminal", "json"),
     "fit": ("terminal", "json", "md", "html", "csv"),
     "fleet": ("terminal", "json", "md", "html", "picture"),
     "lint": ("terminal", "json", "github", "sarif"),

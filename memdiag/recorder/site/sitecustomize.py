@@ -87,6 +87,8 @@ def _begin(module):
             raise RuntimeError("this is Python %d.%d, and recording needs 3.9 or later" % sys.version_info[:2])
         _recorder("session").imported(module)
         _recorder("presence").imported(module)
+        if os.environ.get("MEMDIAG_FIX"):
+            _recorder("fixing").imported(module)
     except Exception as error:  # noqa: BLE001 - the program must continue whatever happens here
         why = "%s: %s" % (type(error).__name__, error)
         try:

@@ -1,0 +1,59 @@
+"""What a remedy is: one object that looks at a recording and proposes a change, or says why it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from memdiag.fix.case import Case
+from memdiag.fix.edit import Edit
+from memdiag.text import Phrase
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A remedy for one program.
+
+    Attributes:
+        name: Name of the remedy.
+        text: What it does, an imperative sentence.
+        where: Lines of the program that it concerns.
+        edit: How it changes the requests.
+        by_hand: How to do it in the program's own code.
+        caveat: What it costs, or when not to use it.
+        inside: Name of its part that runs in the program; "": none.
+        settings: Arguments of that part.
+        conf: Allocator settings; "": the recorded ones stay.
+        is_safe: Whether the results stay the same, bit for bit or within the rounding that the caveat states.
+        forward_share: Share of a forward pass that is computed again in each step; estimated.
+    """
+
+    name: str
+    text: Phrase
+    where: tuple[str, ...]
+    edit: Edit
+    by_hand: str
+    caveat: Phrase
+    inside: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    conf: str = ""
+    is_safe: bool = True
+    forward_share: float = 0.0
+
+
+class ProgramRemedy(Protocol):
+    """A remedy.
+
+    Attributes:
+        NAME: Its name.
+    """
+
+    NAME: str
+
+    def propose(self, case: Case) -> Iterable[Proposal]:
+        """Yields its proposals for a program, those that cost least first; nothing if it does not apply.
+
+        Of several proposals, at most one is chosen.
+        """
+        ...

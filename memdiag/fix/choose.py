@@ -1,0 +1,104 @@
+"""Chooses the remedies with which a program fits: those that cost nothing first, and no more than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from memdiag.fix.base import Proposal
+from memdiag.fix.case import Case, Peaks
+from memdiag.fix.edit import Edit, union
+from memdiag.fix.remedies import PROGRAM_REMEDIES
+
+_WORTH = 0.002  # share of a peak that a remedy must save
+
+
+@dataclass
+class Plan:
+    """The chosen remedies.
+
+    Attributes:
+        base: Predicted peaks without a remedy.
+        predicted: Predicted peaks with all chosen ones.
+        chosen: The chosen remedies.
+        alone: All remedies that save something, each with its predicted peaks alone.
+    """
+
+    base: Peaks
+    predicted: Peaks
+    chosen: list[Proposal] = field(default_factory=list)
+    alone: list[tuple[Proposal, Peaks]] = field(default_factory=list)
+
+
+def choose(case: Case, *, unsafe: bool) -> Plan:
+    """Returns the remedies for a program.
+
+    Remedies are added in the order of the registry until the program fits. Then each that is not needed is dropped, the
+    costliest first.
+
+    Args:
+        case: The recording and the budget.
+        unsafe: Whether remedies that change results may be chosen.
+    """
+    base = case.peaks(Edit())
+    plan = Plan(base, base)
+    if base.fits:
+        return plan
+    for name in PROGRAM_REMEDIES:
+        proposals = [each for each in PROGRAM_REMEDIES[name].propose(case) if each.is_safe or unsafe]
+        if not proposals:
+            continue
+        best = _least(case, [], proposals)
+        alone = _peaks(case, [best])
+        if not _saves(alone, base):
+            continue
+        if plan.predicted.fits:
+            plan.alone.append((best, alone))
+            continue
+        best = _least(case, plan.chosen, proposals)
+        together = _peaks(case, [*plan.chosen, best])
+        plan.alone.append((best, alone if len(proposals) == 1 else _peaks(case, [best])))
+        if _saves(together, plan.predicted):
+            plan.chosen.append(best)
+            plan.predicted = together
+    if plan.predicted.fits:
+        _drop_unneeded(case, plan)
+    return plan
+
+
+def _least(case: Case, given: Sequence[Proposal], proposals: Sequence[Proposal]) -> Proposal:
+    """Returns the first proposal that fits; if none does, the one with the lowest reserved peak.
+
+    Proposals are ordered by increasing cost, and a later one is assumed to save more.
+    """
+    low, high = 0, len(proposals) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _peaks(case, [*given, proposals[middle]]).fits:
+            high = middle
+        else:
+            low = middle + 1
+    if len(proposals) > 1 and not _peaks(case, [*given, proposals[low]]).fits:
+        return min(proposals, key=lambda each: _peaks(case, [*given, each]).reserved)
+    return proposals[low]
+
+
+def _peaks(case: Case, chosen: Sequence[Proposal]) -> Peaks:
+    conf = next((each.conf for each in chosen if each.conf), None)
+    return case.peaks(union([each.edit for each in chosen]), conf)
+
+
+def _saves(now: Peaks, before: Peaks) -> bool:
+    if now.fits != before.fits:
+        return now.fits
+    return now.reserved < (1 - _WORTH) * before.reserved or now.allocated < (1 - _WORTH) * before.allocated
+
+
+def _drop_unneeded(case: Case, plan: Plan) -> None:
+    for each in sorted(plan.chosen, key=lambda one: (-one.forward_share, plan.chosen.index(one))):
+        rest = [other for other in plan.chosen if other is not each]
+        if not rest:
+            continue
+        without = _peaks(case, rest)
+        if without.fits:
+            plan.chosen, plan.predicted = rest, without

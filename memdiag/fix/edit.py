@@ -1,0 +1,171 @@
+"""Changes to the requests of a recorded program: what it would request with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Workload
+from memdiag.trace.table import Array
+
+_FREES = (FREE, FREE_REQUESTED, FREE_COMPLETED)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Requests that are made a second time.
+
+    Attributes:
+        begin, end: Events of the first time, half open.
+        at: Event before which they are made again.
+        freed: Event at which the copy of a tensor is freed, by row in Tensors: the free of its use in backward. The
+            copies of other tensors are freed as in the first time, or at the end of the repetition. It ends when the
+            last of these tensors is allocated: PyTorch stops recomputing there.
+    """
+
+    begin: int
+    end: int
+    at: int
+    freed: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a remedy changes.
+
+    Attributes:
+        dropped: Rows in Tensors that are no longer allocated.
+        freed: New events of frees, by row in Tensors.
+        resized: New requested bytes, by row in Tensors.
+        repeats: Requests that are made a second time.
+        added: Temporary tensors: event, bytes, and the row in Tensors whose stream and pool they use.
+    """
+
+    dropped: frozenset[int] = frozenset()
+    freed: Mapping[int, int] = field(default_factory=dict)
+    resized: Mapping[int, int] = field(default_factory=dict)
+    repeats: tuple[Repeat, ...] = ()
+    added: tuple[tuple[int, int, int], ...] = ()
+
+    def __or__(self, other: Edit) -> Edit:
+        """Returns both changes; where they free the same tensor, the earlier free."""
+        freed = dict(self.freed)
+        for row, at in other.freed.items():
+            freed[row] = min(at, freed.get(row, at))
+        resized = {**self.resized, **other.resized}
+        return Edit(
+            self.dropped | other.dropped, freed, resized, self.repeats + other.repeats, self.added + other.added
+        )
+
+
+@dataclass
+class _Calls:
+    """Calls to add, a list per column, and the place before which each is made."""
+
+    where: list[int] = field(default_factory=list)
+    op: list[int] = field(default_factory=list)
+    tensor: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    stream: list[int] = field(default_factory=list)
+    pool: list[int] = field(default_factory=list)
+
+    def add(self, where: int, op: int, tensor: int, size: int, stream: int, pool: int) -> None:
+        """Adds one call."""
+        for column, value in zip(
+            (self.where, self.op, self.tensor, self.size, self.stream, self.pool),
+            (where, op, tensor, size, stream, pool),
+            strict=True,
+        ):
+            column.append(value)
+
+
+def edited(workload: Workload, edit: Edit) -> Workload:
+    """Returns the requests of a program with the changes of its remedies.
+
+    Args:
+        workload: The recorded requests; its tensor numbers are rows in Tensors.
+        edit: The changes.
+    """
+    keep = np.ones(len(workload.op), bool)
+    is_free = np.isin(workload.op, _FREES)
+    if edit.dropped:
+        keep &= ~np.isin(workload.tensor, np.fromiter(edit.dropped, np.int64, len(edit.dropped)))
+    moved = {row: at for row, at in edit.freed.items() if row not in edit.dropped}
+    keep &= ~(is_free & np.isin(workload.tensor, np.fromiter(moved, np.int64, len(moved))))
+    made = np.full(workload.num_tensors, -1, np.int64)
+    allocs = np.flatnonzero((workload.op == ALLOC) & (workload.tensor >= 0))
+    made[workload.tensor[allocs]] = allocs
+    if edit.resized:
+        sizes = workload.size.copy()
+        for row, requested in edit.resized.items():
+            if made[row] >= 0:
+                sizes[made[row]] = requested
+        workload = replace(workload, size=sizes)
+    calls, following = _Calls(), workload.num_tensors
+    for row, at in moved.items():
+        where = max(int(np.searchsorted(workload.row, at)), int(made[row]) + 1)
+        if where < len(workload.op):
+            calls.add(where, FREE, row, 0, _stream(workload, made, row), -1)
+    for event, size, like in edit.added:
+        where, first = int(np.searchsorted(workload.row, event)), int(made[like])
+        stream, pool = (int(workload.stream[first]), int(workload.pool[first])) if first >= 0 else (0, 0)
+        calls.add(where, ALLOC, following, size, stream, pool)
+        calls.add(where, FREE, following, 0, stream, -1)
+        following += 1
+    for repeat in edit.repeats:
+        following = _repeat(workload, repeat, edit.dropped, calls, following)
+    return _merged(workload, keep, calls, following)
+
+
+def _stream(workload: Workload, made: Array, row: int) -> int:
+    return int(workload.stream[made[row]]) if made[row] >= 0 else 0
+
+
+def _repeat(workload: Workload, repeat: Repeat, dropped: frozenset[int], calls: _Calls, following: int) -> int:
+    """Adds the calls of a repetition; returns the next free tensor number."""
+    first, last = (int(np.searchsorted(workload.row, at)) for at in (repeat.begin, repeat.end))
+    where = int(np.searchsorted(workload.row, repeat.at))
+    wanted = np.fromiter(repeat.freed, np.int64, len(repeat.freed))
+    needed = np.flatnonzero((workload.op[first:last] == ALLOC) & np.isin(workload.tensor[first:last], wanted))
+    last = first + int(needed[-1]) + 1 if len(needed) else first
+    number: dict[int, int] = {}
+    stream: dict[int, int] = {}
+    for call in range(first, last):
+        op, row = int(workload.op[call]), int(workload.tensor[call])
+        if row < 0 or row in dropped:
+            continue
+        if op == ALLOC:
+            number[row], stream[row] = following, int(workload.stream[call])
+            calls.add(where, ALLOC, following, int(workload.size[call]), stream[row], int(workload.pool[call]))
+            following += 1
+        elif op in (FREE, FREE_REQUESTED) and row in number and row not in repeat.freed:
+            calls.add(where, FREE, number.pop(row), 0, stream[row], -1)
+    for row, copy in number.items():
+        until = where if row not in repeat.freed else max(int(np.searchsorted(workload.row, repeat.freed[row])), where)
+        if until < len(workload.op):
+            calls.add(until, FREE, copy, 0, stream[row], -1)
+    return following
+
+
+def _merged(workload: Workload, keep: Array, calls: _Calls, num_tensors: int) -> Workload:
+    rest = np.flatnonzero(keep)
+    place = np.searchsorted(rest, np.array(calls.where, np.int64))
+    order = np.argsort(place, kind="stable")
+    columns: dict[str, Array] = {}
+    for name in ("op", "tensor", "size", "stream", "pool"):
+        own = getattr(workload, name)[rest]
+        columns[name] = np.insert(own, place[order], np.array(getattr(calls, name), own.dtype)[order])
+    rows = workload.row[rest]
+    last = rows[-1] if len(rows) else workload.num_rows - 1
+    columns["row"] = np.insert(rows, place[order], np.append(rows, last)[place[order]])
+    return replace(workload, **columns, num_tensors=num_tensors)  # type: ignore[arg-type]
+
+
+def union(edits: Sequence[Edit]) -> Edit:
+    """Returns all changes together."""
+    together = Edit()
+    for edit in edits:
+        together |= edit
+    return together

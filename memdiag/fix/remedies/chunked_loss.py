@@ -1,0 +1,84 @@
+"""Computes cross entropy in parts (finding MD105)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from memdiag.fix.base import Proposal
+from memdiag.fix.case import Case
+from memdiag.fix.edit import Edit
+from memdiag.offload.passes import BACKWARD
+from memdiag.text import phrase
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+NAME = "chunked-loss"
+_FLOOR = 64 * MIB
+_PART = 32 * MIB
+_TEMPORARIES = 3  # tensors of a part: logarithms of the softmax, and two gradients
+_FUNCTION = "cross_entropy"
+
+
+def propose(case: Case) -> Iterable[Proposal]:
+    """Yields the remedy if ``torch.nn.functional.cross_entropy`` makes large tensors."""
+    tensors, stacks = case.device.tensors, case.trace.stacks
+    named = np.array(
+        [frame.name == _FUNCTION and frame.filename.endswith("functional.py") for frame in stacks.frames], bool
+    )
+    if not named.any():
+        return
+    of_loss = np.append(stacks.with_frame(named), False)[tensors.stack]
+    forward = np.flatnonzero(of_loss & (tensors.requested_bytes >= _FLOOR) & (tensors.alloc_at >= 0))
+    if not len(forward):
+        return
+    edit = Edit()
+    for begin, end in _backwards(case):
+        is_saved = (tensors.alloc_at[forward] < begin) & (tensors.free_requested_at[forward] >= begin)
+        saved = forward[is_saved & (tensors.free_requested_at[forward] <= end)]
+        if len(saved):
+            edit |= _edit(case, forward, int(saved[-1]), begin, end)
+    lines = case.callers(forward)
+    yield Proposal(
+        NAME,
+        phrase("fix.chunked-loss"),
+        tuple(frame.label for frame in lines[-1:]),
+        edit,
+        "",
+        phrase("fix.chunked-loss.caveat"),
+        "chunked_loss",
+        {"part_bytes": _PART},
+    )
+
+
+def _edit(case: Case, forward: Array, saved: int, begin: int, end: int) -> Edit:
+    """Returns the change of one loss.
+
+    In the recording, the logarithms of the softmax are saved, and backward makes two gradients of the same size,
+    those of the logarithms and of the logits. With the remedy, forward makes the gradient instead of the logarithms.
+
+    Args:
+        case: The recording.
+        forward: Large tensors that losses allocate in forward.
+        saved: The logarithms of the softmax.
+        begin, end: The backward pass.
+    """
+    tensors = case.device.tensors
+    size = int(tensors.requested_bytes[saved])
+    same = np.flatnonzero((tensors.alloc_at >= begin) & (tensors.alloc_at < end) & (tensors.requested_bytes == size))
+    gradients = same[np.argsort(tensors.alloc_at[same])][:2]
+    others = forward[
+        (tensors.alloc_at[forward] < begin) & (tensors.free_requested_at[forward] > tensors.alloc_at[saved])
+    ]
+    others = others[(others != saved) & (tensors.requested_bytes[others] == size)]
+    until = int(tensors.free_requested_at[gradients].max(initial=tensors.free_requested_at[saved]))
+    resized = {saved: size // 2} if len(others) else {}  # a copy in float32: the gradient has the type of the logits
+    added = ((int(tensors.alloc_at[saved]) + 1, _TEMPORARIES * _PART, saved),)
+    dropped = frozenset([*gradients.tolist(), *others.tolist()])
+    return Edit(dropped, {saved: min(until, end)}, resized, added=added)
+
+
+def _backwards(case: Case) -> Iterable[tuple[int, int]]:
+    chosen = case.passes.phase == BACKWARD
+    return zip(case.passes.begin[chosen].tolist(), case.passes.end[chosen].tolist(), strict=True)

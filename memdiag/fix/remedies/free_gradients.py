@@ -1,0 +1,71 @@
+"""Frees gradients before the next forward instead of setting them to zero (finding MD112)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from memdiag.fix.base import Proposal
+from memdiag.fix.case import Case
+from memdiag.fix.edit import Edit
+from memdiag.offload.passes import BACKWARD, FORWARD
+from memdiag.text import phrase
+from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+NAME = "free-gradients"
+_GRADIENT = CATEGORIES.index("gradient")
+_FLOOR = 32 * MIB
+
+
+def propose(case: Case) -> Iterable[Proposal]:
+    """Yields the remedy if gradients of a step are still live in the next forward pass."""
+    tensors, passes = case.device.tensors, case.passes
+    begins = passes.begin[passes.phase == FORWARD]
+    if not len(begins):
+        return
+    later = begins[np.minimum(np.searchsorted(begins, tensors.alloc_at, side="right"), len(begins) - 1)]
+    has_next = tensors.alloc_at < begins[-1]
+    step = case.device.events.step
+    crosses = step[later] > tensors.step_alloc
+    old = np.flatnonzero(
+        (tensors.category == _GRADIENT)
+        & has_next
+        & crosses
+        & (tensors.free_requested_at > later)
+        & (tensors.alloc_at >= 0)
+    )
+    if int(tensors.block_bytes[old].sum()) < _FLOOR:
+        return
+    freed = dict(zip(old.tolist(), later[old].tolist(), strict=True))
+    yield Proposal(
+        NAME,
+        phrase("fix.free-gradients"),
+        (),
+        Edit(freed={**freed, **_new_gradients(case, old, begins.tolist())}),
+        "optimizer.zero_grad(set_to_none=True)",
+        phrase("fix.free-gradients.caveat"),
+        "free_gradients",
+    )
+
+
+def _new_gradients(case: Case, old: Array, begins: list[int]) -> dict[int, int]:
+    """Returns when the gradients of later steps are freed: at the next forward.
+
+    In the recording, backward adds them to the old ones. They are the tensors of the same size that live most briefly.
+    """
+    tensors, num_events = case.device.tensors, case.device.num_events
+    sizes, counts = np.unique(tensors.requested_bytes[old], return_counts=True)
+    within = (tensors.phase_alloc == BACKWARD) & (tensors.phase_free == BACKWARD)
+    brief = np.flatnonzero(within & np.isin(tensors.requested_bytes, sizes))
+    life = tensors.free_requested_at[brief] - tensors.alloc_at[brief]
+    found: dict[int, int] = {}
+    for begin, end in zip(begins, [*begins[1:], num_events], strict=True):
+        here = (tensors.alloc_at[brief] >= begin) & (tensors.alloc_at[brief] < end)
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            same = np.flatnonzero(here & (tensors.requested_bytes[brief] == size))
+            chosen = same[np.argsort(life[same], kind="stable")][:count]
+            found |= dict.fromkeys(brief[chosen].tolist(), end)
+    return found

@@ -1,0 +1,98 @@
+"""Writes remedies for good: ``memdiag_fix.py`` next to the script, and its import in the script."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+from memdiag.errors import MemdiagError
+from memdiag.fix.base import Proposal
+from memdiag.fix.run import INSIDE, Applied
+from memdiag.output_file import write_whole
+from memdiag.text import phrase
+
+MODULE = "memdiag_fix"
+
+
+def script_of(command: Sequence[str]) -> Path | None:
+    """Returns the first word of a command that is a Python file, or None."""
+    return next((Path(word) for word in command if word.endswith(".py") and Path(word).is_file()), None)
+
+
+def module_text(chosen: Sequence[Proposal], variable: str) -> str:
+    """Returns the module that applies remedies when it is imported.
+
+    Args:
+        chosen: The remedies.
+        variable: Environment variable of the allocator settings.
+    """
+    lines = [
+        '"""Remedies against running out of memory, written by memdiag fix: import it before torch.',
+        "",
+        *(f"* {each.text.in_language('en')}" for each in chosen),
+        '"""',
+        "",
+    ]
+    confs = [each.conf for each in chosen if each.conf]
+    if confs:
+        lines += ["import os", "", f'os.environ.setdefault("{variable}", "{confs[0]}")', ""]
+    parts = [_parts(each.inside) for each in chosen if each.inside]
+    imports = sorted({line for found, _ in parts for line in found})
+    lines += [f"{line}  # noqa: E402" if confs else line for line in imports]
+    lines += [body for _, body in parts]
+    if parts:
+        lines += ["", ""]
+    for each in chosen:
+        if each.inside:
+            arguments = ", ".join(f"{name}={value!r}" for name, value in each.settings.items())
+            lines.append(f"{each.inside}({arguments})")
+    return "\n".join(lines) + "\n"
+
+
+def _parts(name: str) -> tuple[list[str], str]:
+    """Returns the imports of a file of ``inside``, and the rest of it without its docstring."""
+    text = (INSIDE / f"{name}.py").read_text(encoding="utf-8")
+    tree, lines = ast.parse(text), text.splitlines()
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    last = max(node.end_lineno or 0 for node in imports)
+    return [ast.unparse(node) for node in imports], "\n" + "\n".join(lines[last:]).rstrip()
+
+
+def write(plan: Applied, command: Sequence[str]) -> tuple[str, ...]:
+    """Writes the module, and imports it in the script of a command.
+
+    Returns:
+        The written files.
+
+    Raises:
+        MemdiagError: The command names no script, or the script cannot be changed.
+    """
+    script = script_of(command)
+    if script is None:
+        raise MemdiagError(phrase("fix.error.script"), phrase("fix.error.script.hint"))
+    text = script.read_text(encoding="utf-8")
+    changed = with_import(text)
+    module = script.with_name(f"{MODULE}.py")
+    write_whole(module, module_text(plan.chosen, plan.variable))
+    if changed != text:
+        mode = script.stat().st_mode
+        write_whole(script, changed)
+        script.chmod(mode)
+    return (str(module), str(script)) if changed != text else (str(module),)
+
+
+def with_import(text: str) -> str:
+    """Returns a script that imports the module before anything else but ``__future__``."""
+    tree = ast.parse(text)
+    if any(isinstance(node, ast.Import) and node.names[0].name == MODULE for node in tree.body):
+        return text
+    at = 0
+    for number, node in enumerate(tree.body):
+        is_docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not is_docstring and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            at = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
+            break
+        at = node.end_lineno or 0
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:at], f"import {MODULE}  # written by memdiag fix; before torch\n", *lines[at:]])

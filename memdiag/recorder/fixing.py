@@ -1,0 +1,58 @@
+"""Applies remedies to a program that ``memdiag fix`` runs, and notes its losses to compare two runs.
+
+The remedies are files outside the recorder, named by an environment variable: see ``memdiag/fix/inside``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from .guard import report
+
+VARIABLE = "MEMDIAG_FIX"
+
+
+def imported(module: Any) -> None:
+    """Applies the remedies; called when the program has imported torch."""
+    text = os.environ.get(VARIABLE, "")
+    if not text or module.__name__ != "torch":
+        return
+    told = json.loads(text)
+    for name, settings in told.get("remedies") or ():
+        try:
+            _function(told["folder"], name)(**settings)
+        except Exception as error:  # noqa: BLE001 - the program must continue whatever happens here
+            report(f"remedy {name}", error)
+    if told.get("losses"):
+        _note_losses(module, told["losses"])
+
+
+def _function(folder: str, name: str) -> Any:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(f"memdiag_inside_{name}", os.path.join(folder, f"{name}.py"))
+    module = module_from_spec(spec)  # type: ignore[arg-type]
+    sys.modules[spec.name] = module  # type: ignore[union-attr]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return getattr(module, name)
+
+
+def _note_losses(torch: Any, folder: str) -> None:
+    """Writes the value of every scalar that the program calls backward on to a file of this process."""
+    original = torch.autograd.backward
+    path = os.path.join(folder, f"{os.environ.get('RANK', '0')}-{os.getpid()}.txt")
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            first = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+            if first.numel() == 1:
+                with open(path, "a", encoding="ascii") as file:
+                    file.write(f"{float(first.detach()):.17g}\n")
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("loss", error)
+        return original(tensors, *args, **kwargs)
+
+    torch.autograd.backward = backward

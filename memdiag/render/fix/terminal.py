@@ -1,0 +1,93 @@
+"""The result of ``memdiag fix`` for a terminal: outcome, remedies, then recorded, predicted and measured peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memdiag.render.support.look import PLAIN, Look
+from memdiag.render.support.page import Cell, TerminalPage
+from memdiag.results.fix import FixPeaks, FixReport, FixStep
+from memdiag.text import Phrase, joined, phrase, sentence
+from memdiag.units import format_bytes
+
+
+def render(report: FixReport, look: Look = PLAIN) -> str:
+    """Returns the report as text for a terminal of ``look.width`` columns."""
+    page = TerminalPage(look)
+    page.text(verdict(report), "bold")
+    page.gap()
+    for number, step in enumerate(report.chosen, 1):
+        page.text(phrase("fix.step", number=str(number), text=step.text), "bold")
+        page.grid("lw", list(_details(step)), indent=3)
+    if len(report.chosen):
+        page.gap()
+    page.grid("lrrl", list(_peaks(report)), indent=0)
+    others = [step for step in report.steps if not step.is_chosen]
+    if others:
+        page.title(phrase("fix.others"))
+        page.grid("lw", [("-", phrase("fix.other", text=step.text, peak=_of(step.alone))) for step in others])
+    page.gap()
+    page.grid("lw", [("-", sentence(note)) for note in _notes(report)], indent=0)
+    return page.finish()
+
+
+def verdict(report: FixReport) -> Phrase:
+    """Returns the outcome in a sentence."""
+    facts = {"budget": format_bytes(report.budget_bytes), "peak": format_bytes(report.recorded.reserved_bytes)}
+    if report.recorded.fits:
+        return phrase("fix.verdict.fits-already", **facts)
+    if not report.chosen:
+        return phrase("fix.verdict.none", **facts)
+    if report.exit_status is None:
+        facts["now"] = format_bytes(report.predicted.reserved_bytes)
+        if report.predicted.fits:
+            return phrase("fix.verdict.would-fit", count=len(report.chosen), **facts)
+        return phrase("fix.verdict.would-not-fit", count=len(report.chosen), **facts)
+    if report.actual is None:
+        return phrase("fix.verdict.no-trace", status=str(report.exit_status))
+    facts["now"] = format_bytes(report.actual.reserved_bytes)
+    if report.actual.fits:
+        return phrase("fix.verdict.fits", count=len(report.chosen), **facts)
+    return phrase("fix.verdict.fails", count=len(report.chosen), **facts)
+
+
+def _details(step: FixStep) -> Iterator[tuple[Cell, Cell]]:
+    if step.where:
+        yield phrase("fix.where"), ", ".join(step.where)
+    yield phrase("fix.alone"), _of(step.alone)
+    if step.extra_forward:
+        yield phrase("fix.cost"), phrase("fix.cost.forward", share=f"{step.extra_forward:.0%}")
+    if step.by_hand:
+        yield phrase("fix.by-hand"), step.by_hand
+    yield phrase("fix.caveat"), step.caveat
+
+
+def _of(peaks: FixPeaks) -> Phrase:
+    return phrase(
+        "fix.peaks", reserved=format_bytes(peaks.reserved_bytes), allocated=format_bytes(peaks.allocated_bytes)
+    )
+
+
+def _peaks(report: FixReport) -> Iterator[list[Cell]]:
+    yield ["", phrase("fix.head.reserved"), phrase("fix.head.allocated"), ""]
+    rows = (("recorded", report.recorded), ("predicted", report.predicted), ("actual", report.actual))
+    for name, peaks in rows:
+        if peaks is None or (name == "predicted" and not report.chosen):
+            continue
+        fits = phrase("fix.fits" if peaks.fits else "fix.fits-not")
+        numbers = (format_bytes(peaks.reserved_bytes), format_bytes(peaks.allocated_bytes))
+        yield [phrase(f"fix.row.{name}"), *numbers, fits]
+
+
+def _notes(report: FixReport) -> Iterator[Phrase]:
+    if report.losses is not None and report.losses.largest_relative is not None:
+        share = f"{report.losses.largest_relative:.1e}"
+        yield phrase("fix.losses", count=report.losses.num_compared, share=share)
+    elif report.exit_status is not None and report.device is not None:
+        yield phrase("fix.losses.simulated")
+    error = report.calibration_error_bytes
+    yield phrase("fix.calibration.unknown") if error is None else phrase("fix.calibration", bytes=format_bytes(error))
+    if report.written:
+        yield phrase("fix.written", files=joined(report.written, ", "))
+    elif report.chosen:
+        yield phrase("fix.write")

@@ -1,0 +1,103 @@
+"""Results of ``memdiag fix``: remedies for a program, their prediction, and the measurement with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memdiag.text import Phrase
+
+
+@dataclass(frozen=True)
+class FixPeaks:
+    """Peaks of a run of one process.
+
+    Attributes:
+        reserved_bytes: Reserved peak.
+        allocated_bytes: Allocated peak.
+        fits: Whether the run fits into the budget.
+    """
+
+    reserved_bytes: int
+    allocated_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True)
+class FixStep:
+    """A remedy that applies to the program.
+
+    Attributes:
+        name: Name of the remedy.
+        text: The change, an imperative sentence.
+        where: Lines of the program, or parts of the model, that it concerns.
+        by_hand: The same change in the program's own code; "": no single line.
+        caveat: What it costs, or when not to use it.
+        is_safe: Whether results stay the same within the rounding that the caveat states.
+        is_chosen: Whether it belongs to the plan.
+        extra_forward: Share of a forward pass that each step computes again; estimated from the bytes it allocates.
+        alone: Predicted peaks with this remedy only.
+    """
+
+    name: str
+    text: Phrase
+    where: tuple[str, ...]
+    by_hand: str
+    caveat: Phrase
+    is_safe: bool
+    is_chosen: bool
+    extra_forward: float
+    alone: FixPeaks
+
+
+@dataclass(frozen=True)
+class LossComparison:
+    """Losses of the original and of the fixed run, step by step.
+
+    Attributes:
+        num_compared: Number of losses that both runs computed.
+        largest_relative: Largest relative difference; null: nothing could be compared.
+    """
+
+    num_compared: int
+    largest_relative: float | None
+
+
+@dataclass(frozen=True)
+class FixReport:
+    """The result of ``memdiag fix``.
+
+    Attributes:
+        command: The command as a shell line.
+        device: The simulated device; null: the devices of this machine.
+        budget_bytes: Memory of the card that the program should fit into.
+        trace: The recording that the plan is based on.
+        recorded: Peaks of the recording.
+        steps: Remedies that apply, in the order in which they were considered.
+        predicted: Peaks predicted with all chosen remedies.
+        actual: Peaks of the fixed run; null: it was not run, or left no trace.
+        exit_status: Exit status of the fixed run; null: it was not run.
+        calibration_error_bytes: Error of the replay of the recorded settings; null: unknown. Predictions carry the same
+            error.
+        losses: Losses of both runs; null: a simulated device computes none, or the fixed program was not run.
+        folder: Folder of the fixed run; null: it was not run.
+        written: Files that were written or changed.
+    """
+
+    command: str
+    device: str | None
+    budget_bytes: int
+    trace: str
+    recorded: FixPeaks
+    steps: tuple[FixStep, ...]
+    predicted: FixPeaks
+    actual: FixPeaks | None
+    exit_status: int | None
+    calibration_error_bytes: int | None
+    losses: LossComparison | None
+    folder: str | None
+    written: tuple[str, ...]
+
+    @property
+    def chosen(self) -> tuple[FixStep, ...]:
+        """The remedies of the plan."""
+        return tuple(step for step in self.steps if step.is_chosen)

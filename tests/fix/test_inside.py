@@ -1,0 +1,159 @@
+"""The parts of remedies that run in the program: same results, less memory."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from memdiag.fix.run import INSIDE
+
+FILES = sorted(path for path in INSIDE.glob("*.py") if path.stem != "__init__")
+MODEL = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(16, 64), nn.Linear(64, 16), nn.Dropout(0.2)
+    def forward(self, x):
+        return x + self.drop(self.down(torch.relu(self.up(x))))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+        self.head = nn.Linear(16, 50)
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+net = Net()
+optimizer = torch.optim.AdamW(net.parameters())
+def step():
+    x, y = torch.randn(40, 16), torch.randint(0, 50, (40,))
+    y[:3] = -100
+    loss = nn.functional.cross_entropy(net(x), y, label_smoothing=0.1)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    return loss.item()
+"""
+
+
+def losses(before, after=""):
+    """The losses of five steps, and the output of some lines after them."""
+    pytest.importorskip("torch")
+    program = f"import sys\nsys.path.insert(0, {str(INSIDE)!r})\n{before}\n{MODEL}\nprint([step() for _ in range(5)])\n"
+    done = subprocess.run([sys.executable, "-c", program + after], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    return ast.literal_eval(first), rest
+
+
+def test_checkpointed_modules_give_the_same_losses_bit_for_bit():
+    plain, _ = losses("")
+    again, rest = losses(
+        "from checkpoint_modules import checkpoint_modules\ncheckpoint_modules(['layers.0', 'layers.2'])",
+        "print([hasattr(layer.forward, '__wrapped__') for layer in net.layers])",
+    )
+    assert again == plain
+    assert rest == ["[True, False, True]"]
+
+
+def test_a_loss_in_parts_differs_by_rounding_only():
+    plain, _ = losses("")
+    parts, _ = losses("from chunked_loss import chunked_loss\nchunked_loss(7 * 50 * 4)")
+    assert parts == pytest.approx(plain, rel=1e-6)
+
+
+def test_a_second_backward_through_a_loss_in_parts_is_an_error():
+    _, rest = losses(
+        "from chunked_loss import chunked_loss\nchunked_loss(50 * 4)",
+        "x = torch.randn(9, 50, requires_grad=True)\n"
+        "loss = nn.functional.cross_entropy(x, torch.zeros(9, dtype=torch.long))\n"
+        "loss.backward(retain_graph=True)\n"
+        "try:\n    loss.backward()\nexcept RuntimeError as error:\n    print(error)\n",
+    )
+    assert rest == ["chunked_loss: backward() through the same loss a second time is not supported"]
+
+
+def test_gradients_are_freed_and_losses_stay_the_same():
+    plain, _ = losses("")
+    freed, rest = losses(
+        "from free_gradients import free_gradients\nfree_gradients()",
+        "print({parameter.grad for parameter in net.parameters()})",
+    )
+    assert (freed, rest) == (plain, ["{None}"])
+
+
+@pytest.mark.parametrize(("kind", "flags"), [("one_by_one", "False None"), ("fused", "False True")])
+def test_optimizers_step_without_copies(kind, flags):
+    plain, _ = losses("")
+    lean, rest = losses(
+        f"from lean_optimizer import lean_optimizer\nlean_optimizer({kind!r})",
+        "print(optimizer.param_groups[0]['foreach'], optimizer.param_groups[0]['fused'])",
+    )
+    assert lean == pytest.approx(plain, rel=1e-5)
+    assert rest == [flags]
+
+
+def test_no_autograd_below_the_given_lines_only(tmp_path):
+    torch = pytest.importorskip("torch")
+    assert torch
+    script = tmp_path / "evaluate.py"
+    script.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(INSIDE)!r})\n"
+        "import torch\n"
+        "from no_grad_at import no_grad_at\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))\n"
+        "def call():\n"
+        "    return net(torch.ones(2))\n"
+        "no_grad_at([[[__file__, 9], [__file__, 7]]])\n"
+        "print(call().requires_grad)\n"
+        "print(call().requires_grad)\n"
+        "print(torch.is_grad_enabled())\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
+def test_checkpoints_are_loaded_to_the_host(tmp_path):
+    _, rest = losses(
+        "from load_to_host import load_to_host\nload_to_host()",
+        f"torch.save(net.state_dict(), {str(tmp_path / 'x.pt')!r})\n"
+        f"print(torch.load({str(tmp_path / 'x.pt')!r}, map_location='meta')['head.weight'].device)\n",
+    )
+    assert rest == ["cpu"]
+
+
+def test_no_two_parts_define_the_same_name():
+    """memdiag_fix.py contains several of them."""
+    names = [
+        name
+        for path in FILES
+        for node in ast.parse(path.read_text()).body
+        for name in (
+            [node.name]
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            else [target.id for target in getattr(node, "targets", ())]
+        )
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_every_part_has_a_function_of_its_own_name_and_imports_torch_only():
+    for path in FILES:
+        body = ast.parse(path.read_text()).body
+        assert path.stem in {node.name for node in body if isinstance(node, ast.FunctionDef)}, path
+        for node in body:
+            found = (
+                [node.module]
+                if isinstance(node, ast.ImportFrom)
+                else [each.name for each in getattr(node, "names", ())]
+            )
+            assert all(name.split(".")[0] in {"torch", "functools", "sys"} for name in found), path
