@@ -23,7 +23,7 @@ from pathlib import Path
 import memdiag
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.joined import join
-from memdiag.analyzers.support.without import LEFT
+from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.units import format_bytes
 
@@ -149,7 +149,7 @@ def predicted(pain: Pain, trace: Trace) -> dict[str, int]:
         return {"reserved": told[0]} if told else {}
     finding = next((finding for finding in report.findings if finding.code == pain.code), None)
     facts = {fact.what: fact.value for fact in finding.evidence} if finding else {}
-    left = facts.get(LEFT)
+    left = facts.get(phrase("without.left"))
     return {"allocated": left} if isinstance(left, int) else {}
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def analyze(
     trace: TraceOrRun = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain json).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain json describes the keys).")
+    ] = False,
     as_md: AsMarkdown = False,
     as_html: Annotated[
         Path | None,

@@ -67,7 +67,9 @@ def check(
         ),
     ] = None,
     at: At = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain check).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain check describes the keys).")
+    ] = False,
     junit: Annotated[
         Path | None,
         typer.Option("--junit", metavar="FILE.xml", help="Also write JUnit XML to this file.", show_default=False),

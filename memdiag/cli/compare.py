@@ -57,7 +57,9 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain compare).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain compare describes the keys).")
+    ] = False,
     as_md: AsMarkdown = False,
     as_html: AsHtml = None,
     output: OutputReport = None,

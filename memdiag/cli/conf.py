@@ -75,7 +75,9 @@ def conf(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain settings).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain settings describes the keys).")
+    ] = False,
     output: OutputText = None,
     fail_on: FailOnFindings = None,
 ) -> None:

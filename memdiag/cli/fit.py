@@ -164,7 +164,9 @@ def fit(
             "--output", "-o", metavar="DIR", help="Directory for the runs; a later search continues from them."
         ),
     ] = Path("memdiag-fit"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fit).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fit describes the keys).")
+    ] = False,
     as_md: AsMarkdown = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table of comma-separated values.")] = False,
     as_html: AsHtml = None,

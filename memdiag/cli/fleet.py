@@ -33,7 +33,9 @@ def fleet(
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fleet).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fleet describes the keys).")
+    ] = False,
     as_md: AsMarkdown = False,
     output: Annotated[
         Path | None,

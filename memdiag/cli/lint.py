@@ -43,7 +43,9 @@ def lint(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain lint).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain lint describes the keys).")
+    ] = False,
     form: Annotated[
         str | None,
         typer.Option(

@@ -28,7 +28,9 @@ def oom(
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain oom-json).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain oom-json describes the keys).")
+    ] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown to paste into an issue.")] = False,
     output: Annotated[
         Path | None,

@@ -73,7 +73,9 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain plan).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain plan describes the keys).")
+    ] = False,
 ) -> None:
     """Plan addresses for tensors with known lifetimes in as little memory as possible.
 

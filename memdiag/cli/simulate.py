@@ -91,7 +91,9 @@ def simulate(
     min_capacity: Annotated[
         bool, typer.Option("--min-capacity", help="Find the smallest device memory with which the run fits.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain simulate).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain simulate describes the keys).")
+    ] = False,
     rows: Annotated[
         Path | None,
         typer.Option(

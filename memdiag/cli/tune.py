@@ -42,7 +42,9 @@ def tune(
             help="Smallest saving to recommend, in percent of the reserved peak.",
         ),
     ] = _MIN_SAVING,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain tune).")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain tune describes the keys).")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(

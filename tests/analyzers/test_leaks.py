@@ -59,7 +59,7 @@ def test_the_device_is_full_after_so_many_steps():
 
 def test_without_stacks_a_leak_is_named_by_size():
     finding = findings(trained(12, leak=3 * MIB).trace(stacks=False))["MD301"]
-    assert "tensors of 3.00 MiB (no stack)" in finding.title
+    assert "tensors of 3.00 MiB (no call stack)" in finding.title
     assert number(finding, "growth") == 3 * MIB
 
 

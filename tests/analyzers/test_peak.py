@@ -112,7 +112,7 @@ def test_a_title_names_the_moment_of_its_bytes():
     trace = program.trace()
     at = trace.devices[0].peak("allocated")
     assert "of live memory at the peak" in findings(trace)["MD105"].title
-    assert f"of live memory at event {at:,} (step 2, outside)" in findings(trace, at=1)["MD105"].title
+    assert f"of live memory at event {at:,} (step 2, outside phases)" in findings(trace, at=1)["MD105"].title
 
 
 def test_temporaries_that_hardly_raise_the_peak_are_not_reported():

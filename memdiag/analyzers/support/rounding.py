@@ -24,7 +24,7 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
     "MD203": "blocks larger than the requests they serve",
-    "MD207": "requests of whole multiples of 2 MiB waste 2 MiB (NPU)",
+    "MD207": "requests of multiples of 2 MiB waste 2 MiB (NPU)",
 }
 
 SHARE = 0.05  # of allocated memory

@@ -1,0 +1,103 @@
+"""Runs ``memdiag fix`` on trainings that waste memory, and writes reports/fix.md.
+
+    python bench/fix.py --python VENV/bin/python [--only "logits;cache"] [--device cuda:h100-80g] [--work FOLDER]
+
+VENV has a CUDA build of torch. Each program of bench/programs/pains.py gets the memory with which bench/pains.py shows
+that it runs out of memory. Nothing in it is edited. Results are kept in FOLDER, so that a second run continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from memdiag.units import format_bytes
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from pains import PAINS, Pain  # noqa: E402 - a script beside this one
+
+REPORT = HERE.parent / "reports" / "fix.md"
+LIMIT = 900  # seconds of one program
+
+
+def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | None:
+    """Returns the report of ``memdiag fix --json``, or None if it ended with an error."""
+    kept = work / f"{pain.name}.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text(encoding="utf-8")))
+    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", device, "--budget", f"{pain.gib}GiB"]
+    command += ["-o", f"{work / 'runs' / pain.name}/", "--", python, str(HERE / "programs" / "pains.py"), pain.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    if not done.stdout:
+        print(done.stderr[-500:])
+        return None
+    kept.write_text(done.stdout, encoding="utf-8")
+    return dict(json.loads(done.stdout))
+
+
+def row(pain: Pain, found: dict[str, Any] | None) -> list[str]:
+    """Returns the cells of a program."""
+    if found is None:
+        return [pain.words, f"{pain.gib:g}", "ended with an error", "", "", "", "", "no"]
+    chosen = ", ".join(step["name"] for step in found["steps"] if step["is_chosen"])
+    actual, predicted = found["actual"], found["predicted"]
+    cells = [pain.words, f"{pain.gib:g}", chosen or "none", format_bytes(found["recorded"]["allocated_bytes"])]
+    cells.append(format_bytes(predicted["allocated_bytes"]) if chosen else "-")
+    if found["recorded"]["fits"]:
+        return [*cells, "-", "-", "fits as it is"]
+    if actual is None:
+        return [*cells, "-", "-", "no"]
+    error = predicted["allocated_bytes"] / actual["allocated_bytes"] - 1
+    fits = "yes" if actual["fits"] else "no"
+    return [*cells, format_bytes(actual["allocated_bytes"]), f"{error:+.2%}", fits]
+
+
+def table(rows: list[list[str]], device: str) -> str:
+    """Returns the report."""
+    needed = [cells for cells in rows if cells[-1] != "fits as it is"]
+    fixed = sum(cells[-1] == "yes" for cells in needed)
+    lines = [
+        "# Programs that `memdiag fix` makes fit",
+        "",
+        f"Made by bench/fix.py on a phantom {device}: bench/programs/pains.py with the memory with which",
+        "bench/pains.py shows them running out of memory, unaided and unedited. Peaks are allocated bytes; *predicted*",
+        "and *measured* are those with the chosen remedies. A simulated device computes no losses to compare.",
+        "",
+        f"{fixed} of {len(needed)} programs that did not fit were made to fit.",
+        "",
+        "| program | GiB it had | chosen remedies | before | predicted | measured | error | fits now |",
+        "|---|---|---|---|---|---|---|---|",
+        *(f"| {' | '.join(cells)} |" for cells in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Runs the programs and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", required=True, help="the interpreter of an environment with torch for the device")
+    parser.add_argument("--device", default="cuda:h100-80g")
+    parser.add_argument("--only", help="names, separated by ;")
+    parser.add_argument("--work", type=Path, default=Path("memdiag-bench-fix"), help="folder of the kept results")
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    chosen = [pain for pain in PAINS if not arguments.only or re.fullmatch(arguments.only.replace(";", "|"), pain.name)]
+    rows = []
+    for pain in chosen:
+        rows.append(row(pain, fix(pain, arguments.python, arguments.device, arguments.work.resolve())))
+        print(rows[-1], flush=True)
+    text = table(rows, arguments.device)
+    if arguments.only:
+        print(text)
+    else:
+        REPORT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
