@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE))
 from pains import PAINS, Pain  # noqa: E402 - a script beside this one
 
 REPORT = HERE.parent / "reports" / "fix.md"
+CONTEXT = 0.5  # GiB of the card outside the allocator; the memory of a pain is that for PyTorch
 LIMIT = 900  # seconds of one program
 
 
@@ -31,7 +32,17 @@ def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | No
     kept = work / f"{pain.name}.json"
     if kept.exists():
         return dict(json.loads(kept.read_text(encoding="utf-8")))
-    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", device, "--budget", f"{pain.gib}GiB"]
+    command = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "fix",
+        "--json",
+        "--phantom",
+        device,
+        "--budget",
+        f"{pain.gib + CONTEXT}GiB",
+    ]
     command += ["-o", f"{work / 'runs' / pain.name}/", "--", python, str(HERE / "programs" / "pains.py"), pain.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if not done.stdout:

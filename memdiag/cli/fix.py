@@ -104,7 +104,7 @@ def _order(words: list[str], phantom: str | None, output: str | None) -> tuple[O
     first = Path(words[0]) if words else None
     if first is None:
         raise MemdiagError(phrase("errors.no-command"), "memdiag fix [options] -- python train.py")
-    if not first.is_dir() and first.suffix != ".pkl":
+    if not first.is_dir() and first.suffix not in {".pkl", ".pickle"}:
         return Order(tuple(words), {}, output, phantom, has_short_name=False), None
     run = find_run(first, say)
     order = again(run, {}, output)

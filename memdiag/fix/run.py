@@ -20,6 +20,7 @@ from memdiag.fix.losses import compare_losses
 from memdiag.recorder.fixing import VARIABLE
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
 from memdiag.runs.listener import SILENT, Listener
+from memdiag.runs.outcome import failure_of
 from memdiag.runs.recording import Done, Order, perform
 from memdiag.text import phrase
 from memdiag.trace.schema import OOM
@@ -91,7 +92,7 @@ def fix(
         if recorded is None:
             base = order if device is None else replace(order, phantom=_with(device, _PLENTY))
             recorded = heaviest(_run(base, {"losses": before} if device is None else {}, listener), listener)
-        case = _case(recorded, _budget(wanted), listener)
+        case = case_of(recorded, _budget(wanted), listener)
         with listener.busy(phrase("fix.busy")):
             plan = choose(case, unsafe=wanted.unsafe)
         report = _report(wanted, case, plan, recorded)
@@ -178,11 +179,24 @@ def _peak(trace: Trace) -> int:
     return max((int(device.usage.reserved.max(initial=0)) for device in trace.devices), default=0)
 
 
-def _case(file: Path, budget: int | None, listener: Listener) -> Case:
+def case_of(file: Path, budget: int | None, listener: Listener = SILENT) -> Case:
+    """Returns a recording prepared for remedies.
+
+    Args:
+        file: The trace.
+        budget: Memory of the card in bytes, or None for that of the recorded device.
+        listener: Receives progress.
+
+    Raises:
+        MemdiagError: The trace is empty or ends at a failed allocation, or the budget is unknown.
+    """
     trace = listener.read_trace(file)
     if not trace.devices:
         raise MemdiagError(phrase("fix.error.nothing"), phrase("fix.error.nothing.hint", folder=str(file.parent)))
     device = max(trace.devices, key=lambda each: each.num_events)
+    failure = failure_of(trace, device)
+    if failure is not None and failure.is_last:
+        raise MemdiagError(phrase("fix.error.partial", file=str(file)), phrase("fix.error.partial.hint"))
     budget = budget or device.capacity_bytes
     if budget is None:
         raise MemdiagError(phrase("fix.error.budget"), phrase("fix.error.budget.hint"))

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from memdiag.errors import MemdiagError
+from memdiag.fix.run import case_of
+
 TRAINING = '''"""A training."""
 
 from __future__ import annotations
@@ -120,3 +123,8 @@ def test_a_recorded_run_is_enough(folder):
     done = memdiag("fix", "run", "--budget", "100MiB", "--dry-run", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trace"] == str(Path(folder, "run", "rank0.pkl"))
+
+
+def test_a_recording_that_ends_at_a_failed_allocation_is_refused(root):
+    with pytest.raises(MemdiagError, match="ends at a failed allocation"):
+        case_of(root / "examples" / "gpt-train.pickle", 1 << 30)
