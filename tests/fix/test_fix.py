@@ -127,4 +127,4 @@ def test_a_recorded_run_is_enough(folder):
 
 def test_a_recording_that_ends_at_a_failed_allocation_is_refused(root):
     with pytest.raises(MemdiagError, match="ends at a failed allocation"):
-        case_of(root / "examples" / "gpt-train.pickle", 1 << 30)
+        case_of(root / "tests" / "goldens" / "cuda-2.13.0-oom-dump" / "snapshot.pickle", 1 << 30)
