@@ -121,7 +121,7 @@ def test_rows_that_cannot_be(capsys, tmp_path, row):
     path = tmp_path / "list.csv"
     path.write_text(f"id,lower,upper,size\na,0,3,4\n{row}\n")
     assert main(["plan", str(path)]) == 2
-    assert "is not a list of lifetimes, or is damaged" in capsys.readouterr().err
+    assert "is not a CSV file of tensor lifetimes, or is damaged" in capsys.readouterr().err
 
 
 def test_buffers_are_planned_from_python(listed, tmp_path, capsys):

@@ -85,7 +85,7 @@ def test_what_is_said(record, tmp_path):
     said = record(PYTHON, "-c", TRAIN).stderr
     assert "recorded 1 process, 1 training step, in" in said
     assert "peak       2.93 KiB reserved, 2.93 KiB allocated (cpu:0" in said
-    assert "trace.pkl, a copy" in said
+    assert "file       trace.pkl (a copy of the trace)" in said
     assert "next       memdiag analyze trace.pkl" in said
     assert len(said.splitlines()) < 24
     assert record(PYTHON, "-c", TRAIN, options=["-q"]).stderr == ""
@@ -161,7 +161,7 @@ rank in (1, 0)]
     )
     done = record(PYTHON, "launch.py")
     assert "recorded 2 processes" in done.stderr
-    assert "memory     of rank0.pkl" in done.stderr
+    assert "memory     the lines below are about rank0.pkl" in done.stderr
     assert not (tmp_path / "trace.pkl").exists()
     manifest = json.loads((the_run(tmp_path) / "manifest.json").read_text())
     assert [rank["trace"] for rank in manifest["ranks"]] == ["rank0.pkl", "rank1.pkl"]
@@ -179,7 +179,7 @@ def test_of_processes_without_ranks_the_one_that_did_most_is_told(record, tmp_pa
     assert {status["rank"] for status in statuses.values()} == {None}
     events = {name: status["files"]["cpu"]["events"] for name, status in statuses.items()}
     assert max(events.values()) > min(events.values())
-    assert f"memory     of {max(events, key=events.get)}.pkl" in done.stderr
+    assert f"memory     the lines below are about {max(events, key=events.get)}.pkl" in done.stderr
 
 
 def test_a_shell_script(record, tmp_path):
@@ -292,19 +292,8 @@ def test_options_that_make_no_sense(record, tmp_path, options, said):
 
 
 def test_options_reach_the_recorder(record, tmp_path):
-    given = [
-        "--steps",
-        "3:6",
-        "--every",
-        "2",
-        "--max-events",
-        "10",
-        "--no-names",
-        "--backend",
-        "cpu,cuda",
-        "--backend",
-        "npu",
-    ]
+    given = ["--steps", "3:6", "--every", "2", "--max-events", "10", "--no-names", "--samples", "0.5"]
+    given += ["--backend", "cpu,cuda", "--backend", "npu"]
     record("true", options=given)
     settings = json.loads((the_run(tmp_path) / "manifest.json").read_text())["settings"]
     del settings["folder"]
@@ -316,6 +305,7 @@ def test_options_reach_the_recorder(record, tmp_path):
         "first_step": 3,
         "last_step": 6,
         "names": False,
+        "sample_interval": 0.5,
     }
 
 
