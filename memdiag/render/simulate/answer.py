@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART
 from memdiag.results.prediction import CalibrationReport, Prediction, PredictionReport
 from memdiag.text import Phrase, joined, phrase, plain
@@ -46,11 +48,15 @@ def _breaks(result: Prediction) -> bool:
     return bool(result.num_calls_past_assertion) and not result.num_ooms and result.first_oom is None
 
 
-def _rank(result: Prediction) -> tuple[int, int]:
-    """Orders runs, best first: fitting has precedence over reserved bytes."""
+def _rank(result: Prediction) -> tuple[int, float, int]:
+    """Orders runs, best first: fitting, then the smallest card of a run that does not fit, then reserved bytes."""
     if _breaks(result):
-        return 3, result.peak_reserved_bytes
-    return {True: 0, None: 1, False: 2}[result.fits], result.peak_reserved_bytes
+        return 3, 0, result.peak_reserved_bytes
+    if result.fits is False:
+        # the peak ends at the failure, so a run that fails early has a low one
+        smallest = result.min_capacity_bytes
+        return 2, math.inf if smallest is None else smallest, result.peak_reserved_bytes
+    return 0 if result.fits else 1, 0, result.peak_reserved_bytes
 
 
 def _chosen(name: str, alike: list[str], count: int, *, fits: bool) -> Phrase:

@@ -233,6 +233,13 @@ def test_the_peak_is_compared_with_that_of_the_recorded_settings():
             "None of the 2 simulated runs fits; closest to fitting: B. ",
         ),
         (
+            (
+                prediction(min_capacity_bytes=516 * MIB, **OOM),
+                prediction(min_capacity_bytes=556 * MIB, peak_reserved_bytes=8 * MIB, **OOM),
+            ),
+            "None of the 2 simulated runs fits; closest to fitting: A. ",
+        ),
+        (
             (prediction(), prediction("stitch"), prediction(**OOM)),
             "A, B are equally good, the best of 3 simulated runs. ",
         ),
