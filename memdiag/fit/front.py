@@ -52,7 +52,7 @@ class FrontRun:
 
 
 def front_of(axes: Sequence[GridAxis], runs: Sequence[FrontRun]) -> tuple[FrontPoint, ...]:
-    """Returns the runs that no other run of the same device dominates, the smallest device first."""
+    """Returns the runs that no other run of the same device dominates, by backend, the smallest device first."""
     points = [(_point(axes, run), _goals(axes, run)) for run in runs]
     kept = [
         point
@@ -62,8 +62,16 @@ def front_of(axes: Sequence[GridAxis], runs: Sequence[FrontRun]) -> tuple[FrontP
             for other, its in points
         )
     ]
-    devices = list(dict.fromkeys(run.device for run in runs))
-    return tuple(sorted(kept, key=lambda point: (devices.index(point.device), point.smallest_total_bytes)))
+    # two devices of one backend often need the same: one row says so
+    rows = {(_backend(point.device), point.values, point.smallest_total_bytes): point for point in reversed(kept)}
+    backends = list(dict.fromkeys(_backend(run.device) for run in runs))
+    return tuple(
+        sorted(rows.values(), key=lambda point: (backends.index(_backend(point.device)), point.smallest_total_bytes))
+    )
+
+
+def _backend(device: str) -> str:
+    return device.partition(":")[0]
 
 
 def _point(axes: Sequence[GridAxis], run: FrontRun) -> FrontPoint:
