@@ -63,7 +63,9 @@ def front_of(axes: Sequence[GridAxis], runs: Sequence[FrontRun]) -> tuple[FrontP
         )
     ]
     # two devices of one backend often need the same: one row says so
-    rows = {(_backend(point.device), point.values, point.smallest_total_bytes): point for point in reversed(kept)}
+    rows: dict[tuple[object, ...], FrontPoint] = {}
+    for point in kept:
+        rows.setdefault((_backend(point.device), point.values, point.smallest_total_bytes), point)
     backends = list(dict.fromkeys(_backend(run.device) for run in runs))
     return tuple(
         sorted(rows.values(), key=lambda point: (backends.index(_backend(point.device)), point.smallest_total_bytes))

@@ -36,8 +36,10 @@ def test_work_counts_tokens_and_fewer_ranks_are_better():
     axes = read_axes(["gpus=8,16", "mbs=1,2", "seq=512,1024"])
     runs = [FrontRun("npu:910b-64g", (str(gpus), "2", "512"), 40 * GIB, gpus) for gpus in (8, 16)]
     assert [(point.ranks, point.at_once) for point in front_of(axes, runs)] == [(8, 8 * 2 * 512), (16, 16 * 2 * 512)]
-    same = [FrontRun("npu:910b-64g", ("8", "2", "512"), 40 * GIB, ranks) for ranks in (8, 8)]
-    assert len(front_of(axes, same)) == 2
+    equal = [FrontRun("npu:910b-64g", ("8", *sizes), 40 * GIB, 8) for sizes in (("2", "512"), ("1", "1024"))]
+    assert len(front_of(axes, equal)) == 2
+    chips = [FrontRun(device, ("8", "2", "512"), 40 * GIB, 8) for device in ("npu:910b-64g", "npu:910b-32g")]
+    assert [point.device for point in front_of(axes, chips)] == ["npu:910b-64g"]
 
 
 def test_unknown_words_and_axes_have_no_cost():
