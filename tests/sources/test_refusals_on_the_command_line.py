@@ -64,7 +64,7 @@ def test_a_log_is_sent_to_the_command_that_reads_logs(tmp_path, capsys):
         file = tmp_path / name
         file.write_bytes(content)
         assert main(["analyze", str(file)]) == 2
-        command = capsys.readouterr().err.split("memory: ")[1].split(";")[0]
+        command = capsys.readouterr().err.split("memory, run ")[1].split(";")[0]
         assert main(shlex.split(command)[1:]) == 0
         assert capsys.readouterr().err == ""
     file.write_bytes(bytes(range(128, 256)))
