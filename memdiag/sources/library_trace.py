@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from memdiag.errors import RefusedFile
+from memdiag.results.libraries import LibraryMemory
 from memdiag.sources.enclosing import StackTable
 from memdiag.sources.growing import ByteLimit
+from memdiag.sources.guard import guard
 from memdiag.sources.library_log import LibraryLog, ProcessLog
 from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.partial import build_partial
@@ -99,3 +102,22 @@ def _frame(process: ProcessLog, owner: int, place: tuple[str, int, str]) -> Fram
     comm = process.comms[owner]
     rank = f", rank {comm.rank} of {comm.num_ranks}" if comm.num_ranks is not None else ""
     return Frame("", 0, f"{comm.name or comm.identity}{rank}: {where}")
+
+
+def memories_of(path: Path, parse: Callable[[Path], LibraryLog], what: str, hint: str) -> list[LibraryMemory]:
+    """Returns the memory of a library for each process and device of its log.
+
+    Args:
+        path: The log.
+        parse: Reads a log of this library.
+        what: Key of the phrase that names the format.
+        hint: Key of the hint of an error.
+
+    Raises:
+        RefusedFile: It is damaged, or contains no allocations of device memory.
+    """
+    with guard(path, what, hint):
+        found = list(parse(path).memories(str(path)))
+    if not found:
+        raise RefusedFile(phrase("errors.no-library-memory", path=str(path)), phrase(hint))
+    return found

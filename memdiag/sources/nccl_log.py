@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memdiag.errors import RefusedFile
 from memdiag.results.libraries import LibraryMemory
 from memdiag.sources.growing import ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.library_log import Comm, LibraryLog, ProcessLog
-from memdiag.sources.library_trace import build
+from memdiag.sources.library_trace import build, memories_of
 from memdiag.sources.log_lines import lines_of, time_in
 from memdiag.sources.nccl_lines import (
     Allocation,
@@ -62,11 +61,7 @@ def read_memories(path: Path) -> list[LibraryMemory]:
     Raises:
         RefusedFile: It is damaged, or contains no allocations of device memory.
     """
-    with guard(path, _WHAT, _HINT):
-        found = list(parse(path).memories(str(path)))
-    if not found:
-        raise RefusedFile(phrase("errors.no-library-memory", path=str(path)), phrase(_HINT))
-    return found
+    return memories_of(path, parse, _WHAT, _HINT)
 
 
 def parse(path: Path) -> LibraryLog:
