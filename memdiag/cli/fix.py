@@ -78,9 +78,15 @@ def fix(
     from memdiag.fix.run import fix as find
     from memdiag.fix.write import write as write_files
     from memdiag.render import renderer
+    from memdiag.runs.recording import Order
     from memdiag.units import parse_bytes
 
-    order, recorded = _order(list(command or []), phantom, output)
+    words = list(command or [])
+    recorded: Path | None
+    if dry_run and len(words) == 1 and Path(words[0]).suffix != ".py" and Path(words[0]).is_file():
+        order, recorded = Order((), phantom=phantom), Path(words[0])  # a plan needs no command to run again
+    else:
+        order, recorded = _order(words, phantom, output)
     wanted = FixOrder(order, None if budget is None else parse_bytes(budget), unsafe, dry_run)
     with stdout_to_stderr() if as_json else nullcontext():
         report, plan = find(wanted, recorded, OnTerminal())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memdiag.allocator.subject import Subject
+from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.errors import MemdiagError
 from memdiag.fix.base import Proposal
@@ -211,7 +211,12 @@ def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path) -> FixReport:
         device=wanted.order.phantom,
         budget_bytes=case.budget_bytes,
         trace=str(file),
-        recorded=_as_result(plan.base),
+        # the replay within the budget releases cached blocks: that is no recorded peak
+        recorded=FixPeaks(
+            recorded_peak(case.device, "reserved") or 0,
+            recorded_peak(case.device, "allocated") or 0,
+            plan.base.fits,
+        ),
         steps=tuple(steps),
         predicted=_as_result(plan.predicted),
         actual=None,
