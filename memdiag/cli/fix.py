@@ -44,6 +44,26 @@ def fix(
             show_default=False,
         ),
     ] = None,
+    as_rank: Annotated[
+        int | None,
+        typer.Option(
+            "--as-rank",
+            metavar="K",
+            min=0,
+            help="Run one process alone, as rank K of --world N (requires --phantom).",
+            show_default=False,
+        ),
+    ] = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            "--world",
+            metavar="N",
+            min=1,
+            help="Number of ranks that the program sees (requires --phantom).",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, and do not run the fixed program.")
     ] = False,
@@ -87,6 +107,8 @@ def fix(
         order, recorded = Order((), phantom=phantom), Path(words[0])  # a plan needs no command to run again
     else:
         order, recorded = _order(words, phantom, output)
+        if as_rank is not None or world is not None:
+            order = replace(order, as_rank=as_rank, world=world)
     wanted = FixOrder(order, None if budget is None else parse_bytes(budget), unsafe, dry_run)
     with stdout_to_stderr() if as_json else nullcontext():
         report, plan = find(wanted, recorded, OnTerminal())

@@ -25,6 +25,7 @@ class Proposal:
         inside: Name of its part that runs in the program; "": none.
         settings: Arguments of that part.
         conf: Allocator settings; "": the recorded ones stay.
+        lifts_fraction: Whether the process may use the whole device, whatever memory fraction it sets.
         is_safe: Whether the results stay the same, bit for bit or within the rounding that the caveat states.
         forward_share: Share of a forward pass that is computed again in each step; estimated.
     """
@@ -38,6 +39,7 @@ class Proposal:
     inside: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     conf: str = ""
+    lifts_fraction: bool = False
     is_safe: bool = True
     forward_share: float = 0.0
 

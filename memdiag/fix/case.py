@@ -7,14 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
-from memdiag.allocator.result import Replay
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
+from memdiag.allocator.workload import Workload
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.fix.edit import Edit, edited
 from memdiag.offload.modules import Modules
 from memdiag.offload.passes import Passes
-from memdiag.runs.outlook import is_failing
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
@@ -67,27 +67,52 @@ class Case:
         """When the code of each module ran."""
         return Modules.of(self.trace, self.device)
 
-    def peaks(self, edit: Edit, conf: str | None = None) -> Peaks:
+    @cached_property
+    def scratch(self) -> frozenset[int]:
+        """Workspaces of convolutions on CUDA, as rows in Tensors.
+
+        The program survives if such a request fails: PyTorch tries the next algorithm (Conv_v8.cpp, ``try_plans``).
+        """
+        if self.trace.backend != "cuda":
+            return frozenset()
+        stacks, tensors = self.trace.stacks, self.device.tensors
+        own = [(stacks[number] or (None,))[0] for number in range(len(stacks))]
+        named = np.array([frame is not None and "conv" in frame.name.lower() for frame in own] + [False], bool)
+        rows = np.flatnonzero(named[tensors.stack] & (tensors.free_requested_at == tensors.alloc_at + 1))
+        return frozenset(rows.tolist())
+
+    def peaks(self, edit: Edit, conf: str | None = None, *, lifts_fraction: bool = False) -> Peaks:
         """Replays the program with changed requests.
 
         Args:
             edit: The changes.
             conf: Allocator settings, or None for the recorded ones.
+            lifts_fraction: Whether the recorded per-process memory fraction no longer applies.
         """
         workload = edited(self.subject.workload, edit)
-        unlimited = self._replay(workload_of=workload, scenario=self._scenario(conf, None))
+        unlimited = self._replay(workload_of=workload, scenario=self._scenario(conf, None, 1.0))
         reserved, allocated = (int(getattr(unlimited, name).max(initial=0)) for name in ("reserved", "allocated"))
-        room = self.budget_bytes - self.subject.most_outside
+        fraction = 1.0 if lifts_fraction else self.subject.limits.share or 1.0
+        room = min(self.budget_bytes - self.subject.most_outside, int(fraction * self.budget_bytes))
         fits = reserved <= room
-        if not fits and allocated <= room:
-            within = self._replay(workload_of=workload, scenario=self._scenario(conf, self.budget_bytes))
-            fits = not is_failing(within)
-            reserved = int(within.reserved.max(initial=0)) if fits else reserved
+        if not fits and (allocated <= room or self.scratch):
+            within = self._replay(workload_of=workload, scenario=self._scenario(conf, self.budget_bytes, fraction))
+            fits = not self._is_failing(workload, within)
+            if fits:
+                reserved, allocated = (int(getattr(within, name).max(initial=0)) for name in ("reserved", "allocated"))
         return Peaks(reserved, allocated, fits)
 
-    def _scenario(self, conf: str | None, capacity: int | None) -> Scenario:
+    def _is_failing(self, workload: Workload, replay: Replay) -> bool:
+        """Returns whether a request fails that the program cannot do without."""
+        if (replay.status == UNDEFINED).any():
+            return True
+        failed = workload.tensor[replay.status == OUT_OF_MEMORY]
+        return not self.scratch.issuperset(failed.tolist())
+
+    def _scenario(self, conf: str | None, capacity: int | None, fraction: float) -> Scenario:
         own = self.subject.recorded if capacity is None else self.subject.on_card(capacity)
-        own = replace(own, capacity_bytes=capacity)
+        share = own.fraction if self.subject.limits.share is None else None if fraction >= 1 else fraction
+        own = replace(own, capacity_bytes=capacity, fraction=share)
         return own if conf is None else replace(own, conf=conf)
 
     def _replay(self, workload_of: object, scenario: Scenario) -> Replay:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from memdiag.fix.base import Proposal
@@ -30,7 +30,7 @@ class Plan:
     alone: list[tuple[Proposal, Peaks]] = field(default_factory=list)
 
 
-def choose(case: Case, *, unsafe: bool) -> Plan:
+def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
     """Returns the remedies for a program.
 
     Remedies are added in the order of the registry until the program fits. Then each that is not needed is dropped, the
@@ -39,20 +39,21 @@ def choose(case: Case, *, unsafe: bool) -> Plan:
     Args:
         case: The recording and the budget.
         unsafe: Whether remedies that change results may be chosen.
+        without: Names of remedies to leave out.
     """
     base = case.peaks(Edit())
     plan = Plan(base, base)
     if base.fits:
         return plan
     for name in PROGRAM_REMEDIES:
-        proposals = [each for each in PROGRAM_REMEDIES[name].propose(case) if each.is_safe or unsafe]
+        proposals = [] if name in without else list(PROGRAM_REMEDIES[name].propose(case))
         if not proposals:
             continue
         best = _least(case, [], proposals)
         alone = _peaks(case, [best])
         if not _saves(alone, base):
             continue
-        if plan.predicted.fits:
+        if plan.predicted.fits or not (best.is_safe or unsafe):
             plan.alone.append((best, alone))
             continue
         best = _least(case, plan.chosen, proposals)
@@ -85,7 +86,8 @@ def _least(case: Case, given: Sequence[Proposal], proposals: Sequence[Proposal])
 
 def _peaks(case: Case, chosen: Sequence[Proposal]) -> Peaks:
     conf = next((each.conf for each in chosen if each.conf), None)
-    return case.peaks(union([each.edit for each in chosen]), conf)
+    lifts_fraction = any(each.lifts_fraction for each in chosen)
+    return case.peaks(union([each.edit for each in chosen]), conf, lifts_fraction=lifts_fraction)
 
 
 def _saves(now: Peaks, before: Peaks) -> bool:

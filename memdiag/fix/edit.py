@@ -41,6 +41,7 @@ class Edit:
         resized: New requested bytes, by row in Tensors.
         repeats: Requests that are made a second time.
         added: Temporary tensors: event, bytes, and the row in Tensors whose stream and pool they use.
+        pools: Pools to use instead of others, as indices into the pools of the workload.
     """
 
     dropped: frozenset[int] = frozenset()
@@ -48,6 +49,7 @@ class Edit:
     resized: Mapping[int, int] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
     added: tuple[tuple[int, int, int], ...] = ()
+    pools: Mapping[int, int] = field(default_factory=dict)
 
     def __or__(self, other: Edit) -> Edit:
         """Returns both changes; where they free the same tensor, the earlier free."""
@@ -56,7 +58,12 @@ class Edit:
             freed[row] = min(at, freed.get(row, at))
         resized = {**self.resized, **other.resized}
         return Edit(
-            self.dropped | other.dropped, freed, resized, self.repeats + other.repeats, self.added + other.added
+            self.dropped | other.dropped,
+            freed,
+            resized,
+            self.repeats + other.repeats,
+            self.added + other.added,
+            {**self.pools, **other.pools},
         )
 
 
@@ -88,6 +95,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         workload: The recorded requests; its tensor numbers are rows in Tensors.
         edit: The changes.
     """
+    workload = _in_pools(workload, edit.pools)
     keep = np.ones(len(workload.op), bool)
     is_free = np.isin(workload.op, _FREES)
     if edit.dropped:
@@ -117,6 +125,14 @@ def edited(workload: Workload, edit: Edit) -> Workload:
     for repeat in edit.repeats:
         following = _repeat(workload, repeat, edit.dropped, calls, following)
     return _merged(workload, keep, calls, following)
+
+
+def _in_pools(workload: Workload, pools: Mapping[int, int]) -> Workload:
+    if not pools:
+        return workload
+    other = np.arange(len(workload.pools), dtype=workload.pool.dtype)
+    other[list(pools)] = list(pools.values())
+    return replace(workload, pool=np.where(workload.pool >= 0, other[workload.pool], workload.pool))
 
 
 def _stream(workload: Workload, made: Array, row: int) -> int:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.errors import MemdiagError
+from memdiag.fix.advice import advise
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import Case, Peaks
 from memdiag.fix.choose import Plan, choose
 from memdiag.fix.losses import compare_losses
-from memdiag.recorder.fixing import VARIABLE
+from memdiag.fix.trial import Trial, resized, run
+from memdiag.fix.undo import find_worse
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.outcome import failure_of
-from memdiag.runs.recording import Done, Order, perform
+from memdiag.runs.recording import Done, Order
 from memdiag.text import phrase
 from memdiag.trace.schema import OOM
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from memdiag.runs.rerun import RepeatableRun
     from memdiag.trace.model import Trace
 
-INSIDE = Path(__file__).with_name("inside")
 _PLENTY = "capacity=8TiB"  # a recording that never runs out of memory shows all requests
 
 
@@ -90,37 +91,31 @@ def fix(
         tempfile.TemporaryDirectory(prefix="memdiag-losses-") as after,
     ):
         if recorded is None:
-            base = order if device is None else replace(order, phantom=_with(device, _PLENTY))
-            recorded = heaviest(_run(base, {"losses": before} if device is None else {}, listener), listener)
+            base = order if device is None else replace(order, phantom=resized(device, _PLENTY))
+            recorded = heaviest(run(base, {"losses": before} if device is None else {}, listener), listener)
         case = case_of(recorded, _budget(wanted), listener)
-        with listener.busy(phrase("fix.busy")):
-            plan = choose(case, unsafe=wanted.unsafe)
-        report = _report(wanted, case, plan, recorded)
-        chosen = tuple(plan.chosen)
-        variable = AllocatorSettings.of(case.trace).variable
-        applied = Applied(chosen, variable)
-        if on_plan is not None:
-            on_plan(report)
-        if wanted.dry_run or not chosen or not plan.predicted.fits:
-            return report, applied
-        told: dict[str, Any] = {"losses": after} if device is None else {}
-        now = order if device is None else replace(order, phantom=_with(device, f"total={case.budget_bytes}"))
-        conf = next((each.conf for each in chosen if each.conf), None)
-        variables = {} if conf is None else {variable: conf}
-        done = _run(now, {**told, **instructions(chosen)}, listener, variables)
-        losses = compare_losses(Path(before), Path(after)) if device is None else None
-        return replace(_measured(report, done, case, listener), losses=losses), applied
-
-
-def instructions(chosen: Sequence[Proposal]) -> dict[str, Any]:
-    """Returns what the recorder needs to apply remedies in the program (see ``memdiag.recorder.fixing``)."""
-    return {"folder": str(INSIDE), "remedies": [[each.inside, dict(each.settings)] for each in chosen if each.inside]}
-
-
-def _with(device: str, option: str) -> str:
-    """Returns a simulated device with another size."""
-    kept = [part for part in device.split(",") if part.partition("=")[0].strip() not in {"capacity", "room", "total"}]
-    return ",".join([*kept, option])
+        undone: list[FixStep] = []
+        while True:
+            with listener.busy(phrase("fix.busy")):
+                plan = choose(case, unsafe=wanted.unsafe, without=[step.name for step in undone])
+            report = _report(wanted, case, plan, recorded, undone)
+            applied = Applied(tuple(plan.chosen), AllocatorSettings.of(case.trace).variable)
+            if on_plan is not None:
+                on_plan(report)
+            if wanted.dry_run or not plan.chosen or not plan.predicted.fits:
+                return report if plan.predicted.fits else _advised(report, case), applied
+            losses = Path(after, str(len(undone)))
+            losses.mkdir()
+            trial = Trial(order, case, applied.variable, listener, losses)
+            report, attempt = trial.measured(report, plan.chosen)
+            if report.actual is not None and report.actual.fits:
+                compared = compare_losses(Path(before), losses) if device is None else None
+                return replace(report, losses=compared), applied
+            worse = find_worse(attempt, plan.chosen, partial(trial.attempt, report))
+            if worse is None:
+                return _advised(report, case), applied
+            step = next(each for each in report.steps if each.name == worse.name)
+            undone.append(replace(step, is_chosen=False, is_undone=True))
 
 
 def _budget(wanted: FixOrder) -> int | None:
@@ -130,13 +125,6 @@ def _budget(wanted: FixOrder) -> int | None:
 
     profile = choose_device(wanted.order.phantom)
     return profile.capacity_bytes + profile.context_bytes
-
-
-def _run(order: Order, told: Mapping[str, Any], listener: Listener, variables: Mapping[str, str] | None = None) -> Done:
-    environment = {**order.environment, **(variables or {})}
-    if told:
-        environment[VARIABLE] = json.dumps(told)
-    return perform(replace(order, environment=environment, has_short_name=False), listener)
 
 
 def usable_trace(run: RepeatableRun) -> Path | None:
@@ -203,7 +191,7 @@ def case_of(file: Path, budget: int | None, listener: Listener = SILENT) -> Case
     return Case(Subject.of(trace, device), budget)
 
 
-def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path) -> FixReport:
+def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path, undone: Sequence[FixStep]) -> FixReport:
     chosen = {id(each) for each in plan.chosen}
     steps = [_step(each, peaks, is_chosen=id(each) in chosen) for each, peaks in plan.alone]
     return FixReport(
@@ -217,7 +205,7 @@ def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path) -> FixReport:
             recorded_peak(case.device, "allocated") or 0,
             plan.base.fits,
         ),
-        steps=tuple(steps),
+        steps=(*undone, *steps),
         predicted=_as_result(plan.predicted),
         actual=None,
         exit_status=None,
@@ -226,6 +214,10 @@ def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path) -> FixReport:
         folder=None,
         written=(),
     )
+
+
+def _advised(report: FixReport, case: Case) -> FixReport:
+    return replace(report, advice=advise(case, {step.name for step in report.steps}))
 
 
 def _step(each: Proposal, alone: Peaks, *, is_chosen: bool) -> FixStep:
@@ -237,6 +229,7 @@ def _step(each: Proposal, alone: Peaks, *, is_chosen: bool) -> FixStep:
         each.caveat,
         each.is_safe,
         is_chosen,
+        False,
         each.forward_share,
         _as_result(alone),
     )
@@ -244,17 +237,3 @@ def _step(each: Proposal, alone: Peaks, *, is_chosen: bool) -> FixStep:
 
 def _as_result(peaks: Peaks) -> FixPeaks:
     return FixPeaks(peaks.reserved, peaks.allocated, peaks.fits)
-
-
-def _measured(report: FixReport, done: Done, case: Case, listener: Listener) -> FixReport:
-    recorded = () if done.run is None else done.run.recorded
-    same = [Path(status["trace"]) for status in recorded if Path(status["trace"]).name == Path(report.trace).name]
-    actual = None
-    if same:
-        trace = listener.read_trace(same[0])
-        device = next((each for each in trace.devices if each.device == case.device.device), trace.devices[0])
-        failed = bool((device.events.action == OOM).any())
-        reserved, allocated = (int(device.usage[name].max(initial=0)) for name in ("reserved", "allocated"))
-        room = case.budget_bytes - case.subject.most_outside
-        actual = FixPeaks(reserved, allocated, done.ended.status == 0 and not failed and reserved <= room)
-    return replace(report, actual=actual, exit_status=done.ended.exit_code, folder=done.folder.shown)

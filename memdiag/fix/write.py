@@ -8,7 +8,8 @@ from pathlib import Path
 
 from memdiag.errors import MemdiagError
 from memdiag.fix.base import Proposal
-from memdiag.fix.run import INSIDE, Applied
+from memdiag.fix.run import Applied
+from memdiag.fix.trial import INSIDE
 from memdiag.output_file import write_whole
 from memdiag.text import phrase
 

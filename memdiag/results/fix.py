@@ -34,6 +34,7 @@ class FixStep:
         caveat: What it costs, or when not to use it.
         is_safe: Whether results stay the same within the rounding that the caveat states.
         is_chosen: Whether it belongs to the plan.
+        is_undone: Whether it was in the plan, and was removed because the program did worse with it.
         extra_forward: Share of a forward pass that each step computes again; estimated from the bytes it allocates.
         alone: Predicted peaks with this remedy only.
     """
@@ -45,8 +46,26 @@ class FixStep:
     caveat: Phrase
     is_safe: bool
     is_chosen: bool
+    is_undone: bool
     extra_forward: float
     alone: FixPeaks
+
+
+@dataclass(frozen=True)
+class FixAdvice:
+    """A finding that memdiag fix cannot mend.
+
+    Attributes:
+        code: Its code ("MD301").
+        title: The problem in a few words, with its line.
+        fix: The remedy, an imperative sentence.
+        change: The line to change by hand; "": no single line.
+    """
+
+    code: str
+    title: str
+    fix: str
+    change: str
 
 
 @dataclass(frozen=True)
@@ -81,6 +100,7 @@ class FixReport:
         losses: Losses of both runs; null: a simulated device computes none, or the fixed program was not run.
         folder: Folder of the fixed run; null: it was not run.
         written: Files that were written or changed.
+        advice: Findings to mend by hand, if no set of remedies makes the program fit.
     """
 
     command: str
@@ -96,6 +116,7 @@ class FixReport:
     losses: LossComparison | None
     folder: str | None
     written: tuple[str, ...]
+    advice: tuple[FixAdvice, ...] = ()
 
     @property
     def chosen(self) -> tuple[FixStep, ...]:

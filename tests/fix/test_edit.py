@@ -1,5 +1,7 @@
 """Changes to the requests of a program."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from memdiag.allocator.workload import ALLOC, FREE, Workload
@@ -76,3 +78,8 @@ def test_of_two_edits_the_earlier_free_counts():
     both = union([Edit(freed={0: 4}), Edit(freed={0: 2}, dropped=frozenset({1}))])
     assert dict(both.freed) == {0: 2}
     assert both.dropped == {1}
+
+
+def test_requests_go_to_another_pool():
+    work = replace(workload(FORWARD), pool=np.array([0, 1, -1, 2, -1, -1], np.int32), pools=((0, 0), (1, 0), (2, 0)))
+    assert edited(work, Edit(pools={2: 1})).pool.tolist() == [0, 1, -1, 1, -1, -1]

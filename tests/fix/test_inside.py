@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memdiag.fix.run import INSIDE
+from memdiag.fix.trial import INSIDE
 
 FILES = sorted(path for path in INSIDE.glob("*.py") if path.stem != "__init__")
 MODEL = """
@@ -129,6 +129,38 @@ def test_checkpoints_are_loaded_to_the_host(tmp_path):
         f"print(torch.load({str(tmp_path / 'x.pt')!r}, map_location='meta')['head.weight'].device)\n",
     )
     assert rest == ["cpu"]
+
+
+def test_the_process_may_use_the_whole_device():
+    _, rest = losses(
+        "",
+        "seen = []\n"
+        "torch.cuda.set_per_process_memory_fraction = lambda fraction, device=None: seen.append((fraction, device))\n"
+        "from memory_fraction import memory_fraction\n"
+        "memory_fraction()\n"
+        "torch.cuda.set_per_process_memory_fraction(0.25, 1)\n"
+        "print(seen)\n",
+    )
+    assert rest == ["[(1.0, 1)]"]
+
+
+def test_graphs_without_a_pool_share_one():
+    _, rest = losses(
+        "",
+        "seen = []\n"
+        "class Graph:\n"
+        "    def capture_begin(self, pool=None, capture_error_mode='global'):\n"
+        "        seen.append((pool, capture_error_mode))\n"
+        "torch.cuda.CUDAGraph = Graph\n"
+        "torch.cuda.graph_pool_handle = lambda: (0, 7)\n"
+        "from shared_graph_pool import shared_graph_pool\n"
+        "shared_graph_pool()\n"
+        "Graph().capture_begin()\n"
+        "Graph().capture_begin(capture_error_mode='relaxed')\n"
+        "Graph().capture_begin(pool=(0, 3))\n"
+        "print(seen)\n",
+    )
+    assert rest == ["[((0, 7), 'global'), ((0, 7), 'relaxed'), ((0, 3), 'global')]"]
 
 
 def test_no_two_parts_define_the_same_name():

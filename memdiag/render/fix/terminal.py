@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
-from memdiag.results.fix import FixPeaks, FixReport, FixStep
+from memdiag.results.fix import FixAdvice, FixPeaks, FixReport, FixStep
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes
 
@@ -25,7 +25,10 @@ def render(report: FixReport, look: Look = PLAIN) -> str:
     others = [step for step in report.steps if not step.is_chosen]
     if others:
         page.title(phrase("fix.others"))
-        page.grid("lw", [("-", phrase("fix.other", text=step.text, peak=_of(step.alone))) for step in others])
+        page.grid("lw", [("-", _other(step)) for step in others])
+    if report.advice:
+        page.title(phrase("fix.advice"))
+        page.grid("lw", [("-", _advice(each)) for each in report.advice])
     page.gap()
     page.grid("lw", [("-", sentence(note)) for note in _notes(report)], indent=0)
     return page.finish()
@@ -60,6 +63,18 @@ def _details(step: FixStep) -> Iterator[tuple[Cell, Cell]]:
     if step.by_hand:
         yield phrase("fix.by-hand"), step.by_hand
     yield phrase("fix.caveat"), step.caveat
+
+
+def _other(step: FixStep) -> Phrase:
+    kind = "undone" if step.is_undone else "other" if step.is_safe else "unsafe"
+    return phrase(f"fix.{kind}", text=step.text, peak=_of(step.alone))
+
+
+def _advice(advice: FixAdvice) -> Phrase:
+    kind = "line" if advice.change else "plain"
+    return phrase(
+        f"fix.advice.{kind}", title=advice.title, code=advice.code, fix=sentence(advice.fix), change=advice.change
+    )
 
 
 def _of(peaks: FixPeaks) -> Phrase:

@@ -1,0 +1,110 @@
+"""Runs a program with remedies, on the device or a simulated one of the given size, and measures it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from memdiag.fix.base import Proposal
+from memdiag.fix.case import Case
+from memdiag.fix.undo import Attempt
+from memdiag.recorder.fixing import VARIABLE
+from memdiag.results.fix import FixPeaks, FixReport
+from memdiag.runs.listener import Listener
+from memdiag.runs.outcome import failure_of
+from memdiag.runs.recording import Done, Order, perform
+
+INSIDE = Path(__file__).with_name("inside")
+
+
+def instructions(chosen: Sequence[Proposal]) -> dict[str, Any]:
+    """Returns what the recorder needs to apply remedies in the program (see ``memdiag.recorder.fixing``)."""
+    return {"folder": str(INSIDE), "remedies": [[each.inside, dict(each.settings)] for each in chosen if each.inside]}
+
+
+def resized(device: str, option: str) -> str:
+    """Returns a simulated device with another size."""
+    kept = [part for part in device.split(",") if part.partition("=")[0].strip() not in {"capacity", "room", "total"}]
+    return ",".join([*kept, option])
+
+
+def run(order: Order, told: Mapping[str, Any], listener: Listener, variables: Mapping[str, str] | None = None) -> Done:
+    """Runs and records a command.
+
+    Args:
+        order: The command.
+        told: What the recorder does in the program (see ``memdiag.recorder.fixing``).
+        listener: Receives progress.
+        variables: Additional environment variables.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted the command.
+    """
+    environment = {**order.environment, **(variables or {})}
+    if told:
+        environment[VARIABLE] = json.dumps(told)
+    done = perform(replace(order, environment=environment, has_short_name=False), listener)
+    if signal.SIGINT in done.ended.signals or done.ended.status in {-signal.SIGINT, 128 + signal.SIGINT}:
+        raise KeyboardInterrupt
+    return done
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Runs one program with different remedies.
+
+    Attributes:
+        order: The command.
+        case: Its recording, and the budget.
+        variable: Environment variable of the allocator settings.
+        listener: Receives progress.
+        losses: Folder for the losses of the run with all chosen remedies.
+    """
+
+    order: Order
+    case: Case
+    variable: str
+    listener: Listener
+    losses: Path
+
+    def measured(self, report: FixReport, chosen: Sequence[Proposal]) -> tuple[FixReport, Attempt]:
+        """Runs the program with the chosen remedies, and returns the report with the measurement."""
+        done = self._run(chosen, {"losses": str(self.losses)} if self.order.phantom is None else {})
+        attempt = self._attempt(done, Path(report.trace).name)
+        exit_code, folder = done.ended.exit_code, done.folder.shown
+        return replace(report, actual=attempt.peaks, exit_status=exit_code, folder=folder), attempt
+
+    def attempt(self, report: FixReport, chosen: Sequence[Proposal]) -> Attempt:
+        """Runs the program with some remedies; without any, the recording on a real device is its run."""
+        if not chosen and self.order.phantom is None:
+            return Attempt(report.recorded, ended_well=True)
+        return self._attempt(self._run(chosen, {}), Path(report.trace).name)
+
+    def _run(self, chosen: Sequence[Proposal], told: Mapping[str, Any]) -> Done:
+        device = self.order.phantom
+        order = self.order
+        if device is not None:
+            order = replace(order, phantom=resized(device, f"total={self.case.budget_bytes}"))
+        conf = next((each.conf for each in chosen if each.conf), None)
+        variables = {} if conf is None else {self.variable: conf}
+        return run(order, {**told, **instructions(chosen)}, self.listener, variables)
+
+    def _attempt(self, done: Done, name: str) -> Attempt:
+        """Returns the measurement of the process whose trace has this name."""
+        recorded = () if done.run is None else done.run.recorded
+        same = [Path(status["trace"]) for status in recorded if Path(status["trace"]).name == name]
+        if not same:
+            return Attempt(None, ended_well=False)
+        trace = self.listener.read_trace(same[0])
+        device = next((each for each in trace.devices if each.device == self.case.device.device), trace.devices[0])
+        failure = failure_of(trace, device)
+        is_last = failure is not None and failure.is_last
+        reserved, allocated = (int(device.usage[name].max(initial=0)) for name in ("reserved", "allocated"))
+        ended_well = done.ended.status == 0 and not is_last
+        room = self.case.budget_bytes - self.case.subject.most_outside
+        peaks = FixPeaks(reserved, allocated, ended_well and reserved <= room)
+        return Attempt(peaks, ended_well, None if failure is None else failure.num_allocations)
