@@ -1,5 +1,7 @@
 """The pytest plugin: ``@pytest.mark.memdiag(peak="2GiB")`` records a test, and fails it if it needs more memory.
 
+With ``device="cuda:h100-80g"``, the test runs on a simulated device, in a process of its own (simulated_test.py).
+
 It is loaded into every pytest run in an environment with memdiag. So it imports only pytest until a test has the
 marker, and its errors are reported as the result of that test, never as errors of the run.
 
@@ -10,6 +12,7 @@ traceback through this file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +21,16 @@ import pytest
 
 if TYPE_CHECKING:
     from memdiag.gates.recorded_test import RecordedResult, RecordedTest
+    from memdiag.gates.simulated_test import SimulatedTest
 
 _MARKER = (
-    "memdiag(peak='2GiB', stranded='5%', ooms=0, …, backend='cpu'): record this test and fail it if it needs more; "
-    "metrics as in memdiag check"
+    "memdiag(peak='2GiB', stranded='5%', ooms=0, …, device='cuda:h100-80g', baseline='memory.json'): record this test "
+    "and fail it if it needs more; metrics as in memdiag check; a device such as 'cuda:h100-80g' is simulated"
 )
-_CARRIED = "memdiag_entries"  # on a report, possibly from another process: the baseline entries of a test
+_INNER = "MEMDIAG_TEST_REPORTS"  # set in a process that runs one test on a simulated device
+# On a report, possibly from another process: the baseline file of a test (None: that of the command line), and its
+# entries.
+_CARRIED = "memdiag_entries"
 
 
 class State:
@@ -32,7 +39,8 @@ class State:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.running: dict[str, RecordedTest] = {}
-        self.measured: dict[str, dict[str, dict[str, Any]]] = {}
+        self.simulated: dict[str, SimulatedTest] = {}
+        self.measured: dict[Path, dict[str, dict[str, dict[str, Any]]]] = {}  # by baseline file and test
         self.said: list[str] = []
 
     def path(self, option: str) -> Path | None:
@@ -73,17 +81,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker.
+    """Registers the marker, and the parts of the plugin that this run needs."""
+    config.addinivalue_line("markers", _MARKER)
+    config.stash[_STATE] = State(config)
+    if _INNER in os.environ:
+        from memdiag.gates.simulated_test import Reporter
+
+        config.pluginmanager.register(Reporter(config), "memdiag-reporter")
+    elif config.getoption("--memdiag-update"):
+        config.pluginmanager.register(Collector(config.stash[_STATE]), "memdiag-collector")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Checks that there is a baseline to update.
 
     Raises:
         pytest.UsageError: ``--memdiag-update`` without a baseline.
     """
-    config.addinivalue_line("markers", _MARKER)
-    config.stash[_STATE] = State(config)
-    if config.getoption("--memdiag-update"):
-        if not config.getoption("--memdiag-baseline"):
-            raise pytest.UsageError("--memdiag-update is about a baseline: add --memdiag-baseline FILE")
-        config.pluginmanager.register(Collector(config.stash[_STATE]), "memdiag-collector")
+    config = session.config
+    if not config.getoption("--memdiag-update") or config.getoption("--memdiag-baseline") or _INNER in os.environ:
+        return
+    if not any("baseline" in marker.kwargs for item in session.items for marker in item.iter_markers("memdiag")):
+        raise pytest.UsageError("--memdiag-update is about a baseline: add --memdiag-baseline FILE")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -99,7 +118,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         wanted |= marker.kwargs
         positional += marker.args
     state = item.config.stash[_STATE]
-    state.running[item.nodeid] = RecordedTest.begin(item.nodeid, wanted, positional)
+    device = str(wanted.get("device") or "")
+    if ":" in device and "backend" not in wanted and _INNER not in os.environ:
+        from memdiag.gates.simulated_test import SimulatedTest
+
+        state.simulated[item.nodeid] = SimulatedTest(item, device)
+    else:
+        state.running[item.nodeid] = RecordedTest.begin(item.nodeid, wanted, positional, item.path.parent)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -107,6 +132,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Ends the recording after the call of the test (or a failed setup), and judges the test if it passed."""
     outcome = yield
     state = item.config.stash.get(_STATE, None)
+    if state is not None and item.nodeid in state.simulated:
+        _replace(outcome, state.simulated[item.nodeid], call, skips=item.config.getoption("--memdiag-unable") == "skip")
+        return
     running = state.running.pop(item.nodeid, None) if state is not None and state.running and _is_over(call) else None
     if running is None or state is None:
         return
@@ -115,14 +143,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when != "call" or report.outcome == "skipped":
         running.discard()
         return
+    baseline = running.baseline or state.path("--memdiag-baseline")
     judged = running.judge(
-        state.path("--memdiag-baseline"),
+        baseline,
         item.config.getoption("--memdiag-tolerance") or [],
         state.path("--memdiag-dir"),
         has_failed=report.failed,
         updates=bool(item.config.getoption("--memdiag-update")),
     )
+    if judged.entries is not None and baseline is not None:
+        setattr(report, _CARRIED, [str(baseline), judged.entries])
     _report(report, judged, skips=item.config.getoption("--memdiag-unable") == "skip")
+
+
+def _replace(outcome: Any, test: SimulatedTest, call: pytest.CallInfo[None], *, skips: bool) -> None:
+    """Replaces the report of a test by that of the process in which it ran."""
+    if call.when == "call" and test.problem:
+        from memdiag.gates.recorded_test import RecordedResult
+
+        _report(outcome.get_result(), RecordedResult("unknown", f"memdiag: {test.problem}"), skips=skips)
+    elif (made := test.report(call.when)) is not None and call.when != "setup":
+        outcome.force_result(made)
 
 
 def _is_over(call: pytest.CallInfo[None]) -> bool:
@@ -131,8 +172,6 @@ def _is_over(call: pytest.CallInfo[None]) -> bool:
 
 def _report(report: pytest.TestReport, judged: RecordedResult, *, skips: bool) -> None:
     """Adds the judgement to the report of a test."""
-    if judged.entries is not None:
-        setattr(report, _CARRIED, judged.entries)
     if report.failed:
         report.sections.append(("memdiag", judged.text))
     elif judged.status == "failed" or (judged.status == "unknown" and not skips):
@@ -152,9 +191,10 @@ class Collector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Stores the baseline entries of a test."""
-        entries = getattr(report, _CARRIED, None)
-        if entries is not None:
-            self.state.measured[report.nodeid] = entries
+        carried = getattr(report, _CARRIED, None)
+        if carried is not None:
+            baseline, entries = carried
+            self.state.measured.setdefault(Path(baseline), {})[report.nodeid] = entries
 
 
 @pytest.hookimpl(trylast=True)
@@ -166,14 +206,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         running.discard()
     if state is None or not session.config.getoption("--memdiag-update") or hasattr(session.config, "workerinput"):
         return
+    if _INNER in os.environ:
+        return
     from memdiag.errors import MemdiagError
     from memdiag.gates.recorded_test import write_entries
 
-    baseline = state.path("--memdiag-baseline")
+    if (chosen := state.path("--memdiag-baseline")) is not None:
+        state.measured.setdefault(chosen, {})
     try:
-        state.said = write_entries(baseline, state.measured) if baseline is not None else []
+        for baseline, measured in sorted(state.measured.items()):
+            state.said += write_entries(baseline, measured)
     except MemdiagError as error:
-        state.said = [f"error: {error.message}", f"hint: {error.hint}"]
+        state.said += [f"error: {error.message}", f"hint: {error.hint}"]
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from memdiag.gates.baseline import BaselineEntry
     from memdiag.gates.check import MeasuredDevice
     from memdiag.results.check import CheckReport, DeviceCheck
+    from memdiag.trace.model import Trace
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _DEVICE = re.compile(r"/device\d+$")  # suffix of a test's name if it used several devices
 _LONGEST = 100  # characters of the name of a file
 _BACKENDS = ("cuda", "npu", "cpu")
+_NO_METRICS = ("backend", "baseline", "device")  # arguments of the marker that are not budgets
 
 
 @dataclass(frozen=True)
@@ -59,23 +61,33 @@ class RecordedTest:
         name: Name of the test in pytest.
         budgets: Budgets to compare with.
         problem: Why it is not recorded, or "" if it is.
+        baseline: The baseline file of its marker, or None.
     """
 
-    def __init__(self, name: str, budgets: Sequence[Budget], problem: str) -> None:
+    def __init__(self, name: str, budgets: Sequence[Budget], problem: str, baseline: Path | None = None) -> None:
         self.name = name
         self.budgets = budgets
         self.problem = problem
+        self.baseline = baseline
         self._folder: Path | None = None
         self._open = contextlib.ExitStack()
 
     @classmethod
-    def begin(cls, name: str, wanted: Mapping[str, Any], positional: Sequence[Any]) -> RecordedTest:
-        """Starts the recording; problems are stored, and reported when the test is judged."""
+    def begin(cls, name: str, wanted: Mapping[str, Any], positional: Sequence[Any], folder: Path) -> RecordedTest:
+        """Starts the recording; problems are stored, and reported when the test is judged.
+
+        Args:
+            name: Name of the test in pytest.
+            wanted: Named arguments of the marker.
+            positional: Arguments without a name, which are an error.
+            folder: Folder of the test's file, in which the marker's baseline is.
+        """
         try:
             backends, budgets = _read(wanted, positional)
         except MemdiagError as error:
             return cls(name, (), f"{error.message} ({error.hint})")
-        recorded = cls(name, budgets, "")
+        baseline = wanted.get("baseline")
+        recorded = cls(name, budgets, "", None if baseline is None else folder / str(baseline))
         try:
             with _quiet():
                 recorded._start(backends)
@@ -128,7 +140,8 @@ class RecordedTest:
         try:
             return self._judge(baseline, tolerance, keep_in, has_failed=has_failed, updates=updates)
         except MemdiagError as error:
-            return RecordedResult("unknown", f"memdiag: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+            hint = f" ({error.hint})".replace("--update", "--memdiag-update") if error.hint else ""
+            return RecordedResult("unknown", f"memdiag: {error.message}{hint}")
         except Exception as error:  # noqa: BLE001 - as above
             return RecordedResult("unknown", f"memdiag: the test cannot be judged: {type(error).__name__}: {error}")
         finally:
@@ -139,25 +152,31 @@ class RecordedTest:
     ) -> RecordedResult:
         if self.problem:
             return RecordedResult("unknown", f"memdiag: {self.problem}")
+        from memdiag.sources import load
+
         if not self._trace.exists():
             return RecordedResult(
                 "unknown", f"memdiag: nothing was recorded: the test allocated nothing on {_devices()}"
             )
         with _quiet():
-            report, subjects = self._checked(None if updates else baseline, tolerance)
-        lines = [line for each in report.traces for line in _lines(each, is_one=len(report.traces) == 1)]
+            trace = load(self._trace)
+            report, subjects = self._checked(trace, None if updates else baseline, tolerance)
+            lines = [line for each in report.traces for line in _lines(each, is_one=len(report.traces) == 1)]
+            if report.status == "failed":
+                lines += _diagnosis(trace)
         if (report.status != "ok" or has_failed) and keep_in is not None:
             lines.append(f"  trace: {_kept(self._trace, keep_in, self.name)}")
         entries = {subject.key: _as_json(subject.entry) for subject in subjects} if updates else None
         return RecordedResult(report.status, "\n".join(lines), entries)
 
-    def _checked(self, baseline: Path | None, tolerance: Sequence[str]) -> tuple[CheckReport, list[MeasuredDevice]]:
+    def _checked(
+        self, trace: Trace, baseline: Path | None, tolerance: Sequence[str]
+    ) -> tuple[CheckReport, list[MeasuredDevice]]:
         from memdiag.gates.baseline import read_baseline
         from memdiag.gates.check import check, examine
         from memdiag.gates.judging import read_tolerances
-        from memdiag.sources import load
 
-        subjects = examine(self.name, load(self._trace))
+        subjects = examine(self.name, trace)
         known: dict[str, BaselineEntry] | None = None
         if baseline is not None:
             entries = read_baseline(baseline)
@@ -179,19 +198,25 @@ def _read(wanted: Mapping[str, Any], positional: Sequence[Any]) -> tuple[tuple[s
             phrase("check.marker.name.hint", example='@pytest.mark.memdiag(peak="2GiB")'),
         )
     given = wanted.get("backend", ())
+    if device := wanted.get("device"):
+        if given:
+            raise MemdiagError(phrase("check.marker.twice"), phrase("check.marker.twice.hint"))
+        given = str(device).partition(":")[0]
     backends = (given,) if isinstance(given, str) else tuple(given)
     for backend in backends:
         if backend not in _BACKENDS:
             raise MemdiagError(
-                phrase("check.marker.backend", mark=f"@pytest.mark.memdiag(backend={backend!r})"),
+                phrase("check.marker.backend", mark=_marked("device" if device else "backend", device or backend)),
                 phrase("check.marker.backend.hint", backends=", ".join(_BACKENDS)),
             )
     budgets = [
-        read_budget(name, value, f"@pytest.mark.memdiag({name}={value!r})")
-        for name, value in wanted.items()
-        if name != "backend"
+        read_budget(name, value, _marked(name, value)) for name, value in wanted.items() if name not in _NO_METRICS
     ]
     return backends, budgets
+
+
+def _marked(name: str, value: object) -> str:
+    return f"@pytest.mark.memdiag({name}={value!r})"
 
 
 @contextlib.contextmanager
@@ -232,6 +257,19 @@ def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
         lines.insert(0, f"memdiag: {where}{each.error}".replace("--update", "--memdiag-update"))
     if each.sites:
         lines += [f"  {title(each)}:", *(f"    {holder_words(holder)}" for holder in each.sites)]
+    return lines
+
+
+def _diagnosis(trace: Trace) -> list[str]:
+    """Returns the headline of the report on a trace, and its first finding."""
+    from memdiag.analyzers.report import build_report
+    from memdiag.text import plain
+
+    report = build_report(trace, replay=False)
+    lines = [f"  {plain(report.headline)}"]
+    for finding in report.findings[:1]:
+        lines.append(f"  {finding.code}: {plain(finding.title)}")
+        lines += [f"    {phrase('check.fix', fix=plain(fix.title))}" for fix in finding.fixes[:1]]
     return lines
 
 
