@@ -8,7 +8,9 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from memdiag.phantom.cuda.standin import Torch
@@ -36,6 +38,14 @@ def cuda_python() -> str:
 def npu_python() -> str:
     """Returns a Python with torch_npu, or ""."""
     return os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or own_npu_python()
+
+
+@cache
+def finds_device(command: tuple[str, ...], device: str) -> bool:
+    """Returns whether the torch of a Python, given as its command, finds a real "cuda" or "npu" device."""
+    load = {"cuda": "torch", "npu": "torch, torch_npu"}[device]
+    find = f"import sys, {load}; sys.exit(not torch.{device}.is_available())"
+    return subprocess.run([*command, "-c", find], capture_output=True, check=False).returncode == 0
 
 
 NO_CUDA = (

@@ -20,6 +20,7 @@ from memdiag.runs import summary
 from memdiag.runs.chosen import choose_trace
 from memdiag.runs.finishing import FinishedRun
 from memdiag.runs.recording import Order, perform
+from tests.pythons import finds_device
 
 ROOT = Path(__file__).parents[2]
 FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
@@ -416,9 +417,8 @@ def test_workers_of_a_data_loader_leave_no_files(record, tmp_path, method):
 
 
 def test_a_failure_on_an_accelerator_is_explained(record, tmp_path):
-    python = os.environ.get("MEMDIAG_TEST_CUDA_PYTHON")
-    if not python:
-        pytest.skip("needs a Python with CUDA (or a stand-in for it): name it in MEMDIAG_TEST_CUDA_PYTHON")
+    if not (python := os.environ.get("MEMDIAG_TEST_CUDA_PYTHON")) or not finds_device((python,), "cuda"):
+        pytest.skip("needs a Python whose torch finds a CUDA device: name it in MEMDIAG_TEST_CUDA_PYTHON")
     program = "import torch; keep = []\nwhile True: keep.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda'))"
     done = record(shutil.which(python), "-c", program, fake=False, options=["-o", str(tmp_path / "run")])
     assert done.returncode == 1

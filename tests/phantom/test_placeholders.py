@@ -27,47 +27,54 @@ ON_DEVICE = "import torch; print(torch.zeros(4, device='cuda').sum().item(), tor
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """Returns a folder with a hard-linked copy of torch that cannot find the toolkit installed next to the original."""
+    """Returns a Python with a hard-linked copy of torch, and the other packages of the original without the toolkit.
+
+    torch also looks for the toolkit in every folder of Python's path, so the original folder must not be one of them.
+    """
     installed = installed_for([PYTHON], os.environ)
     original = Path(installed.folder_of("torch"))
-    here = tmp_path_factory.mktemp("site")
+    here = tmp_path_factory.mktemp("environment")
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", here], check=True)
+    site = next(here.glob("lib/python*/site-packages"))
+    for path in original.parent.iterdir():
+        if path.name not in ("torch", "nvidia", "__pycache__") and not (site / path.name).exists():
+            (site / path.name).symlink_to(path)
     try:
         shutil.copytree(
-            original, here / "torch", copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__", PLACEHOLDERS)
+            original, site / "torch", copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__", PLACEHOLDERS)
         )
     except OSError as error:  # shutil.Error if the folder is on another file system
         pytest.skip(f"torch cannot be copied by links: {str(error)[:200]}")
-    for path in (here / "torch" / "lib").iterdir():
+    for path in (site / "torch" / "lib").iterdir():
         if path.name in Torch(original, installed.version_of("torch")).placeholders:
             path.unlink()
-    return here
+    return here / "bin" / "python"
 
 
-def python(copy, program, environment):
+def run(python, program, environment):
     return subprocess.run(
-        [PYTHON, "-c", program], env=environment, capture_output=True, text=True, check=False, cwd=copy
+        [python, "-c", program], env=environment, capture_output=True, text=True, check=False, cwd=python.parent
     )
 
 
 @needs_torch
-def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(copy))
-    names = placeholders.put_in_place(PYTHON)
+def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy):
+    torch = Path(installed_for([str(copy)], os.environ).folder_of("torch"))
+    names = placeholders.put_in_place(str(copy))
     assert {"libcuda.so.1", "libcudart.so.13", "libcurand.so.10"} <= set(names) or "libcudart.so.12" in names
-    assert Torch(copy / "torch", "").toolkit(names[0]) == []  # a placeholder must not count as the real library
+    assert Torch(torch, "").toolkit(names[0]) == []  # a placeholder must not count as the real library
 
-    done = python(copy, WITHOUT_DEVICE, dict(os.environ))
+    done = run(copy, WITHOUT_DEVICE, dict(os.environ))
     assert done.returncode == 0, done.stderr[-2000:]
     available, devices, gradient, mapped = json.loads(done.stdout)
     assert (available, devices, gradient) == (False, 0, [2.0, 2.0, 2.0])
-    assert [Path(path).parent for path in mapped] == [copy / "torch" / "lib"]
+    assert [Path(path).parent for path in mapped] == [torch / "lib"]
 
-    done = python(copy, ON_DEVICE, launch.environment_for(choose("cuda:h100-80g"), [PYTHON]))
+    done = run(copy, ON_DEVICE, launch.environment_for(choose("cuda:h100-80g"), [str(copy)]))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == "0.0 NVIDIA H100 80GB HBM3\n"
 
 
 @needs_torch
-def test_placeholders_can_be_put_in_place_twice(copy, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(copy))
-    assert placeholders.put_in_place(PYTHON) == placeholders.put_in_place(PYTHON)
+def test_placeholders_can_be_put_in_place_twice(copy):
+    assert placeholders.put_in_place(str(copy)) == placeholders.put_in_place(str(copy))

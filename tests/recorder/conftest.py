@@ -5,7 +5,8 @@ once per device:
 
 * cpu: the Python of the tests if it has torch, else the one named by MEMDIAG_TEST_TORCH_PYTHON;
 * cuda, npu: the command named by MEMDIAG_TEST_CUDA_PYTHON or MEMDIAG_TEST_NPU_PYTHON. It is a Python on a machine with
-  the device, or a script that starts Python on a simulated runtime (then set FAKE_CUDA_BLAS=1 to skip matrix products);
+  the device, or a script that starts Python on a simulated runtime (then set FAKE_CUDA_BLAS=1 to skip matrix products).
+  If its torch finds no device, it runs on memdiag's simulated one;
 * cuda, npu without such a variable: memdiag's simulated device, in the Python of the tests if that has a CUDA build of
   torch, or in the Python of .venv-npu, which ``make test`` creates.
 """
@@ -34,7 +35,7 @@ from memdiag.recorder.config import Config
 from memdiag.recorder.launch import environment_for
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from tests.pythons import own_cuda_python, own_npu_python
+from tests.pythons import finds_device, own_cuda_python, own_npu_python
 
 PROGRAMS = Path(__file__).parent / "programs"
 DEVICES = ("cpu", "cuda", "npu")
@@ -129,7 +130,10 @@ class Recorder:
         out = place / "truth.json"
         base = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
         base.update({"PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
-        if self.device in PHANTOMS and not os.environ.get(f"MEMDIAG_TEST_{self.device.upper()}_PYTHON"):
+        if self.device in PHANTOMS and not (
+            os.environ.get(f"MEMDIAG_TEST_{self.device.upper()}_PYTHON")
+            and finds_device(tuple(self.python), self.device)
+        ):
             base = phantom.environment_for(profiles.choose(PHANTOMS[self.device][1]), self.python, base)
         config = Config(**{"folder": str(place / "run"), "backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
