@@ -227,6 +227,8 @@ OTHERS = {
     "train.log": "examples/oom.log",
     "logs/rank0.log": "examples/oom.log",
     "memdiag-20261121-213027/batch=7/output.txt": "examples/llama-oom.log",
+    "vllm.log": "tests/serving/logs/vllm_now.log",
+    "sglang.log": "tests/serving/logs/sglang.log",
     "train.py": "examples/train.py",
     "src/train.py": "examples/train_gpt.py",
 }

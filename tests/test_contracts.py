@@ -21,6 +21,7 @@ from memdiag.phantom.profiles import DEVICES
 from memdiag.registry import ANALYZERS, SOURCES, Registry, members
 from memdiag.render import FORMS, PICTURES, renderer
 from memdiag.render.support.look import Look
+from memdiag.serving.engines import ENGINES
 from memdiag.text import catalogue
 from memdiag.views.plots import PLOT_DATA
 
@@ -49,6 +50,7 @@ def raised_codes() -> set[str]:
 
 REGISTRIES = {name: value for name, value in vars(registry).items() if isinstance(value, Registry)} | {
     "DIALECTS": DIALECTS,
+    "ENGINES": ENGINES,
     "DEVICES": DEVICES,
     "POLICIES": POLICIES,
     "PLOT_DATA": PLOT_DATA,
@@ -64,6 +66,7 @@ SHARED = {
     "ANALYZERS": {"report"},
     "LINT_RULES": set(),
     "DIALECTS": {"bfc", "host_memory", "parts"},
+    "ENGINES": set(),
     "REMEDIES": {"model", "systems"},
     "PROGRAM_REMEDIES": set(),
 }

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import is_dataclass
 from importlib import import_module
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -190,6 +191,7 @@ def test_settings_and_code(checked, tmp_path):
 def test_pages_devices_and_this_machine(checked):
     checked("explain", "explain", "MD201")
     checked("devices", "devices")
+    checked("serving", "serving", Path(__file__).parent / "serving" / "logs" / "vllm_capture_fails.log")
     checked("doctor", "doctor", "--python", sys.executable)
 
 

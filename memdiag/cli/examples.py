@@ -9,6 +9,7 @@ TASKS = {
     "view": DIAGNOSE,
     "compare": DIAGNOSE,
     "fleet": DIAGNOSE,
+    "serving": DIAGNOSE,
     "explain": DIAGNOSE,
     "record": RECORD,
     "devices": RECORD,
@@ -32,6 +33,7 @@ SUMMARIES = {
     "view": "Browse a trace in the terminal: live tensors, memory map and findings at any event.",
     "compare": "Compare two or more traces: which memory grew, at which call site, and why.",
     "fleet": "Diagnose all ranks of a run: out-of-memory ranks, outliers, and findings in common.",
+    "serving": "Read an inference server's start-up log into one memory account per card.",
     "explain": "Explain a finding: its meaning, why it matters, and how to fix it.",
     "record": "Run a command and record its memory.",
     "devices": "List the simulated devices that a program can be recorded on.",
@@ -54,6 +56,7 @@ EXAMPLES = {
     "view": ("view trace.pkl", "view trace.pkl --at oom"),
     "compare": ("compare before.pkl after.pkl", "compare before.pkl after.pkl --html compare.html"),
     "fleet": ("fleet memdiag-20261121-213027/ -o study", "fleet 'run/*/rank*.pkl' --heatmap ranks.png"),
+    "serving": ("serving vllm.log", "serving sglang.log --device h100-80g", "serving vllm.log --json"),
     "explain": ("explain MD201", "explain conf", "explain"),
     "record": (
         "record -- python train.py",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from memdiag.results.oom import OomReport
 
 MOST_ROWS = 10
+MOST_SERVER_LOGS = 8  # that are looked at for a memory account
 
 
 def oom(
@@ -108,6 +109,7 @@ def oom(
 
     render = renderer("oom", form)
     emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS, verbose=verbose), output)
+    _point_to_account(report)
     end_if_hit(_over(report, budgets))
 
 
@@ -127,6 +129,19 @@ def _over(report: OomReport, budgets: list[str]) -> list[str]:
         hits += [word for word in ("any", message.judgement.verdict) if word in budgets]
         hits += over(message.findings, budgets)
     return hits
+
+
+def _point_to_account(report: OomReport) -> None:
+    """Names the command that reads an inference server's memory account, for logs that have one."""
+    sources = [source for source in dict.fromkeys(message.source for message in report.messages) if source]
+    if not sources:
+        return
+    from memdiag.cli.talk import say
+    from memdiag.runs.serving import has_account
+
+    for source in sources[:MOST_SERVER_LOGS]:
+        if has_account(source):
+            say(phrase("serving.oom-hint", name=source))
 
 
 def _check_output(output: Path | None, chosen: list[OomInput], from_trace: Path | None) -> None:

@@ -39,6 +39,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         "json",
     ),  # the kinds of plots, and their list
     "record": ("terminal",),
+    "serving": ("terminal", "json", "md"),
     "simulate": ("terminal", "json"),
     "try_run": ("terminal", "json"),  # memdiag try: a keyword cannot name a package
     "tune": ("terminal", "json"),
