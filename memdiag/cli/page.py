@@ -60,15 +60,8 @@ class HtmlPage:
         from memdiag.cli.talk import busy, say
 
         with busy(phrase("progress.drawing", count=trace.num_events)):
-            from memdiag.render import renderer
-            from memdiag.runs.simulated_runs import runs_of_report
-            from memdiag.text import language
-            from memdiag.views.picture import build_picture
-            from memdiag.views.policies import simulated_curves
+            from memdiag.runs.html_page import html_page
 
-            runs = simulated if simulated is not None else runs_of_report(trace, report) if replay else ()
-            text = renderer("analyze", "html")(
-                build_picture(trace, report, at=at, simulated=simulated_curves(runs)), language()
-            )
+            text = html_page(trace, report, at, replay=replay, simulated=simulated)
         write_whole(self.path, text)
         say(phrase("progress.wrote-page", path=str(self.path)))

@@ -32,6 +32,73 @@ def mark(name: str) -> None:
         part("guard").contained(current.mark)(name)
 
 
+class Recording:
+    """A recording of this process that the caller starts and stops.
+
+    In a process that ``memdiag record`` already records, that recording just continues, and ``stop`` copies the trace
+    so far.
+
+    Args:
+        path: The file to write; an existing file is overwritten.
+        settings: Fields of ``memdiag.recorder.config.Config``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **settings: Any) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._settings = settings
+        self._session: Any = None
+        self._is_own = False
+        self._steps_before = 0
+        self._ooms_before = 0
+
+    def start(self) -> None:
+        """Starts the recording.
+
+        Raises:
+            ImportError: torch is not installed.
+        """
+        import torch
+
+        session = part("session")
+        self._session = session.current()
+        self._is_own = self._session is None
+        if self._is_own:
+            config = part("config").Config(os.path.dirname(self.path), file=self.path, **self._settings)
+            self._session = session._session = session.Session(config, torch)
+            safe = part("guard").contained
+            safe(self._session.begin)()
+            if "torch_npu" in sys.modules:
+                safe(self._session.watch_npu)()
+        self._steps_before, self._ooms_before = self._session.training.steps, len(self._session.ooms)
+
+    @property
+    def steps(self) -> int:
+        """Number of training steps since the start."""
+        return 0 if self._session is None else int(self._session.training.steps - self._steps_before)
+
+    @property
+    def num_ooms(self) -> int:
+        """Number of allocations that failed since the start; 0 on backends that do not report them."""
+        return 0 if self._session is None else int(len(self._session.ooms) - self._ooms_before)
+
+    def end_step(self) -> None:
+        """Ends a training step, for programs whose optimizer has no hooks of PyTorch."""
+        if self._session is not None:
+            part("guard").contained(self._session.training.end_step)()
+
+    def stop(self) -> None:
+        """Ends the recording and writes the file; safe to call twice."""
+        ended, self._session = self._session, None
+        if ended is None:
+            return
+        if not self._is_own:
+            part("guard").contained(_copy)(ended, self.path)
+            return
+        ended.last_sample()
+        ended.end()
+        part("session")._session = None
+
+
 @contextlib.contextmanager
 def recording(
     path: str | os.PathLike[str] = "trace.pkl",
@@ -56,30 +123,12 @@ def recording(
     Raises:
         ImportError: torch is not installed.
     """
-    import torch
-
-    file = os.path.abspath(os.fspath(path))
-    session = part("session")
-    if session.current() is not None:
-        try:
-            yield
-        finally:
-            part("guard").contained(_copy)(session.current(), file)
-        return
-    config = part("config").Config(
-        os.path.dirname(file), file=file, backends=tuple(backends), max_events=max_events, every=every, names=names
-    )
-    current = session._session = session.Session(config, torch)
-    safe = part("guard").contained
-    safe(current.begin)()
-    if "torch_npu" in sys.modules:
-        safe(current.watch_npu)()
+    running = Recording(path, backends=tuple(backends), max_events=max_events, every=every, names=names)
+    running.start()
     try:
         yield
     finally:
-        current.last_sample()
-        current.end()
-        session._session = None
+        running.stop()
 
 
 def _copy(session: Any, path: str) -> None:

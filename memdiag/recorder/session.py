@@ -76,7 +76,7 @@ class Session:
         self._place = Place(config.folder, config.file)
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self._ooms: list[dict[str, Any]] = []
+        self.ooms: list[dict[str, Any]] = []
         self._written: dict[str, Any] = {}
         self._steps_at_oom = -1
         self._dump_seconds = 0.0
@@ -200,7 +200,7 @@ class Session:
         """Returns whether an out-of-memory error was the last relevant event: then the file of that moment remains."""
         if VARIABLE in os.environ:  # memdiag fix measures whole runs
             return False
-        return self._steps_at_oom == self.training.steps and bool(self._ooms)
+        return self._steps_at_oom == self.training.steps and bool(self.ooms)
 
     def _forked(self) -> None:
         """Called in a child of fork: DataLoader workers and similar processes are not recorded."""
@@ -237,7 +237,7 @@ class Session:
 
     def _out_of_memory(self, backend: Any, device: int, wanted: int, total: int, free: int) -> None:
         self.marks.out_of_memory(device)
-        self._ooms.append(
+        self.ooms.append(
             {
                 "backend": backend.name,
                 "device": device,
@@ -365,7 +365,7 @@ class Session:
             "taken_over": getattr(backend, "taken_over", ""),
             "phantom": bool(os.environ.get("MEMDIAG_PHANTOM")),
             "phantom_device": phantom_device(),
-            "ooms": list(self._ooms),
+            "ooms": list(self.ooms),
             "samples": self.sampler.content(),
             "optimizers": list(self._optimizers),
             "error": process.last_error(),
@@ -386,7 +386,7 @@ class Session:
                 "rank": process.number("RANK"),
                 "reason": reason,
                 "steps": self.training.steps,
-                "ooms": self._ooms,
+                "ooms": self.ooms,
                 "files": self._written,
                 "seconds": time.time() - self.began,
                 "seconds_in_marks": self.training.seconds,

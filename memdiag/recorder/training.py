@@ -214,12 +214,16 @@ class Training:
             self._naming.states(optimizer, mark)
             self.seconds += time.perf_counter() - began
             if self._passed:
-                self._passed = False
-                self.steps += 1
-                self._marks.add(STEP, self.steps)
-                self._marks.trim()
-                if self.placing is not None:
-                    self.placing.stepped()
-                self._stepped(self.steps)
+                self.end_step()
         except Exception as error:  # noqa: BLE001
             report("optimizer hook", error)
+
+    def end_step(self) -> None:
+        """Marks the end of a step."""
+        self._passed = False
+        self.steps += 1
+        self._marks.add(STEP, self.steps)
+        self._marks.trim()
+        if self.placing is not None:
+            self.placing.stepped()
+        self._stepped(self.steps)

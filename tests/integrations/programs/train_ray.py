@@ -1,0 +1,36 @@
+"""Trains two workers with Ray Train; arguments: folder, steps to record, step that fails or -1."""
+
+import sys
+
+import ray
+import torch
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+folder, steps, fail_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+
+def work(config):
+    from model import Net, rows
+
+    from memdiag.integrations.ray_train import recorded
+
+    torch.set_num_threads(1)
+    with recorded(steps=config["steps"], ranks="all"):
+        net = Net(config["fail_at"])
+        optimizer = torch.optim.AdamW(net.parameters())
+        for batch in torch.utils.data.DataLoader(rows(32), batch_size=4):
+            net(**batch)["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=True)
+trainer = TorchTrainer(
+    work,
+    train_loop_config={"steps": steps, "fail_at": fail_at},
+    scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+    run_config=RunConfig(storage_path=folder, name="run"),
+)
+trainer.fit()
+print("trained")
