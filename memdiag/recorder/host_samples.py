@@ -14,11 +14,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .sampling import END, MARK, OOM, START
+from .pinned_tensors import pinned_tensors
+from .sampling import END, MARK, OOM, SAVE, SAVED, START
 
-_ALWAYS = frozenset({START, MARK, OOM, END})
+_ALWAYS = frozenset({START, MARK, OOM, END, SAVE, SAVED})
+_WITH_PSS = frozenset({START, OOM, END})
 _PAUSE = 0.5  # seconds between other samples
 _PSS_SHARE = 0.002  # fraction of the time
+_PINNED_SHARE = 0.002  # fraction of the time for finding pinned tensors
+_LEAST_PINNED = 64 << 20  # bytes in use from which pinned tensors are of interest
 _MOST_CHILDREN = 256
 _NO_LIMIT = 1 << 60  # cgroups without a limit name a larger number
 _SHARED = "/dev/shm"  # noqa: S108 - its size is read, nothing is written
@@ -37,6 +41,8 @@ class HostSamples:
         self._torch = torch
         self._last = 0.0
         self._next_pss = 0.0
+        self._next_pinned = 0.0
+        self._pinned_used = 0
         self._cgroup = _cgroup()
 
     def take(self, when: str, devices: Sequence[int]) -> dict[str, int] | None:
@@ -45,20 +51,23 @@ class HostSamples:
         if when not in _ALWAYS and now - self._last < _PAUSE:
             return None
         self._last = now
-        found = self._processes(when in _ALWAYS and when != MARK)
+        found = self._processes(when in _WITH_PSS)
         found.update(_shared())
         found.update(_of_cgroup(*self._cgroup) if self._cgroup else {})
         if devices:
-            found.update(self._pinned())
+            found.update(self._pinned(when))
         return found
 
     def _processes(self, with_pss: bool) -> dict[str, int]:
         resident = _resident("self")
         if resident is None:
             return _peak_only()
+        peak = _peak_resident()
         children = _below(os.getpid())
         known = [size for size in (_resident(str(pid)) for pid in children) if size is not None]
         found = {"rss_bytes": resident, "children_rss_bytes": sum(known), "num_children": len(known)}
+        if peak is not None:
+            found["peak_rss_bytes"] = max(peak, resident)
         began = time.perf_counter()
         if with_pss or began >= self._next_pss:
             sizes = [_pss(pid) for pid in ("self", *(str(pid) for pid in children))]
@@ -68,13 +77,21 @@ class HostSamples:
                 found["pss_bytes"] = sum(size for size in sizes if size is not None)
         return found
 
-    def _pinned(self) -> dict[str, int]:
+    def _pinned(self, when: str) -> dict[str, int]:
         read = getattr(getattr(self._torch, "_C", None), "_cuda_hostMemoryStats", None)
         stats = read() if read is not None else {}
         reserved, used = (stats.get(name, {}).get("current") for name in ("allocated_bytes", "active_bytes"))
-        return (
-            {} if reserved is None or used is None else {"pinned_bytes": int(reserved), "pinned_used_bytes": int(used)}
-        )
+        if reserved is None or used is None:
+            return {}
+        found = {"pinned_bytes": int(reserved), "pinned_used_bytes": int(used)}
+        began = time.perf_counter()
+        # A failure may hold the allocator's lock, which a tensor that ends here would need.
+        if when != OOM and used >= _LEAST_PINNED and used != self._pinned_used and began >= self._next_pinned:
+            found["pinned_tensors_bytes"], found["pinned_blocks_bytes"] = pinned_tensors(self._torch)
+            self._pinned_used = used
+            now = time.perf_counter()
+            self._next_pinned = now + (now - began) / _PINNED_SHARE
+        return found
 
 
 def _resident(pid: str) -> int | None:
@@ -84,6 +101,14 @@ def _resident(pid: str) -> int | None:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _peak_resident() -> int | None:
+    """Returns the highest resident bytes of this process so far, or None if the kernel does not count them."""
+    for line in (_text("/proc/self/status") or "").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def _pss(pid: str) -> int | None:

@@ -21,9 +21,10 @@ from typing import Any
 
 from .guard import contained, report
 
-WHEN = ("start", "phase", "step", "mark", "timer", "oom", "end")
-START, PHASE, STEP, MARK, TIMER, OOM, END = WHEN
-_ALWAYS = frozenset({START, MARK, OOM, END})  # samples that are neither skipped nor thinned
+WHEN = ("start", "phase", "step", "mark", "timer", "oom", "end", "save", "saved")
+START, PHASE, STEP, MARK, TIMER, OOM, END, SAVE, SAVED = WHEN
+_ALWAYS = frozenset({START, MARK, OOM, END, SAVE, SAVED})  # samples that are neither skipped nor thinned
+_WITHOUT_DEVICE = _ALWAYS | {STEP, TIMER}  # samples of host memory before the program uses a device
 _MOST = 2048  # samples in one file
 _MOST_COST = 0.01  # fraction of the run
 _ALLOWANCE = 0.05  # seconds that sampling may take in addition
@@ -88,7 +89,7 @@ class Sampler:
             when: One of ``WHEN``.
             sections: Sections that are known already, by the name of their source, which is then not called.
         """
-        if self._interval is None or not (self.devices or sections or when == TIMER):
+        if self._interval is None or not (self.devices or sections or when in _WITHOUT_DEVICE):
             return
         # A phase does not wait for the timer; nor does a failure for long, whose allocator may be locked.
         if not self._lock.acquire(timeout=_LONGEST_WAIT if when in _ALWAYS else 0):

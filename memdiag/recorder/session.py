@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from . import config as configuration
-from . import private, process
+from . import private, process, sampling
 from .backends.cpu import Cpu
 from .backends.cuda import Cuda
 from .backends.npu import Npu
@@ -28,14 +28,12 @@ from .phantom_facts import phantom_device, without_computing
 from .placing import Placing
 from .sample_sources import asks_driver, sources_for
 from .sampling import END, OOM, START, Sampler
-from .sampling import MARK as AT_MARK
-from .sampling import PHASE as AT_PHASE
-from .sampling import STEP as AT_STEP
+from .saving import Saving
 from .training import Training
 
 FORMAT = 1
 _MOST_ATTEMPTS = 500  # attempts to write after a signal, 10 ms apart
-_OCCASIONS = {PHASE: AT_PHASE, STEP: AT_STEP, MARK: AT_MARK}
+_OCCASIONS = {PHASE: sampling.PHASE, STEP: sampling.STEP, MARK: sampling.MARK}
 _session: Session | None = None
 
 
@@ -55,6 +53,8 @@ def imported(module: Any) -> None:
     if _session is None and module.__name__ == "torch":
         _session = Session(chosen, torch)
         _session.begin()
+    if _session is not None:
+        _session.saving.wrap(module)
     # torch.npu is missing while torch_npu is importing torch.
     if _session is not None and "torch_npu" in sys.modules and hasattr(torch, "npu"):
         _session.watch_npu()
@@ -81,6 +81,7 @@ class Session:
         self._steps_at_oom = -1
         self._dump_seconds = 0.0
         self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
+        self.saving = Saving(self.sampler.take)
         self.marks.added = self._marked
         self._optimizers: list[dict[str, Any]] = []
         self._on = False
@@ -167,7 +168,7 @@ class Session:
             self.sampler.devices.add(device)
             self.sampler.take(START)
         else:
-            self.sampler.take(_OCCASIONS.get(kind, AT_PHASE))
+            self.sampler.take(_OCCASIONS.get(kind, sampling.PHASE))
 
     @contained
     def last_sample(self) -> None:
@@ -186,6 +187,7 @@ class Session:
             if self._on and not self._died_of_oom():
                 self.write("exit")
             self.training.remove()
+            self.saving.remove()
             self.sampler.stop()
             for backend in self.backends:
                 backend.stop()
@@ -210,6 +212,7 @@ class Session:
         self.backends = []
         self.sampler.forget()
         self.training.remove()
+        self.saving.remove()
 
     # ---------------------------------------------------------------------------------------------------------- moments
 

@@ -15,7 +15,8 @@ class CardMoment:
     Attributes:
         at_event: The first event after the moment (the number of events: after the last), or None if unknown.
         at_us: Its time in microseconds since 1970.
-        when: "start" (first use of the device), "phase", "step", "mark", "timer", "oom" or "end".
+        when: "start" (first use of the device), "phase", "step", "mark", "timer", "oom", "end", "save" or "saved"
+            (before and after a checkpoint is saved).
         step: Number of completed training steps.
         total_bytes: Memory of the card.
         reserved_bytes: Reserved by the allocator of this process, as far as it is on the card.

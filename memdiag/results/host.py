@@ -39,19 +39,21 @@ class HostMoment:
 
     Attributes:
         at_us: Time in microseconds since 1970.
-        when: "start", "phase", "step", "mark", "timer", "oom" or "end".
+        when: "start", "phase", "step", "mark", "timer", "oom", "end", "save" (before a checkpoint is saved) or "saved".
         step: Number of completed training steps.
         rss_bytes: Resident memory of the process.
         children_rss_bytes: Sum of the resident memory of the processes below it. Shared pages count in each of them.
         num_children: Number of processes below it, such as workers of a DataLoader.
         pss_bytes: Proportional memory of all of them: shared pages are divided among their users.
-        peak_rss_bytes: Highest resident memory so far, on systems without /proc.
+        peak_rss_bytes: Highest resident memory of the process so far.
         shm_used_bytes: Files in /dev/shm, of all processes of the machine or container.
         shm_total_bytes: Size of /dev/shm.
         cgroup_used_bytes: Memory of the cgroup without file pages that the kernel can drop.
         cgroup_limit_bytes: Limit of the cgroup.
         pinned_bytes: Pinned memory of PyTorch's host allocator, cached blocks included.
         pinned_used_bytes: Pinned memory in use.
+        pinned_tensors_bytes: Pinned tensors of at least 1 MiB that the program holds.
+        pinned_blocks_bytes: Their blocks, which the allocator rounds up to powers of two.
     """
 
     at_us: int
@@ -68,6 +70,8 @@ class HostMoment:
     cgroup_limit_bytes: int | None
     pinned_bytes: int | None
     pinned_used_bytes: int | None
+    pinned_tensors_bytes: int | None = None
+    pinned_blocks_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ LIFETIMES: tuple[str, ...] = (
     "within_phase",
     "temporary",
 )
-OCCASIONS: tuple[str, ...] = ("start", "phase", "step", "mark", "timer", "oom", "end")  # of samples
+# Occasions of samples. A checkpoint is saved between "save" and "saved".
+OCCASIONS: tuple[str, ...] = ("start", "phase", "step", "mark", "timer", "oom", "end", "save", "saved")
 BLOCK_STATES: tuple[str, ...] = ("inactive", "active_allocated", "active_pending_free")
 INACTIVE, ACTIVE_ALLOCATED, ACTIVE_PENDING_FREE = range(3)
 
@@ -225,13 +226,15 @@ HOST_SAMPLES: dict[str, Column] = {
     "children_rss": Column("int64", "bytes", "sum of the resident memory of the processes below it"),
     "num_children": Column("int64", "", "processes below it, such as workers of a DataLoader"),
     "pss": Column("int64", "bytes", "proportional memory of all of them: shared pages are divided among their users"),
-    "peak_rss": Column("int64", "bytes", "highest resident memory so far, on systems without /proc"),
+    "peak_rss": Column("int64", "bytes", "highest resident memory of the process so far"),
     "shm_used": Column("int64", "bytes", "files in /dev/shm, of all processes"),
     "shm_total": Column("int64", "bytes", "size of /dev/shm"),
     "cgroup_used": Column("int64", "bytes", "memory of the cgroup that the kernel cannot drop"),
     "cgroup_limit": Column("int64", "bytes", "lowest limit of the cgroup and those above it"),
     "pinned": Column("int64", "bytes", "pinned memory of PyTorch's host allocator, cached blocks included"),
     "pinned_used": Column("int64", "bytes", "pinned memory in use"),
+    "pinned_tensors": Column("int64", "bytes", "pinned tensors of at least 1 MiB that the program holds"),
+    "pinned_blocks": Column("int64", "bytes", "their blocks, rounded up to powers of two"),
 }
 
 # ---------------------------------------------------------------------- the fields of PyTorch's memory snapshots

@@ -36,6 +36,7 @@ from memdiag.sources import load
 from memdiag.trace.layout import Layout
 from memdiag.trace.stacks import Frame
 from tests import training as made_by_hand
+from tests.analyzers import host_examples
 from tests.analyzers.heaps import Heap
 
 HERE = Path(__file__).parent
@@ -338,6 +339,7 @@ EXAMPLES: dict[str, Callable[[], object]] = {
     "MD955": lambda: _of("scratch").found(),
     "MD501": lambda: streams.analyze(load(GOLDENS / "cuda-2.13.0-streams" / "snapshot.pickle"), Context()),
     "MD502": _late,
+    **host_examples.EXAMPLES,
 }
 
 

@@ -145,7 +145,9 @@ def _hand_over():
 
 if os.environ.get("MEMDIAG_RECORD"):
     _touch()
-    _modules = {"torch": _begin, "torch_npu": _begin}
+    _modules = dict.fromkeys(
+        ("torch", "torch_npu", "torch.distributed.checkpoint.state_dict_saver", "safetensors.torch"), _begin
+    )
     for _name in [_name for _name in ("torch", "torch_npu") if _name in sys.modules]:  # imported from a .pth file
         _modules.pop(_name)(sys.modules[_name])
     if _modules and sys.version_info >= (3, 4):
