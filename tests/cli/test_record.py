@@ -109,7 +109,7 @@ def test_a_file_that_is_not_ours_stays(record, tmp_path):
     before = (tmp_path / "trace.pkl").read_bytes()
     done = record(PYTHON, "-c", TRAIN)
     assert (tmp_path / "trace.pkl").read_bytes() == before
-    assert "trace-2.pkl (a copy of the trace), because memdiag did not write the existing trace.pkl" in done.stderr
+    assert "trace-2.pkl (a copy of the trace), because memdiag keeps the existing trace.pkl" in done.stderr
     assert (tmp_path / "trace-2.pkl").samefile(the_run(tmp_path) / "rank0.pkl")
     record(PYTHON, "-c", TRAIN)
     assert not (tmp_path / "trace-3.pkl").exists()  # trace-2.pkl is the file of this run

@@ -148,7 +148,7 @@ def test_the_assumed_load_of_experts_is_told(opened):
         "1,024 tokens to 2 of 8 experts each, from 128 to 640 tokens per expert"
     )
     notes = notes_of(opened(phantom=True, phantom_device={"experts": {"load": "balanced", "count": 0, "places": []}}))
-    assert notes["MD931"] == "memdiag was to assume a load of experts (balanced), but found no router"
+    assert notes["MD931"] == "memdiag found no router of experts, so the requested load (balanced) had no effect"
 
 
 @pytest.mark.parametrize(
