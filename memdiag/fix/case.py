@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,8 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
+_PREPARED = ("view", "passes", "modules", "scratch")
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -30,16 +32,44 @@ class Peaks:
 
 
 @dataclass(frozen=True)
+class Given:
+    """Changes by remedies that are already chosen.
+
+    Attributes:
+        edit: Changes of the requests.
+        conf: Allocator settings, or None for the recorded ones.
+        lifts_fraction: Whether the recorded per-process memory fraction no longer applies.
+    """
+
+    edit: Edit = field(default_factory=Edit)
+    conf: str | None = None
+    lifts_fraction: bool = False
+
+
+@dataclass(frozen=True)
 class Case:
     """One recorded process and the memory that it should fit into.
 
     Attributes:
         subject: The recording.
         budget_bytes: Memory of the device that the program should fit into.
+        given: Changes by remedies that are already chosen.
     """
 
     subject: Subject
     budget_bytes: int
+    given: Given = field(default_factory=Given)
+
+    def after(self, given: Given) -> Case:
+        """Returns the case with the changes of chosen remedies; what was prepared is kept."""
+        made = replace(self, given=given)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name in _PREPARED})
+        return made
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory that the allocator may reserve."""
+        return self.budget_bytes - self.subject.most_outside
 
     @property
     def trace(self) -> Trace:
@@ -81,6 +111,10 @@ class Case:
         rows = np.flatnonzero(named[tensors.stack] & (tensors.free_requested_at == tensors.alloc_at + 1))
         return frozenset(rows.tolist())
 
+    def peaks_with(self, edit: Edit) -> Peaks:
+        """Replays the program with changed requests, in addition to those of chosen remedies."""
+        return self.peaks(self.given.edit | edit, self.given.conf, lifts_fraction=self.given.lifts_fraction)
+
     def peaks(self, edit: Edit, conf: str | None = None, *, lifts_fraction: bool = False) -> Peaks:
         """Replays the program with changed requests.
 
@@ -93,7 +127,7 @@ class Case:
         unlimited = self._replay(workload_of=workload, scenario=self._scenario(conf, None, 1.0))
         reserved, allocated = (int(getattr(unlimited, name).max(initial=0)) for name in ("reserved", "allocated"))
         fraction = 1.0 if lifts_fraction else self.subject.limits.share or 1.0
-        room = min(self.budget_bytes - self.subject.most_outside, int(fraction * self.budget_bytes))
+        room = min(self.room_bytes, int(fraction * self.budget_bytes))
         fits = reserved <= room
         if not fits and (allocated <= room or self.scratch):
             within = self._replay(workload_of=workload, scenario=self._scenario(conf, self.budget_bytes, fraction))

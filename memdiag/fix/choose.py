@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case, Peaks
+from memdiag.fix.case import Case, Given, Peaks
 from memdiag.fix.edit import Edit, union
 from memdiag.fix.remedies import PROGRAM_REMEDIES
 
@@ -56,6 +56,8 @@ def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
         if plan.predicted.fits or not (best.is_safe or unsafe):
             plan.alone.append((best, alone))
             continue
+        if plan.chosen:
+            proposals = list(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen)))) or proposals
         best = _least(case, plan.chosen, proposals)
         together = _peaks(case, [*plan.chosen, best])
         plan.alone.append((best, alone if len(proposals) == 1 else _peaks(case, [best])))
@@ -85,9 +87,16 @@ def _least(case: Case, given: Sequence[Proposal], proposals: Sequence[Proposal])
 
 
 def _peaks(case: Case, chosen: Sequence[Proposal]) -> Peaks:
-    conf = next((each.conf for each in chosen if each.conf), None)
-    lifts_fraction = any(each.lifts_fraction for each in chosen)
-    return case.peaks(union([each.edit for each in chosen]), conf, lifts_fraction=lifts_fraction)
+    given = _given(chosen)
+    return case.peaks(given.edit, given.conf, lifts_fraction=given.lifts_fraction)
+
+
+def _given(chosen: Sequence[Proposal]) -> Given:
+    return Given(
+        union([each.edit for each in chosen]),
+        next((each.conf for each in chosen if each.conf), None),
+        any(each.lifts_fraction for each in chosen),
+    )
 
 
 def _saves(now: Peaks, before: Peaks) -> bool:

@@ -64,6 +64,21 @@ def test_checkpointed_modules_give_the_same_losses_bit_for_bit():
     assert rest == ["[True, False, True]"]
 
 
+def test_recomputing_a_batch_norm_leaves_its_statistics_as_without():
+    """A second forward would update the running mean a second time."""
+    model = (
+        "net = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh()) for _ in range(3)))\n"
+        "for _ in range(3):\n"
+        "    net(torch.randn(8, 4)).square().sum().backward()\n"
+        "print(net[1][1].running_mean.tolist(), net[1][1].num_batches_tracked.item(), net[1][1].momentum)\n"
+    )
+    enable = "from checkpoint_modules import checkpoint_modules\ncheckpoint_modules(['1'])\n"
+    _, plain = losses("", f"torch.manual_seed(1)\n{model}")
+    _, again = losses("", f"{enable}torch.manual_seed(1)\n{model}print('__wrapped__' in vars(net[1].forward))")
+    assert again == [*plain, "True"]
+    assert plain[0].endswith(" 3 0.1")
+
+
 def test_a_loss_in_parts_differs_by_rounding_only():
     plain, _ = losses("")
     parts, _ = losses("from chunked_loss import chunked_loss\nchunked_loss(7 * 50 * 4)")
@@ -188,4 +203,4 @@ def test_every_part_has_a_function_of_its_own_name_and_imports_torch_only():
                 if isinstance(node, ast.ImportFrom)
                 else [each.name for each in getattr(node, "names", ())]
             )
-            assert all(name.split(".")[0] in {"torch", "functools", "sys"} for name in found), path
+            assert all(name.split(".")[0] in {"torch", "contextlib", "functools", "sys"} for name in found), path

@@ -1,10 +1,12 @@
 """Recomputes the activations of some modules in backward instead of keeping them."""
 
+import contextlib
 import functools
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
+_CACHES = {"past_key_value", "past_key_values", "layer_past"}  # a second forward would append to them again
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_forward_module"}
 
 
@@ -50,6 +52,24 @@ def _enable(part):
     def recomputed(*args, **kwargs):
         if not (part.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        kwargs.update(dict.fromkeys(_CACHES & kwargs.keys()))
+        return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+    def contexts():
+        return contextlib.nullcontext(), _statistics_kept(part)
 
     part.forward = recomputed
+
+
+@contextlib.contextmanager
+def _statistics_kept(part):
+    """Keeps running statistics as they are: the first forward has already updated them."""
+    norms = [each for each in part.modules() if getattr(each, "num_batches_tracked", None) is not None]
+    before = [(each, each.momentum, each.num_batches_tracked) for each in norms]
+    for each in norms:
+        each.momentum, each.num_batches_tracked = 0.0, each.num_batches_tracked.clone()
+    try:
+        yield
+    finally:
+        for each, momentum, count in before:
+            each.momentum, each.num_batches_tracked = momentum, count

@@ -1,19 +1,21 @@
-"""Recomputes the activations of some blocks in backward (activation checkpointing).
+"""Recomputes the activations of some parts of the model in backward (activation checkpointing).
 
-The blocks are the numbered parts of the model ("layers.3"). Their cost is the share of the forward pass that runs
-again, estimated from the bytes that they allocate.
+The parts are the numbered blocks ("layers.3"), and the modules in those that keep much. Their cost is the share of the
+forward pass that runs again, estimated from the bytes that they allocate.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
-from memdiag.fix.edit import Edit, Repeat, union
+from memdiag.fix.case import Case, Peaks
+from memdiag.fix.cheapest import Parts, PartSet, cheapest_sets, good_sets, live_curve
+from memdiag.fix.edit import Edit, Repeat, edited, union
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import ALLOC
@@ -21,11 +23,18 @@ from memdiag.trace.schema import ALLOC
 NAME = "checkpoint"
 _SHOWN = 4
 _NEAR = 8  # events
+_LARGE = 1 / 6  # share of the saved bytes above which the modules in a part are candidates too
+_SMALL = 1 / 100  # share below which a part is no candidate
+_TRIED, _LEAST_TRIED = 256, 8  # replays of sets that cost less than the first one that fits
+_CALLS = 2_000_000  # calls of the allocator in these replays
+_WORTH = 1.1  # ratio of costs for which sets are tried if there are too many
+_LAST = 8
+_MOST = 0.6  # share above which recomputing a part is recomputing the model
 
 
 @dataclass(frozen=True)
 class Block:
-    """A numbered part of the model.
+    """A part of the model.
 
     Attributes:
         path: Its path in the model.
@@ -41,30 +50,106 @@ class Block:
 
 
 def propose(case: Case) -> Iterable[Proposal]:
-    """Yields sets of blocks, from one block to all of them."""
+    """Yields the cheapest set of parts with which the program fits; if none does, the one with the lowest peak."""
     blocks = find_blocks(case)
-    blocks.sort(key=lambda block: -(block.saved_bytes / max(block.cost, 1)))  # stable: earlier blocks first
-    total = _forward_bytes(case)
-    for number in range(1, len(blocks) + 1):
-        chosen = blocks[:number]
-        paths = [block.path for block in chosen]
-        yield Proposal(
-            NAME,
-            phrase("fix.checkpoint", count=number, total=len(blocks)),
-            (*paths[:_SHOWN], *(("…",) if number > _SHOWN else ())),
-            union([block.edit for block in chosen]),
-            "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-            phrase("fix.checkpoint.caveat"),
-            "checkpoint_modules",
-            {"modules": paths},
-            forward_share=sum(block.cost for block in chosen) / max(total, 1),
-        )
+    rows = _choose(case, blocks)
+    if not rows:
+        return
+    chosen = [blocks[row] for row in rows]
+    paths = [block.path for block in chosen]
+    numbered = {block.path for block in blocks} & case.modules.blocks.keys()
+    words = phrase("fix.checkpoint.parts", count=len(chosen))
+    if numbered.issuperset(paths):
+        words = phrase("fix.checkpoint", count=len(chosen), total=len(numbered))
+    yield Proposal(
+        NAME,
+        words,
+        (*paths[:_SHOWN], *(("…",) if len(paths) > _SHOWN else ())),
+        union([block.edit for block in chosen]),
+        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        phrase("fix.checkpoint.caveat"),
+        "checkpoint_modules",
+        {"modules": paths},
+        forward_share=sum(block.cost for block in chosen) / max(_forward_bytes(case), 1),
+    )
+
+
+def _choose(case: Case, blocks: list[Block]) -> tuple[int, ...]:
+    """Returns the numbers of the chosen parts.
+
+    Live bytes decide which sets are tried, and replays whether they fit: the same live bytes may need more or less
+    memory, depending on the order of requests.
+    """
+    sets = good_sets(_parts(case, blocks))
+    front = cheapest_sets(sets)
+    if not front:
+        return ()
+
+    def peaks(each: PartSet) -> Peaks:
+        return case.peaks_with(union([blocks[row].edit for row in each.chosen]))
+
+    at = bisect_left(front, True, key=lambda each: peaks(each).fits)
+    found = front[at] if at < len(front) else None
+    limit = None if case.scratch else case.room_bytes  # the program survives if a scratch request fails
+    possible = [each for each in sets if limit is None or each.peak <= limit]
+    possible = [each for each in possible if found is None or each.cost < found.cost]
+    tried = max(min(_TRIED, _CALLS // max(len(case.subject.workload.op), 1)), _LEAST_TRIED)
+    if len(possible) > tried:
+        wanted = [each for each in possible if found is None or _WORTH * each.cost < found.cost]
+        possible = sorted(wanted, key=lambda each: each.peak)[:tried]
+    for each in sorted(possible, key=lambda one: one.cost):
+        if peaks(each).fits:
+            return each.chosen
+    if found is not None:
+        return found.chosen
+    return min(front[-_LAST:], key=lambda each: peaks(each).reserved).chosen
+
+
+def _parts(case: Case, blocks: list[Block]) -> Parts:
+    """Returns the live bytes over time, and how each part changes them."""
+    workload = case.subject.workload
+    live = live_curve(edited(workload, case.given.edit))
+    curves = [live_curve(edited(workload, case.given.edit | block.edit)) - live for block in blocks]
+    paths = [f"{block.path}." for block in blocks]
+    excludes = [[one != other and (one.startswith(other) or other.startswith(one)) for one in paths] for other in paths]
+    return Parts.of(
+        live,
+        np.array(curves, np.int64).reshape(len(blocks), len(live)),
+        np.array([block.cost for block in blocks], np.int64),
+        np.array(excludes, bool).reshape(len(blocks), len(blocks)),
+    )
 
 
 def find_blocks(case: Case) -> list[Block]:
-    """Returns the numbered parts that keep activations for backward, in the order of the model's forward."""
-    found = [block for path in case.modules.blocks if (block := _block(case, path)) is not None]
-    return sorted(found, key=lambda block: block.edit.repeats[0].begin)
+    """Returns the parts that can be recomputed, in the order of the model's forward."""
+    found = {path: block for path in case.modules.blocks if (block := _block(case, path)) is not None}
+    total = sum(block.saved_bytes for block in found.values())
+    below = _children(case)
+    waiting = [path for path, block in found.items() if block.saved_bytes > _LARGE * total] if found else below[""]
+    while waiting:
+        path = waiting.pop()
+        block = found.get(path) or _block(case, path)
+        if block is not None and block.saved_bytes > _SMALL * total:
+            found[path] = block
+            if block.saved_bytes > _LARGE * total:
+                waiting += below.get(path, ())
+    kept = [block for block in found.values() if not total or block.saved_bytes <= _MOST * total]
+    return sorted(kept, key=lambda block: block.edit.repeats[0].begin)
+
+
+def _children(case: Case) -> dict[str, list[str]]:
+    """Returns the modules that are called directly below each called one; "": those that no other one contains."""
+    recorded = case.trace.recorded
+    if recorded is None:
+        return {"": []}
+    called = {recorded.names[name] for name in np.unique(recorded.modules["name"]).tolist() if name >= 0}
+    found: dict[str, list[str]] = {"": []}
+    for path in sorted(called):
+        above = path.rpartition(".")[0]
+        while above and above not in called:
+            above = above.rpartition(".")[0]
+        found.setdefault(above, []).append(path)
+    return found
 
 
 def _pairs(case: Case) -> Iterator[tuple[int, int, int, int]]:
