@@ -93,6 +93,7 @@ def analyze(
 
     from memdiag.cli.choose import choose_trace
     from memdiag.cli.emit import emit, form_of
+    from memdiag.cli.offer import offer_fix
     from memdiag.cli.page import read_page
     from memdiag.output_file import is_same
 
@@ -116,6 +117,8 @@ def analyze(
     from memdiag.render import renderer
 
     emit(partial(renderer("analyze", "full" if full and form == "terminal" else form), report), output)
+    if form == "terminal" and any(device.counts.get("num_ooms") for device in report.devices):
+        offer_fix(path)
     end_if_hit(_over(report, budgets))
 
 

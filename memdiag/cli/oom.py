@@ -90,6 +90,7 @@ def oom(
 
     from memdiag.cli.emit import emit, form_of
     from memdiag.cli.loading import OnTerminal
+    from memdiag.cli.offer import offer_fix
     from memdiag.cli.progress import Progress
     from memdiag.cli.talk import say
     from memdiag.oom.inputs import USAGE, choose
@@ -110,6 +111,8 @@ def oom(
     render = renderer("oom", form)
     emit(lambda look: render(report, look, every=every, top=top or MOST_ROWS, verbose=verbose), output)
     _point_to_account(report)
+    if form == "terminal" and report.trace and report.messages:
+        offer_fix(Path(report.trace))
     end_if_hit(_over(report, budgets))
 
 

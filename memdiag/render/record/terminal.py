@@ -161,5 +161,8 @@ def _files(summary: RunSummary, chosen: Mapping[str, Any]) -> Iterator[str]:
     )
     yield row(phrase("record.next"), f"memdiag analyze {name}")
     failed = {oom.get("backend") for oom in chosen.get("ooms") or ()}
-    if failed & {"cuda", "npu"} and not summary.is_phantom:
+    if failed & {"cuda", "npu"} and summary.is_phantom:
+        yield row("", phrase("record.next.fix", command=f"memdiag fix {file_argument(summary.folder)}"))
+    elif failed & {"cuda", "npu"}:
+        yield row("", phrase("record.next.fix", command="memdiag fix --phantom DEVICE -- …"))
         yield row("", phrase("record.next.phantom"))
