@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from memdiag.text import Phrase, catalogue, phrase
 
-Kind = Literal["category", "lifetime", "phase", "part", "curve"]
+Kind = Literal["category", "lifetime", "phase", "part", "curve", "card"]
 
 BLUE, SKY, VERMILLION, ORANGE, GREEN, PURPLE, YELLOW, GREY, BROWN = (
     "#387dcb",
@@ -117,6 +117,13 @@ STYLES: Mapping[Kind, Mapping[str, Style]] = {
         "active": Style(ORANGE, "....", "▒"),
         "allocated": Style(BLUE),
         "requested": Style(GREEN),
+    },
+    # Memory of a card that is in use, from the bottom of a stack up.
+    "card": {
+        "reserved": Style(BLUE),
+        "own_outside": Style(ORANGE, "////", "▓"),
+        "other_processes": Style(PURPLE, "xxxx", "▒"),
+        "unknown": Style(GREY, "....", "░"),
     },
 }
 

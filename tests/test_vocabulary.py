@@ -12,7 +12,12 @@ from memdiag.views.heap import CAUSES
 
 SEEN = 13.0  # CIELAB distance at which adjacent colours are clearly different
 STEP = 5.0  # difference in lightness, for prints without colour
-TOGETHER = {"category": schema.CATEGORIES, "lifetime": schema.LIFETIMES, "part": tuple(vocabulary.STYLES["part"])}
+TOGETHER = {
+    "category": schema.CATEGORIES,
+    "lifetime": schema.LIFETIMES,
+    "part": tuple(vocabulary.STYLES["part"]),
+    "card": tuple(vocabulary.STYLES["card"]),
+}
 # Simulation of full protanopia, deuteranopia and tritanopia in linear RGB: Machado, Oliveira and Fernandes, 2009.
 VISION = {
     "normal": np.eye(3),

@@ -36,6 +36,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         "lifetimes",
         "policies",
         "map",
+        "card",
         "json",
     ),  # the kinds of plots, and their list
     "record": ("terminal",),

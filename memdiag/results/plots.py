@@ -134,6 +134,31 @@ class LifetimesPlot:
 
 
 @dataclass(frozen=True)
+class CardPlot:
+    """The memory of a card over time.
+
+    Attributes:
+        frame: Facts about the whole run, without phases and steps.
+        total_bytes: Memory of the card.
+        at_ms: Milliseconds from the first sample to each sample.
+        parts: Bytes of each part in use at each sample, bottom to top; with ``free`` they sum to the card.
+        free: Bytes that are free for every process.
+        fullest_ms: Time of the sample with the least free memory.
+        at_fullest: Bytes of each part and of "free" at that sample.
+        failures_ms: Times of out-of-memory errors.
+    """
+
+    frame: PlotFrame
+    total_bytes: int
+    at_ms: Numbers
+    parts: dict[str, Numbers]
+    free: Numbers
+    fullest_ms: int
+    at_fullest: dict[str, int]
+    failures_ms: Numbers
+
+
+@dataclass(frozen=True)
 class MapRow:
     """One row: the name of its pool (empty if the pool continues), and its segments as [start, end) in bytes."""
 

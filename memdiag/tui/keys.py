@@ -54,7 +54,7 @@ GROUPS: tuple[tuple[str, tuple[KeyHelp, ...]], ...] = (
         "lists",
         (
             KeyHelp((("tab", "turn(1)"), ("shift+tab", "turn(-1)")), "Tab", "list", "Tab"),
-            KeyHelp(tuple((str(n), f"show({n - 1})") for n in range(1, 6))),
+            KeyHelp(tuple((str(n), f"show({n - 1})") for n in range(1, 7))),
             KeyHelp((("up", "rows(-1)"), ("down", "rows(1)"), ("k", "rows(-1)"), ("j", "rows(1)")), "↑ ↓", "rows"),
             KeyHelp((("pageup", "pages(-1)"), ("pagedown", "pages(1)"), ("home", "first_row"), ("end", "last_row"))),
             KeyHelp((("enter", "choose"),), "Enter", "open", "Enter"),

@@ -8,6 +8,7 @@ from memdiag.tui import map_lines, tensor_lines
 from memdiag.tui.about_lines import AboutLines
 from memdiag.tui.call_lines import CallLines
 from memdiag.tui.finding_lines import FindingLines
+from memdiag.tui.ledger_lines import LedgerLines
 from memdiag.tui.lines import Lines, short
 from memdiag.tui.map_lines import MapLines
 from memdiag.tui.models.call_tree import FRAMES, CallTree
@@ -15,8 +16,8 @@ from memdiag.tui.models.segment_rows import ORDERS as MAP_ORDERS
 from memdiag.tui.tensor_lines import TensorLines
 from memdiag.tui.walk import OneDevice, Walk
 
-NAMES: tuple[str, ...] = ("tensors", "findings", "calls", "map", "about")
-TENSORS, FINDINGS, CALLS, MAP, ABOUT = range(5)
+NAMES: tuple[str, ...] = ("tensors", "findings", "calls", "map", "about", "card")
+TENSORS, FINDINGS, CALLS, MAP, ABOUT, CARD = range(6)
 _HOT = 0.5  # fraction of a call's bytes that its largest child needs for the largest path to continue
 
 
@@ -32,8 +33,8 @@ class Lists:
         text: Filter for tensors, calls and findings.
     """
 
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
+    def __init__(self, walk: Walk, *, color: bool = True) -> None:
+        self._walk, self._color = walk, color
         self.text = ""
         self._order, self._backwards = "bytes", False
         self._map_order = MAP_ORDERS[0]
@@ -44,6 +45,11 @@ class Lists:
         self._report: Report | None = None
         self._error = ""
         self.about = AboutLines(walk.trace, None)
+
+    @property
+    def count(self) -> int:
+        """Number of lists: that of the card needs samples."""
+        return len(NAMES) if any(len(device.samples) for device in self._walk.trace.devices) else CARD
 
     @property
     def findings(self) -> FindingLines:
@@ -80,7 +86,11 @@ class Lists:
                 if self.text
                 else lines.summary()
             )
-        return lines.summary() if isinstance(lines, TensorLines | FindingLines | MapLines | AboutLines) else ""
+        return (
+            lines.summary()
+            if isinstance(lines, TensorLines | FindingLines | MapLines | AboutLines | LedgerLines)
+            else ""
+        )
 
     def changes(self, number: int, row: int) -> list[str]:
         """Returns the lines that can be copied in a row."""
@@ -173,6 +183,8 @@ class Lists:
         if number == CALLS:
             self._weigh(here)
             return CallLines(here)
+        if number == CARD:
+            return LedgerLines(here, color=self._color)
         return MapLines(here, here.at, self._map_order, self._opened, self._walk.by, self._to_scale)
 
     def _weigh(self, here: OneDevice) -> None:

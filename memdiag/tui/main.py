@@ -10,7 +10,7 @@ from textual import events
 from memdiag.text import phrase
 from memdiag.tui import curve_lines, keys
 from memdiag.tui.lines import short
-from memdiag.tui.lists import CALLS, FINDINGS, MAP, NAMES, TENSORS, Lists, title_of
+from memdiag.tui.lists import CALLS, FINDINGS, MAP, TENSORS, Lists, title_of
 from memdiag.tui.parts import Parts
 from memdiag.tui.pieces import Drawn, Popup
 from memdiag.tui.question import Question
@@ -107,11 +107,15 @@ class MainScreen(Parts, inherit_bindings=False):
 
     def action_show(self, number: int) -> None:
         """Shows a list."""
-        self._show_list(number, keep=False)
+        if self._lists is not None and number < self._lists.count:
+            self._show_list(number, keep=False)
+        else:
+            self._say(phrase("screen.card.none"))
 
     def action_turn(self, by: int) -> None:
         """Shows the next list."""
-        self._show_list((self._number + by) % len(NAMES), keep=False)
+        if self._lists is not None:
+            self._show_list((self._number + by) % self._lists.count, keep=False)
 
     def action_rows(self, by: int) -> None:
         """Moves the cursor of the list."""

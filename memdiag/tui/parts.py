@@ -18,7 +18,7 @@ from memdiag.text import phrase
 from memdiag.tui import keys
 from memdiag.tui.card_lines import card_lines, num_lines
 from memdiag.tui.lines import DIM, STRONG, Said, folded, joined, short
-from memdiag.tui.lists import ABOUT, FINDINGS, NAMES, Lists, title_of
+from memdiag.tui.lists import ABOUT, CARD, FINDINGS, Lists, title_of
 from memdiag.tui.pieces import Drawn
 from memdiag.tui.question import Question
 from memdiag.tui.rows import Rows
@@ -112,7 +112,7 @@ class Parts(Screen[None], inherit_bindings=False):
     def show_trace(self, walk: Walk) -> None:
         """Shows a trace, without findings."""
         self._walk = walk
-        self._lists = Lists(walk)
+        self._lists = Lists(walk, color=not self.app.no_color)
         self._lists.about.set_width(self.size.width - 1)
         self._show_list(0)
         self._redraw()
@@ -188,7 +188,7 @@ class Parts(Screen[None], inherit_bindings=False):
         return [line]
 
     def _tab_titles(self) -> list[str]:
-        titles = [title_of(number) for number in range(len(NAMES))]
+        titles = [title_of(number) for number in range(CARD if self._lists is None else self._lists.count)]
         if self._lists is not None and self._lists.findings.report is not None:
             count = len(self._lists.findings.report.findings)
             titles[FINDINGS] = phrase("screen.list.numbered", title=titles[FINDINGS], count=count)

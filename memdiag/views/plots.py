@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from memdiag.registry import Registry
 
 if TYPE_CHECKING:
-    from memdiag.results.plots import FragmentationPlot, LifetimesPlot, MapPlot, PoliciesPlot, TimelinePlot
+    from memdiag.results.plots import CardPlot, FragmentationPlot, LifetimesPlot, MapPlot, PoliciesPlot, TimelinePlot
     from memdiag.trace.model import DeviceTrace, Trace
     from memdiag.views.plot_frame import Ask
 
@@ -17,7 +17,7 @@ class PlotData(Protocol):
 
     def __call__(
         self, trace: Trace, device: DeviceTrace, ask: Ask
-    ) -> TimelinePlot | FragmentationPlot | LifetimesPlot | PoliciesPlot | MapPlot:
+    ) -> TimelinePlot | FragmentationPlot | LifetimesPlot | PoliciesPlot | MapPlot | CardPlot:
         """Returns the data of a device; raises ``MemdiagError`` if the file lacks data for the plot."""
 
 
@@ -30,5 +30,6 @@ PLOT_DATA: Registry[PlotData] = Registry(
         "lifetimes": "memdiag.views.plot_lifetimes:lifetimes_of",
         "policies": "memdiag.views.plot_policies:policies_of",
         "map": "memdiag.views.plot_map:map_of",
+        "card": "memdiag.views.plot_card:card_of",
     },
 )

@@ -17,6 +17,7 @@ from memdiag.errors import MemdiagError
 from memdiag.render import FORMS
 from memdiag.runs.simulated_runs import simulate_runs, subject_of
 from memdiag.trace.moments import choose_moment
+from memdiag.views.plot_card import card_of
 from memdiag.views.plot_fragmentation import fragmentation_of
 from memdiag.views.plot_frame import Ask, bands_of, settled, thin
 from memdiag.views.plot_lifetimes import lifetimes_of
@@ -24,6 +25,7 @@ from memdiag.views.plot_map import map_of
 from memdiag.views.plot_policies import policies_of
 from memdiag.views.plot_timeline import timeline_of
 from memdiag.views.plots import PLOT_DATA
+from tests.analyzers.test_residue import TOTAL, turns
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
@@ -181,3 +183,20 @@ def test_what_is_missing_is_said(example):
         map_of(example, device, Ask(100, at=-1))
     with pytest.raises(MemdiagError, match="no out-of-memory event"):
         map_of(example, device, Ask(100, at="oom"))
+
+
+def test_the_parts_of_a_card_and_its_free_memory_sum_to_it():
+    trace = turns([411, 1160, 2500])
+    drawn = card_of(trace, trace.devices[0], Ask(200))
+    assert drawn.total_bytes == TOTAL
+    for number in range(len(drawn.at_ms)):
+        assert sum(sizes[number] for sizes in drawn.parts.values()) + drawn.free[number] == TOTAL
+    assert sum(drawn.at_fullest.values()) == TOTAL
+    assert drawn.at_fullest["free"] == min(drawn.free)
+    assert "unknown" not in drawn.parts  # the driver tells the processes apart
+    assert drawn.frame.steps == ()
+
+
+def test_a_card_without_samples_is_refused(example):
+    with pytest.raises(MemdiagError, match="needs samples"):
+        card_of(example, example.devices[0], Ask(200))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from memdiag import vocabulary
 from memdiag.render.support.bar import stacked_bar
 from memdiag.results.card_ledger import CardMoment
 from memdiag.text import phrase
@@ -13,8 +14,9 @@ from memdiag.units import format_bytes
 
 MOST_ROWS = 10
 _BAR = 12  # columns
-_PARTS = ("reserved", "own_outside", "other_processes", "unknown", "free")
-_GLYPHS = ("█", "▓", "▒", "░", "·")
+_FREE = "·"
+PARTS = (*vocabulary.STYLES["card"], "free")
+GLYPHS = (*(style.glyph for style in vocabulary.STYLES["card"].values()), _FREE)
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,26 @@ def card_rows(moments: Sequence[CardMoment]) -> CardRows | None:
     if not moments:
         return None
     shown = [moments[number] for number in _chosen(moments)]
-    used = [at for at, part in enumerate(_PARTS) if any(getattr(moment, f"{part}_bytes") for moment in shown)]
-    legend = "  ".join(f"{_GLYPHS[at]} {phrase(f'report.card-time.{_PARTS[at]}')}" for at in used)
+    used = [at for at, part in enumerate(PARTS) if any(getattr(moment, f"{part}_bytes") for moment in shown)]
+    legend = "  ".join(f"{GLYPHS[at]} {name_of(PARTS[at])}" for at in used)
     is_known = all(moment.own_outside_bytes is not None for moment in shown)
     lead: str = phrase("report.card-time.lead", total=format_bytes(shown[-1].total_bytes), legend=legend)
     if not is_known:
         lead = f"{lead} {phrase('report.card-time.unknown-parts')}"
-    names = (f"{_GLYPHS[at]} {phrase(f'report.card-time.{_PARTS[at]}.short')}" for at in used)
+    names = (f"{GLYPHS[at]} {phrase(f'report.card-time.{PARTS[at]}.short')}" for at in used)
     head = (*names, phrase("report.card-time.when"))
     return CardRows(lead, head, tuple(_row(moment, used, moments[0].at_us) for moment in shown))
 
 
+def name_of(part: str) -> str:
+    """Returns the name of a part of the card, or of free memory."""
+    free: str = phrase("report.card-time.free")
+    return free if part == "free" else vocabulary.name("card", part)
+
+
 def _row(moment: CardMoment, used: Sequence[int], begin: int) -> tuple[str, ...]:
-    sizes = [getattr(moment, f"{part}_bytes") or 0 for part in _PARTS]
-    bar = stacked_bar([(glyph, "", size) for glyph, size in zip(_GLYPHS, sizes, strict=True)], _BAR).plain
+    sizes = [getattr(moment, f"{part}_bytes") or 0 for part in PARTS]
+    bar = stacked_bar([(glyph, "", size) for glyph, size in zip(GLYPHS, sizes, strict=True)], _BAR).plain
     when = phrase(f"report.card-time.when.{moment.when}", step=moment.step)
     return (*(format_bytes(sizes[at]) for at in used), f"{bar} {(moment.at_us - begin) / 1e6:.1f} s {when}")
 
