@@ -227,6 +227,8 @@ OTHERS = {
     "train.log": "examples/oom.log",
     "logs/rank0.log": "examples/oom.log",
     "memdiag-20261121-213027/batch=7/output.txt": "examples/llama-oom.log",
+    "Llama-3.1-8B/config.json": "tests/serving/models/toy/config.json",
+    "model/config.json": "tests/serving/models/toy/config.json",
     "vllm.log": "tests/serving/logs/vllm_now.log",
     "sglang.log": "tests/serving/logs/sglang.log",
     "train.py": "examples/train.py",

@@ -191,6 +191,8 @@ def test_settings_and_code(checked, tmp_path):
 def test_pages_devices_and_this_machine(checked):
     checked("explain", "explain", "MD201")
     checked("devices", "devices")
+    model = Path(__file__).parent / "serving" / "models" / "toy"
+    checked("serve-fit", "serve-fit", model, "--device", "a100-40g")
     checked("serving", "serving", Path(__file__).parent / "serving" / "logs" / "vllm_capture_fails.log")
     checked("doctor", "doctor", "--python", sys.executable)
 

@@ -15,6 +15,7 @@ TASKS = {
     "devices": RECORD,
     "doctor": RECORD,
     "fit": PREDICT,
+    "serve-fit": PREDICT,
     "simulate": PREDICT,
     "tune": PREDICT,
     "try": PREDICT,
@@ -39,6 +40,7 @@ SUMMARIES = {
     "devices": "List the simulated devices that a program can be recorded on.",
     "doctor": "Check whether memdiag can record here: torch and devices of each Python, and a test recording.",
     "fit": "Find which configurations of a training command fit on a device, without that device.",
+    "serve-fit": "Estimate the context, requests and flags of an inference server that fit on a card.",
     "simulate": "Predict the memory of a recorded run with other allocator settings or on another device.",
     "tune": "Find the allocator settings with which a recorded run needs the least memory.",
     "try": "Rerun a recorded command with better settings, and compare prediction and result.",
@@ -75,6 +77,10 @@ EXAMPLES = {
             "fit --device npu:910b-64g --grid 'tp=1,2,4 pp=1,2 mbs=1,2,4' --world 8 -- torchrun train.py --tp {tp} "
             "--pp {pp} --mbs {mbs}"
         ),
+    ),
+    "serve-fit": (
+        "serve-fit Llama-3.1-8B/ --device h100-80g",
+        "serve-fit model/config.json --device a100-40g --engine sglang --context 32768 --kv-dtype fp8",
     ),
     "simulate": (
         "simulate trace.pkl --conf expandable_segments:True",

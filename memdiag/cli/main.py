@@ -23,7 +23,7 @@ INTERRUPTED = 130
 _REDACT, _LANG = "--redact", "--lang"
 
 COMMANDS = tuple(TASKS)  # in the order of the help; each is a module of this package with a function of that name
-_IN_PYTHON = {"try": "try_run"}  # `try` is a keyword of Python
+_IN_PYTHON = {"try": "try_run", "serve-fit": "serve_fit"}  # names that Python does not allow
 
 
 def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:

@@ -1,0 +1,1 @@
+"""Forms of the result of ``memdiag serve-fit``."""

@@ -1,0 +1,189 @@
+"""What fits on a card: weights, activations, reserves, and the KV cache that remains.
+
+Estimates, with their basis (reports/serving-logs.md has the logs):
+
+* activation peak: the larger of the forward pass, three hidden states and the gated MLP for each token of a batch, and
+  of the sampler, 40 bytes for each request and word of the vocabulary (sorted logits and their indices);
+* memory outside PyTorch: public logs have 0.07 to 0.5 GiB on one card, and to 1.8 GiB with NCCL;
+* graphs: public logs have 0.04 to 0.75 GiB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from memdiag.results.serve_fit import Basis, PlannedPart, ServeFitReport, ServePlan
+from memdiag.serving.case import fraction_down
+from memdiag.serving.shapes import Shapes
+from memdiag.text import phrase
+from memdiag.units import GIB
+
+SAMPLER_BYTES = 40  # for each request and word
+HIDDEN_COPIES = 3
+BLOCK = 16  # tokens
+OUTSIDE_BYTES = GIB // 2
+OUTSIDE_BYTES_NCCL = 3 * GIB // 2
+GRAPH_BYTES = 3 * GIB // 4
+MARGIN = 0.02  # of the card, for the error of the estimates
+_ACTIVATION = 2  # bytes of a 16-bit number
+
+
+@dataclass(frozen=True)
+class ServeRequest:
+    """What is asked for.
+
+    Attributes:
+        engine: "vllm" or "sglang".
+        device: Name of the card.
+        card_bytes: Memory of the card.
+        context_bytes: Memory that the runtime takes.
+        context: Tokens of a request; 0: the longest of the model.
+        max_num_seqs: Requests in a batch.
+        max_batched_tokens: Tokens in a batch.
+        kv_dtype: "auto" or "fp8".
+        has_graphs: Whether graphs are captured.
+        sizes: Tensor-parallel sizes.
+    """
+
+    engine: Literal["vllm", "sglang"]
+    device: str = ""
+    card_bytes: int = 0
+    context_bytes: int = 0
+    context: int = 0
+    max_num_seqs: int = 256
+    max_batched_tokens: int = 8192
+    kv_dtype: Literal["auto", "fp8"] = "auto"
+    has_graphs: bool = True
+    sizes: Sequence[int] = (1, 2, 4, 8)
+
+
+def plan(name: str, shapes: Shapes, asked: ServeRequest, file_bytes: int | None = None) -> ServeFitReport:
+    """Returns what fits.
+
+    Args:
+        name: Name of the model.
+        shapes: Its shapes.
+        asked: The card and the engine.
+        file_bytes: Size of its safetensors files; None if there are none.
+    """
+    context = asked.context or shapes.longest or 4096
+    sizes = [tp for tp in asked.sizes if shapes.heads % tp == 0]
+    notes = [phrase("serve_fit.note.encoder")] if shapes.has_encoder else []
+    return ServeFitReport(
+        name,
+        shapes.architecture,
+        asked.engine,
+        asked.device,
+        asked.card_bytes,
+        shapes.num_parameters,
+        context,
+        asked.max_num_seqs,
+        asked.max_batched_tokens,
+        asked.kv_dtype,
+        tuple(_plan(shapes, asked, tp, context, file_bytes) for tp in sizes),
+        tuple(notes),
+    )
+
+
+def size_of_files(folder: Path) -> int | None:
+    """Returns the bytes of a model's safetensors files, from the index or the files; None if there are none."""
+    if not folder.is_dir():
+        return None
+    index = folder / "model.safetensors.index.json"
+    try:
+        total = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+        return int(total)
+    except (OSError, ValueError, KeyError, TypeError):
+        sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
+        return sum(sizes) or None
+
+
+def activation_bytes(shapes: Shapes, tp: int, tokens: int, requests: int) -> int:
+    """Returns the estimated activation peak of a batch on each of ``tp`` cards, in bytes."""
+    width = max(shapes.intermediate if not shapes.experts else 0, 0) / tp
+    routed = shapes.experts_per_token * (3 * shapes.expert_intermediate / tp + shapes.hidden) if shapes.experts else 0
+    forward = tokens * _ACTIVATION * (HIDDEN_COPIES * shapes.hidden + 3 * width + routed)
+    return round(max(forward, requests * shapes.vocabulary * SAMPLER_BYTES))
+
+
+def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes: int | None) -> ServePlan:
+    cache_bytes = 1.0 if asked.kv_dtype == "fp8" else shapes.cache_bytes
+    all_bytes = shapes.num_parameters * shapes.weight_bytes
+    scale = file_bytes / all_bytes if file_bytes else 1.0
+    weights = round(scale * shapes.weight_bytes * (shapes.num_divisible / tp + shapes.num_replicated))
+    basis: Basis = "files" if file_bytes else "configuration"
+    activations = activation_bytes(shapes, tp, asked.max_batched_tokens, asked.max_num_seqs)
+    outside = OUTSIDE_BYTES if tp == 1 else OUTSIDE_BYTES_NCCL
+    graphs = GRAPH_BYTES if asked.has_graphs else 0
+    fraction = _fraction(asked, activations, outside, graphs)
+    room = _room(asked, fraction, weights, activations, outside)
+    each = shapes.request_bytes(context, tp, cache_bytes)
+    token = round(shapes.layer_token_bytes(tp, cache_bytes) * shapes.layers)
+    longest = _longest(shapes, tp, cache_bytes, room)
+    concurrency = max(room, 0) / each if each else 0.0
+    parts: tuple[PlannedPart, ...] = (
+        PlannedPart("before_start", asked.context_bytes, "profile"),
+        PlannedPart("weights", weights, basis),
+        PlannedPart("activations", activations, "estimate"),
+        PlannedPart("other", outside, "estimate"),
+        PlannedPart("graphs", graphs, "estimate"),
+        PlannedPart("kv_cache", max(room, 0), "estimate"),
+    )
+    left = asked.card_bytes - sum(part.bytes for part in parts)
+    parts = (*parts, PlannedPart("margin", max(left, 0), "estimate"))
+    flags = _flags(asked, tp, context, fraction) if concurrency >= 1 else ()
+    return ServePlan(tp, parts, token, int(concurrency * context), longest, round(concurrency, 2), flags)
+
+
+def _fraction(asked: ServeRequest, activations: int, outside: int, graphs: int) -> str:
+    """Returns the memory fraction of the engine: what must be free outside its budget, as a share, rounded down."""
+    free = asked.card_bytes - asked.context_bytes
+    margin = MARGIN * asked.card_bytes
+    if asked.engine == "vllm":
+        return fraction_down((free - graphs - margin) / asked.card_bytes)
+    return fraction_down(max(free - activations - outside - graphs - margin, 0) / free)
+
+
+def _room(asked: ServeRequest, fraction: str, weights: int, activations: int, outside: int) -> int:
+    """Returns the bytes of the KV cache; negative if the rest does not fit."""
+    if asked.engine == "vllm":
+        return round(float(fraction) * asked.card_bytes) - weights - activations - outside
+    return round(float(fraction) * (asked.card_bytes - asked.context_bytes)) - weights
+
+
+def _longest(shapes: Shapes, tp: int, cache_bytes: float, room: int) -> int:
+    """Returns the longest request that fits, in whole blocks, up to the limit of the model."""
+    low, high = 0, (shapes.longest or 1 << 24) // BLOCK
+    while low < high:
+        middle = (low + high + 1) // 2
+        if shapes.request_bytes(middle * BLOCK, tp, cache_bytes) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low * BLOCK
+
+
+def _flags(asked: ServeRequest, tp: int, context: int, fraction: str) -> tuple[str, ...]:
+    if asked.engine == "vllm":
+        flags = [
+            f"--tensor-parallel-size {tp}",
+            f"--gpu-memory-utilization {fraction}",
+            f"--max-model-len {context}",
+            f"--max-num-seqs {asked.max_num_seqs}",
+            f"--max-num-batched-tokens {asked.max_batched_tokens}",
+        ]
+        flags += ["--kv-cache-dtype fp8"] if asked.kv_dtype == "fp8" else []
+        return (*flags, *([] if asked.has_graphs else ["--enforce-eager"]))
+    flags = [
+        f"--tp-size {tp}",
+        f"--mem-fraction-static {fraction}",
+        f"--context-length {context}",
+        f"--max-running-requests {asked.max_num_seqs}",
+        f"--chunked-prefill-size {asked.max_batched_tokens}",
+    ]
+    flags += ["--kv-cache-dtype fp8_e4m3"] if asked.kv_dtype == "fp8" else []
+    return (*flags, *([] if asked.has_graphs else ["--disable-cuda-graph"]))

@@ -1,0 +1,150 @@
+"""``memdiag.serving.plan`` computes weights and KV cache from a configuration, and estimates the rest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from memdiag.errors import MemdiagError
+from memdiag.serving.plan import ServeRequest, activation_bytes, plan, size_of_files
+from memdiag.serving.shapes import read_shapes, shapes_of
+from memdiag.units import GIB
+
+LLAMA_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+GEMMA_4B = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 1024,
+        "max_position_embeddings": 131072,
+    },
+    "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27, "intermediate_size": 4304},
+}
+DEEPSEEK = {
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "tie_word_embeddings": False,
+    "quantization_config": {"quant_method": "fp8"},
+}
+
+
+def asked(**options):
+    return ServeRequest(**{"engine": "vllm", "device": "card", "card_bytes": 80 * GIB, "context_bytes": GIB} | options)
+
+
+def test_parameters_of_public_models():
+    assert shapes_of(LLAMA_8B).num_parameters == pytest.approx(8.030e9, rel=1e-3)
+    assert shapes_of(GEMMA_4B).num_parameters == pytest.approx(4.30e9, rel=0.003)
+    deepseek = shapes_of(DEEPSEEK)
+    assert deepseek.num_parameters == pytest.approx(671e9, rel=1e-3)
+    assert deepseek.weight_bytes == 1
+
+
+def test_published_splits_of_vllm():
+    """vllm#11251: weights 7.51, activations 2.53 GiB; #10511: 14.96, 1.26; #21489: activations 9.96."""
+    llama = shapes_of(LLAMA_8B)
+    half = 2 * (llama.num_divisible / 2 + llama.num_replicated) / GIB
+    assert half == pytest.approx(7.51, rel=0.02)
+    assert activation_bytes(llama, 2, 40_000, 256) / GIB == pytest.approx(2.53, rel=0.02)
+    assert 2 * llama.num_parameters / GIB == pytest.approx(14.96, rel=0.02)
+    assert activation_bytes(llama, 1, 8192, 256) / GIB == pytest.approx(1.26, rel=0.04)
+    assert activation_bytes(shapes_of(GEMMA_4B), 1, 16_384, 1024) / GIB == pytest.approx(9.96, rel=0.02)
+
+
+def test_kv_cache_of_a_token():
+    llama = shapes_of(LLAMA_8B)
+    assert llama.request_bytes(1, 1, 2) == 128 << 10
+    assert llama.request_bytes(1, 16, 2) == 16 << 10  # a KV head on each card, two cards share one
+    deepseek = shapes_of(DEEPSEEK)
+    assert deepseek.request_bytes(1, 8, 2) == deepseek.request_bytes(1, 1, 2) == 61 * 576 * 2
+
+
+def test_layers_with_a_window_hold_no_more_than_the_window():
+    gemma = shapes_of(GEMMA_4B)
+    assert sum(1 for window in gemma.windows if not window) == 5
+    layer = gemma.layer_token_bytes(1, 2)
+    assert gemma.request_bytes(10_000, 1, 2) == layer * (5 * 10_000 + 29 * 1024)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_the_parts_sum_up_to_the_card(engine):
+    report = plan("toy", shapes_of(LLAMA_8B), asked(engine=engine))
+    assert [each.tp for each in report.plans] == [1, 2, 4, 8]
+    for each in report.plans:
+        assert sum(part.bytes for part in each.parts) == 80 * GIB
+        assert each.flags
+        assert each.longest == 131_072
+
+
+def test_more_requests_fit_with_a_smaller_cache_and_shorter_requests():
+    shapes = shapes_of(LLAMA_8B)
+    plain = plan("toy", shapes, asked()).plans[0]
+    smaller = plan("toy", shapes, asked(kv_dtype="fp8")).plans[0]
+    shorter = plan("toy", shapes, asked(context=8192)).plans[0]
+    assert smaller.concurrency == pytest.approx(2 * plain.concurrency, rel=0.01)
+    assert shorter.concurrency == pytest.approx(16 * plain.concurrency, rel=0.01)
+    assert "--kv-cache-dtype fp8" in smaller.flags
+
+
+def test_weights_that_do_not_fit_get_no_flags():
+    report = plan("toy", shapes_of(DEEPSEEK), asked())
+    assert [each.flags for each in report.plans] == [()] * 4
+    assert report.plans[0].longest == 0
+
+
+def test_the_size_of_the_files_replaces_the_computed_weights(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B), encoding="utf-8")
+    index = {"metadata": {"total_size": 8 * GIB}, "weight_map": {}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    assert size_of_files(tmp_path) == 8 * GIB
+    part = plan("toy", read_shapes(tmp_path), asked(), size_of_files(tmp_path)).plans[0].parts[1]
+    assert (part.kind, part.bytes, part.basis) == ("weights", 8 * GIB, "files")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"hidden_size": 8}, LLAMA_8B | {"layer_types": ["linear_attention"] * 32}, LLAMA_8B | {"mamba_d_state": 16}],
+)
+def test_other_models_are_refused_with_a_hint(config):
+    with pytest.raises(MemdiagError) as caught:
+        shapes_of(config)
+    assert caught.value.hint
+
+
+def test_a_file_that_is_no_configuration_is_refused(tmp_path):
+    for text in ("[]", "{", ""):
+        (tmp_path / "config.json").write_text(text, encoding="utf-8")
+        with pytest.raises(MemdiagError):
+            read_shapes(tmp_path)
+    with pytest.raises(MemdiagError):
+        read_shapes(tmp_path / "none")
