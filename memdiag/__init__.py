@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memdiag.analyzers.report import build_report as analyze
-    from memdiag.recorder.in_program import mark, recording
+    from memdiag.recorder.in_program import arm, mark, recording
     from memdiag.results.report import Report
     from memdiag.sources import load
     from memdiag.trace.model import Trace
     from memdiag.version import __version__
 
-__all__ = ["Report", "Trace", "__version__", "analyze", "load", "mark", "recording"]
+__all__ = ["Report", "Trace", "__version__", "analyze", "arm", "load", "mark", "recording"]
 
 _PUBLIC = {
     "analyze": "memdiag.analyzers.report:build_report",
@@ -27,6 +27,7 @@ _PUBLIC = {
     "Report": "memdiag.results.report:Report",
     "Trace": "memdiag.trace.model:Trace",
     "__version__": "memdiag.version:__version__",
+    "arm": "memdiag.recorder.in_program:arm",
     "mark": "memdiag.recorder.in_program:mark",
     "recording": "memdiag.recorder.in_program:recording",
 }

@@ -39,8 +39,8 @@ from tests.lint import page_examples as lint_examples
 from tests.test_outputs import DOCUMENTS, FENCED, INDENTED, ROOT, blocks, commands, name, outputs
 
 COMPARED = re.compile(r"<!-- (?:compared by (?P<test>tests/\S+\.py)|screen:[^\n]*) -->\n\Z")
-PROGRAMS = {"memdiag", "pip", "python", "export", "strings", "make", "grep", "nvidia-smi", "npu-smi"}
-NEEDS_A_PROGRAM = {"fit", "record", "try", "view"}  # they train, or need a terminal
+PROGRAMS = {"eval", "memdiag", "pip", "python", "export", "strings", "make", "grep", "nvidia-smi", "npu-smi"}
+NEEDS_A_PROGRAM = {"fit", "record", "try", "view", "watch"}  # they train, need a training, or need a terminal
 ELSEWHERE = {
     "s3://": "an object store",
     "--engine ray": "a Ray cluster",

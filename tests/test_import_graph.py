@@ -14,6 +14,7 @@ BY_NAME = {
     "memdiag/phantom/boot/world.py",
     "memdiag/recorder/optimizers.py",
     "memdiag/recorder/training.py",
+    "memdiag/recorder/watching/steps.py",
 }
 
 

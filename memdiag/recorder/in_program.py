@@ -99,6 +99,19 @@ class Recording:
         part("session")._session = None
 
 
+def arm() -> str:
+    """Lets ``memdiag watch`` attach to this process later, without a debugger; costs nothing until then.
+
+    Returns:
+        The path of a socket that only this user can open.
+
+    Raises:
+        OSError: The socket cannot be created.
+    """
+    path: str = part("watching.arming").arm()
+    return path
+
+
 @contextlib.contextmanager
 def recording(
     path: str | os.PathLike[str] = "trace.pkl",

@@ -45,6 +45,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "simulate": ("terminal", "json"),
     "try_run": ("terminal", "json"),  # memdiag try: a keyword cannot name a package
     "tune": ("terminal", "json"),
+    "watch": ("terminal", "json"),
 }
 
 # Forms that need the trace as well as the report, or that are not text; each documents its arguments.

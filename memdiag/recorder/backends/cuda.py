@@ -77,6 +77,25 @@ class Cuda:
         self._stats = self._memory.memory_stats_as_nested_dict
         self.is_active = True
 
+    def join(self, torch: Any) -> bool:
+        """Uses the statistics of a program that has initialised the device already; ``start`` may follow.
+
+        Returns whether its allocator has statistics.
+        """
+        self._torch = torch
+        if not self._can_record():
+            return False
+        self._stats = self._memory.memory_stats_as_nested_dict
+        self.is_active = True
+        return True
+
+    def has_history(self) -> bool:
+        """Returns whether the program records a history already; where PyTorch does not say, whether it has events."""
+        ask = getattr(self._torch._C, "_cuda_isHistoryEnabled", None) if self.name == "cuda" else None
+        if ask is not None:
+            return bool(ask())
+        return any(self._memory._snapshot().get("device_traces") or ())
+
     def _record(self, max_events: int) -> None:
         self._busy = True
         try:
@@ -181,6 +200,19 @@ class Cuda:
         reserved = stats.get("reserved_bytes", {}).get("all", {}).get("current", 0)
         return int(reserved), int(blocks.get("allocated", -1)), int(blocks.get("freed", -1))
 
+    def statistics(self, device: int) -> dict[str, Any]:
+        """Returns PyTorch's statistics of a device; empty before its first use."""
+        found: dict[str, Any] = self._memory.memory_stats_as_nested_dict(device)
+        return found
+
+    def num_devices(self) -> int:
+        """Returns the number of visible devices."""
+        return int(self._home.device_count())
+
+    def properties(self, device: int) -> Any:
+        """Returns PyTorch's properties of a device."""
+        return self._home.get_device_properties(device)
+
     def driver_number(self, device: int) -> int | None:
         """Returns the number by which the driver's tools know a device, or None if it is unknown."""
         get = getattr(self._home, "_get_nvml_device_index", None)
@@ -227,11 +259,12 @@ class Cuda:
             "capacity_bytes": capacity,
             "counts": counts,
             "cards": cards,
-            "fraction": self._fraction(),
+            "fraction": self.fraction(),
             "settings": self._settings(),
         }
 
-    def _fraction(self) -> float | None:
+    def fraction(self) -> float | None:
+        """Returns the part of the current device that the program may use, or None if it is unknown."""
         get = getattr(self._memory, "get_per_process_memory_fraction", None)
         try:
             return None if get is None else float(get())

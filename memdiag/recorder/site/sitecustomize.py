@@ -85,10 +85,13 @@ def _begin(module):
     try:
         if sys.version_info < (3, 9):
             raise RuntimeError("this is Python %d.%d, and recording needs 3.9 or later" % sys.version_info[:2])
-        _recorder("session").imported(module)
-        _recorder("presence").imported(module)
+        if os.environ.get("MEMDIAG_RECORD"):
+            _recorder("session").imported(module)
+            _recorder("presence").imported(module)
         if os.environ.get("MEMDIAG_FIX"):
             _recorder("fixing").imported(module)
+        if os.environ.get("MEMDIAG_ARM"):
+            _recorder("watching.arming").arm()
     except Exception as error:  # noqa: BLE001 - the program must continue whatever happens here
         why = "%s: %s" % (type(error).__name__, error)
         try:
@@ -143,8 +146,9 @@ def _hand_over():
     import sitecustomize  # noqa: F401
 
 
-if os.environ.get("MEMDIAG_RECORD"):
-    _touch()
+if os.environ.get("MEMDIAG_RECORD") or os.environ.get("MEMDIAG_ARM"):
+    if os.environ.get("MEMDIAG_RECORD"):
+        _touch()
     _modules = dict.fromkeys(
         ("torch", "torch_npu", "torch.distributed.checkpoint.state_dict_saver", "safetensors.torch"), _begin
     )

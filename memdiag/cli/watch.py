@@ -1,0 +1,181 @@
+"""``memdiag watch``: follow the memory of a running training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memdiag.cli.options import AsJson
+from memdiag.errors import MemdiagError
+from memdiag.text import phrase
+
+if TYPE_CHECKING:
+    from memdiag.watch.link import Link
+    from memdiag.watch.readings import Readings
+
+
+def watch(
+    process: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PID|RUN",
+            help="Process number, or the directory of a run that memdiag record records.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two readings.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one reading and detach.")] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", metavar="N", min=0.0, help="Detach after N seconds. Default: on q or Ctrl-C."),
+    ] = None,
+    history: Annotated[
+        bool,
+        typer.Option("--history", help="Record allocations with their call stacks from now on (key h)."),
+    ] = False,
+    max_events: Annotated[
+        int,
+        typer.Option(
+            "--max-events", metavar="N", min=1, help="Maximum number of recorded events to keep for each device."
+        ),
+    ] = 200_000,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            "--snapshot",
+            metavar="FILE",
+            help="Write a trace file at the end, and on the key s.",
+            show_default=False,
+        ),
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="armed|remote_exec|gdb",
+            help="Way into the process. Default: the first that applies.",
+            show_default=False,
+        ),
+    ] = "",
+    arm: Annotated[
+        bool,
+        typer.Option("--arm", help="Print the environment in which programs can be watched without a debugger."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Follow the memory of a running training, without restarting or changing it.
+
+    Attaches to a process that memdiag did not start, through memdiag.arm(),
+    Python 3.14's sys.remote_exec or gdb. Shows reserved, allocated and free
+    memory, its growth and the training steps once a second. The keys: s writes
+    a trace for memdiag analyze, h records call sites, q detaches.
+
+    The program continues unchanged, and memdiag leaves nothing behind in it.
+
+    Exit status: 0 success, also if the process ends meanwhile; 2 error.
+    """
+    if arm:
+        from memdiag.watch.environment import exports
+
+        typer.echo(exports())
+        return
+    if process is None:
+        raise MemdiagError(phrase("watch.no-argument"), phrase("watch.no-argument.hint"))
+    _check(snapshot)
+    from memdiag.cli.watch_screen import follow, shows_screen
+    from memdiag.watch.attach import attach
+    from memdiag.watch.choose import pid_of
+    from memdiag.watch.link import Ended
+    from memdiag.watch.readings import Readings
+
+    pid = pid_of(process)
+    link = attach(pid, by)
+    readings = Readings(link.hello, link.mechanism)
+    limit = 0.0 if once else seconds
+    try:
+        if history:
+            start_history(link, max_events)
+        follow(
+            link,
+            readings,
+            interval=0.0 if once else interval,
+            seconds=limit,
+            as_json=as_json,
+            keys=None if once or as_json or not shows_screen() else _Keys(link, readings, snapshot, max_events),
+        )
+        if snapshot is not None:
+            _write(link, snapshot)
+    except Ended:
+        _say(phrase("watch.ended-now", pid=f"{pid}"))
+    except KeyboardInterrupt:
+        if snapshot is not None:
+            _write(link, snapshot)
+    finally:
+        link.close()
+
+
+def start_history(link: Link, max_events: int) -> None:
+    """Starts the history.
+
+    Raises:
+        MemdiagError: It cannot be started.
+    """
+    failed = link.history(True, max_events).get("failed")
+    if failed:
+        known = failed if failed in {"recorded", "not-reached"} else "failed"
+        raise MemdiagError(
+            phrase(f"watch.history.{known}", pid=f"{link.target.pid}", error=str(failed)), phrase("watch.history.hint")
+        )
+
+
+class _Keys:
+    """What the keys of the screen do; each returns a line to show."""
+
+    def __init__(self, link: Link, readings: Readings, path: Path | None, max_events: int) -> None:
+        self._link = link
+        self._path = path
+        self._max_events = max_events
+        self._on = False
+        self._readings = readings
+
+    def press(self, key: str) -> str | None:
+        """Does what a key stands for; returns a line to show, or None to detach."""
+        if key in {"q", "\x03", "\x04"}:
+            return None
+        try:
+            if key == "s":
+                path = self._path or Path(f"watch-{self._link.target.pid}.pkl")
+                self._link.snapshot(path)
+                return phrase("watch.wrote", path=str(path))
+            if key == "h":
+                self._on = not self._on
+                if self._on:
+                    start_history(self._link, self._max_events)
+                else:
+                    self._link.history(False, 0)
+                return ""
+        except MemdiagError as error:
+            self._on = self._on and key != "h"
+            return error.message
+        return ""
+
+
+def _write(link: Link, path: Path) -> None:
+    link.snapshot(path)
+    _say(phrase("watch.wrote", path=str(path)))
+
+
+def _say(text: str) -> None:
+    from memdiag.cli.talk import say
+
+    say(text)
+
+
+def _check(path: Path | None) -> None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise MemdiagError(phrase("watch.no-folder", path=str(path)), phrase("watch.no-folder.hint"))
