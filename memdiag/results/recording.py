@@ -8,6 +8,7 @@ from typing import Any
 
 from memdiag.results.oom import OomReport
 from memdiag.results.report import Report
+from memdiag.results.shared_cards import SharedCard
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class RunSummary:
         nested: Folders of ``memdiag record`` commands inside the command.
         reasons: Why nothing was recorded, the most likely reason first; empty if something was.
         memory: Summary of the trace of ``chosen``, or None if it was not read.
+        cards: Cards that several of the processes used; empty if the traces were too large to be read.
     """
 
     folder: str
@@ -73,3 +75,4 @@ class RunSummary:
     nested: tuple[str, ...]
     reasons: tuple[str, ...] = ()
     memory: RunMemory | None = None
+    cards: tuple[SharedCard, ...] = ()

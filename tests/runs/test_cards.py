@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from memdiag.render import renderer
+from memdiag.render.record import terminal
+from memdiag.render.support.look import Look
+from memdiag.results.fleet import FleetReport
+from memdiag.results.recording import RunMemory, RunSummary
 from memdiag.runs.cards import shared_cards
+from tests.render.fleet.test_fleet import report_of
 
 TOTAL = 1000
 
@@ -70,3 +78,38 @@ def test_samples_that_cannot_be_divided_are_counted():
 
 def test_processes_on_different_cards_share_none():
     assert shared_cards({0: [use((1, "mark", 1, 1))], 1: [use((1, "mark", 1, 1), card="card 1")]}) == ()
+
+
+def colocated():
+    """Returns the card of a trainer that runs out of memory because a sleeping engine keeps more with every turn."""
+    engine = use((10, "mark", 800, 150), (50, "mark", 700, 250), (90, "mark", 750, 200))
+    trainer = use(
+        (5, "start", 0, 950), (30, "phase", 600, 290), (40, "mark", 10, 880), (70, "phase", 600, 150), requested=400
+    )
+    trainer["samples"] += [[75, "mark", 10, 740], [95, "oom", 650, 200]]
+    engine["changes"] = [[0, 0], [6, 800], [20, 60], [45, 700], [60, 200], [80, 750], [92, 100]]
+    (card,) = shared_cards({0: [trainer], 1: [engine]})
+    return card
+
+
+def test_every_form_of_a_fleet_shows_who_held_what():
+    card = colocated()
+    assert (len(card.hand_offs), len(card.failures)) == (5, 1)
+    report = FleetReport(("Well.",), (), (), (), (), (), None, (), (), cards=(card,))
+    ranks = report_of(2).ranks
+    report = replace(report, ranks=ranks)
+    for form in ("terminal", "md", "html"):
+        text = renderer("fleet", form)(report, Look(), 5)
+        for words in ("rank 1 takes over", "rank 0 out of memory", "shared by several processes", "MD303"):
+            assert words in text, form
+    page = renderer("fleet", "html")(report, Look(), 5)
+    assert page.count('class="stack"') >= len(card.hand_offs) + len(card.failures)
+    assert "sum to the 1000 B of the card" in page
+
+
+def test_the_summary_of_a_recording_has_a_line_for_the_card():
+    nothing = RunSummary("run", "", False, None, ({}, {}), None, 0, 1.0, 0.0, 0.0, False, False, (), (), ())
+    lines = terminal.memory(replace(nothing, memory=RunMemory(), cards=(colocated(),)))
+    assert "shared by ranks 0, 1, which took turns 5 times" in lines[0]
+    assert "when rank 0 ran out of memory: rank 0 650 B, rank 1 100 B, other 50 B, free 200 B" in lines[1]
+    assert "rank 1 kept when another took over" in lines[2]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memdiag import vocabulary
 from memdiag.render.fleet import words
+from memdiag.render.fleet.cards_html import card_sections
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.pages import Markup, Section, page, stacked, swatch, table, tag, tile, together
 from memdiag.render.support.pages.plots import HeatMapRow, heat, heat_legend
@@ -47,6 +48,7 @@ def _sections(report: FleetReport, top: int) -> Iterator[Section]:
         yield Section("peaks", phrase("fleet.title.peaks"), [_peaks(report)])
         if report.heatmap is not None and (drawn := _heat(report, report.heatmap)):
             yield Section("heat", words.heat_title(report), drawn)
+        yield from card_sections(report)
         yield Section("ranks", phrase("fleet.title.headroom"), _ranks(report, top))
         if len(report.groups) > 1 or any(group.spread_explanation for group in report.groups):
             yield Section("groups", phrase("fleet.title.groups"), [_groups(report.groups)])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from memdiag import vocabulary
 from memdiag.render.fleet import words
+from memdiag.render.support import shared_cards
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import cell, code, escape, fence, table
 from memdiag.render.support.words import severity_name
@@ -15,6 +16,7 @@ from memdiag.version import __version__
 
 if TYPE_CHECKING:
     from memdiag.results.fleet import FleetReport, Merged, Outlier, Tuned
+    from memdiag.results.shared_cards import SharedCard
 
 _MOST_DIFFERENCES = 6
 _MOST_BROKEN = 50
@@ -28,6 +30,7 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
     lines += table((phrase("fleet.head.read"), ""), ((name, escape(value)) for name, value in words.facts(report)))
     if report.ranks:
         lines += _peaks(report, top)
+        lines += [line for card in report.cards for line in _card(card)]
         lines += _groups(report, top)
         lines += [line for odd in report.outliers[:top] for line in _odd(odd)]
         lines += _heat(report)
@@ -50,6 +53,15 @@ def render(report: FleetReport, look: Look = PLAIN, top: int = 10) -> str:
 
 def _title(name: str) -> str:
     return f"### {phrase(f'fleet.title.{name}')}"
+
+
+def _card(card: SharedCard) -> list[str]:
+    lines = [f"### {phrase('fleet.title.card', card=escape(plain(card.card, 60)))}", ""]
+    lines += [f"- {escape(line)}" for line in shared_cards.processes(card)]
+    head, *rest = shared_cards.head(card)
+    rows = ((escape(name), *sizes) for name, *sizes in shared_cards.rows(card))
+    lines += ["", *table((head, *rest), rows, tuple(range(1, len(rest) + 1)))]
+    return [*lines, *(f"{escape(line)}\n" for line in shared_cards.kept(card))]
 
 
 def _heads(*names: str) -> tuple[str, ...]:

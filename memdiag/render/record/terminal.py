@@ -8,11 +8,12 @@ from typing import Any
 
 from memdiag import vocabulary
 from memdiag.quoting import file_argument
-from memdiag.render.support import card
+from memdiag.render.support import card, shared_cards
 from memdiag.render.support.line import cells
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.results.recording import RunMemory, RunSummary
 from memdiag.results.report import DeviceReport, Report
+from memdiag.results.shared_cards import SharedCard
 from memdiag.text import joined, phrase
 from memdiag.units import format_bytes
 
@@ -58,7 +59,26 @@ def _nothing(summary: RunSummary) -> Iterator[str]:
 
 def memory(summary: RunSummary) -> list[str]:
     """Returns the lines about the trace."""
-    return [] if summary.memory is None else list(_memory(summary, summary.memory))
+    if summary.memory is None:
+        return []
+    return [*_memory(summary, summary.memory), *(line for card in summary.cards for line in _shared(card))]
+
+
+def _shared(shared: SharedCard) -> Iterator[str]:
+    """Yields what the processes of a shared card held at its last failure, else at its fullest moment."""
+    ranks = joined([str(process.rank) for process in shared.processes], ", ")
+    facts = phrase("record.card.shared", ranks=ranks, count=len(shared.hand_offs))
+    yield row(phrase("record.card"), facts)
+    fullest = min(shared.moments, key=lambda moment: moment.free_bytes, default=None)
+    moment = shared.failures[-1].moment if shared.failures else fullest
+    if moment is not None:
+        names = shared_cards.head(shared)[1:]
+        sizes = zip(names, shared_cards.sizes_of(moment), strict=True)
+        when = f"record.card.{'failed' if shared.failures else 'fullest'}"
+        parts = joined([f"{name} {format_bytes(size)}" for name, size in sizes], ", ")
+        yield row("", phrase(when, rank=moment.rank, parts=parts))
+    for line in shared_cards.kept(shared):
+        yield row("", line)
 
 
 def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from memdiag.render.support.words import amount
 from memdiag.results.shared_cards import CardProcess, SharedCard, SharedMoment
 from memdiag.text import phrase, shorten
@@ -20,18 +18,23 @@ def head(card: SharedCard) -> list[str]:
 
 def rows(card: SharedCard) -> list[list[str]]:
     """Returns a row for each hand-off and each failure, in order of time; the bytes of a row sum to the card."""
+    return [[what, *(amount(size) for size in sizes_of(moment))] for what, moment in moments_of(card)]
+
+
+def moments_of(card: SharedCard) -> list[tuple[str, SharedMoment]]:
+    """Returns each hand-off and each failure in words, with the memory of the card at that moment."""
     at = {moment.at_us: moment for moment in card.moments}
     turns = [(turn.at_us, phrase("fleet.card.turn", rank=turn.to_rank)) for turn in card.hand_offs]
     if len(turns) > MOST_ROWS:
         turns = [*turns[: MOST_ROWS // 2], *turns[-MOST_ROWS // 2 :]]
     failed = [(failure.moment.at_us, phrase("fleet.card.failed", rank=failure.rank)) for failure in card.failures]
     begin = card.moments[0].at_us if card.moments else 0
-    return [[f"{(time - begin) / 1e6:.1f} s  {what}", *_amounts(at[time])] for time, what in sorted([*turns, *failed])]
+    return [(f"{(time - begin) / 1e6:.1f} s  {what}", at[time]) for time, what in sorted([*turns, *failed])]
 
 
-def _amounts(moment: SharedMoment) -> Iterator[str]:
-    for size in (*moment.reserved_bytes, moment.outside_bytes, moment.free_bytes):
-        yield amount(size)
+def sizes_of(moment: SharedMoment) -> tuple[int, ...]:
+    """Returns the bytes of the columns, which sum to the card."""
+    return (*moment.reserved_bytes, moment.outside_bytes, moment.free_bytes)
 
 
 def processes(card: SharedCard) -> list[str]:
