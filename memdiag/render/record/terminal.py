@@ -74,9 +74,9 @@ def _shared(shared: SharedCard) -> Iterator[str]:
     if moment is not None:
         names = shared_cards.head(shared)[1:]
         sizes = zip(names, shared_cards.sizes_of(moment), strict=True)
-        when = f"record.card.{'failed' if shared.failures else 'fullest'}"
         parts = joined([f"{name} {format_bytes(size)}" for name, size in sizes], ", ")
-        yield row("", phrase(when, rank=moment.rank, parts=parts))
+        is_failure = bool(shared.failures)
+        yield row("", phrase(f"record.card.{'failed' if is_failure else 'fullest'}", rank=moment.rank, parts=parts))
     for line in shared_cards.kept(shared):
         yield row("", line)
 
