@@ -8,7 +8,7 @@ takes it back later, and the memory of other processes on the card changes, or t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,13 +41,15 @@ class Sleep:
 
     Attributes:
         at: The event after which it holds least.
-        reserved: Reserved bytes after this event.
+        reserved: Reserved bytes after this event, as far as they are on the card.
         outside: Its bytes outside the allocator, or -1 if unknown.
+        unmapped: Reserved bytes that another allocator has unmapped, which therefore are not on the card.
     """
 
     at: int
     reserved: int
     outside: int
+    unmapped: int = 0
 
     @property
     def held(self) -> int:
@@ -66,7 +68,23 @@ def find_sleeps(trace: Trace, device: DeviceTrace) -> list[Sleep]:
     """Returns the times at which the process had released most of its memory, if it shares its card."""
     if not (_marks_sleeps(trace) or _others_change(device.samples)):
         return []
-    return [_sleep(device, first, last) for first, last in _valleys(device.usage.reserved)]
+    unmapped = _unmapped(device)
+    mapped = device.usage.reserved - unmapped
+    return [_sleep(device, mapped, unmapped, first, last) for first, last in _valleys(mapped)]
+
+
+def _unmapped(device: DeviceTrace) -> Array:
+    """Returns, for every event, the reserved bytes that are not on the card, according to the latest sample.
+
+    vLLM's CuMemAllocator and torch_memory_saver unmap memory behind PyTorch's back, and PyTorch still counts it.
+    """
+    samples = device.samples
+    rows = np.flatnonzero(samples.at_event >= 0)
+    most = np.where(samples.own >= 0, samples.own, samples.total - samples.free)[rows]
+    missing = np.append(0, np.maximum(samples.reserved[rows] - most, 0))
+    found = missing[np.searchsorted(samples.at_event[rows], np.arange(device.num_events) + 1, side="right")]
+    unmapped: Array = np.minimum(found, np.maximum(device.usage.reserved, 0))
+    return unmapped
 
 
 def _marks_sleeps(trace: Trace) -> bool:
@@ -103,13 +121,13 @@ def _valleys(reserved: Array) -> Iterator[tuple[int, int]]:
         yield begin, len(reserved) - 1
 
 
-def _sleep(device: DeviceTrace, first: int, last: int) -> Sleep:
+def _sleep(device: DeviceTrace, mapped: Array, unmapped: Array, first: int, last: int) -> Sleep:
     samples = device.samples
     inside = (samples.at_event > first) & (samples.at_event <= last + 1) & (samples.own >= samples.reserved)
     rows = np.flatnonzero(inside)
     outside = int((samples.own - samples.reserved)[rows].min()) if len(rows) else -1
-    at = first + int(np.argmin(device.usage.reserved[first : last + 1]))
-    return Sleep(at, int(device.usage.reserved[at]), outside)
+    at = first + int(np.argmin(mapped[first : last + 1]))
+    return Sleep(at, int(mapped[at]), outside, int(unmapped[at]))
 
 
 def _residue(view: DeviceView) -> Iterator[Finding]:
@@ -118,14 +136,15 @@ def _residue(view: DeviceView) -> Iterator[Finding]:
     if not sleeps:
         return
     if not all(sleep.outside >= 0 for sleep in sleeps):
-        sleeps = [Sleep(sleep.at, sleep.reserved, -1) for sleep in sleeps]
+        sleeps = [replace(sleep, outside=-1) for sleep in sleeps]
     first, last = sleeps[0], sleeps[-1]
     growth = last.held - first.held
     grows = growth >= max(GROWTH * first.held, FLOOR)
     if last.reserved < max(SHARE * total, FLOOR) and not grows:
         return
     live = device.live(last.at, pending=True)
-    active = int(device.tensors.block_bytes[live].sum())
+    # Which tensors are in unmapped memory is unknown: then the parts are unknown, too.
+    active = -1 if last.unmapped else int(device.tensors.block_bytes[live].sum())
     ran_out = bool((device.events.action == schema.OOM).any())
     yield Finding(
         "MD303",
@@ -143,12 +162,17 @@ def _residue(view: DeviceView) -> Iterator[Finding]:
 def _evidence(view: DeviceView, sleeps: list[Sleep], live: Array, active: int) -> Iterator[Evidence]:
     device, last = view.device, sleeps[-1]
     yield Evidence(phrase("residue.last"), last.held, "bytes", moment_name(device, last.at))
-    yield Evidence(phrase("residue.live"), active, "bytes")
-    yield Evidence(phrase("residue.free"), last.reserved - active, "bytes")
+    if last.unmapped:
+        yield Evidence(phrase("residue.unmapped"), last.unmapped, "bytes")
+    else:
+        yield Evidence(phrase("residue.live"), active, "bytes")
+        yield Evidence(phrase("residue.free"), last.reserved - active, "bytes")
     if last.outside >= 0:
         yield Evidence(phrase("residue.outside"), last.outside, "bytes")
     yield Evidence(phrase("residue.first"), sleeps[0].held, "bytes", moment_name(device, sleeps[0].at))
     yield Evidence(phrase("residue.count"), len(sleeps), "")
+    if last.unmapped:
+        return
     stacks, size = device.tensors.stack[live], device.tensors.block_bytes[live]
     found = np.unique(stacks[stacks >= 0])
     held = sorted(((int(size[stacks == stack].sum()), stack) for stack in found.tolist()), reverse=True)
@@ -158,7 +182,8 @@ def _evidence(view: DeviceView, sleeps: list[Sleep], live: Array, active: int) -
 
 def _fixes(active: int, first: Sleep, last: Sleep) -> Iterator[Fix]:
     """Yields what releases the largest part first; the context of the runtime, which cannot be released, is no part."""
-    parts = [(active, "live"), (last.reserved - active, "free"), (last.outside - first.outside, "outside")]
+    parts = [(last.outside - first.outside, "outside")]
+    parts += [(active, "live"), (last.reserved - active, "free")] if active >= 0 else [(last.reserved, "live")]
     for size, part in sorted(parts, reverse=True):
         if size >= FLOOR:
             yield Fix(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from memdiag.analyzers import residue
 from memdiag.analyzers.support.context import Context
@@ -112,3 +113,27 @@ def test_free_memory_in_segments_that_cannot_be_released_is_told_apart():
 def test_a_trace_without_samples_has_no_sleeps():
     trace = turns([411, 1160, 2500])
     assert not found(replace(trace, devices=(replace(trace.devices[0], samples=Table.empty(schema.SAMPLES)),)))
+
+
+def test_a_sleep_that_unmaps_memory_behind_pytorch_is_found_by_the_drivers_figures():
+    """vLLM's CuMemAllocator unmaps weights and cache: PyTorch reserves 5000 MiB all the time."""
+    heap, rows = Heap(), []
+    heap.segment(0, 5000 * MIB, where="cumem.py:12 load")
+    heap.alloc(0, 5000 * MIB, where="cumem.py:12 load")
+    for turn, kept in enumerate((600, 900, 1500)):
+        for own, others in ((5512, 0), (kept + 512, 3000)):
+            rows.append((len(heap.entries), own, others))
+            heap.segment(20_000 + 100 * len(rows), 2 * MIB, where="engine.py:7 other")
+            heap.release(20_000 + 100 * len(rows), 2 * MIB)
+        rows.append((len(heap.entries), 5512, 0))
+        heap.alloc(10_000 + turn, 0)
+    at, own, others = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    trace = with_samples(heap.trace(), [(event, 5000, other) for event, other in zip(at, others, strict=True)])
+    samples = trace.devices[0].samples.replace(own=own * MIB, free=TOTAL - (own + others) * MIB)
+    (finding,) = found(replace(trace, devices=(replace(trace.devices[0], samples=samples),)))
+    evidence = {evidence.what: evidence.value for evidence in finding.evidence}
+    assert evidence["number of sleeps"] == 3
+    assert evidence["kept in the last sleep"] == pytest.approx((1500 + 512) * MIB, abs=2 * MIB)
+    assert evidence["reserved according to PyTorch, but unmapped from the card (sleep mode)"] == (5000 - 2012) * MIB
+    assert "live tensors" not in evidence
+    assert finding.title.endswith("in the first of 3 sleeps")
