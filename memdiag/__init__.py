@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memdiag.analyzers.report import build_report as analyze
+    from memdiag.notebook.live import live
+    from memdiag.notebook.magic import load_ipython_extension as load_ipython_extension
     from memdiag.recorder.in_program import arm, mark, recording
     from memdiag.results.report import Report
     from memdiag.sources import load
     from memdiag.trace.model import Trace
     from memdiag.version import __version__
 
-__all__ = ["Report", "Trace", "__version__", "analyze", "arm", "load", "mark", "recording"]
+__all__ = ["Report", "Trace", "__version__", "analyze", "arm", "live", "load", "mark", "recording"]
 
 _PUBLIC = {
     "analyze": "memdiag.analyzers.report:build_report",
@@ -28,6 +30,8 @@ _PUBLIC = {
     "Trace": "memdiag.trace.model:Trace",
     "__version__": "memdiag.version:__version__",
     "arm": "memdiag.recorder.in_program:arm",
+    "live": "memdiag.notebook.live:live",
+    "load_ipython_extension": "memdiag.notebook.magic:load_ipython_extension",  # for %load_ext memdiag
     "mark": "memdiag.recorder.in_program:mark",
     "recording": "memdiag.recorder.in_program:recording",
 }

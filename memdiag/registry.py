@@ -361,3 +361,24 @@ EXPORTS: Registry[Export] = Registry(
         "snapshot": "memdiag.exports.snapshot",
     },
 )
+
+
+# Functions that show a result in a notebook and on a terminal, by the name of its class. The results are below them.
+NOTEBOOK = {
+    "LiveTensors": "memdiag.notebook.html:live_html",
+    "Prediction": "memdiag.notebook.html:prediction_html",
+    "Report": "memdiag.notebook.html:report_html",
+    "Trace": "memdiag.notebook.html:trace_html",
+}
+
+
+def in_notebook(value: object) -> str:
+    """Returns a result as HTML for a notebook."""
+    text: str = resolve(NOTEBOOK[type(value).__name__])(value)
+    return text
+
+
+def in_terminal(value: object) -> str:
+    """Returns the live tensors as text."""
+    text: str = resolve("memdiag.notebook.html:live_text")(value)
+    return text

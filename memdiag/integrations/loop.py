@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from memdiag.recorder.guard import contained
 from memdiag.recorder.in_program import Recording
 from memdiag.recorder.process import number
+from memdiag.runs.explaining import explain_error
 from memdiag.runs.order import settings_of
 from memdiag.text import phrase
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from memdiag.trace.model import Trace
 
 _MOST_EVENTS = 2_000_000
-_LONGEST = 20_000  # characters of an error that are searched for an out-of-memory message
 
 
 def rank_here() -> int:
@@ -140,8 +140,7 @@ class TrainingRecorder:
         """
         ooms = self._running.num_ooms if self._running is not None else 0
         recorded = self._stop()
-        text = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST]
-        message = _diagnosis_of(text, self.trace_path if recorded and ooms else None)
+        message = explain_error(error, self.trace_path if recorded and ooms else None)
         if message:
             self._log(phrase("integrations.oom") + "\n" + message)
         if recorded:
@@ -214,17 +213,3 @@ class TrainingRecorder:
             self.finish()
         else:
             self.failed(error)
-
-
-def _diagnosis_of(text: str, trace: Path | None) -> str:
-    """Returns the first screen of ``memdiag oom`` for an error and its trace, or "" if memory did not run out."""
-    from memdiag.oom.inputs import OomInput
-    from memdiag.oom.read import has_message
-    from memdiag.render import renderer
-    from memdiag.runs.explaining import explain
-
-    if not has_message(text) and trace is None:
-        return ""
-    inputs = [OomInput(phrase("integrations.error"), text=text)] if has_message(text) else []
-    shown: str = renderer("oom", "terminal")(explain(inputs, trace))
-    return shown.rstrip()

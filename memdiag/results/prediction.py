@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memdiag.registry import in_notebook
 from memdiag.results.detail import Detail
 from memdiag.results.finding import Finding
 from memdiag.results.outlook import Outlook
@@ -160,6 +161,10 @@ class Prediction:
     usable_bytes: int | None = None
     min_usable_bytes: int | None = None
     moment: ReportMoment | None = None
+
+    def _repr_html_(self) -> str:
+        """Returns this result for a notebook."""
+        return in_notebook(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memdiag.registry import in_notebook
 from memdiag.results.card_ledger import CardMoment
 from memdiag.results.finding import Finding, Note, Severity
 from memdiag.results.host import HostReport
@@ -346,3 +347,7 @@ class Report:
     would_fit: tuple[WouldFit, ...] = ()
     libraries: tuple[LibraryMemory, ...] = ()
     host: HostReport | None = None
+
+    def _repr_html_(self) -> str:
+        """Returns this result for a notebook."""
+        return in_notebook(self)

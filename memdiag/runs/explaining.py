@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from memdiag.oom.inputs import OomInput
-from memdiag.oom.read import read_inputs
+from memdiag.oom.read import has_message, read_inputs
+from memdiag.render import renderer
 from memdiag.results.oom import OomReport
 from memdiag.runs.chosen import choose_trace
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.text import phrase
+
+_LONGEST = 20_000  # characters of an exception that are searched for a message
 
 
 def explain(
@@ -42,3 +45,22 @@ def explain(
         from memdiag.analyzers.support.joined import join  # only a trace needs the analyzers
 
         return replace(join(report, read), trace=str(path))
+
+
+def explain_error(error: BaseException | None, trace: Path | None) -> str:
+    """Returns the first screen of ``memdiag oom`` for an exception and its trace, or "" if memory did not run out.
+
+    Args:
+        error: The exception, or None if only the trace is known.
+        trace: A trace of the failed allocation, or None.
+
+    Raises:
+        MemdiagError: The trace cannot be read.
+    """
+    text = "" if error is None else f"{type(error).__name__}: {error}"[:_LONGEST]
+    is_message = has_message(text)
+    if not is_message and (trace is None or error is not None):
+        return ""
+    inputs = [OomInput(phrase("integrations.error"), text=text)] if is_message else []
+    shown: str = renderer("oom", "terminal")(explain(inputs, trace))
+    return shown.rstrip()

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from memdiag.registry import in_notebook
 from memdiag.results.finding import Note
 from memdiag.results.libraries import LibraryMemory
 from memdiag.trace import schema
@@ -192,3 +193,7 @@ class Trace:
         if not parts:
             return Table.empty(TENSORS_OF_ALL)
         return Table(TENSORS_OF_ALL, {c: np.concatenate([part[c] for part in parts]) for c in TENSORS_OF_ALL})
+
+    def _repr_html_(self) -> str:
+        """Returns this result for a notebook."""
+        return in_notebook(self)
