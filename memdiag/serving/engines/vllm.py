@@ -115,7 +115,7 @@ RULES = (
     rule(r"\bmax[_-]num[_-]batched[_-]tokens['\"]?[:= ]+<batched:int>", of_server=True),
 )
 _OF_CARDS = ("weights", "kv", "budget", "consumed", "free")
-_DEFAULT_UTILIZATION = 0.9
+_DEFAULTS = (0.9, 0.92)  # of gpu_memory_utilization: older versions, and 0.33
 _MOST_CAPTURED = 64  # the batch size to suggest, far below vLLM's 512
 _ROUNDING = 30 * MIB  # of three figures with two decimals of GiB
 
@@ -212,8 +212,8 @@ def fixes(case: Case) -> Iterator[Fix]:
         yield from _for_allocation(case)
 
 
-def _utilization(case: Case) -> float:
-    return case.values.number("utilization") or case.server.number("utilization") or _DEFAULT_UTILIZATION
+def _utilization(case: Case, default: float) -> float:
+    return case.values.number("utilization") or case.server.number("utilization") or default
 
 
 def _most(case: Case) -> float | None:
@@ -229,7 +229,7 @@ def _for_kv_cache(case: Case) -> Iterator[Fix]:
     if available is None:
         available = case.values.size("kv")
     needed = case.field("requested_bytes")
-    now, total, most = _utilization(case), case.total_bytes, _most(case)
+    now, total, most = _utilization(case, max(_DEFAULTS)), case.total_bytes, _most(case)
     if needed is None and available is not None and available < 0:
         needed = 0
     if needed is not None and available is not None and total is not None and most is not None:
@@ -265,7 +265,7 @@ def _for_free_at_start(case: Case) -> Iterator[Fix]:
 
 def _for_allocation(case: Case) -> Iterator[Fix]:
     """Yields flags for an allocation that failed after the KV cache was sized: in capture or in warm-up."""
-    missing, total, now = case.missing_bytes, case.total_bytes, _utilization(case)
+    missing, total, now = case.missing_bytes, case.total_bytes, _utilization(case, min(_DEFAULTS))
     kv = case.values.size("kv")
     if missing is not None and total and kv is not None:
         wanted = fraction_down(now - missing / total)
