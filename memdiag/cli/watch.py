@@ -53,6 +53,15 @@ def watch(
             show_default=False,
         ),
     ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            "--serve",
+            metavar="[HOST]:PORT",
+            help="Serve the readings to Prometheus instead of showing them.",
+            show_default=False,
+        ),
+    ] = None,
     by: Annotated[
         str,
         typer.Option(
@@ -87,6 +96,8 @@ def watch(
     if process is None:
         raise MemdiagError(phrase("watch.no-argument"), phrase("watch.no-argument.hint"))
     _check(snapshot)
+    if serve is not None and (once or as_json):
+        raise MemdiagError(phrase("watch.serve-with"), phrase("watch.serve-with.hint"))
     from memdiag.cli.watch_screen import follow, shows_screen
     from memdiag.watch.attach import attach
     from memdiag.watch.choose import pid_of
@@ -100,14 +111,17 @@ def watch(
     try:
         if history:
             start_history(link, max_events)
-        follow(
-            link,
-            readings,
-            interval=0.0 if once else interval,
-            seconds=limit,
-            as_json=as_json,
-            keys=None if once or as_json or not shows_screen() else _Keys(link, readings, snapshot, max_events),
-        )
+        if serve is not None:
+            _serve(serve, link, readings, interval=interval, seconds=seconds)
+        else:
+            follow(
+                link,
+                readings,
+                interval=0.0 if once else interval,
+                seconds=limit,
+                as_json=as_json,
+                keys=None if once or as_json or not shows_screen() else _Keys(link, readings, snapshot, max_events),
+            )
         if snapshot is not None:
             _write(link, snapshot)
     except Ended:
@@ -117,6 +131,29 @@ def watch(
             _write(link, snapshot)
     finally:
         link.close()
+
+
+def _serve(address: str, link: Link, readings: Readings, *, interval: float, seconds: float | None) -> None:
+    """Serves the last reading until the time is over or the process ends."""
+    from memdiag.cli.watch_screen import each
+    from memdiag.metrics.prometheus import Server
+    from memdiag.results.watch import WatchReading
+    from memdiag.watch.link import Ended
+
+    last: list[WatchReading | None] = [None]
+    link.read(interval)
+    found = each(link, readings, seconds)
+    last[0] = next(found)  # so that the first scrape has values
+    server = Server(address, lambda: last[0])
+    try:
+        _say(phrase("watch.serving", pid=f"{link.target.pid}", url=server.url))
+        for last[0] in found:
+            pass
+    except Ended:
+        last[0] = None
+        raise
+    finally:
+        server.close()
 
 
 def start_history(link: Link, max_events: int) -> None:

@@ -64,6 +64,15 @@ def follow(
     _on_screen(link, readings, until, keys)
 
 
+def each(link: Link, readings: Readings, seconds: float | None) -> Iterator[WatchReading]:
+    """Yields readings for a time, or until the process ends.
+
+    Raises:
+        Ended: The process has ended.
+    """
+    return _read(link, readings, None if seconds is None else time.monotonic() + seconds, _FIRST)
+
+
 def _read(link: Link, readings: Readings, until: float | None, wait: float) -> Iterator[WatchReading]:
     """Yields readings until a time; at least one."""
     num = 0
