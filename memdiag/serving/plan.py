@@ -3,8 +3,10 @@
 Estimates, with their basis (reports/serving-logs.md has the logs):
 
 * activation peak: the larger of the forward pass, three hidden states and the gated MLP for each token of a batch, and
-  of the sampler, 40 bytes for each request and word of the vocabulary (sorted logits and their indices);
-* memory outside PyTorch: public logs have 0.07 to 0.5 GiB on one card, and to 1.8 GiB with NCCL;
+  of the sampler, 40 bytes for each request and word of the vocabulary (sorted logits and their indices). The three was
+  chosen with vllm#11251, the 40 with vllm#21489;
+* memory outside PyTorch: public logs have 0.1 to 0.5 GiB for one or two cards, and vllm#10511 1.8 GiB for one and 3.6
+  GiB for two, so this is the least certain part;
 * graphs: public logs have 0.04 to 0.75 GiB.
 """
 

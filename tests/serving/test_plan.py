@@ -71,7 +71,10 @@ def test_parameters_of_public_models():
 
 
 def test_published_splits_of_vllm():
-    """vllm#11251: weights 7.51, activations 2.53 GiB; #10511: 14.96, 1.26; #21489: activations 9.96."""
+    """vllm#11251: weights 7.51, activations 2.53 GiB; #10511: 14.96, 1.26; #21489: activations 9.96.
+
+    The estimate of activations was fitted to #11251 and #21489; #10511 is independent.
+    """
     llama = shapes_of(LLAMA_8B)
     half = 2 * (llama.num_divisible / 2 + llama.num_replicated) / GIB
     assert half == pytest.approx(7.51, rel=0.02)
