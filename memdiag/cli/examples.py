@@ -11,6 +11,7 @@ TASKS = {
     "fleet": DIAGNOSE,
     "serving": DIAGNOSE,
     "explain": DIAGNOSE,
+    "mcp": DIAGNOSE,
     "record": RECORD,
     "watch": RECORD,
     "devices": RECORD,
@@ -25,6 +26,7 @@ TASKS = {
     "plot": SHARE,
     "export": SHARE,
     "check": CHECK,
+    "bisect": CHECK,
     "conf": CHECK,
     "lint": CHECK,
 }
@@ -37,6 +39,7 @@ SUMMARIES = {
     "fleet": "Diagnose all ranks of a run: out-of-memory ranks, outliers, and findings in common.",
     "serving": "Read an inference server's start-up log into one memory account per card.",
     "explain": "Explain a finding: its meaning, why it matters, and how to fix it.",
+    "mcp": "Serve memdiag's tools to agents (Model Context Protocol over stdio).",
     "record": "Run a command and record its memory.",
     "watch": "Follow the memory of a running training, without restarting or changing it.",
     "devices": "List the simulated devices that a program can be recorded on.",
@@ -51,6 +54,7 @@ SUMMARIES = {
     "plot": "Draw a trace as a PNG, SVG or PDF picture.",
     "export": "Write a trace in another tool's format.",
     "check": "Check traces against budgets and a baseline, for CI.",
+    "bisect": "Find the commit or package version that raised the peak of a command.",
     "conf": "Check allocator settings such as PYTORCH_CUDA_ALLOC_CONF before a run.",
     "lint": "Find source code that wastes device memory or stalls the device.",
 }
@@ -62,6 +66,7 @@ EXAMPLES = {
     "fleet": ("fleet memdiag-20261121-213027/ -o study", "fleet 'run/*/rank*.pkl' --heatmap ranks.png"),
     "serving": ("serving vllm.log", "serving sglang.log --device h100-80g", "serving vllm.log --json"),
     "explain": ("explain MD201", "explain conf", "explain"),
+    "mcp": ("mcp",),
     "record": (
         "record -- python train.py",
         "record -- torchrun --nproc-per-node 8 train.py",
@@ -107,6 +112,10 @@ EXAMPLES = {
     "check": (
         "check run/ --budget peak_reserved=60GiB --budget stranded=2%",
         "check run/ --baseline base.json --tolerance 2%",
+    ),
+    "bisect": (
+        "bisect --budget 12GiB v1.0..main -- python train.py",
+        "bisect --phantom cuda:h100-80g --package torch 2.9.0 2.13.0 -- python train.py",
     ),
     "conf": ("conf expandable_segments:True,max_split_size_mb:128", "conf --env", "conf --list --backend npu"),
     "lint": ("lint train.py", "lint src/ --select MD806 --fail-on warning"),

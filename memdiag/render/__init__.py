@@ -16,6 +16,7 @@ from typing import Any
 # The forms of each command. Most are ``render(report, look: Look = PLAIN) -> str``; those in PICTURES differ.
 FORMS: dict[str, tuple[str, ...]] = {
     "analyze": ("terminal", "full", "json", "md", "html"),
+    "bisect": ("terminal", "json"),
     "check": ("terminal", "json", "junit", "github"),
     "compare": ("terminal", "json", "md", "html"),
     "conf": ("terminal", "json", "list_terminal", "list_json"),
