@@ -81,6 +81,7 @@ def table(rows: list[list[str]], device: str) -> str:
         f"Made by bench/fix.py on a phantom {device}: bench/programs/pains.py with the memory with which",
         "bench/pains.py shows them running out of memory, unaided and unedited. Peaks are allocated bytes; *predicted*",
         "and *measured* are those with the chosen remedies. A simulated device computes no losses to compare.",
+        "CUDA graphs share a pool with `--unsafe`. If no remedy is enough, memdiag names the line to change by hand.",
         "",
         f"{fixed} of {len(needed)} programs that did not fit were made to fit.",
         "",

@@ -32,6 +32,22 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A tensor that only the changed program allocates.
+
+    Attributes:
+        begin, end: Events before which it is allocated and freed.
+        size: Requested bytes.
+        like: Row in Tensors whose stream and pool it uses.
+    """
+
+    begin: int
+    end: int
+    size: int
+    like: int
+
+
+@dataclass(frozen=True)
 class Edit:
     """What a remedy changes.
 
@@ -41,6 +57,7 @@ class Edit:
         resized: New requested bytes, by row in Tensors.
         repeats: Requests that are made a second time.
         added: Temporary tensors: event, bytes, and the row in Tensors whose stream and pool they use.
+        made: Additional tensors that live for a while.
         pools: Pools to use instead of others, as indices into the pools of the workload.
     """
 
@@ -50,6 +67,7 @@ class Edit:
     repeats: tuple[Repeat, ...] = ()
     added: tuple[tuple[int, int, int], ...] = ()
     pools: Mapping[int, int] = field(default_factory=dict)
+    made: tuple[Made, ...] = ()
 
     def __or__(self, other: Edit) -> Edit:
         """Returns both changes; where they free the same tensor, the earlier free."""
@@ -64,6 +82,7 @@ class Edit:
             self.repeats + other.repeats,
             self.added + other.added,
             {**self.pools, **other.pools},
+            self.made + other.made,
         )
 
 
@@ -122,9 +141,25 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         calls.add(where, ALLOC, following, size, stream, pool)
         calls.add(where, FREE, following, 0, stream, -1)
         following += 1
+    following = _make(workload, edit.made, made, calls, following)
     for repeat in edit.repeats:
         following = _repeat(workload, repeat, edit.dropped, calls, following)
     return _merged(workload, keep, calls, following)
+
+
+def _make(workload: Workload, made: tuple[Made, ...], first: Array, calls: _Calls, following: int) -> int:
+    """Adds the calls of additional tensors, at one event the frees first; returns the next free tensor number."""
+    steps = [(each.end, 0, number) for number, each in enumerate(made)]
+    steps += [(each.begin, 1, number) for number, each in enumerate(made)]
+    for event, is_alloc, number in sorted(steps):
+        each, where = made[number], int(np.searchsorted(workload.row, event))
+        like = int(first[each.like])
+        stream, pool = (int(workload.stream[like]), int(workload.pool[like])) if like >= 0 else (0, 0)
+        if is_alloc:
+            calls.add(where, ALLOC, following + number, each.size, stream, pool)
+        elif where < len(workload.op):
+            calls.add(where, FREE, following + number, 0, stream, -1)
+    return following + len(made)
 
 
 def _in_pools(workload: Workload, pools: Mapping[int, int]) -> Workload:

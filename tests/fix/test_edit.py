@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.allocator.workload import ALLOC, FREE, Workload
-from memdiag.fix.edit import Edit, Repeat, edited, union
+from memdiag.fix.edit import Edit, Made, Repeat, edited, union
 
 MIB = 1 << 20
 
@@ -83,3 +83,8 @@ def test_of_two_edits_the_earlier_free_counts():
 def test_requests_go_to_another_pool():
     work = replace(workload(FORWARD), pool=np.array([0, 1, -1, 2, -1, -1], np.int32), pools=((0, 0), (1, 0), (2, 0)))
     assert edited(work, Edit(pools={2: 1})).pool.tolist() == [0, 1, -1, 1, -1, -1]
+
+
+def test_tensors_of_the_changed_program_only():
+    made = (Made(1, 3, 8 * MIB, 0), Made(3, 5, 16 * MIB, 0))
+    assert live(edited(workload(FORWARD), Edit(made=made))) == [4, 12, 14, 12, 4, 20, 21, 17, 1, 0]

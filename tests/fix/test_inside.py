@@ -178,6 +178,29 @@ def test_graphs_without_a_pool_share_one():
     assert rest == ["[((0, 7), 'global'), ((0, 7), 'relaxed'), ((0, 3), 'global')]"]
 
 
+SHARDED = """
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule, fully_shard
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+fully_shard(net, mesh=dist.init_device_mesh("cpu", (1,)))
+print([path for path, part in net.named_modules() if isinstance(part, FSDPModule)])
+print([step() for _ in range(5)])
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("tie", "expected"), [("", ["", "layers.0", "layers.2"]), ("net.layers[0].up = net.layers[1].up", [""])]
+)
+def test_blocks_are_sharded_before_the_model(tie, expected):
+    call = "from fsdp_units import fsdp_units\nfsdp_units(['layers.0', 'layers.2'])\n"
+    plain, rest = losses("", tie + SHARDED)
+    again, found = losses(call, tie + SHARDED)
+    assert plain == again
+    assert ast.literal_eval(found[0]) == expected
+    assert ast.literal_eval(found[1]) == pytest.approx(ast.literal_eval(rest[1]), rel=1e-6)
+
+
 def test_no_two_parts_define_the_same_name():
     """memdiag_fix.py contains several of them."""
     names = [

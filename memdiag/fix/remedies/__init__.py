@@ -14,6 +14,7 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "free-gradients": f"{_HERE}.free_gradients",
         "no-grad": f"{_HERE}.no_grad",
         "load-to-host": f"{_HERE}.load_to_host",
+        "fsdp-units": f"{_HERE}.fsdp_units",
         "memory-fraction": f"{_HERE}.memory_fraction",
         "allocator-settings": f"{_HERE}.allocator_settings",
         "lean-optimizer": f"{_HERE}.lean_optimizer",

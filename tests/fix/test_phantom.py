@@ -1,0 +1,65 @@
+"""memdiag fix on a simulated CUDA device: its prediction equals the measurement."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.pythons import NO_CUDA, cuda_python
+
+MODEL = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4096, 16384), nn.Linear(16384, 4096)
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+def train(model):
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    for _ in range(2):
+        model(torch.randn(64, 4096, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+def model_of():
+    return nn.Sequential(nn.Linear(4096, 4096), *(Block() for _ in range(4)), nn.Linear(4096, 4096))
+"""
+UNIT = """
+from torch.distributed.fsdp import fully_shard
+torch.distributed.init_process_group("nccl")
+with torch.device("meta"):
+    model = model_of()
+fully_shard(model)
+train(model.to_empty(device="cuda"))
+torch.distributed.destroy_process_group()
+"""
+FRACTION = """
+torch.cuda.set_per_process_memory_fraction(0.25)
+train(model_of().cuda())
+"""
+
+
+@pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
+@pytest.mark.parametrize(
+    ("name", "program", "budget", "options"),
+    [
+        ("fsdp-units", UNIT, "5800MiB", ["--as-rank", "0", "--world", "8"]),
+        ("memory-fraction", FRACTION, "24GiB", []),
+    ],
+)
+def test_a_remedy_needs_what_is_predicted(name, program, budget, options, tmp_path):
+    (tmp_path / "train.py").write_text(MODEL + program)
+    words = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", "cuda:h100-80g", "--budget", budget]
+    words += [*options, "--", cuda_python(), "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert not report["recorded"]["fits"]
+    assert [step["name"] for step in report["steps"] if step["is_chosen"]] == [name]
+    assert report["actual"]["fits"]
+    assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)
