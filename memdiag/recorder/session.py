@@ -184,11 +184,11 @@ class Session:
         if os.getpid() != self._pid or (not self.backends and not self._written):
             return
         with self._lock:
+            self.last_sample()
             if self._on and not self._died_of_oom():
                 self.write("exit")
             self.training.remove()
             self.saving.remove()
-            self.sampler.stop()
             for backend in self.backends:
                 backend.stop()
             self.backends = []

@@ -189,7 +189,9 @@ def test_a_real_program_with_growing_workers_and_a_copied_checkpoint(tmp_path):
     record = [sys.executable, "-m", "memdiag", "record", "-q", "--samples", "0.25", "-o", "run", "--", *program]
     done = subprocess.run(record, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    findings = {each.code: each for each in build_report(memdiag.load(tmp_path / "run" / "rank0.pkl")).findings}
+    trace = memdiag.load(tmp_path / "run" / "rank0.pkl")
+    assert schema.OCCASIONS[trace.host_samples.when[-1]] == "end"
+    findings = {each.code: each for each in build_report(trace).findings}
     assert findings["MD153"].weight_bytes == pytest.approx(600 * MIB, rel=0.05)
     growth = evidence(findings["MD152"])
     assert growth["growth per training step"] == pytest.approx(2 * MIB, rel=0.25)  # two samples, 1 MiB in each

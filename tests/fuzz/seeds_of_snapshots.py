@@ -199,6 +199,49 @@ def recorded(*, counted: bool) -> dict[str, Any]:
     }
 
 
+def with_new_fields() -> dict[str, Any]:
+    """Returns a snapshot of torch 2.14 with pinned memory, notes, compiled code and frames of the forward pass."""
+    made = snapshot("2.13")
+    forward = ['  File "model.py", line 5, in forward\n    return self.linear(x)\n']
+    fx = {"fx_node_op": "call_module", "fx_node_name": "linear", "fx_node_target": "L", "fx_original_trace": forward[0]}
+    for number, entry in enumerate(made["device_traces"][0]):
+        entry["user_metadata"] = ("", "weights", "cache")[number % 3]
+        entry["compile_context"] = ("N/A", "0/0", "[1/0]")[number % 3]
+        entry["forward_frames"] = forward if number % 2 else []
+        entry["frames"] = [{**entry["frames"][0], **fx}, *entry["frames"][1:]] if entry["frames"] else []
+    host = BASE + 512 * MIB
+    pinned = {"address": host, "size": 8 * MIB, "requested_size": 8 * MIB, "state": "active_allocated", "frames": []}
+    segment = {"device": -1, "address": host, "total_size": 8 * MIB, "stream": 0, "frames": _frames(4)}
+    calls = [("segment_alloc", 8 * MIB), ("alloc", 8 * MIB), ("free_requested", 8 * MIB), ("free_completed", 8 * MIB)]
+    calls += [("alloc", 8 * MIB)]
+    return {
+        **made,
+        "host_segments": [{**segment, "blocks": [pinned]}],
+        "host_traces": [
+            {"action": action, "addr": host, "size": size, "stream": 0, "time_us": 9 + at, "frames": _frames(4)}
+            for at, (action, size) in enumerate(calls)
+        ],
+    }
+
+
+def sampled() -> dict[str, Any]:
+    """Returns a recording with samples of the card, of its processes and of the host, and with a saved checkpoint."""
+    made = recorded(counted=False)
+    samples = []
+    for at, when in enumerate(("start", "phase", "save", "saved", "step", "mark", "timer", "oom", "end")):
+        card = {"device": 0, "total_bytes": 1 << 36, "free_bytes": (60 - at) << 30, "reserved_bytes": 22 * MIB}
+        host = {"rss_bytes": (9 + at) << 30, "peak_rss_bytes": (10 + at) << 30, "pss_bytes": 9 << 30}
+        host |= {"children_rss_bytes": (4 + at) << 30, "num_children": 2, "shm_used_bytes": 5, "shm_total_bytes": 9}
+        host |= {"cgroup_used_bytes": (20 + at) << 30, "cgroup_limit_bytes": 29 << 30, "pinned_bytes": 3 << 30}
+        host |= {"pinned_used_bytes": 2 << 30, "pinned_tensors_bytes": 1 << 30, "pinned_blocks_bytes": 2 << 30}
+        sample = {"t_us": 1_700_000_000_000_000 + 20 * at, "when": when, "step": at // 4, "host": host}
+        sample |= {"card": [{**card, "allocs": at // 2, "frees": at // 3}]}
+        sample |= {"processes": [{"device": 0, "bytes": {7: 1 << 30, 8: at << 29}}]}
+        samples.append(sample)
+    made["memdiag"] |= {"samples": samples, "cards": {0: "GPU-1"}}
+    return made
+
+
 def snapshots() -> dict[str, tuple[Any, int | None]]:
     whole = snapshot("2.13")
     own = {
@@ -222,4 +265,6 @@ def snapshots() -> dict[str, tuple[Any, int | None]]:
         "entries.pickle": ({"segments": [], "device_traces": whole["device_traces"][0]}, 4),
         "empty.pickle": ({"segments": [], "device_traces": []}, 4),
         "memoless.pickle": (whole, None),
+        "v2.14.pickle": (with_new_fields(), 4),
+        "sampled.pickle": (sampled(), 4),
     }
