@@ -18,7 +18,7 @@ from typing import Any
 MOST_LEVELS = 6  # objects between a tensor and the variable that holds it
 _AT_ONCE = 32  # objects whose holders one pass over the heap finds
 _MOST_HOLDERS = 3  # of one object
-_MOST_NODES = 10_000  # of one autograd graph
+_MOST_NODES = 100_000  # of autograd graphs
 _OWN_REFERENCES = 3  # to the copy of local variables: from the frame, from here, and from the call that counts
 _OPTIMIZED = 1  # code flag: local variables are not in a dictionary
 
@@ -110,21 +110,28 @@ def _gradient(tensor: Any) -> Any:
 
 
 def _results(tensors: list[Any], wanted: set[int], deadline: float) -> dict[int, list[Any]]:
-    """Returns, by id of a leaf of autograd graphs, tensors whose graph holds it."""
-    found: dict[int, list[Any]] = {}
-    for each in tensors:
-        waiting = [each.grad_fn] if _has_graph(each) else []
-        seen: set[Any] = set()
+    """Returns, by id of a leaf or intermediate result of an autograd graph, the last result of that graph."""
+    results = {each.grad_fn: each for each in tensors if _has_graph(each)}
+    later: dict[int, Any] = {}  # by id of a leaf or result: a result whose graph has it
+    seen: set[Any] = set()
+    for node, result in results.items():
+        waiting = [] if node in seen else [node]
         while waiting and len(seen) < _MOST_NODES and time.perf_counter() < deadline:
-            node = waiting.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if id(leaf) in wanted and leaf is not None:
-                found.setdefault(id(leaf), []).append(each)
-            waiting += [following for following, _ in node.next_functions if following is not None]
-    return {leaf: results[:_MOST_HOLDERS] for leaf, results in found.items()}
+            for following, _ in waiting.pop().next_functions:
+                part = results.get(following, getattr(following, "variable", None))
+                if part is not None and part is not result:
+                    later[id(part)] = result
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    waiting.append(following)
+    found = {}
+    for key in wanted & later.keys():
+        last, passed = later[key], {key}
+        while id(last) in later and id(last) not in passed:
+            passed.add(id(last))
+            last = later[id(last)]
+        found[key] = [last]
+    return found
 
 
 def _has_graph(tensor: Any) -> bool:

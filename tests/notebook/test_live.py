@@ -19,6 +19,7 @@ HOLDERS = {
     "130": "a variable of the generator generator (",
     "140": "local in main (",
     "150": "pair[0] in main (",
+    "180": "the autograd graph of chain in main (",
     "160": "the autograd graph of tracker.history['loss'][0]",
 }
 

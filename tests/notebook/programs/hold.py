@@ -58,6 +58,7 @@ def main():
     local = torch.ones(140, 100)
     pair = [torch.ones(150, 100)]
     tracker.history["loss"].append((torch.ones(160, 100, requires_grad=True) * 2).sum())
+    chain = torch.ones(180, 100, requires_grad=True).exp().exp().sum()
     first = memdiag.live(top=40, seconds=60)
     leaked.extend(torch.ones(170, 100) for _ in range(3))
     grown = memdiag.live(seconds=60, growing=True)
@@ -74,7 +75,7 @@ def main():
                 "freed": reference() is None,
                 "text": str(first),
                 "html": first._repr_html_(),
-                "pair": len(pair),
+                "pair": len(pair) + chain.dim(),
             }
         )
     )
