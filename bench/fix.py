@@ -1,9 +1,11 @@
-"""Runs ``memdiag fix`` on trainings that waste memory, and writes reports/fix.md.
+"""Runs ``memdiag fix`` on programs that run out of memory, and writes reports/fix.md.
 
     python bench/fix.py --python VENV/bin/python [--only "logits;cache"] [--device cuda:h100-80g] [--work FOLDER]
 
-VENV has a CUDA build of torch. Each program of bench/programs/pains.py gets the memory with which bench/pains.py shows
-that it runs out of memory. Nothing in it is edited. Results are kept in FOLDER, so that a second run continues.
+VENV has a CUDA build of torch, and transformers, timm, Lightning, diffusers, peft and torchvision. Each program of
+bench/programs/pains.py gets the memory with which bench/pains.py shows that it runs out of memory, each one of
+bench/programs/others.py about three quarters of what it needs. Nothing in them is edited. Results are kept in FOLDER,
+so that a second run continues.
 """
 
 from __future__ import annotations
@@ -26,6 +28,18 @@ REPORT = HERE.parent / "reports" / "fix.md"
 CONTEXT = 0.5  # GiB of the card outside the allocator; the memory of a pain is that for PyTorch
 UNSAFE = {"graphs"}  # whose only remedy may change results
 LIMIT = 900  # seconds of one program
+OTHERS = (
+    Pain("trainer", "transformers: Trainer, GPT-2", 9, ""),
+    Pain("loop", "transformers: own loop, BERT", 11, ""),
+    Pain("generate", "transformers: `generate`, Llama", 1.5, ""),
+    Pain("timm", "timm: vision transformer", 3.5, ""),
+    Pain("lightning", "Lightning: transformer encoder", 2.5, ""),
+    Pain("unet", "diffusers: UNet", 3.8, ""),
+    Pain("lora", "diffusers: LoRA of a text-to-image UNet", 3.8, ""),
+    Pain("classification", "torchvision: ResNet-50", 3.5, ""),
+    Pain("segmentation", "torchvision: FCN", 4, ""),
+    Pain("nanogpt", "nanoGPT style", 5.5, ""),
+)
 
 
 def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | None:
@@ -44,8 +58,9 @@ def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | No
         "--budget",
         f"{pain.gib + CONTEXT}GiB",
     ]
+    script = "others.py" if pain in OTHERS else "pains.py"
     command += [*pain.options, *(("--unsafe",) if pain.name in UNSAFE else ())]
-    command += ["-o", f"{work / 'runs' / pain.name}/", "--", python, str(HERE / "programs" / "pains.py"), pain.name]
+    command += ["-o", f"{work / 'runs' / pain.name}/", "--", python, str(HERE / "programs" / script), pain.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if not done.stdout:
         print(done.stderr[-500:])
@@ -79,8 +94,10 @@ def table(rows: list[list[str]], device: str) -> str:
         "# Programs that `memdiag fix` makes fit",
         "",
         f"Made by bench/fix.py on a phantom {device}: bench/programs/pains.py with the memory with which",
-        "bench/pains.py shows them running out of memory, unaided and unedited. Peaks are allocated bytes; *predicted*",
-        "and *measured* are those with the chosen remedies. A simulated device computes no losses to compare.",
+        "bench/pains.py shows them running out of memory, and bench/programs/others.py, in the style of the examples",
+        "of other projects, with about three quarters of what they need. They are unaided and unedited. Peaks are",
+        "allocated bytes; *predicted* and *measured* are those with the chosen remedies. A simulated device computes",
+        "no losses to compare.",
         "CUDA graphs share a pool with `--unsafe`. If no remedy is enough, memdiag names the line to change by hand.",
         "",
         f"{fixed} of {len(needed)} programs that did not fit were made to fit.",
@@ -101,7 +118,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("memdiag-bench-fix"), help="folder of the kept results")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    chosen = [pain for pain in PAINS if not arguments.only or re.fullmatch(arguments.only.replace(";", "|"), pain.name)]
+    chosen = [
+        pain
+        for pain in (*PAINS, *OTHERS)
+        if not arguments.only or re.fullmatch(arguments.only.replace(";", "|"), pain.name)
+    ]
     rows = []
     for pain in chosen:
         rows.append(row(pain, fix(pain, arguments.python, arguments.device, arguments.work.resolve())))

@@ -18,6 +18,7 @@ NAME = "chunked-loss"
 _FLOOR = 64 * MIB
 _PART = 32 * MIB
 _TEMPORARIES = 3  # tensors of a part: logarithms of the softmax, and two gradients
+_GRADIENTS = 2  # gradients of the logarithms and of the logits, without those of copies
 _FUNCTION = "cross_entropy"
 
 
@@ -39,6 +40,7 @@ def propose(case: Case) -> Iterable[Proposal]:
         saved = forward[is_saved & (tensors.free_requested_at[forward] <= end)]
         if len(saved):
             edit |= _edit(case, forward, int(saved[-1]), begin, end)
+    edit |= _without_backward(case, forward)
     lines = case.callers(forward)
     yield Proposal(
         NAME,
@@ -66,17 +68,31 @@ def _edit(case: Case, forward: Array, saved: int, begin: int, end: int) -> Edit:
     """
     tensors = case.device.tensors
     size = int(tensors.requested_bytes[saved])
-    same = np.flatnonzero((tensors.alloc_at >= begin) & (tensors.alloc_at < end) & (tensors.requested_bytes == size))
-    gradients = same[np.argsort(tensors.alloc_at[same])][:2]
-    others = forward[
-        (tensors.alloc_at[forward] < begin) & (tensors.free_requested_at[forward] > tensors.alloc_at[saved])
-    ]
-    others = others[(others != saved) & (tensors.requested_bytes[others] == size)]
+    at = int(tensors.alloc_at[saved])
+    others = forward[(tensors.alloc_at[forward] < begin) & (tensors.free_requested_at[forward] > at)]
+    requested = tensors.requested_bytes[others]
+    # copies of the logits, in float32 or in their own type, which autocast makes
+    copies = others[(others != saved) & ((requested == size) | (requested == size // 2))]
+    sizes = [size, size // 2] if len(copies) else [size]
+    within = (tensors.alloc_at >= begin) & (tensors.alloc_at < end)
+    same = np.flatnonzero(within & np.isin(tensors.requested_bytes, sizes))
+    gradients = same[np.argsort(tensors.alloc_at[same])][: _GRADIENTS + len(copies)]
     until = int(tensors.free_requested_at[gradients].max(initial=tensors.free_requested_at[saved]))
-    resized = {saved: size // 2} if len(others) else {}  # a copy in float32: the gradient has the type of the logits
-    added = ((int(tensors.alloc_at[saved]) + 1, _TEMPORARIES * _PART, saved),)
-    dropped = frozenset([*gradients.tolist(), *others.tolist()])
+    resized = {saved: size // 2} if len(copies) else {}  # the gradient has the type of the logits
+    part = 2 * _PART if len(copies) else _PART  # in float32, where the logits have 16 bits
+    added = ((at + 1, _TEMPORARIES * part, saved),)
+    dropped = frozenset([*gradients.tolist(), *copies.tolist()])
     return Edit(dropped, {saved: min(until, end)}, resized, added=added)
+
+
+def _without_backward(case: Case, forward: Array) -> Edit:
+    """Returns the change of tensors that are not kept for backward, as all in an evaluation."""
+    tensors = case.device.tensors
+    begins = np.append([begin for begin, _ in _backwards(case)], case.device.num_events)
+    following = begins[np.searchsorted(begins[:-1], tensors.alloc_at[forward], side="right")]
+    brief = forward[tensors.free_requested_at[forward] < following].tolist()
+    added = tuple((int(tensors.alloc_at[row]) + 1, _TEMPORARIES * _PART, row) for row in brief)
+    return Edit(frozenset(brief), added=added)
 
 
 def _backwards(case: Case) -> Iterable[tuple[int, int]]:

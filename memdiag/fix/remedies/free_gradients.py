@@ -27,6 +27,9 @@ def propose(case: Case) -> Iterable[Proposal]:
     if not len(begins):
         return
     later = begins[np.minimum(np.searchsorted(begins, tensors.alloc_at, side="right"), len(begins) - 1)]
+    # a gradient that is freed between forward and backward is not set to zero
+    backwards = np.append(passes.begin[passes.phase == BACKWARD], case.device.num_events)
+    used = backwards[np.searchsorted(backwards[:-1], later, side="right")]
     has_next = tensors.alloc_at < begins[-1]
     step = case.device.events.step
     crosses = step[later] > tensors.step_alloc
@@ -34,7 +37,7 @@ def propose(case: Case) -> Iterable[Proposal]:
         (tensors.category == _GRADIENT)
         & has_next
         & crosses
-        & (tensors.free_requested_at > later)
+        & (tensors.free_requested_at > used)
         & (tensors.alloc_at >= 0)
     )
     if int(tensors.block_bytes[old].sum()) < _FLOOR:

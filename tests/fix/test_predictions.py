@@ -1,0 +1,64 @@
+"""Predicted peaks of remedies, compared with measured ones on the CPU."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+LOSS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8192))
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+x, y = torch.randn(4096, 32), torch.randint(0, 8192, (4096,))
+for step in range(3):
+    if step == 1:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            nn.functional.cross_entropy(net(x), y)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+GRADIENTS = """
+import torch
+
+net = torch.nn.Linear(4096, 4096)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    loss = net(torch.randn(2048, 4096)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def fix(text, budget, folder, *options):
+    """The report of memdiag fix for a program."""
+    pytest.importorskip("torch")
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--budget", budget, *options, "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_losses_under_autocast_and_in_an_evaluation(tmp_path):
+    """Autocast copies the logits, and an evaluation computes losses that no backward uses."""
+    report = fix(LOSS, "400MiB", tmp_path)
+    assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["chunked-loss"]
+    assert report["actual"]["fits"]
+    assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)
+    assert report["losses"]["largest_relative"] < 1e-2  # in bfloat16
+
+
+def test_gradients_freed_between_forward_and_backward_are_not_set_to_zero(tmp_path):
+    report = fix(GRADIENTS, "150MiB", tmp_path, "--dry-run")
+    assert not report["recorded"]["fits"]
+    assert "free-gradients" not in {step["name"] for step in report["steps"]}
