@@ -26,7 +26,7 @@ def render(reading: WatchReading, look: Look = PLAIN) -> str:
     page.text(plain(_head(reading)), "bold")
     if reading.is_late:
         page.text(phrase("watch.late"), "yellow")
-    if not reading.devices:
+    elif not reading.devices:
         page.gap()
         page.text(phrase("watch.no-device"))
     for device in reading.devices:
