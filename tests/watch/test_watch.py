@@ -207,3 +207,16 @@ def test_an_armed_process_removes_its_socket_at_its_end(start):
     assert path.parent.stat().st_mode & 0o777 == 0o700
     program.stop()
     assert not path.exists()
+
+
+def test_the_socket_of_a_killed_process_is_removed_by_the_next_one(start):
+    from memdiag.watch.mechanisms import armed
+    from memdiag.watch.target import target_of
+
+    killed = start(armed=True)
+    path = armed._socket(target_of(killed.pid))
+    killed.process.kill()
+    killed.process.wait()
+    assert path.exists()
+    start(armed=True).stop()
+    assert not path.exists()

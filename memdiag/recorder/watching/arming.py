@@ -53,6 +53,7 @@ def arm() -> str:
         os.mkdir(folder, 0o700)
     if not is_private(folder, user):
         raise OSError(f"{folder} is not a private folder of this user")
+    _remove_stale(folder)
     path = os.path.join(folder, f"{pid}-{secrets.token_hex(8)}.sock")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(path)
@@ -83,6 +84,15 @@ def _peer(connection: Any) -> int:
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return int(struct.unpack("3i", credentials)[1])
+
+
+def _remove_stale(folder: str) -> None:
+    """Removes the sockets of processes that were killed."""
+    for name in os.listdir(folder):
+        number = name.partition("-")[0]
+        if name.endswith(".sock") and number.isdigit() and not os.path.exists(f"/proc/{number}"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))
 
 
 def _remove(pid: int, path: str) -> None:
