@@ -43,6 +43,13 @@ class CardSamples:
                     rows.append(row)
         return rows
 
+    def devices(self) -> list[int]:
+        """Returns the devices whose allocator has served a request. This asks no driver, and creates no context."""
+        backend = self._backend
+        if not backend.is_active:
+            return []
+        return [device for device in range(backend.num_devices()) if backend.allocator_state(device)[1] > 0]
+
     def failed(self, device: int, total: int, free: int) -> list[dict[str, int]]:
         """Returns the row of a device whose driver's figures are known already."""
         return [self._joined(device, free, total, self._backend.allocator_state(device))]

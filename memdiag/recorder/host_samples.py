@@ -58,6 +58,10 @@ class HostSamples:
             found.update(self._pinned(when))
         return found
 
+    def devices(self) -> Sequence[int]:
+        """Returns nothing: this source knows no devices."""
+        return ()
+
     def _processes(self, with_pss: bool) -> dict[str, int]:
         resident = _resident("self")
         if resident is None:

@@ -65,6 +65,10 @@ class ProcessSamples:
                 rows.append({"device": device, "bytes": found})
         return rows
 
+    def devices(self) -> Sequence[int]:
+        """Returns nothing: this source knows no devices."""
+        return ()
+
 
 def _nvml() -> Callable[[int], dict[int, int] | None] | None:
     """Returns the function that asks NVML for the processes of a card, or None if it is not installed."""

@@ -6,6 +6,7 @@ A sample is one dict of builtin containers: ``t_us`` (microseconds since 1970), 
 * ``name``: the key of its section;
 * ``take(when, devices)``: the section, or None for none. ``devices`` are the device indices that the program has used.
   It may be called from the timer's thread, must not initialise a device, and may raise: it is then not called again.
+* ``devices()``: device indices that the program has used, as far as the source knows them.
 
 The recorder must not slow down the training. Therefore samples at phases and on the timer are skipped while sampling
 has taken more than 1 % of the run, and old samples are thinned: of neighbours, the one with less free memory remains.
@@ -17,6 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from .guard import contained, report
@@ -25,6 +27,7 @@ WHEN = ("start", "phase", "step", "mark", "timer", "oom", "end", "save", "saved"
 START, PHASE, STEP, MARK, TIMER, OOM, END, SAVE, SAVED = WHEN
 _ALWAYS = frozenset({START, MARK, OOM, END, SAVE, SAVED})  # samples that are neither skipped nor thinned
 _WITHOUT_DEVICE = _ALWAYS | {STEP, TIMER}  # samples of host memory before the program uses a device
+_SEARCHED = frozenset({TIMER, END})  # a program without modules has no marks that name its devices
 _MOST = 2048  # samples in one file
 _MOST_COST = 0.01  # fraction of the run
 _ALLOWANCE = 0.05  # seconds that sampling may take in addition
@@ -98,10 +101,15 @@ class Sampler:
             began = time.perf_counter()
             if when not in _ALWAYS and self._spent > _ALLOWANCE + _MOST_COST * (began - self._began):
                 return
+            if when in _SEARCHED:
+                for source in self.sources:
+                    self.devices.update(self._answer(source, source.devices) or ())
             sample: dict[str, Any] = {"t_us": time.time_ns() // 1000, "when": when, "step": self._steps()}
             devices = tuple(sorted(self.devices))
             for source in self.sources:
-                section = sections[source.name] if source.name in sections else self._section(source, when, devices)
+                section = sections.get(source.name)
+                if section is None:
+                    section = self._answer(source, partial(source.take, when, devices))
                 if section:
                     sample[source.name] = section
             if any(source.name in sample for source in self.sources):
@@ -114,9 +122,10 @@ class Sampler:
         """Returns the samples in order of time."""
         return [*self._kept, *([_fullest(self._group)] if self._group else [])]
 
-    def _section(self, source: Any, when: str, devices: Sequence[int]) -> Any:
+    def _answer(self, source: Any, ask: Callable[[], Any]) -> Any:
+        """Returns the answer of a source; one that fails is dropped."""
         try:
-            return source.take(when, devices)
+            return ask()
         except Exception as error:  # noqa: BLE001 - a library of a driver may raise anything
             self.sources = [other for other in self.sources if other is not source]
             report(f"samples of {source.name}", error)

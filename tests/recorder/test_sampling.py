@@ -20,6 +20,9 @@ class Source:
         self.free = free
         self.asked = []
 
+    def devices(self):
+        return ()
+
     def take(self, when, devices):
         self.asked.append((when, devices))
         return [{"device": 0, "free_bytes": self.free()}]
@@ -63,6 +66,17 @@ def test_devices_are_not_queried_before_the_program_uses_one():
     samples.add(source)
     samples.take(PHASE)
     assert not source.asked
+
+
+def test_a_program_without_marks_is_sampled_too():
+    source = Source()
+    samples = Sampler(lambda: 0, 0)
+    samples.add(source)
+    source.devices = lambda: [1]
+    samples.take(TIMER)
+    source.devices = lambda: [1, 3]
+    samples.take(END)
+    assert source.asked == [(TIMER, (1,)), (END, (1, 3))]
 
 
 def test_a_source_that_fails_is_not_called_again(capsys):
@@ -121,14 +135,27 @@ class Backend:
     def can_ask_driver(self):
         return True
 
+    is_active = True
+
     def leave_captures_alone(self):
         return True
+
+    def num_devices(self):
+        return 2
 
     def driver_memory(self, _):
         return 400, TOTAL
 
     def allocator_state(self, _):
         return (self.reserved.pop(0) if len(self.reserved) > 1 else self.reserved[0], 2, 1)
+
+
+def test_devices_are_in_use_once_their_allocator_has_served_a_request():
+    backend = Backend(100)
+    backend.allocator_state = lambda device: (100, device, 0)
+    assert CardSamples(backend).devices() == [1]
+    backend.is_active = False
+    assert CardSamples(backend).devices() == []
 
 
 @pytest.mark.parametrize(("reserved", "expected"), [((100, 100), 100), ((100, 200, 200), 200), ((1, 2, 3, 4, 5), None)])
