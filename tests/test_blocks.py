@@ -40,7 +40,8 @@ from tests.test_outputs import DOCUMENTS, FENCED, INDENTED, ROOT, blocks, comman
 
 COMPARED = re.compile(r"<!-- (?:compared by (?P<test>tests/\S+\.py)|screen:[^\n]*) -->\n\Z")
 PROGRAMS = {"eval", "memdiag", "pip", "python", "export", "strings", "make", "grep", "nvidia-smi", "npu-smi"}
-NEEDS_A_PROGRAM = {"fit", "record", "try", "view", "watch"}  # they train, need a training, or need a terminal
+# They train, need a training, need a terminal, or serve until their input ends.
+NEEDS_A_PROGRAM = {"bisect", "fit", "mcp", "record", "try", "view", "watch"}
 ELSEWHERE = {
     "s3://": "an object store",
     "--engine ray": "a Ray cluster",

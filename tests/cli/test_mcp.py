@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
+import re
 import sys
 
 import pytest
 
 from memdiag.cli import agent_tools
-from memdiag.cli.main import main
+from memdiag.cli.main import COMMANDS, main
 from memdiag.errors import MemdiagError
 
 NO_SDK = "needs the package mcp, version 2"
@@ -88,6 +90,14 @@ def test_without_the_sdk_the_hint_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     assert main(["mcp"]) == 2
     assert "pip install 'memdiag[mcp]'" in capsys.readouterr().err
+
+
+def test_the_configuration_of_the_page_starts_a_command_that_exists(root):
+    page = (root / "docs" / "mcp.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    server = json.loads(block)["mcpServers"]["memdiag"]
+    assert server["command"] == "memdiag"
+    assert server["args"][0] in COMMANDS
 
 
 def test_the_skill_is_part_of_the_package(root):
