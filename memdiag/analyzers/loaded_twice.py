@@ -25,7 +25,7 @@ from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD127": "a loaded checkpoint stays on the device as a second copy of the model"}
+CODES: dict[str, str] = {"MD127": "the loaded checkpoint stays as a second copy on device"}
 
 SHARE = 0.05  # of live bytes
 FLOOR = 64 * MIB

@@ -101,7 +101,7 @@ def test_exceeding_a_memory_share_of_hami_is_a_limit():
     message = single(text)
     assert (message.framework, message.judgement.verdict) == ("hami", "limit")
     assert message.fields == {"device_index": 2, "limit_bytes": 4 << 30, "pid": 31}
-    assert message.findings[0].title == "A limit of 4.00 GiB was reached"
+    assert message.findings[0].title == "A memory limit of 4.00 GiB was reached"
     assert 'nvidia.com/gpumem: "5120"' in commands(text)
 
 
