@@ -115,7 +115,11 @@ def test_python_imports_names_of_memdiag_that_exist():
     for path, text in blocks("python"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memdiag"):
-                exec(compile(ast.Module([node], []), name(path), "exec"), {})  # noqa: S102 - code of memdiag's pages
+                try:
+                    exec(compile(ast.Module([node], []), name(path), "exec"), {})  # noqa: S102 - code of memdiag's pages
+                except ModuleNotFoundError as error:  # memdiag.integrations needs the packages that it is for
+                    if (error.name or "").startswith("memdiag") or "integrations" not in node.module:
+                        raise
 
 
 @pytest.mark.parametrize(

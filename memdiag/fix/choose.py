@@ -58,9 +58,9 @@ def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
             continue
         if plan.chosen:
             proposals = list(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen)))) or proposals
-        best = _least(case, plan.chosen, proposals)
+        first, best = best, _least(case, plan.chosen, proposals)
         together = _peaks(case, [*plan.chosen, best])
-        plan.alone.append((best, alone if len(proposals) == 1 else _peaks(case, [best])))
+        plan.alone.append((best, alone if best is first else _peaks(case, [best])))
         if _saves(together, plan.predicted):
             plan.chosen.append(best)
             plan.predicted = together

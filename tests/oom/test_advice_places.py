@@ -240,7 +240,8 @@ def test_a_limit_reached_within_rounding_is_reported():
     message = found(requested=1.86, total=24, free=9, allocated=9, unallocated=1.135, limit=12)
     judgement = judge(message)
     assert (judgement.verdict, "within the rounding" in judgement.reasons[1]) == ("limit", True)
-    assert advise(message, judgement)[0].title == "A memory limit of 12.00 GiB was reached (the printed numbers are rounded)"
+    title = advise(message, judgement)[0].title
+    assert title == "A memory limit of 12.00 GiB was reached (the printed numbers are rounded)"
 
 
 def test_unallocated_memory_is_no_second_finding_without_the_request():
