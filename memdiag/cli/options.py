@@ -30,6 +30,26 @@ AsHtml = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+AsRank = Annotated[
+    int | None,
+    typer.Option(
+        "--as-rank",
+        metavar="K",
+        min=0,
+        help="Run one process alone, as rank K of --world N (requires --phantom).",
+        show_default=False,
+    ),
+]
+World = Annotated[
+    int | None,
+    typer.Option(
+        "--world",
+        metavar="N",
+        min=1,
+        help="Number of ranks that the program sees (requires --phantom).",
+        show_default=False,
+    ),
+]
 OutputText = Annotated[
     Path | None,
     typer.Option(

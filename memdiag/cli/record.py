@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.cli.options import ExpertLoad
+from memdiag.cli.options import AsRank, ExpertLoad, World
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -85,26 +85,8 @@ def record(
             show_default=False,
         ),
     ] = None,
-    as_rank: Annotated[
-        int | None,
-        typer.Option(
-            "--as-rank",
-            metavar="K",
-            min=0,
-            help="Run one process alone, as rank K of --world N (requires --phantom).",
-            show_default=False,
-        ),
-    ] = None,
-    world: Annotated[
-        int | None,
-        typer.Option(
-            "--world",
-            metavar="N",
-            min=1,
-            help="Number of ranks that the program sees (requires --phantom).",
-            show_default=False,
-        ),
-    ] = None,
+    as_rank: AsRank = None,
+    world: World = None,
     values: Annotated[
         str | None,
         typer.Option(
