@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from memdiag.results.finding import Fix
 
@@ -22,20 +22,7 @@ PartKind = Literal[
     "rounding",
     "overlap",
 ]
-PART_KINDS: tuple[PartKind, ...] = (
-    "weights",
-    "kv_cache",
-    "activations",
-    "activations_and_other",
-    "graphs",
-    "other",
-    "before_start",
-    "free",
-    "free_or_outside",
-    "unknown",
-    "rounding",
-    "overlap",
-)
+PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
 Whole = Literal["card", "free_at_start", "unknown"]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from memdiag.results.serving import ServingReport
-from memdiag.serving.read import is_server_log, read_log
 
 _HEAD = 4 << 20  # bytes; servers start at the beginning of their log
+_FEWEST_LINES = 2  # of an account; one pasted message needs no engine to be imported
 
 
 def read_server_log(name: str, device: str | None = None) -> ServingReport:
@@ -20,6 +20,8 @@ def read_server_log(name: str, device: str | None = None) -> ServingReport:
     Raises:
         MemdiagError: The log cannot be read, no known engine wrote it, or the device is unknown.
     """
+    from memdiag.serving.read import read_log  # imports the engines
+
     if device is None:
         return read_log(name)
     from memdiag.phantom.profiles import choose  # reads all profiles
@@ -28,12 +30,20 @@ def read_server_log(name: str, device: str | None = None) -> ServingReport:
 
 
 def has_account(name: str) -> bool:
-    """Returns whether the beginning of a file has the memory figures of an inference server; False for other names."""
+    """Returns whether the beginning of a file has the memory figures of an inference server.
+
+    A single line, and the name of no file, have none.
+    """
     path = Path(name)
     try:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return is_server_log(file.read(_HEAD).decode("utf-8", "replace"))
+            head = file.read(_HEAD)
     except OSError:
         return False
+    if head.count(b"\n") < _FEWEST_LINES:
+        return False
+    from memdiag.serving.read import is_server_log
+
+    return is_server_log(head.decode("utf-8", "replace"))
