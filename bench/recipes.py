@@ -49,6 +49,25 @@ class Model:
 
 
 VIT = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
+DEEPSEEK_V2_LITE = {
+    "moe_intermediate_size": 1408,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": None,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+QWEN3_30B = {
+    "head_dim": 128,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+}
 MODELS = (
     Model("Llama-3.2-1B", decoder("llama", (2048, 8192, 16), (32, 8), 128256, head_dim=64, tie_word_embeddings=True)),
     Model(
@@ -69,6 +88,20 @@ MODELS = (
         "OLMoE-1B-7B",
         decoder("olmoe", (2048, 1024, 16), (16, 16), 50304, num_experts=64, num_experts_per_tok=8),
         "lora",
+        options=("--expert-load", "balanced"),
+    ),
+    Model(
+        "DeepSeek-V2-Lite",
+        decoder("deepseek_v2", (2048, 10944, 27), (16, 16), 102400, **DEEPSEEK_V2_LITE),
+        "lora",
+        grid="mbs=1 seq=2048 ckpt=full precision=bf16",
+        options=("--expert-load", "balanced"),
+    ),
+    Model(
+        "Qwen3-30B-A3B",
+        decoder("qwen3_moe", (2048, 6144, 48), (32, 4), 151936, **QWEN3_30B),
+        "lora",
+        grid="mbs=1 seq=2048 ckpt=full precision=bf16",
         options=("--expert-load", "balanced"),
     ),
     Model("ViT-L/16", {"model_type": "vit", "image_size": 224, "patch_size": 16, **VIT}, grid="mbs=32 ckpt=none"),
@@ -164,7 +197,8 @@ GPU. Peaks are GiB of one rank; they are simulated, and these rows have no publi
 {table}
 
 Training rows use fp32 weights with bf16 autocast and AdamW unless the values say otherwise; `fsdp2` is one rank of 8.
-Mixtures of experts run under a stated load of the experts (`--expert-load balanced`).
+Mixtures of experts run under a stated load of the experts (`--expert-load balanced`); with the versions used, peft's
+`all-linear` adapts their experts, too.
 """
 
 
