@@ -25,6 +25,7 @@ from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.outcome import failure_of
 from memdiag.runs.recording import Done, Order
 from memdiag.text import phrase
+from memdiag.trace.moments import has_history
 from memdiag.trace.schema import OOM
 
 if TYPE_CHECKING:
@@ -176,12 +177,14 @@ def case_of(file: Path, budget: int | None, listener: Listener = SILENT) -> Case
         listener: Receives progress.
 
     Raises:
-        MemdiagError: The trace is empty or ends at a failed allocation, or the budget is unknown.
+        MemdiagError: The trace is empty, has no history or ends at a failed allocation, or the budget is unknown.
     """
     trace = listener.read_trace(file)
     if not trace.devices:
         raise MemdiagError(phrase("fix.error.nothing"), phrase("fix.error.nothing.hint", folder=str(file.parent)))
     device = max(trace.devices, key=lambda each: each.num_events)
+    if not has_history(device):
+        raise MemdiagError(phrase("fix.error.state", file=str(file)), phrase("fix.error.state.hint"))
     failure = failure_of(trace, device)
     if failure is not None and failure.is_last:
         raise MemdiagError(phrase("fix.error.partial", file=str(file)), phrase("fix.error.partial.hint"))

@@ -130,8 +130,16 @@ def test_a_recording_that_ends_at_a_failed_allocation_is_refused(root):
         case_of(root / "tests" / "goldens" / "cuda-2.13.0-oom-dump" / "snapshot.pickle", 1 << 30)
 
 
+def test_a_snapshot_without_history_is_refused(root):
+    with pytest.raises(MemdiagError, match="has no history of allocations"):
+        case_of(root / "tests" / "goldens" / "cuda-2.13.0-state-only" / "snapshot.pickle", 1 << 30)
+
+
 def test_a_trace_without_its_run_is_enough_for_a_plan(root):
     trace = root / "examples" / "gpt-train.pickle"
     done = memdiag("fix", str(trace), "--budget", "2800MiB", "--dry-run", cwd=root)
     assert done.returncode == 0, done.stderr
     assert "fits into 2.73 GiB as it is. Its recorded reserved peak is 2.99 GiB" in done.stdout.replace("\n", " ")
+    less = memdiag("fix", str(trace), "--budget", "2400MiB", "--dry-run", cwd=root)
+    assert "would fit" in less.stdout
+    assert "--write" not in less.stdout  # there is no script to write to

@@ -104,5 +104,5 @@ def _notes(report: FixReport) -> Iterator[Phrase]:
     yield phrase("fix.calibration.unknown") if error is None else phrase("fix.calibration", bytes=format_bytes(error))
     if report.written:
         yield phrase("fix.written", files=joined(report.written, ", "))
-    elif report.chosen:
+    elif report.chosen and report.command:
         yield phrase("fix.write")
