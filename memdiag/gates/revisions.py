@@ -170,7 +170,7 @@ class Versions:
         (packages,) = folder.glob("lib/python3*/site-packages")
         lines = [f"import site; site.addsitedir({path!r})" for path in below]
         (packages / "memdiag-below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self._pip("--python", str(python), "install", "--quiet", f"{self._package}=={revision}")
+        self._pip("--python", str(python), "install", "--quiet", "--no-compile", f"{self._package}=={revision}")
         return Prepared((str(python), *command[1:]), Path.cwd())
 
     def title(self, revision: str) -> str:
