@@ -1,6 +1,6 @@
-"""Measures memdiag watch: time until the first reading, cost of watching, and what many watches leave behind.
+"""Measures memdiag watch: time until the first reading, cost of watching, and traces of many watches in the program.
 
-    python bench/watch.py [--device cpu|cuda] [--python PYTHON] [--cycles 100] [--seconds 10] [--by gdb|armed]
+    python bench/watch.py [--device cpu|cuda] [--python PYTHON] [--cycles 100] [--rounds 12] [--by gdb|armed]
 
 PYTHON has the torch of the training: for cuda, a CUDA build, which runs on a simulated H100. Times of processors are
 those of the whole training process, so they hold on a busy machine as well; the time to the first reading does not.
@@ -82,7 +82,8 @@ def first_reading(pid: int, by: str) -> tuple[float, float]:
 def in_turns(training: Training, by: str, seconds: float) -> tuple[float, float]:
     """Returns the processor time of a step while watched at 1 Hz relative to one that is not, and the agent's share.
 
-    The order is plain, watched, watched, plain, so that a steady drift of the machine's speed cancels.
+    The order is plain, watched, watched, plain, so that a steady drift of the machine's speed cancels. Turns are short,
+    because the speed of a shared machine changes within seconds.
     """
     plain = [training.cost(seconds)]
     link = attach(training.process.pid, by)
@@ -94,14 +95,20 @@ def in_turns(training: Training, by: str, seconds: float) -> tuple[float, float]
     return sum(watched) / sum(plain), statistics.mean(costs)
 
 
+def quartiles(values: list[float]) -> str:
+    """Returns the median of relative costs and the quartiles around it."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{middle - 1:+.1%} processor time (quartiles {low - 1:+.1%} and {high - 1:+.1%}, {len(values)} rounds)"
+
+
 def main() -> None:
     """Prints the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--cycles", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn; a round has four")
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--by", default="gdb")
     given = parser.parse_args()
     training = Training(given.device, given.python)
@@ -116,10 +123,7 @@ def main() -> None:
         ratio, share = in_turns(training, given.by, given.seconds)
         ratios.append(ratio)
         shares.append(share)
-    spread = f"{min(ratios) - 1:+.1%} to {max(ratios) - 1:+.1%}"
-    print(
-        f"  step while watched   {statistics.median(ratios) - 1:+.1%} processor time ({spread}, {len(ratios)} rounds)"
-    )
+    print(f"  step while watched   {quartiles(ratios)}")
     print(f"  agent's readings     {statistics.median(shares):.2%} of one processor at 1 Hz")
     left = training.stop()
     losses = [loss for loss, _ in training.rows()]

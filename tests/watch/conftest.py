@@ -56,7 +56,7 @@ class Program:
         return [line.split()[0] for line in path.read_text().splitlines() if " " in line] if path.exists() else []
 
     def stop(self) -> dict:
-        """Ends the program; returns what was left in it."""
+        """Ends the program; returns the hooks, threads and modules that are left in it."""
         (self.folder / "stop").touch()
         assert self.process.wait(WAIT) == 0, self.errors.read_text()
         assert self.errors.read_text() == ""

@@ -1,4 +1,4 @@
-"""Processes that cannot be watched: the error names what is missing."""
+"""Processes that cannot be watched: the error names the missing program or privilege."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_text_that_is_neither_is_refused():
 
 
 def test_gdb_calls_nothing_that_allocates():
-    """A process that stands still inside malloc must not call malloc: the text is written to mapped memory."""
+    """gdb may stop a process inside malloc, which must then not be called: gdb writes the text to mapped memory."""
     lines = gdb.commands(Target(1, 0, 11, True, True), "pass")
     called = [line for line in lines if "))" in line]
     assert all("mmap" in line or "Py_AddPendingCall" in line for line in called)

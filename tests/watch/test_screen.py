@@ -17,7 +17,7 @@ from tests.watch.conftest import NOTHING, WAIT
 
 
 def read_until(terminal, words):
-    """Returns what the terminal shows up to some words."""
+    """Returns the terminal's output up to some words."""
     shown, until = "", time.monotonic() + WAIT
     while words not in shown:
         assert time.monotonic() < until, shown

@@ -1,4 +1,4 @@
-"""``memdiag watch`` on running trainings: what it shows, and that it leaves nothing behind."""
+"""``memdiag watch`` on running trainings: its readings and traces, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trains until a file appears, writes a line per step, and at the end what a watcher has left in the process.
+"""Trains until a file appears and writes a line per step. At the end, it lists the traces of a watcher.
 
-python train.py DEVICE FOLDER [history]: FOLDER/steps gets the loss and the processor time of each step, and FOLDER/left
-the traces.
+python train.py DEVICE FOLDER [history] writes the loss and the processor time of each step to FOLDER/steps, and hooks,
+threads and modules of a watcher to FOLDER/left.
 """
 
 import json
@@ -21,7 +21,7 @@ def _is_ours(module):
 
 
 def state():
-    """Returns what a watcher might leave."""
+    """Returns everything that a watcher might leave behind."""
     modules, optimizer = torch.nn.modules.module, sys.modules["torch.optim.optimizer"]
     history = torch.cuda.memory._record_memory_history
     return {
