@@ -49,6 +49,17 @@ def test_managed_memory_is_the_hosts_and_does_not_count(tmp_path):
     assert json.loads(done.stdout) == {"statuses": [0, 0, 0], "values": [7, 3, 7], "taken": 0}
 
 
+def test_the_management_library_states_processors_and_pci_address(tmp_path):
+    done = run([PROGRAMS / "nvml_cuda.py"], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == {
+        "statuses": [0, 0, 0, 0, 3],  # the last one: not supported, as on cards whose memory is no NUMA node
+        "has the processors of this process": True,
+        "ids": ["0000:01:00.0", "00000000:01:00.0"],
+        "product": 0xFFFFFFFF,
+    }
+
+
 def test_unsupported_calls_fail_with_their_name(tmp_path):
     program = "import torch; x = torch.eye(2).to_sparse_csr().cuda(); x @ x"
     done = run(["-c", program], tmp_path)

@@ -1,4 +1,5 @@
 // libnvidia-ml: what PyTorch asks before it words an out-of-memory message, and what monitors ask. An idle card with our memory.
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,11 @@ enum : int { kInvalidArgument = 2, kUnsupported = 3, kNotThere = 6, kTooSmall = 
 constexpr size_t kFabricState = 28;  // nvmlGpuFabricInfoV_t: version, 16 bytes of cluster, status, clique, state
 
 struct MemoryInfo { unsigned long long total, free, used; };
+struct PciInfo {
+  char legacy_id[16];
+  unsigned domain, bus, device, product, subsystem;
+  char id[32];
+};
 struct MemoryInfo2 { unsigned version; unsigned long long total, reserved, free, used; };
 
 // The numbers of NVML are those of the cards, whatever devices a process sees.
@@ -108,6 +114,26 @@ API int nvmlDeviceGetMemoryInfo_v2(void* handle, MemoryInfo2* info) {
 API int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
   *major = config().major;
   *minor = config().minor;
+  return kSuccess;
+}
+// The processors that this process may use, and no NUMA node: NVML has one only where the card's memory is one.
+API int nvmlDeviceGetCpuAffinity(void*, unsigned words, unsigned long* set) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) return kUnsupported;
+  constexpr unsigned kBits = 8 * sizeof *set;
+  zero(set, words * sizeof *set);
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE && cpu < words * kBits; cpu++)
+    if (CPU_ISSET(cpu, &allowed)) set[cpu / kBits] |= 1UL << (cpu % kBits);
+  return kSuccess;
+}
+API int nvmlDeviceGetNumaNodeId(void*, int*) { return kUnsupported; }
+API int nvmlDeviceGetPciInfo_v3(void* handle, PciInfo* info) {
+  *info = {};
+  info->bus = static_cast<unsigned>(card_of_handle(handle)) + 1;
+  info->product = info->subsystem = ~0U;  // what PCI reads where nothing answers: the profiles have no such numbers
+  snprintf(info->legacy_id, sizeof info->legacy_id, "0000:%02X:00.0", info->bus & 0xff);
+  snprintf(info->id, sizeof info->id, "00000000:%02X:00.0", info->bus & 0xff);
   return kSuccess;
 }
 API int nvmlDeviceGetUtilizationRates(void*, void* two) { return zero(two, 2 * sizeof(unsigned)); }
