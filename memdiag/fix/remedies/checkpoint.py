@@ -172,11 +172,12 @@ def _block(case: Case, path: str) -> Block | None:
         later = np.flatnonzero(kept & (tensors.alloc_at >= end) & (tensors.alloc_at < backward))
         mine = np.flatnonzero(kept & (tensors.alloc_at >= begin) & (tensors.alloc_at < end))
         reached = int(tensors.free_requested_at[later].max(initial=backward))
-        # What a later part saved of it is its output, which remains. It is freed before the block's own tensors, or
-        # by the last operator of that part.
+        # What a later part saved of it is its output, which remains. It is freed before the block's own tensors: with
+        # those of that part, or by its last operator.
         inner = mine[tensors.free_requested_at[mine] > reached]
-        if len(inner) == len(mine):
-            inner = inner[tensors.alloc_at[inner] < tensors.alloc_at[inner].max(initial=-1)]
+        if len(mine) and len(inner) == len(mine):
+            reached = int(tensors.free_requested_at[mine].min())
+            inner = mine[tensors.free_requested_at[mine] > reached]
         if not len(inner):
             continue
         again = {row: _freed_earlier(case, row) for row in inner.tolist()}
