@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
@@ -67,20 +68,38 @@ def write(plan: Applied, command: Sequence[str]) -> tuple[str, ...]:
         The written files.
 
     Raises:
-        MemdiagError: The command names no script, or the script cannot be changed.
+        MemdiagError: The command names no script, or one that cannot be read or changed.
     """
     script = script_of(command)
     if script is None:
         raise MemdiagError(phrase("fix.error.script"), phrase("fix.error.script.hint"))
-    text = script.read_text(encoding="utf-8")
-    changed = with_import(text)
+    before = script.read_bytes()
+    try:
+        text = before.decode("utf-8")
+        changed = with_import(text)
+    except (UnicodeDecodeError, SyntaxError):
+        raise MemdiagError(phrase("fix.error.script"), phrase("fix.error.script.hint")) from None
     module = script.with_name(f"{MODULE}.py")
-    write_whole(module, module_text(plan.chosen, plan.variable))
+    new: dict[Path, bytes | str] = {module: module_text(plan.chosen, plan.variable)}
     if changed != text:
-        mode = script.stat().st_mode
-        write_whole(script, changed)
-        script.chmod(mode)
-    return (str(module), str(script)) if changed != text else (str(module),)
+        new[script] = changed
+    _write_all(new)
+    return tuple(str(file) for file in new)
+
+
+def _write_all(new: Mapping[Path, bytes | str]) -> None:
+    """Writes all files, or none: after an interruption or an error they are as before."""
+    before = {file: file.read_bytes() if file.exists() else None for file in new}
+    try:
+        for file, content in new.items():
+            write_whole(file, content)
+    except BaseException:
+        for file, old in before.items():
+            if old is None:
+                file.unlink(missing_ok=True)
+            elif file.read_bytes() != old:
+                write_whole(file, old)
+        raise
 
 
 def with_import(text: str) -> str:
@@ -95,5 +114,6 @@ def with_import(text: str) -> str:
             at = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
             break
         at = node.end_lineno or 0
-    lines = text.splitlines(keepends=True)
-    return "".join([*lines[:at], f"import {MODULE}  # written by memdiag fix; before torch\n", *lines[at:]])
+    lines = io.StringIO(text, newline="").readlines()  # keeps the line ends; splitlines() splits at form feeds too
+    end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    return "".join([*lines[:at], f"import {MODULE}  # written by memdiag fix; before torch{end}", *lines[at:]])
