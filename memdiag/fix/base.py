@@ -44,6 +44,23 @@ class Proposal:
     forward_share: float = 0.0
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A remedy that the structure of the program does not allow, in all of the program or in a part of it.
+
+    Attributes:
+        name: Name of the remedy.
+        reason: Why.
+        where: Lines of the program, or parts of the model, that it concerns.
+        instead: What to do instead, in the program's own code or command.
+    """
+
+    name: str
+    reason: Phrase
+    where: tuple[str, ...]
+    instead: str
+
+
 class ProgramRemedy(Protocol):
     """A remedy.
 
@@ -53,9 +70,9 @@ class ProgramRemedy(Protocol):
 
     NAME: str
 
-    def propose(self, case: Case) -> Iterable[Proposal]:
+    def propose(self, case: Case) -> Iterable[Proposal | Refusal]:
         """Yields its proposals for a program, those that cost least first; nothing if it does not apply.
 
-        Of several proposals, at most one is chosen.
+        Of several proposals, at most one is chosen. Refusals name parts of the program that it must leave alone.
         """
         ...

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from memdiag.fix.base import Proposal
+from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import Case, Given, Peaks
 from memdiag.fix.edit import Edit, union
 from memdiag.fix.remedies import PROGRAM_REMEDIES
@@ -22,12 +22,14 @@ class Plan:
         predicted: Predicted peaks with all chosen ones.
         chosen: The chosen remedies.
         alone: All remedies that save something, each with its predicted peaks alone.
+        refused: Remedies that the program's structure does not allow.
     """
 
     base: Peaks
     predicted: Peaks
     chosen: list[Proposal] = field(default_factory=list)
     alone: list[tuple[Proposal, Peaks]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
 
 
 def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
@@ -46,7 +48,9 @@ def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
     if base.fits:
         return plan
     for name in PROGRAM_REMEDIES:
-        proposals = [] if name in without else list(PROGRAM_REMEDIES[name].propose(case))
+        found = [] if name in without else list(PROGRAM_REMEDIES[name].propose(case))
+        plan.refused += [each for each in found if isinstance(each, Refusal)]
+        proposals = _proposals(found)
         if not proposals:
             continue
         best = _least(case, [], proposals)
@@ -57,7 +61,7 @@ def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
             plan.alone.append((best, alone))
             continue
         if plan.chosen:
-            proposals = list(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen)))) or proposals
+            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen)))) or proposals
         first, best = best, _least(case, plan.chosen, proposals)
         together = _peaks(case, [*plan.chosen, best])
         plan.alone.append((best, alone if best is first else _peaks(case, [best])))
@@ -67,6 +71,10 @@ def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
     if plan.predicted.fits:
         _drop_unneeded(case, plan)
     return plan
+
+
+def _proposals(found: Iterable[Proposal | Refusal]) -> list[Proposal]:
+    return [each for each in found if isinstance(each, Proposal)]
 
 
 def _least(case: Case, given: Sequence[Proposal], proposals: Sequence[Proposal]) -> Proposal:

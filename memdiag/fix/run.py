@@ -18,7 +18,7 @@ from memdiag.fix.base import Proposal
 from memdiag.fix.case import Case, Peaks
 from memdiag.fix.choose import Plan, choose
 from memdiag.fix.losses import compare_losses
-from memdiag.fix.trial import Trial, resized, run
+from memdiag.fix.trial import Trial, as_result, resized, run
 from memdiag.fix.undo import find_worse
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
 from memdiag.runs.listener import SILENT, Listener
@@ -106,8 +106,9 @@ def fix(
             if wanted.dry_run or not plan.chosen or not plan.predicted.fits:
                 return report if plan.predicted.fits else _advised(report, case), applied
             losses = Path(after, str(len(undone)))
-            losses.mkdir()
-            trial = Trial(order, case, applied.variable, listener, losses)
+            refused = losses / "refused"
+            refused.mkdir(parents=True)
+            trial = Trial(order, case, applied.variable, listener, losses, refused)
             report, attempt = trial.measured(report, plan.chosen)
             if report.actual is not None and report.actual.fits:
                 compared = compare_losses(Path(before), losses) if device is None else None
@@ -216,6 +217,7 @@ def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path, undone: Sequen
         losses=None,
         folder=None,
         written=(),
+        refused=tuple(as_result(each) for each in plan.refused),
     )
 
 

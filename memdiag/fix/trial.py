@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memdiag.fix.base import Proposal
+from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import Case
+from memdiag.fix.structure import refusals_in
 from memdiag.fix.undo import Attempt
 from memdiag.recorder.fixing import VARIABLE
-from memdiag.results.fix import FixPeaks, FixReport
+from memdiag.results.fix import FixPeaks, FixRefusal, FixReport
 from memdiag.runs.listener import Listener
 from memdiag.runs.outcome import failure_of
 from memdiag.runs.recording import Done, Order, perform
@@ -53,6 +54,11 @@ def run(order: Order, told: Mapping[str, Any], listener: Listener, variables: Ma
     return done
 
 
+def as_result(refusal: Refusal) -> FixRefusal:
+    """Returns a refusal for readers."""
+    return FixRefusal(refusal.name, refusal.reason, refusal.where, refusal.instead)
+
+
 @dataclass(frozen=True)
 class Trial:
     """Runs one program with different remedies.
@@ -63,6 +69,7 @@ class Trial:
         variable: Environment variable of the allocator settings.
         listener: Receives progress.
         losses: Folder for the losses of the run with all chosen remedies.
+        refused: Folder for what the parts of remedies refused in that run.
     """
 
     order: Order
@@ -70,12 +77,17 @@ class Trial:
     variable: str
     listener: Listener
     losses: Path
+    refused: Path
 
     def measured(self, report: FixReport, chosen: Sequence[Proposal]) -> tuple[FixReport, Attempt]:
         """Runs the program with the chosen remedies, and returns the report with the measurement."""
-        done = self._run(chosen, {"losses": str(self.losses)} if self.order.phantom is None else {})
+        told = {"losses": str(self.losses)} if self.order.phantom is None else {}
+        done = self._run(chosen, {**told, "refused": str(self.refused)})
         attempt = self._attempt(done, Path(report.trace).name)
         exit_code, folder = done.ended.exit_code, done.folder.shown
+        names = {each.inside: each.name for each in chosen}
+        refused = [replace(each, name=names[each.name]) for each in refusals_in(self.refused)]
+        report = replace(report, refused=(*report.refused, *(as_result(each) for each in refused)))
         return replace(report, actual=attempt.peaks, exit_status=exit_code, folder=folder), attempt
 
     def attempt(self, report: FixReport, chosen: Sequence[Proposal]) -> Attempt:

@@ -23,7 +23,10 @@ def imported(module: Any) -> None:
     told = json.loads(text)
     for name, settings in told.get("remedies") or ():
         try:
-            _function(told["folder"], name)(**settings)
+            function = _function(told["folder"], name)
+            if "refuse" in function.__code__.co_varnames[: function.__code__.co_argcount]:
+                settings = {**settings, "refuse": _refusing(told.get("refused"), name)}
+            function(**settings)
         except Exception as error:  # noqa: BLE001 - the program must continue whatever happens here
             report(f"remedy {name}", error)
     if told.get("losses"):
@@ -40,10 +43,28 @@ def _function(folder: str, name: str) -> Any:
     return getattr(module, name)
 
 
+def _refusing(folder: str | None, name: str) -> Any:
+    """Returns a function that notes a module which a remedy leaves alone: its file, the reason, and the module."""
+
+    def refuse(reason: str, module: str) -> None:
+        try:
+            if folder is not None:
+                with open(_own_file(folder), "a", encoding="utf-8") as file:
+                    file.write(f"{name}\t{reason}\t{module}\n")
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("refusal", error)
+
+    return refuse
+
+
+def _own_file(folder: str) -> str:
+    return os.path.join(folder, f"{os.environ.get('RANK', '0')}-{os.getpid()}.txt")
+
+
 def _note_losses(torch: Any, folder: str) -> None:
     """Writes the value of every scalar that the program calls backward on to a file of this process."""
     original = torch.autograd.backward
-    path = os.path.join(folder, f"{os.environ.get('RANK', '0')}-{os.getpid()}.txt")
+    path = _own_file(folder)
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         try:

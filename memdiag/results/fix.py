@@ -52,6 +52,23 @@ class FixStep:
 
 
 @dataclass(frozen=True)
+class FixRefusal:
+    """A remedy that the structure of the program does not allow, in all of the program or in a part of it.
+
+    Attributes:
+        name: Name of the remedy.
+        reason: Why memdiag does not apply it there.
+        where: Lines of the program, or parts of the model, that it concerns.
+        instead: What to do instead, in the program's own code or command.
+    """
+
+    name: str
+    reason: Phrase
+    where: tuple[str, ...]
+    instead: str
+
+
+@dataclass(frozen=True)
 class FixAdvice:
     """A finding that memdiag fix cannot mend.
 
@@ -101,6 +118,7 @@ class FixReport:
         folder: Folder of the fixed run; null: it was not run.
         written: Files that were written or changed.
         advice: Findings to mend by hand, if no set of remedies makes the program fit.
+        refused: Remedies that the structure of the program does not allow.
     """
 
     command: str
@@ -117,6 +135,7 @@ class FixReport:
     folder: str | None
     written: tuple[str, ...]
     advice: tuple[FixAdvice, ...] = ()
+    refused: tuple[FixRefusal, ...] = ()
 
     @property
     def chosen(self) -> tuple[FixStep, ...]:

@@ -7,28 +7,34 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 _CACHES = {"past_key_value", "past_key_values", "layer_past"}  # a second forward would append to them again
-_WRAPPERS = {"module", "_fsdp_wrapped_module", "_forward_module"}
+_WRAPPERS = {"module", "_fsdp_wrapped_module", "_forward_module", "_orig_mod"}
 
 
-def checkpoint_modules(modules):
+def checkpoint_modules(modules, refuse=None):
     """Enables activation checkpointing for some modules of the first model that has all of them.
 
     Args:
         modules: Their paths in the model: ["layers.0", "layers.1"].
+        refuse: Called with the reason and the path of each module that cannot be recomputed and stays as it is.
     """
     hook = None
     others = set()  # modules that do not have all of them
 
     def before(model, _):
-        if id(model) in others or not model.training:
+        if _is_compiling() or id(model) in others or not model.training:
             return
         found = _find(model, modules)
         if found is None:
             others.add(id(model))
             return
         hook.remove()
-        for part in found:
-            _enable(part)
+        reasons = _obstacles(model)
+        for path, part in zip(modules, found, strict=True):
+            reason = next((reasons[id(each)] for each in part.modules() if id(each) in reasons), None)
+            if reason is None:
+                _enable(part)
+            elif refuse is not None:
+                refuse(reason, path)
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(before)
 
@@ -39,6 +45,26 @@ def _find(model, modules):
     for path, part in model.named_modules():
         parts[".".join(name for name in path.split(".") if name not in _WRAPPERS)] = part
     return [parts[path] for path in modules] if all(path in parts for path in modules) else None
+
+
+def _is_compiling():
+    return getattr(getattr(torch, "compiler", None), "is_compiling", bool)()  # since torch 2.1
+
+
+def _obstacles(model):
+    """Returns why modules cannot be recomputed from outside, by id."""
+    found = {}
+    for each in model.modules():
+        name, reason = type(each).__name__, None
+        if name == "OptimizedModule" or getattr(each, "_compiled_call_impl", None) is not None:
+            reason = "compiled"
+        elif name == "FullyShardedDataParallel":
+            reason = "FSDP1"
+        if reason is not None:
+            found.update((id(part), reason) for part in each.modules())
+        elif any(hasattr(parameter, "ds_id") for parameter in each.parameters(recurse=False)):
+            found[id(each)] = "DeepSpeed ZeRO-3"
+    return found
 
 
 def _enable(part):

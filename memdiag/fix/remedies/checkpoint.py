@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.fix.base import Proposal
+from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import Case, Peaks
 from memdiag.fix.cheapest import Parts, PartSet, cheapest_sets, good_sets, live_curve
 from memdiag.fix.edit import Edit, Repeat, edited, union
+from memdiag.fix.structure import barriers, switch_of
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import ALLOC
@@ -49,8 +50,9 @@ class Block:
     cost: int
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: Case) -> Iterable[Proposal | Refusal]:
     """Yields the cheapest set of parts with which the program fits; if none does, the one with the lowest peak."""
+    yield from (barrier.refusal for barrier in barriers(case, NAME))
     blocks = find_blocks(case)
     rows = _choose(case, blocks)
     if not rows:
@@ -66,7 +68,7 @@ def propose(case: Case) -> Iterable[Proposal]:
         words,
         (*paths[:_SHOWN], *(("…",) if len(paths) > _SHOWN else ())),
         union([block.edit for block in chosen]),
-        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        switch_of(case) or "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
         phrase("fix.checkpoint.caveat"),
         "checkpoint_modules",
         {"modules": paths},
@@ -122,12 +124,18 @@ def _parts(case: Case, blocks: list[Block]) -> Parts:
 
 def find_blocks(case: Case) -> list[Block]:
     """Returns the parts that can be recomputed, in the order of the model's forward."""
-    found = {path: block for path in case.modules.blocks if (block := _block(case, path)) is not None}
+    closed = _closed(case)
+    numbered = [path for path in case.modules.blocks if path not in closed]
+    found = {path: block for path in numbered if (block := _block(case, path)) is not None}
     total = sum(block.saved_bytes for block in found.values())
     below = _children(case)
     waiting = [path for path, block in found.items() if block.saved_bytes > _LARGE * total] if found else below[""]
+    waiting += [path for path in case.modules.blocks if path in closed]
     while waiting:
         path = waiting.pop()
+        if path in closed:
+            waiting += below.get(path, ())
+            continue
         block = found.get(path) or _block(case, path)
         if block is not None and block.saved_bytes > _SMALL * total:
             found[path] = block
@@ -135,6 +143,19 @@ def find_blocks(case: Case) -> list[Block]:
                 waiting += below.get(path, ())
     kept = [block for block in found.values() if not total or block.saved_bytes <= _MOST * total]
     return sorted(kept, key=lambda block: block.edit.repeats[0].begin)
+
+
+def _closed(case: Case) -> set[str]:
+    """Returns the modules that contain code which must not be recomputed."""
+    rows = [barrier.rows for barrier in barriers(case, NAME)]
+    if not rows:
+        return set()
+    walls = np.sort(case.device.tensors.alloc_at[np.concatenate(rows)])
+    return {
+        path
+        for path in case.modules.spans
+        if any(np.searchsorted(walls, begin) < np.searchsorted(walls, end) for begin, end, _, _ in _calls(case, path))
+    }
 
 
 def _children(case: Case) -> dict[str, list[str]]:

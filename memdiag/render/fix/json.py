@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.shape import JsonLayout, Shape
-from memdiag.results.fix import FixAdvice, FixReport, FixStep
+from memdiag.results.fix import FixAdvice, FixRefusal, FixReport, FixStep
 from memdiag.text import Language, language
 
 LAYOUT = JsonLayout(
@@ -13,7 +13,7 @@ LAYOUT = JsonLayout(
     meaning="Remedies for a program: prediction, and measurement of the fixed program.",
     version=1,
     root=FixReport,
-    shapes=(Shape(FixReport), Shape(FixStep), Shape(FixAdvice)),
+    shapes=(Shape(FixReport), Shape(FixStep), Shape(FixRefusal), Shape(FixAdvice)),
 )
 
 

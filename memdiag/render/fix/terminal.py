@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
-from memdiag.results.fix import FixAdvice, FixPeaks, FixReport, FixStep
+from memdiag.results.fix import FixAdvice, FixPeaks, FixRefusal, FixReport, FixStep
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes
 
@@ -26,6 +26,9 @@ def render(report: FixReport, look: Look = PLAIN) -> str:
     if others:
         page.title(phrase("fix.others"))
         page.grid("lw", [("-", _other(step)) for step in others])
+    if report.refused:
+        page.title(phrase("fix.refused"))
+        page.grid("lw", [("-", _refused(each)) for each in report.refused])
     if report.advice:
         page.title(phrase("fix.advice"))
         page.grid("lw", [("-", _advice(each)) for each in report.advice])
@@ -68,6 +71,11 @@ def _details(step: FixStep) -> Iterator[tuple[Cell, Cell]]:
 def _other(step: FixStep) -> Phrase:
     kind = "undone" if step.is_undone else "other" if step.is_safe else "unsafe"
     return phrase(f"fix.{kind}", text=step.text, peak=_of(step.alone))
+
+
+def _refused(refusal: FixRefusal) -> Phrase:
+    where = phrase("fix.refused.where", places=", ".join(refusal.where)) if refusal.where else ""
+    return phrase("fix.refused.line", name=refusal.name, reason=refusal.reason, where=where, instead=refusal.instead)
 
 
 def _advice(advice: FixAdvice) -> Phrase:

@@ -1,0 +1,215 @@
+"""Parts of a program that cannot be recomputed: compiled code, custom autograd Functions, and some frameworks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from memdiag.fix.base import Refusal
+from memdiag.fix.case import Case
+from memdiag.offload.passes import FORWARD
+from memdiag.text import phrase
+from memdiag.trace.stacks import Frame
+from memdiag.trace.table import Array
+
+_SHARE = 0.01  # of the bytes that forward allocates
+_SHOWN = 4
+_COMPILED = (
+    "/torchinductor_",
+    "/torch/_inductor/",
+    "/torch/_functorch/_aot_autograd/",
+    "/torch/_functorch/aot_autograd.py",
+)
+_WRAPPER = ("/torch/_dynamo/eval_frame.py", "compile_wrapper")  # around all code of a compiled function
+_GRAPHS = ("GraphModule", "OptimizedModule")  # modules that torch.compile makes
+_APPLY = ("/torch/autograd/function.py", "apply")
+_BUDGET = "torch._functorch.config.activation_memory_budget = 0.5  # before the first step"
+_BY_HAND = (
+    "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # if ctx.save_for_backward keeps all tensors"
+)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework whose models PyTorch's checkpointing cannot recompute from outside, or which has a simpler switch.
+
+    Attributes:
+        name: Its name.
+        folders: Parts of the paths of its files that run in forward.
+        switch: Its own switch.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    switch: str
+
+
+# The random states of tensor parallelism, sharded weights and pipelines of these are known to themselves only.
+REFUSED = (
+    Framework(
+        "Megatron-LM",
+        ("/megatron/core/", "/megatron/legacy/", "/megatron/model/", "/mindspeed/", "/mindspeed_llm/"),
+        "--recompute-activations  # or --recompute-granularity full --recompute-method block --recompute-num-layers N",
+    ),
+    Framework("torchtitan", ("/torchtitan/",), "--activation_checkpoint.mode selective  # or full"),
+    Framework(
+        "DeepSpeed ZeRO-3",
+        ("/deepspeed/runtime/zero/parameter_offload.py", "/deepspeed/runtime/zero/partitioned_param_coordinator.py"),
+        "deepspeed.checkpointing.checkpoint(block, x)  # transformers: gradient_checkpointing=True",
+    ),
+    Framework("NeMo", ("/nemo/collections/",), "model.activations_checkpoint_granularity=selective  # or full"),
+    Framework(
+        "FSDP1",
+        ("/torch/distributed/fsdp/fully_sharded_data_parallel.py",),
+        (
+            "apply_activation_checkpointing(model, check_fn=lambda each: isinstance(each, Block))  # Lightning: "
+            "FSDPStrategy(activation_checkpointing_policy={Block})"
+        ),
+    ),
+)
+SWITCHES = (
+    Framework(
+        "transformers",
+        ("/transformers/models/", "/transformers/modeling_utils.py"),
+        "model.gradient_checkpointing_enable()  # all blocks; Trainer: gradient_checkpointing=True",
+    ),
+    Framework("diffusers", ("/diffusers/models/",), "model.enable_gradient_checkpointing()  # all blocks"),
+    Framework("timm", ("/timm/models/",), "model.set_grad_checkpointing()  # all blocks"),
+)
+
+
+_REASONS = {  # why the part in the program leaves a module alone
+    "compiled": (phrase("fix.refused.compiled"), _BUDGET),
+    "FSDP1": (phrase("fix.refused.framework", name="FSDP1"), REFUSED[4].switch),
+    "DeepSpeed ZeRO-3": (phrase("fix.refused.framework", name="DeepSpeed ZeRO-3"), REFUSED[2].switch),
+}
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Code that a remedy must leave alone.
+
+    Attributes:
+        refusal: The refusal, for readers.
+        rows: Tensors that it allocates in forward, as rows in Tensors.
+    """
+
+    refusal: Refusal
+    rows: Array
+
+
+def barriers(case: Case, remedy: str) -> list[Barrier]:
+    """Returns the code that the remedy, which recomputes blocks, must leave alone.
+
+    Args:
+        case: The recording.
+        remedy: Name of the remedy.
+    """
+    frames = case.trace.stacks.frames
+    found = []
+    compiled = np.union1d(rows_with(case, [is_compiled(frame) for frame in frames]), _rows_of(case, _GRAPHS))
+    if len(compiled):
+        callers = [frame for frame in case.callers(compiled) if frame.filename.endswith(".py")]  # not generated
+        where = tuple(frame.label for frame in callers[-1:])
+        found.append(Barrier(Refusal(remedy, phrase("fix.refused.compiled"), where, _BUDGET), compiled))
+    functions = _functions(case)
+    own = rows_with(case, functions)
+    if len(own):
+        labels = [frame.label for frame, is_one in zip(frames, functions, strict=True) if is_one]
+        found.append(Barrier(Refusal(remedy, phrase("fix.refused.function"), _few(labels), _BY_HAND), own))
+    for framework in REFUSED:
+        rows = rows_with(case, [_is_of(frame, framework) for frame in frames])
+        if len(rows):
+            reason = phrase("fix.refused.framework", name=framework.name)
+            found.append(Barrier(Refusal(remedy, reason, (), framework.switch), rows))
+    sizes, made = case.device.tensors.block_bytes, case.device.tensors.phase_alloc == FORWARD
+    least = _SHARE * int(sizes[made].sum())
+    return [each for each in found if int(sizes[each.rows].sum()) > least]
+
+
+def refusals_in(folder: Path) -> list[Refusal]:
+    """Returns what the parts of remedies refused in the program (see ``memdiag.recorder.fixing``).
+
+    Args:
+        folder: Folder with a file for each process; a line has the remedy, the reason and the module.
+    """
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for file in sorted(folder.glob("*.txt")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            remedy, reason, module = line.split("\t")
+            found.setdefault((remedy, reason), {})[module] = None
+    return [
+        Refusal(remedy, _REASONS[reason][0], _few(list(paths)), _REASONS[reason][1])
+        for (remedy, reason), paths in found.items()
+    ]
+
+
+def _few(names: list[str]) -> tuple[str, ...]:
+    return (*names[:_SHOWN], *(("…",) if len(names) > _SHOWN else ()))
+
+
+def switch_of(case: Case) -> str:
+    """Returns the switch of the library whose models allocate in forward; "": none is known."""
+    frames = case.trace.stacks.frames
+    for framework in SWITCHES:
+        if len(rows_with(case, [_is_of(frame, framework) for frame in frames])):
+            return framework.switch
+    return ""
+
+
+def rows_with(case: Case, mask: list[bool], phase: int = FORWARD) -> Array:
+    """Returns the tensors that are allocated in a phase below some frames, as rows in Tensors.
+
+    Args:
+        case: The recording.
+        mask: Whether a frame is one of them, for each frame of the recording.
+        phase: The phase.
+    """
+    if not any(mask):
+        return np.empty(0, np.int64)
+    below = np.append(case.trace.stacks.with_frame(np.array(mask, bool)), False)
+    tensors = case.device.tensors
+    rows: Array = np.flatnonzero(below[tensors.stack] & (tensors.phase_alloc == phase))
+    return rows
+
+
+def _rows_of(case: Case, modules: tuple[str, ...]) -> Array:
+    """Returns the tensors that forward allocates in some modules, as rows in Tensors; they need no stacks."""
+    tensors = case.device.tensors
+    inside = np.zeros(case.device.num_events + 1, bool)
+    for path in modules:
+        for begin, end in case.modules.spans.get(path, ()):
+            inside[begin:end] = True
+    rows: Array = np.flatnonzero((tensors.alloc_at >= 0) & inside[tensors.alloc_at] & (tensors.phase_alloc == FORWARD))
+    return rows
+
+
+def is_compiled(frame: Frame) -> bool:
+    """Returns whether code below a frame is compiled by torch.compile."""
+    path = frame.filename.replace("\\", "/")
+    return any(part in path for part in _COMPILED) or _is_at(frame, _WRAPPER)
+
+
+def _functions(case: Case) -> list[bool]:
+    """Returns for each frame whether it is the forward of an autograd Function that the program defines."""
+    stacks = case.trace.stacks
+    forwards = np.array([frame.name == "forward" and frame.is_user for frame in stacks.frames] or [False], bool)
+    applies = np.array([_is_at(frame, _APPLY) for frame in stacks.frames] or [False], bool)
+    ids = stacks.frame_ids
+    is_last = np.zeros(len(ids) + 1, bool)
+    is_last[stacks.offsets[1:] - 1] = True
+    called = forwards[ids[:-1]] & applies[ids[1:]] & ~is_last[: max(len(ids) - 1, 0)]
+    chosen = np.zeros(len(stacks.frames), bool)
+    chosen[ids[:-1][called]] = True
+    return [bool(each) for each in chosen]
+
+
+def _is_of(frame: Frame, framework: Framework) -> bool:
+    path = frame.filename.replace("\\", "/")
+    return any(folder in path for folder in framework.folders)
+
+
+def _is_at(frame: Frame, place: tuple[str, str]) -> bool:
+    return frame.name == place[1] and frame.filename.replace("\\", "/").endswith(place[0])
