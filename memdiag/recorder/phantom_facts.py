@@ -26,6 +26,12 @@ def phantom_device() -> dict[str, Any] | None:
     return None if said is None else {**said, **(_table(_counted()) or {}), **_within()}
 
 
+def synthetic_reads() -> dict[str, int]:
+    """Returns how many results of operators each place in the program has read, as far as places are counted."""
+    found = (_table(_counted()) or {}).get("read_backs") or {}
+    return {str(place["where"]): int(place["count"]) for place in found.get("places") or ()}
+
+
 def without_computing(content: dict[str, Any]) -> None:
     """Removes the functions that compute small tensors from the call stacks of a snapshot.
 

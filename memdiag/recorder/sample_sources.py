@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .card_samples import CardSamples
 from .host_samples import HostSamples
+from .long_waits import LongWaits
 from .process_samples import ProcessSamples
 
 
-def sources_for(backend: Any) -> list[Any]:
-    """Returns the sources for a backend, in the order of their sections in a sample."""
+def sources_for(backend: Any, steps: Callable[[], int]) -> list[Any]:
+    """Returns the sources for a backend, in the order of their sections in a sample.
+
+    Args:
+        backend: The backend that is recorded.
+        steps: Returns the number of completed training steps.
+    """
+    waits = [LongWaits(steps)] if os.environ.get("MEMDIAG_PHANTOM") else []
     host = HostSamples(sys.modules.get("torch"))
     if not asks_driver(backend):
-        return [host]
-    return [CardSamples(backend), ProcessSamples(backend.name, backend.driver_number), host]
+        return [host, *waits]
+    return [CardSamples(backend), ProcessSamples(backend.name, backend.driver_number), host, *waits]
 
 
 def asks_driver(backend: Any) -> bool:

@@ -154,7 +154,7 @@ class Session:
         return position
 
     def _start_samples(self, backend: Any) -> None:
-        for source in sources_for(backend):
+        for source in sources_for(backend, lambda: self.training.steps):
             self.sampler.add(source)
         atexit.register(self.last_sample)
         self.sampler.start()

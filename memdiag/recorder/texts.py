@@ -50,6 +50,26 @@ TEXTS: dict[str, dict[str, str]] = {
         "en": "the program itself restarted the memory history of {name}; memdiag does not change its settings",
         "zh": "程序自己重新开始了 {name} 的内存历史；memdiag 不改变程序的设置",
     },
+    "wait.values": {
+        "en": (
+            "no training step ended in {seconds} s, while the program read {count} synthetic values, most of them at "
+            "{place}. If a loop waits for a value, try --compute small, or --values ones (or finite, random)"
+        ),
+        "zh": (
+            "{seconds} 秒内没有训练步结束，程序读取了 {count} 个合成值，其中大多数在 {place}。"
+            "如果循环在等待某个值，请试用 --compute small 或 --values ones（或 finite、random）"
+        ),
+    },
+    "wait.weights": {
+        "en": (
+            "PyTorch has initialized weights on the host for {seconds} s, at {place}. On the simulated device this "
+            "takes no time: create the model under torch.device(...) of the device, or on meta"
+        ),
+        "zh": (
+            "PyTorch 已在主机上初始化权重 {seconds} 秒，位于 {place}。在模拟设备上这不费时间："
+            "请在该设备的 torch.device(...) 下或在 meta 上创建模型"
+        ),
+    },
 }
 
 

@@ -73,3 +73,11 @@ def test_no_real_driver_is_loaded(tmp_path):
     found = done.stdout.split()
     assert found
     assert {Path(path).parent for path in found} == {libraries()}
+
+
+@pytest.mark.parametrize(
+    ("device", "count"), [("cuda:h100-80g", 3), ("cuda:h100-80g,devices=2", 2)], ids=["of the launcher", "given"]
+)
+def test_a_process_of_a_launcher_sees_a_device_per_process(device, count, tmp_path):
+    done = run(["-c", "import torch; print(torch.cuda.device_count())"], tmp_path, device=device, LOCAL_WORLD_SIZE="3")
+    assert done.stdout == f"{count}\n", done.stderr[-2000:]

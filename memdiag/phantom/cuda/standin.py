@@ -309,5 +309,5 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "MEMDIAG_PHANTOM_NCCL_CHANNELS": str(figures.get("nccl_channels", 24)),
         "MEMDIAG_PHANTOM_SM_CLOCK_KHZ": str(int(figures.get("sm_clock_mhz", 1980)) * 1000),
         "MEMDIAG_PHANTOM_MEMORY_CLOCK_KHZ": str(int(figures.get("memory_clock_mhz", 2619)) * 1000),
-        "MEMDIAG_PHANTOM_DEVICES": str(profile.num_devices or int(base.get("LOCAL_WORLD_SIZE") or 1)),
+        "MEMDIAG_PHANTOM_DEVICES": str(profile.num_devices or "launcher"),
     }

@@ -30,6 +30,12 @@ MadeUp made_up(const std::string& word) {
   return MadeUp::kZeros;
 }
 
+// A launcher (torchrun, accelerate) starts one process for each device and tells it how many, after memdiag started the launcher.
+int devices() {
+  if (text("MEMDIAG_PHANTOM_DEVICES", "") != "launcher") return static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_DEVICES", 0));
+  return std::max(1, static_cast<int>(environment_bytes("LOCAL_WORLD_SIZE", 1)));
+}
+
 double share(const std::string& text) { return std::min(std::max(strtod(text.c_str(), nullptr), 0.0), 1.0); }
 
 }  // namespace
@@ -46,7 +52,7 @@ uint64_t environment_bytes(const char* name, uint64_t fallback) {
 }
 
 Config::Config()
-    : num_devices(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_DEVICES", 0))),
+    : num_devices(devices()),
       total_bytes(environment_bytes("MEMDIAG_PHANTOM_TOTAL_BYTES", 80ull << 30)),
       context_bytes(environment_bytes("MEMDIAG_PHANTOM_CONTEXT_BYTES", 0)),
       name(text("MEMDIAG_PHANTOM_NAME", "phantom CUDA device")),

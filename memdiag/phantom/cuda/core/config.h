@@ -10,7 +10,7 @@ enum class MadeUp { kZeros, kOnes, kRandom, kFinite };
 enum class Addresses { kUp, kFirstFit, kLastFreed, kDown };
 
 struct Config {
-  int num_devices;             // MEMDIAG_PHANTOM_DEVICES; 0 where memdiag did not start the program
+  int num_devices;             // MEMDIAG_PHANTOM_DEVICES, or "launcher": LOCAL_WORLD_SIZE; 0 where memdiag did not start the program
   uint64_t total_bytes;        // MEMDIAG_PHANTOM_TOTAL_BYTES     as the driver reports it
   uint64_t context_bytes;      // MEMDIAG_PHANTOM_CONTEXT_BYTES   taken before the first allocation
   std::string name;            // MEMDIAG_PHANTOM_NAME

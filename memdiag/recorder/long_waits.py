@@ -1,0 +1,108 @@
+"""Says once, on stderr, why a program on a simulated device takes long: synthetic values, or weights made on the host.
+
+On a simulated device kernels take no time, so half a minute without a training step is unusual. Two causes are known:
+
+* a loop that waits for a value, which no kernel computes. The simulated runtime counts the values that the program
+  reads and where (``phantom_facts``);
+* weights that PyTorch draws on the host. The stack of the main thread shows them.
+
+It is a source of samples (see ``sampling``) without a section of its own: the timer calls it, and it starts no thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .guard import warn
+from .phantom_facts import synthetic_reads
+from .texts import text_of
+
+LONG = 30.0  # seconds
+_FEWEST_READS = 30  # in this time: a loop that waits for a value reads it in each pass
+_LONGEST_PAUSE = 5.0  # seconds between two looks that count at most: the process may have been stopped
+_MAKERS = frozenset({"reset_parameters", "_init_weights", "init_weights"})
+
+
+class LongWaits:
+    """The waits of one process.
+
+    Args:
+        steps: Returns the number of completed training steps.
+        clock: Returns seconds.
+        reads: Returns how many synthetic values each place in the program has read so far.
+        frame: Returns the innermost frame of the main thread.
+    """
+
+    name = "waits"
+
+    def __init__(
+        self,
+        steps: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+        reads: Callable[[], dict[str, int]] = synthetic_reads,
+        frame: Callable[[], FrameType | None] = lambda: sys._current_frames().get(threading.main_thread().ident or 0),
+    ) -> None:
+        self._steps, self._clock, self._reads, self._frame = steps, clock, reads, frame
+        self._seen = -1  # steps at the last look
+        self._began = self._last = clock()
+        self._before: dict[str, int] = {}
+        self._made_for = 0.0  # seconds that the main thread has made weights since the last step
+
+    def devices(self) -> tuple[int, ...]:
+        """Returns no devices: other sources know them."""
+        return ()
+
+    def take(self, when: str, devices: tuple[int, ...]) -> dict[str, Any] | None:  # noqa: ARG002 - a source's signature
+        """Looks at the program; returns no section."""
+        if when != "timer":
+            return None
+        now, steps = self._clock(), self._steps()
+        passed, self._last = min(now - self._last, _LONGEST_PAUSE), now
+        if steps != self._seen:
+            self._seen, self._began, self._before, self._made_for = steps, now, self._reads(), 0.0
+            return None
+        if place := weights_made_at(self._frame()):
+            self._made_for += passed
+            if self._made_for >= LONG:
+                warn_once("wait.weights", seconds=int(self._made_for), place=place)
+        if now - self._began >= LONG:
+            self._look_at_reads(int(now - self._began))
+            self._began, self._before = now, self._reads()
+        return None
+
+    def _look_at_reads(self, seconds: int) -> None:
+        more = {place: count - self._before.get(place, 0) for place, count in self._reads().items()}
+        if (count := sum(more.values())) >= _FEWEST_READS:
+            warn_once("wait.values", seconds=seconds, count=f"{count:,}", place=max(more, key=lambda one: more[one]))
+
+
+_warned: set[str] = set()
+
+
+def warn_once(key: str, **values: Any) -> None:
+    """Prints a text once per process, whatever its numbers are."""
+    if key not in _warned:
+        _warned.add(key)
+        warn(text_of(key, **values))
+
+
+def weights_made_at(frame: FrameType | None) -> str:
+    """Returns the line of the program in which PyTorch draws initial weights now, or "".
+
+    Args:
+        frame: The innermost frame of the thread.
+    """
+    makes = False
+    while frame is not None:
+        path = frame.f_code.co_filename.replace(os.sep, "/")
+        makes = makes or path.endswith("torch/nn/init.py") or frame.f_code.co_name in _MAKERS
+        if makes and "/site-packages/" not in path and "/torch/" not in path:
+            return f"{path}:{frame.f_lineno} ({frame.f_code.co_name})"
+        frame = frame.f_back
+    return ""
