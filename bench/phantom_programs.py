@@ -257,9 +257,9 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def entries(folder: Path) -> list[tuple[object, ...]]:
+def entries(recording: Path) -> list[tuple[object, ...]]:
     """What the allocator did in a recording of ours, in order."""
-    with next(iter(sorted(folder.glob("rank*.pkl")))).open("rb") as file:
+    with recording.open("rb") as file:
         traces = pickle.load(file)["device_traces"]  # written a moment ago, by memdiag
     return [(entry["action"], entry["size"], entry["addr"], entry.get("stream")) for trace in traces for entry in trace]
 
@@ -289,11 +289,12 @@ def measure(case: Case, python: str, device: str, runs: int) -> Row:
                 return row
             if number < 0:
                 continue
-            events = entries(folder)
+            first = next(iter(sorted(folder.glob("rank*.pkl"))))
+            events = entries(first)
             row.hashes.append(hashlib.sha256(repr(events).encode()).hexdigest())
             if number:
                 continue
-            trace = memdiag.load(next(iter(sorted(folder.glob("rank*.pkl")))))
+            trace = memdiag.load(first)
             found = max(trace.devices, key=lambda one: one.usage["reserved"].max(initial=0))
             row.num_events = len(events)
             row.allocated_bytes, row.reserved_bytes = (

@@ -18,7 +18,8 @@ os.environ.setdefault("TORCH_NPU_DEVICE_CAPABILITY", "8.0")
 import torch_npu  # noqa: F401
 from torch_npu.contrib import transfer_to_npu  # noqa: F401
 
-script = Path(__file__).with_name(sys.argv[1])
+script = Path(__file__).parent / sys.argv[1]  # an absolute path stays as it is
+sys.path.insert(0, str(script.parent))
 if script.name == "megatron_core.py":
     plain = torch.Tensor.type
 

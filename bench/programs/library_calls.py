@@ -1,0 +1,144 @@
+"""Short programs around a package, as its first page shows them: library_calls.py NAME [DEVICE].
+
+Names: ppo, a2c, dqn, sac (stable-baselines3), fasterrcnn, maskrcnn, retinanet (torchvision), gcn, sage, gat
+(torch_geometric), graphed (torch.cuda.make_graphed_callables), rnn (sequences of varying length), cache
+(``generate`` of transformers with its key-value cache), serving (requests of varying length).
+"""
+
+import random
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+NAME = sys.argv[1]
+DEVICE = (sys.argv[2:] or ["cuda"])[0]
+STEPS = 3
+
+
+def reinforcement():
+    """Trains an agent of stable-baselines3 in a small world of gymnasium."""
+    import stable_baselines3
+
+    world = "Pendulum-v1" if NAME == "sac" else "CartPole-v1"
+    own = {"ppo": {"n_steps": 256}, "dqn": {"learning_starts": 100}, "sac": {"learning_starts": 100}}.get(NAME, {})
+    model = getattr(stable_baselines3, NAME.upper())("MlpPolicy", world, device=DEVICE, seed=0, **own)
+    model.learn(total_timesteps=600)
+
+
+def detection():
+    """Trains a detector of torchvision with random boxes, then detects."""
+    from torchvision.models import detection as zoo
+
+    names = {"fasterrcnn": "fasterrcnn_resnet50_fpn", "maskrcnn": "maskrcnn_resnet50_fpn"}
+    name = names.get(NAME, "retinanet_resnet50_fpn")
+    model = getattr(zoo, name)(weights=None, weights_backbone=None, num_classes=5).to(DEVICE).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
+    images = [torch.rand(3, 320, 320).to(DEVICE) for _ in range(2)]
+    corner = torch.tensor([[20.0, 30.0], [80.0, 60.0], [150.0, 40.0]])
+    target = {
+        "boxes": torch.cat([corner, corner + 90], 1).to(DEVICE),
+        "labels": torch.tensor([1, 2, 3]).to(DEVICE),
+        "masks": torch.ones(3, 320, 320, dtype=torch.uint8).to(DEVICE),
+    }
+    for _ in range(STEPS):
+        loss = sum(model(images, [target, target]).values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        model(images)
+
+
+def graph_network():
+    """Classifies the nodes of a generated graph with torch_geometric."""
+    from torch_geometric.nn import models
+    from torch_geometric.utils import barabasi_albert_graph
+
+    kinds = {"gcn": models.GCN, "sage": models.GraphSAGE, "gat": models.GAT}
+    edges = barabasi_albert_graph(5000, 8).to(DEVICE)
+    features, target = torch.rand(5000, 256).to(DEVICE), torch.randint(0, 7, (5000,)).to(DEVICE)
+    model = kinds[NAME](256, 128, 3, 7, dropout=0.5).to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    is_training = (torch.arange(5000) < 3000).to(DEVICE)
+    for _ in range(STEPS):
+        loss = functional.cross_entropy(model(features, edges)[is_training], target[is_training])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"loss {loss.item():.3f}")
+
+
+def graphed():
+    """Trains two layers as captured graphs."""
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).to(DEVICE)
+    first, sample = model[0], torch.randn(256, 1024, device=DEVICE, requires_grad=True)
+    first = torch.cuda.make_graphed_callables(first, (sample,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        model[2](model[1](first(torch.randn(256, 1024, device=DEVICE)))).square().mean().backward()
+        optimizer.step()
+
+
+def rnn():
+    """Trains an LSTM on packed sequences whose lengths differ from batch to batch."""
+    embed, lstm, head = nn.Embedding(1000, 128), nn.LSTM(128, 256, 2, batch_first=True), nn.Linear(256, 10)
+    model = nn.ModuleList([embed, lstm, head]).to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters())
+    chance = random.Random(0)  # noqa: S311
+    for _ in range(2 * STEPS):
+        lengths = sorted((chance.randint(5, 200) for _ in range(32)), reverse=True)
+        tokens = torch.randint(0, 1000, (32, lengths[0])).to(DEVICE)
+        packed = pack_padded_sequence(embed(tokens), lengths, batch_first=True)
+        states, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True)
+        loss = head(states[:, -1]).logsumexp(-1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def small_llama():
+    """A Llama of 4 layers with random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=8000, hidden_size=512, intermediate_size=1408, num_hidden_layers=4, num_attention_heads=8
+    )
+    return LlamaForCausalLM(config).to(DEVICE).eval()
+
+
+def cache():
+    """Generates 24 tokens for 8 prompts."""
+    model = small_llama()
+    prompts = torch.randint(3, 8000, (8, 300)).to(DEVICE)
+    model.generate(prompts, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=2)
+
+
+def serving():
+    """Serves twelve batches of prompts of varying number and length."""
+    model, chance = small_llama(), random.Random(0)  # noqa: S311
+    with torch.inference_mode():
+        for _ in range(12):
+            prompts = torch.randint(3, 8000, (chance.randint(1, 8), chance.randint(20, 600))).to(DEVICE)
+            answer = model(prompts, use_cache=True)
+            for _ in range(4):
+                token = answer.logits[:, -1:].argmax(-1)
+                answer = model(token, past_key_values=answer.past_key_values, use_cache=True)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    GROUPS = {
+        reinforcement: ("ppo", "a2c", "dqn", "sac"),
+        detection: ("fasterrcnn", "maskrcnn", "retinanet"),
+        graph_network: ("gcn", "sage", "gat"),
+        graphed: ("graphed",),
+        rnn: ("rnn",),
+        cache: ("cache",),
+        serving: ("serving",),
+    }
+    next(work for work, names in GROUPS.items() if NAME in names)()

@@ -1,0 +1,319 @@
+"""Records programs of other people, unchanged, on the CPU and on phantom devices, and writes reports/other-programs.md.
+
+    python bench/programs_of_others.py --sources FOLDER --python VENV/bin/python --device cuda:h100-80g
+    python bench/programs_of_others.py --sources FOLDER --python VENV/bin/python --device cpu [--only "nanoGPT;SB3"]
+    python bench/programs_of_others.py --sources FOLDER --python VENV/bin/python --device npu:910b-64g --again
+
+FOLDER holds a clone of each repository of programs_of_others.toml, in a folder named as there; each is read at the
+commit of the table (``git archive``), so its working tree plays no role. VENV has torch for the device and the
+packages; none is installed here. The programs run in a copy with tiny made-up data sets (synthetic_data.py).
+
+Each row is kept once it was measured, so a run that was cut off goes on where it stopped; ``--again`` measures anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import synthetic_data
+from phantom_programs import cpu_seconds, entries, limit, why
+
+import memdiag
+from memdiag.units import format_bytes
+
+HERE = Path(__file__).parent
+STEM = HERE.parent / "reports" / "other-programs"
+TABLE = HERE / "programs_of_others.toml"
+KINDS = ("cpu", "cuda", "npu")
+HEAD = (
+    *("family", "program", "works", "processes", "events", "peak allocated", "by hand", "main part of the peak"),
+    *("time", "of a processor", "one hash"),
+)
+SECONDS = 600  # of one run
+PHANTOM = "memdiag: the phantom"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of the table.
+
+    Attributes:
+        family: What it is listed under.
+        name: What it does, in a few words.
+        source: Key of the table's ``sources``; "" for a script of bench/programs that calls a package.
+        folder: Folder inside the source, where the command runs.
+        command: The script and its arguments.
+        cpu: Arguments that are added on the CPU.
+        cuda: Arguments that are added on CUDA.
+        npu: "as is", "transfer" (through torch_npu's transfer_to_npu), or "" where it is not run.
+        npu_arguments: Arguments that are added on an NPU.
+        kinds: Kinds of devices on which it runs at all.
+        ranks: Processes of torchrun; 0: none.
+        data: Function of synthetic_data that makes its data set.
+        options: Options of ``memdiag record`` on a phantom device.
+        parameters: Number of parameters, counted by hand; 0: no estimate.
+        per_parameter_bytes: Bytes of weights, gradients and optimizer state for each.
+        activations_bytes: Bytes of activations on CUDA, counted by hand.
+        how: How the estimate was made.
+    """
+
+    family: str
+    name: str
+    command: str
+    source: str = ""
+    folder: str = "."
+    cpu: str = ""
+    cuda: str = ""
+    npu: str = ""
+    npu_arguments: str = ""
+    kinds: tuple[str, ...] = KINDS
+    ranks: int = 0
+    data: str = ""
+    options: tuple[str, ...] = ()
+    parameters: int = 0
+    per_parameter_bytes: int = 16
+    activations_bytes: int = 0
+    how: str = ""
+
+    @property
+    def estimate_bytes(self) -> int | None:
+        """The peak by hand, in bytes; None where nobody counted."""
+        return self.parameters * self.per_parameter_bytes + self.activations_bytes if self.parameters else None
+
+    def runs_on(self, kind: str) -> bool:
+        """Whether the program is tried on this kind of device."""
+        return kind in self.kinds and (kind != "npu" or bool(self.npu))
+
+    def words(self, kind: str, python: str) -> list[str]:
+        """The command for a kind of device."""
+        script, *arguments = self.command.split()
+        path = str(HERE / "programs" / script) if not self.source else script
+        extra = {"cpu": self.cpu, "cuda": self.cuda, "npu": self.npu_arguments}[kind].split()
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks)]
+        wrapper = [str(HERE / "programs" / "on_npu.py")] if kind == "npu" and self.npu == "transfer" else []
+        if wrapper:
+            path = str(Path(path).absolute()) if not self.source else f"{{here}}/{path}"
+        return [python, *(launcher if self.ranks else []), *wrapper, path, *arguments, *extra]
+
+
+@dataclass
+class Row:
+    """What came of one program on one device."""
+
+    family: str
+    name: str
+    device: str
+    works: bool = False
+    is_refused: bool = False
+    said: str = ""
+    options: list[str] = field(default_factory=list)
+    num_processes: int = 0
+    num_events: int = 0
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    estimate_bytes: int | None = None
+    cause: str = ""
+    hashes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+def read_table() -> tuple[dict[str, str], list[Program]]:
+    """The commits of the sources, and the programs."""
+    table: dict[str, Any] = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    lists = ("kinds", "options")
+    programs = [
+        Program(**{key: tuple(value) if key in lists else value for key, value in one.items()})
+        for one in table["program"]
+    ]
+    return table["sources"], programs
+
+
+def copy_source(clone: Path, commit: str, folder: Path) -> None:
+    """Unpacks a commit of a clone into a folder."""
+    git, tar = (shutil.which(name) or name for name in ("git", "tar"))
+    packed = subprocess.run([git, "-C", str(clone), "archive", commit], capture_output=True, check=True)
+    subprocess.run([tar, "-x", "-C", str(folder)], input=packed.stdout, check=True)
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, float, float, str]:
+    """Runs a command; returns exit status, seconds, processor seconds and the end of what it printed."""
+    began, used = time.monotonic(), cpu_seconds()
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            preexec_fn=limit,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = (late.stderr or b"").decode(errors="replace")
+        return 124, float(SECONDS), cpu_seconds() - used, f"{said}\nnot done after {SECONDS} s"
+    return done.returncode, time.monotonic() - began, cpu_seconds() - used, done.stderr
+
+
+def environment_of(kind: str) -> dict[str, str]:
+    """The variables of a run: no downloads, one thread, so that the CPU's requests come in one order."""
+    own = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if kind == "cpu" else {}
+    return {**os.environ, **own, **hidden}
+
+
+def digest(files: Sequence[Path], kind: str) -> str:
+    """One hash of what the allocators of all processes did; on the CPU without addresses, which the system draws."""
+    found = hashlib.sha256()
+    for file in files:
+        for action, size, address, stream in entries(file):
+            found.update(repr((action, size, address if kind != "cpu" else 0, stream)).encode())
+    return found.hexdigest()
+
+
+def cause_of(trace: memdiag.Trace) -> str:
+    """The last sentence of what ``memdiag analyze`` answers first: the main part of the peak."""
+    return str(memdiag.analyze(trace).verdict.summary).rstrip(".").rpartition(". ")[2]
+
+
+def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, str], row: Row) -> Row:
+    """Runs a program on a device as often as its row lacks."""
+    kind = given.device.partition(":")[0]
+    row.estimate_bytes = program.estimate_bytes
+    row.options = list(program.options) if kind != "cpu" else []
+    phantom = ["--phantom", given.device, *row.options] if kind != "cpu" else ["--backend", "cpu"]
+    for number in range(len(row.hashes), given.runs):
+        # one folder for all runs: lengths of paths shift addresses
+        with tempfile.TemporaryDirectory(prefix="other-") as scratch:
+            source, recorded = Path(scratch) / "source", Path(scratch) / "run"
+            source.mkdir()
+            if program.source:
+                copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], source)
+            folder = source / program.folder
+            if program.data:
+                getattr(synthetic_data, program.data)(folder)
+            words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)]
+            command = [sys.executable, "-m", "memdiag", "record", "-q", *phantom, "-o", str(recorded), "--", *words]
+            environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
+            status, *took, said = run(command, folder, environment)
+            row.seconds, row.cpu_seconds = took if not number else map(min, took, (row.seconds, row.cpu_seconds))
+            files = sorted(recorded.glob("rank*.pkl"))
+            ours = [line for line in said.splitlines() if line.startswith(PHANTOM)]
+            if status or not files:
+                row.said = why(said) if status else f"exit status 0, but no trace: {why(said)}"
+                row.is_refused = bool(ours)
+                if given.verbose:
+                    print(said[-3000:], file=sys.stderr)
+                return row
+            row.hashes.append(digest(files, kind))
+            if not number:
+                describe(row, files, ours)
+    row.works = True
+    return row
+
+
+def describe(row: Row, files: Sequence[Path], ours: Sequence[str]) -> None:
+    """Fills a row from the traces of its first run."""
+    trace = memdiag.load(files[0])
+    device = max(trace.devices, key=lambda one: int(one.usage["allocated"].max(initial=0)))
+    row.num_processes, row.num_events = len(files), sum(len(entries(file)) for file in files)
+    row.allocated_bytes, row.reserved_bytes = (
+        int(device.usage[name].max(initial=0)) for name in ("allocated", "reserved")
+    )
+    row.cause, row.said = cause_of(trace), "; ".join(ours)[:300]
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    """The rows as markdown, a table for each device."""
+    parts = []
+    for device in dict.fromkeys(row.device for row in rows):
+        own = [row for row in rows if row.device == device]
+        share = sum(row.works for row in own)
+        refused = sum(row.is_refused for row in own)
+        parts += [
+            f"\n## {device}\n",
+            f"{share} of {len(own)} programs run unchanged ({share / len(own):.0%}). memdiag refuses {refused}.\n",
+            f"| {' | '.join(HEAD)} |",
+            "|---|---|---|--:|--:|--:|--:|---|--:|--:|---|",
+            *map(line_of, own),
+        ]
+    return "\n".join(parts)
+
+
+def line_of(row: Row) -> str:
+    """One row of the table."""
+    by_hand = "" if row.estimate_bytes is None or row.device == "cpu" else format_bytes(row.estimate_bytes)
+    took = f"{row.seconds:.0f} s | {row.cpu_seconds:.0f} s"
+    said = row.said.replace("|", "/")
+    if not row.works:
+        word = "refused" if row.is_refused else "no"
+        return f"| {row.family} | {row.name} | {word}: {said} | | | | {by_hand} | | {took} | |"
+    options = f", with {' '.join(row.options)}" if row.options else ""
+    same = "" if len(row.hashes) < 2 else "yes" if len(set(row.hashes)) == 1 else "no"
+    return (
+        f"| {row.family} | {row.name} | yes{options}{', but: ' + said if said else ''} | {row.num_processes} | "
+        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {took} | {same} |"
+    )
+
+
+def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], programs: Sequence[Program]) -> None:
+    """Writes the report, in the order of the table, and the rows by themselves."""
+    place = {(one.family, one.name): number for number, one in enumerate(programs)}
+    known = [row for row in rows.values() if (row.family, row.name) in place]
+    kept = sorted(known, key=lambda row: (KINDS.index(row.device.partition(":")[0]), place[row.family, row.name]))
+    head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
+    notes = [f"* {one.family}, {one.name}: {one.how}" for one in programs if one.how]
+    sources = [f"* {name} at {commit[:12]}" for name, commit in commits.items()]
+    parts = [table_of(kept), "\n## Peaks by hand\n", *notes, "\n## Sources\n", *sources]
+    STEM.with_suffix(".md").write_text(f"{head}<!-- table -->\n" + "\n".join(parts) + "\n", encoding="utf-8")
+    STEM.with_suffix(".json").write_text(json.dumps([asdict(row) for row in kept], indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Measures the rows that are missing and writes the report after each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sources", type=Path, required=True, help="folder with the clones of the repositories")
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--device", default="cuda:h100-80g", help="cpu, or a phantom device")
+    parser.add_argument("--only", default="", help="programs whose family or name holds one of these, by ;")
+    parser.add_argument("--again", action="store_true", help="also programs that have a row")
+    parser.add_argument("--failed", action="store_true", help="also programs whose row says that they do not work")
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--verbose", action="store_true", help="print the end of what a failed program printed")
+    given = parser.parse_args()
+    commits, programs = read_table()
+    file = STEM.with_suffix(".json")
+    rows = {}
+    for kept in json.loads(file.read_text(encoding="utf-8")) if file.exists() else []:
+        rows[kept["family"], kept["name"], kept["device"]] = Row(**kept)
+    for program in programs:
+        key = (program.family, program.name, given.device)
+        is_chosen = any(part in f"{program.family} {program.name}" for part in given.only.split(";"))
+        row = rows.get(key)
+        if row is None or given.again or (given.failed and not row.works):
+            row = Row(program.family, program.name, given.device)
+        is_done = (row.said and not row.works) or len(row.hashes) >= given.runs
+        if is_chosen and program.runs_on(given.device.partition(":")[0]) and not is_done:
+            rows[key] = measure(program, given, commits, row)
+            print(line_of(rows[key]), flush=True)
+            write(rows, commits, programs)
+
+
+if __name__ == "__main__":
+    main()
